@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include "cell/base/bytes.h"
+#include "cell/base/crc64.h"
+#include "cell/base/histogram.h"
+#include "cell/base/random.h"
+#include "cell/base/task.h"
+
+namespace cell {
+namespace {
+
+TEST(Crc64, OfPartsIsThatOfTheWhole) {
+  EXPECT_EQ(Crc64(std::string_view("pair"), Crc64(std::string_view("key and "))),
+            Crc64(std::string_view("key and pair")));
+}
+
+// The catalogue's check value of CRC-64/XZ, which is ECMA-182 reflected.
+TEST(Crc64, MatchesThePublishedCheckValue) {
+  EXPECT_EQ(Crc64(std::string_view("123456789")), 0x995dc9bbdf1939fau);
+}
+
+TEST(ForMessage, EscapesAndShortens) {
+  EXPECT_EQ(ForMessage(std::string_view("a\0b", 3)), "\"a\\x00b\"");
+  EXPECT_EQ(ForMessage(std::string(200, 'x')), "\"" + std::string(48, 'x') + "\"... (200 bytes)");
+}
+
+TEST(Random, BelowStaysBelowAndReachesAll) {
+  Random random(1);
+  std::vector<int> seen(7);
+  for (int i = 0; i < 1000; ++i) ++seen.at(random.Below(7));
+  for (int count : seen) EXPECT_GT(count, 0);
+}
+
+TEST(Histogram, QuantilesAreWithinTwoPercent) {
+  Histogram histogram;
+  for (uint64_t value = 1; value <= 1'000'000; ++value) histogram.Record(value);
+  for (double quantile : {0.01, 0.5, 0.9, 0.99, 0.999}) {
+    const double want = quantile * 1e6;
+    EXPECT_NEAR(static_cast<double>(histogram.Quantile(quantile)), want, want * 0.02) << quantile;
+  }
+  EXPECT_EQ(histogram.Quantile(1), 1'000'000u);
+  EXPECT_EQ(Histogram().Quantile(0.5), 0u);
+}
+
+TEST(Histogram, HoldsTheLargestValue) {
+  Histogram histogram;
+  histogram.Record(~uint64_t{0});
+  EXPECT_EQ(histogram.Quantile(0.5), ~uint64_t{0});
+}
+
+Task<int> Three() { co_return 3; }
+Task<int> Sum() { co_return co_await Three() + co_await Three(); }
+
+TEST(Task, AwaitsAnotherTask) {
+  Task<int> sum = Sum();
+  EXPECT_FALSE(sum.done());
+  sum.Start();
+  ASSERT_TRUE(sum.done());
+  EXPECT_EQ(sum.Take(), 6);
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,75 @@
+// Task<T>: a lazy C++20 coroutine that runs on the thread that awaits it.
+//
+// A Task starts when it is awaited (or Started) and resumes its awaiter when it ends. One awaiter, one result. Not
+// thread-safe: a Task lives on one thread. Destroying a Task that has started and not ended is a broken invariant of
+// the caller: what it waits for still points into its frame.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "cell/base/check.h"
+
+namespace cell {
+
+template <typename T>
+class [[nodiscard]] Task {
+ public:
+  struct promise_type;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  // Runs to the first suspension (or the end) without awaiting the result.
+  void Start() { handle_.resume(); }
+  bool done() const { return handle_.done(); }
+  // After done().
+  T Take() { return *std::move(handle_.promise().result); }
+
+  bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) noexcept {
+    handle_.promise().awaiter = awaiter;
+    return handle_;
+  }
+  T await_resume() { return Take(); }
+
+ private:
+  explicit Task(Handle handle) : handle_(handle) {}
+
+  Handle handle_;
+};
+
+template <typename T>
+struct Task<T>::promise_type {
+  struct ResumeAwaiter {
+    bool await_ready() const noexcept { return false; }
+    std::coroutine_handle<> await_suspend(Handle ended) noexcept {
+      const std::coroutine_handle<> awaiter = ended.promise().awaiter;
+      return awaiter ? awaiter : std::noop_coroutine();
+    }
+    void await_resume() const noexcept {}
+  };
+
+  Task get_return_object() { return Task(Handle::from_promise(*this)); }
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  ResumeAwaiter final_suspend() const noexcept { return {}; }
+  template <typename U>
+  void return_value(U&& value) {
+    result.emplace(std::forward<U>(value));
+  }
+  void unhandled_exception() { std::terminate(); }
+
+  std::coroutine_handle<> awaiter;
+  std::optional<T> result;
+};
+
+}  // namespace cell
