@@ -20,7 +20,7 @@ TEST(Crc64, MatchesThePublishedCheckValue) {
 }
 
 TEST(ForMessage, EscapesAndShortens) {
-  EXPECT_EQ(ForMessage(std::string_view("a\0b", 3)), "\"a\\x00b\"");
+  EXPECT_EQ(ForMessage(std::string_view("a\0z", 3)), "\"a\\x00z\"");
   EXPECT_EQ(ForMessage(std::string(200, 'x')), "\"" + std::string(48, 'x') + "\"... (200 bytes)");
 }
 

@@ -1,0 +1,117 @@
+// A region: one meganode's nodes and the extents that its leaves point at, in one contiguous area.
+//
+//   [RegionHeader, one page][nodes: node_count x node_bytes][extents]
+//
+// The meganode's root is the first node, for good: a root that splits moves its content into two new nodes and
+// becomes their parent in place, so that what points at a meganode never changes when it grows.
+//
+// Thread-safety: one writing thread. Others may read nodes and extents by words at any time, and of the header page
+// only the first 64 bytes, which never change after Format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "cell/base/check.h"
+#include "cell/base/shared_words.h"
+#include "cell/layout/limits.h"
+#include "cell/layout/pointer.h"
+
+namespace cell {
+
+inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1"
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr size_t kRegionHeaderBytes = 4096;
+inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
+
+// Allocator state: free lists by size class, two levels (TLSF). Units of 16 bytes; 0 is no block.
+inline constexpr int kExtentClassBits = 4;
+inline constexpr int kExtentClasses = 1 << kExtentClassBits;
+inline constexpr int kExtentGroups = 29;
+
+struct ExtentAllocatorState {
+  uint32_t group_bitmap;
+  uint32_t class_bitmap[kExtentGroups];
+  uint32_t first_free[kExtentGroups][kExtentClasses];
+  uint32_t reserved[2];
+  uint64_t blocks;       // In use.
+  uint64_t bytes_used;   // Of blocks in use, with their headers.
+};
+
+struct RegionHeader {
+  // Constant after Format.
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t region;
+  uint32_t node_bytes;
+  uint32_t node_count;
+  uint64_t nodes_offset;
+  uint64_t extents_offset;
+  uint64_t extents_bytes;
+  Pointer tree_root;  // In the region with the lowest id: the root of the whole tree (the thesis, 4.2).
+  uint64_t reserved;
+  // The writing thread's own.
+  uint64_t nodes_used;
+  uint64_t keys;
+  uint64_t data_bytes;  // Of the stored keys and values.
+  ExtentAllocatorState extents;
+};
+static_assert(offsetof(RegionHeader, nodes_used) == 64);
+static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);
+
+// How large a region's parts are.
+struct RegionShape {
+  uint32_t node_bytes = kNodeBytesDefault;
+  uint64_t meganode_bytes = kMeganodeBytesDefault;  // A multiple of node_bytes.
+  uint64_t extents_bytes = 4 * kMeganodeBytesDefault;  // A multiple of 4096.
+
+  uint64_t region_bytes() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096) + extents_bytes; }
+
+  static constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+  }
+};
+
+// A region as its writing thread sees it. All stores that readers may race with go through here.
+class RegionMemory {
+ public:
+  RegionMemory() = default;
+  RegionMemory(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
+
+  const std::byte* at(uint64_t offset) const { return base_ + offset; }
+  std::byte* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }
+
+  void StoreWord(uint64_t offset, uint64_t value, std::memory_order order = std::memory_order_release) {
+    cell::StoreWord(base_ + offset, value, order);
+  }
+
+  // Stores private bytes (a multiple of 8), one cache line after the other.
+  void Store(uint64_t offset, const std::byte* from, size_t bytes) {
+    constexpr size_t kLineBytes = 64;
+    for (size_t done = 0; done < bytes;) {
+      const size_t step = std::min(kLineBytes - (offset + done) % kLineBytes, bytes - done);
+      CopyToShared(from + done, base_ + offset + done, step);
+      done += step;
+      AfterStep();
+    }
+  }
+
+  void AfterStep() {
+    if (after_step_) [[unlikely]] after_step_();
+  }
+
+  // Called between the steps of every store to nodes and extents: where a simulated fabric lets one-sided reads go on.
+  void set_after_step(std::function<void()> after_step) { after_step_ = std::move(after_step); }
+
+ private:
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+  std::function<void()> after_step_;
+};
+
+}  // namespace cell

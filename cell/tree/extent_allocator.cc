@@ -1,0 +1,236 @@
+#include "cell/tree/extent_allocator.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr uint64_t kUnitBytes = 16;
+constexpr uint64_t kBlockHeaderBytes = 8;
+constexpr uint32_t kFreeBit = 1u << 31;
+
+struct Class {
+  int group;
+  int index;
+};
+
+// Sizes below 16 units have a class each; above, 16 classes for each power of two.
+Class ClassOf(uint32_t units) {
+  if (units < kExtentClasses) return {0, static_cast<int>(units)};
+  const int top = std::bit_width(units) - 1;
+  return {top - kExtentClassBits + 1, static_cast<int>(units >> (top - kExtentClassBits)) & (kExtentClasses - 1)};
+}
+
+uint32_t SmallestOf(Class c) {
+  if (c.group == 0) return static_cast<uint32_t>(c.index);
+  return static_cast<uint32_t>(kExtentClasses + c.index) << (c.group - 1);
+}
+
+}  // namespace
+
+// Blocks are numbered in units from one unit before the area, so that 0 is no block.
+uint64_t ExtentAllocator::WordOffset(uint32_t at, int word) const {
+  return memory_->header().extents_offset + (uint64_t{at} - 1) * kUnitBytes + static_cast<uint64_t>(word) * kWordBytes;
+}
+
+uint32_t ExtentAllocator::total_units() const {
+  return static_cast<uint32_t>(memory_->header().extents_bytes / kUnitBytes);
+}
+
+ExtentAllocator::Block ExtentAllocator::Get(uint32_t at) const {
+  const uint64_t word = LoadWord(memory_->at(WordOffset(at, 0)), std::memory_order_relaxed);
+  const auto units = static_cast<uint32_t>(word);
+  return {units & ~kFreeBit, static_cast<uint32_t>(word >> 32), (units & kFreeBit) != 0};
+}
+
+void ExtentAllocator::Set(uint32_t at, Block block) {
+  memory_->StoreWord(WordOffset(at, 0),
+                     uint64_t{block.left_units} << 32 | block.units | (block.free ? kFreeBit : 0));
+}
+
+void ExtentAllocator::Format() {
+  CELL_CHECK(memory_->header().extents_bytes <= kExtentsBytesMax);
+  state() = {};
+  if (total_units() == 0) return;
+  Set(1, {total_units(), 0, true});
+  Link(1, total_units());
+}
+
+// A free block's second word holds the next (low half) and previous block of its list.
+void ExtentAllocator::Link(uint32_t at, uint32_t units) {
+  const Class c = ClassOf(units);
+  uint32_t& first = state().first_free[c.group][c.index];
+  memory_->StoreWord(WordOffset(at, 1), first);
+  if (first != 0) {
+    const uint64_t links = LoadWord(memory_->at(WordOffset(first, 1)), std::memory_order_relaxed);
+    memory_->StoreWord(WordOffset(first, 1), (links & 0xffffffffu) | uint64_t{at} << 32);
+  }
+  first = at;
+  state().group_bitmap |= 1u << c.group;
+  state().class_bitmap[c.group] |= 1u << c.index;
+}
+
+void ExtentAllocator::Unlink(uint32_t at, uint32_t units) {
+  const Class c = ClassOf(units);
+  const uint64_t links = LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed);
+  const auto next = static_cast<uint32_t>(links);
+  const auto previous = static_cast<uint32_t>(links >> 32);
+  if (next != 0) {
+    const uint64_t its = LoadWord(memory_->at(WordOffset(next, 1)), std::memory_order_relaxed);
+    memory_->StoreWord(WordOffset(next, 1), (its & 0xffffffffu) | uint64_t{previous} << 32);
+  }
+  if (previous != 0) {
+    const uint64_t its = LoadWord(memory_->at(WordOffset(previous, 1)), std::memory_order_relaxed);
+    memory_->StoreWord(WordOffset(previous, 1), (its & ~uint64_t{0xffffffffu}) | next);
+    return;
+  }
+  state().first_free[c.group][c.index] = next;
+  if (next != 0) return;
+  state().class_bitmap[c.group] &= ~(1u << c.index);
+  if (state().class_bitmap[c.group] == 0) state().group_bitmap &= ~(1u << c.group);
+}
+
+std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
+  // The first block of the size's own class may do: what was freed is often wanted again.
+  const Class own = ClassOf(units);
+  if (const uint32_t first = state().first_free[own.group][own.index]; first != 0 && Get(first).units >= units) {
+    return first;
+  }
+  // Round up to a class all of whose blocks are large enough.
+  uint64_t rounded = units;
+  if (units >= kExtentClasses) rounded += (uint64_t{1} << (std::bit_width(units) - 1 - kExtentClassBits)) - 1;
+  if (rounded >= kFreeBit) return std::nullopt;
+  const Class c = ClassOf(static_cast<uint32_t>(rounded));
+  int group = c.group;
+  uint32_t classes = state().class_bitmap[group] & (~0u << c.index);
+  if (classes == 0) {
+    const uint32_t groups = state().group_bitmap & static_cast<uint32_t>(~uint64_t{0} << (group + 1));
+    if (groups == 0) return std::nullopt;
+    group = std::countr_zero(groups);
+    classes = state().class_bitmap[group];
+  }
+  return state().first_free[group][std::countr_zero(classes)];
+}
+
+std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
+  CELL_CHECK(bytes > 0);
+  if (bytes > memory_->header().extents_bytes) return std::nullopt;
+  const auto units = static_cast<uint32_t>((bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes);
+  const std::optional<uint32_t> found = FindFree(units);
+  if (!found.has_value()) return std::nullopt;
+  const uint32_t at = *found;
+  const Block block = Get(at);
+  CELL_CHECK(block.free && block.units >= units);
+  Unlink(at, block.units);
+  Set(at, {units, block.left_units, false});
+  if (const uint32_t rest = block.units - units; rest != 0) {
+    Set(at + units, {rest, units, true});
+    Link(at + units, rest);
+    if (const uint32_t right = at + block.units; right <= total_units()) {
+      const Block neighbour = Get(right);
+      Set(right, {neighbour.units, rest, neighbour.free});
+    }
+  }
+  ++state().blocks;
+  state().bytes_used += units * kUnitBytes;
+  return WordOffset(at, 1);
+}
+
+void ExtentAllocator::Free(uint64_t offset) {
+  const uint64_t area = memory_->header().extents_offset;
+  CELL_CHECK(offset >= area + kBlockHeaderBytes && (offset - area - kBlockHeaderBytes) % kUnitBytes == 0);
+  auto at = static_cast<uint32_t>((offset - kBlockHeaderBytes - area) / kUnitBytes + 1);
+  Block block = Get(at);
+  CELL_CHECK(!block.free);
+  --state().blocks;
+  state().bytes_used -= block.units * kUnitBytes;
+  if (const uint32_t right = at + block.units; right <= total_units()) {
+    if (const Block neighbour = Get(right); neighbour.free) {
+      Unlink(right, neighbour.units);
+      block.units += neighbour.units;
+    }
+  }
+  if (block.left_units != 0) {
+    const uint32_t left = at - block.left_units;
+    if (const Block neighbour = Get(left); neighbour.free) {
+      Unlink(left, neighbour.units);
+      at = left;
+      block.units += neighbour.units;
+      block.left_units = neighbour.left_units;
+    }
+  }
+  Set(at, {block.units, block.left_units, true});
+  if (const uint32_t right = at + block.units; right <= total_units()) {
+    const Block neighbour = Get(right);
+    Set(right, {neighbour.units, block.units, neighbour.free});
+  }
+  Link(at, block.units);
+}
+
+double ExtentAllocator::Usage::fragmentation() const {
+  const uint64_t free = bytes_total - bytes_used;
+  return free == 0 ? 0 : 1 - static_cast<double>(largest_free_bytes) / static_cast<double>(free);
+}
+
+ExtentAllocator::Usage ExtentAllocator::usage() const {
+  Usage usage{state().blocks, state().bytes_used, memory_->header().extents_bytes, 0};
+  if (state().group_bitmap != 0) {
+    const int group = std::bit_width(state().group_bitmap) - 1;
+    const int index = std::bit_width(state().class_bitmap[group]) - 1;
+    uint32_t largest = SmallestOf({group, index});
+    // The first few of the list, so that an area in one piece says so.
+    uint32_t at = state().first_free[group][index];
+    for (int i = 0; i < 16 && at != 0; ++i) {
+      largest = std::max(largest, Get(at).units);
+      at = static_cast<uint32_t>(LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed));
+    }
+    usage.largest_free_bytes = largest * kUnitBytes;
+  }
+  return usage;
+}
+
+absl::Status ExtentAllocator::Walk(
+    const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const {
+  absl::flat_hash_set<uint32_t> free_blocks;
+  uint32_t left_units = 0;
+  bool left_free = false;
+  for (uint64_t at = 1; at <= total_units();) {
+    const Block block = Get(static_cast<uint32_t>(at));
+    const auto where = [&] { return fmt::format("extent block at {:#x}", WordOffset(static_cast<uint32_t>(at), 0)); };
+    if (block.units == 0 || at + block.units > uint64_t{total_units()} + 1) {
+      return absl::DataLossError(fmt::format("{}: size of {} units leaves the area", where(), block.units));
+    }
+    if (block.left_units != left_units) {
+      return absl::DataLossError(fmt::format("{}: says {} units to its left, there are {}", where(), block.left_units, left_units));
+    }
+    if (block.free && left_free) return absl::DataLossError(fmt::format("{}: two free neighbours", where()));
+    if (block.free) {
+      free_blocks.insert(static_cast<uint32_t>(at));
+    } else {
+      visit(WordOffset(static_cast<uint32_t>(at), 1), block.units * kUnitBytes - kBlockHeaderBytes);
+    }
+    left_units = block.units;
+    left_free = block.free;
+    at += block.units;
+  }
+  size_t listed = 0;
+  for (int group = 0; group < kExtentGroups; ++group) {
+    for (int index = 0; index < kExtentClasses; ++index) {
+      uint32_t at = state().first_free[group][index];
+      for (; at != 0 && listed <= free_blocks.size(); ++listed) {
+        if (!free_blocks.contains(at)) return absl::DataLossError(fmt::format("free list holds block {} in use", at));
+        at = static_cast<uint32_t>(LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed));
+      }
+    }
+  }
+  if (listed != free_blocks.size()) {
+    return absl::DataLossError(fmt::format("{} free blocks, {} in the free lists", free_blocks.size(), listed));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cell

@@ -1,0 +1,75 @@
+#include "cell/tree/extent_allocator.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "cell/base/random.h"
+#include "cell/tree/test_region.h"
+
+namespace cell {
+namespace {
+
+TEST(ExtentAllocator, BlocksNeverOverlapAndAllMemoryComesBack) {
+  TestRegion region({1024, 1 << 20, 1 << 20});
+  ExtentAllocator allocator(region.memory());
+  Random random(7);
+  std::map<uint64_t, uint64_t> used;
+  int refused = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    if (random.Below(100) < 55) {
+      const uint64_t bytes = 1 + (random.Below(10) == 0 ? random.Below(40'000) : random.Below(400));
+      const std::optional<uint64_t> offset = allocator.Allocate(bytes);
+      if (!offset.has_value()) {
+        ++refused;
+        continue;
+      }
+      ASSERT_EQ(*offset % 8, 0u);
+      const auto next = used.lower_bound(*offset);
+      if (next != used.end()) { ASSERT_LE(*offset + bytes, next->first); }
+      if (next != used.begin()) { ASSERT_GE(*offset, std::prev(next)->first + std::prev(next)->second); }
+      used[*offset] = bytes;
+    } else if (!used.empty()) {
+      auto it = used.lower_bound(region.memory()->header().extents_offset + random.Below(1 << 20));
+      if (it == used.end()) it = used.begin();
+      allocator.Free(it->first);
+      used.erase(it);
+    }
+    if (i % 10'000 == 0) {
+      size_t walked = 0;
+      const absl::Status status = allocator.Walk([&](uint64_t offset, uint64_t room) {
+        ++walked;
+        ASSERT_TRUE(used.contains(offset));
+        ASSERT_GE(room, used[offset]);
+      });
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(walked, used.size());
+    }
+  }
+  EXPECT_GT(refused, 0) << "the area was never full: the test is too easy";
+  for (const auto& [offset, bytes] : used) allocator.Free(offset);
+  const ExtentAllocator::Usage usage = allocator.usage();
+  EXPECT_EQ(usage.bytes_used, 0u);
+  EXPECT_EQ(usage.largest_free_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(usage.fragmentation(), 0);
+}
+
+TEST(ExtentAllocator, RefusesWhatCanNeverFit) {
+  TestRegion region({1024, 1 << 20, 4096});
+  ExtentAllocator allocator(region.memory());
+  EXPECT_FALSE(allocator.Allocate(4096).has_value());  // The header takes 8.
+  EXPECT_FALSE(allocator.Allocate(~uint64_t{0} / 2).has_value());
+  EXPECT_TRUE(allocator.Allocate(2000).has_value());
+}
+
+TEST(ExtentAllocatorWalk, ReportsADamagedBlock) {
+  TestRegion region({1024, 1 << 20, 1 << 20});
+  ExtentAllocator allocator(region.memory());
+  const uint64_t first = *allocator.Allocate(100);
+  (void)allocator.Allocate(100);
+  region.memory()->StoreWord(first - 8, 3);
+  EXPECT_EQ(allocator.Walk([](uint64_t, uint64_t) {}).code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace cell

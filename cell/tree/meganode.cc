@@ -1,0 +1,413 @@
+#include "cell/tree/meganode.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cell/base/crc64.h"
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+absl::Status GaveUp(std::string_view key) {
+  return absl::UnavailableError(fmt::format("search for {} met no right node in {} visits: the tree is damaged "
+                                            "(run a check)",
+                                            ForMessage(key), Walk::kVisitsMax));
+}
+
+// The shortest key s with left < s <= right.
+std::string_view ShortestSeparator(std::string_view left, std::string_view right) {
+  size_t shared = 0;
+  while (shared < left.size() && shared < right.size() && left[shared] == right[shared]) ++shared;
+  return right.substr(0, shared + 1);
+}
+
+}  // namespace
+
+absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape) {
+  if (!ValidNodeBytes(shape.node_bytes)) {
+    return absl::InvalidArgumentError(fmt::format("node size {} is not a power of two from {} to {}", shape.node_bytes,
+                                                  kNodeBytesMin, kNodeBytesMax));
+  }
+  if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
+      shape.meganode_bytes / shape.node_bytes > UINT32_MAX) {
+    return absl::InvalidArgumentError(
+        fmt::format("meganode size {} is not a multiple of the node size with at least 4 nodes", shape.meganode_bytes));
+  }
+  if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("extents size {} is not a multiple of 4096 up to {}", shape.extents_bytes, kExtentsBytesMax));
+  }
+  if (region == 0 || region > Pointer::kRegionMax || memory->bytes() < shape.region_bytes()) {
+    return absl::InvalidArgumentError(fmt::format("region {}: bad id or too little memory", region));
+  }
+  RegionHeader& header = memory->header();
+  header = {};
+  header.magic = kRegionMagic;
+  header.layout_version = kLayoutVersion;
+  header.region = region;
+  header.node_bytes = shape.node_bytes;
+  header.node_count = static_cast<uint32_t>(shape.meganode_bytes / shape.node_bytes);
+  header.nodes_offset = kRegionHeaderBytes;
+  header.extents_offset = kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096);
+  header.extents_bytes = shape.extents_bytes;
+  header.tree_root = Pointer(region, header.nodes_offset);
+  header.nodes_used = 1;
+  ExtentAllocator(memory).Format();
+  NodeDraft root(shape.node_bytes);
+  root.Begin(header.tree_root, 0, "", std::nullopt, Pointer());
+  root.Publish(memory, header.nodes_offset);
+  return absl::OkStatus();
+}
+
+Meganode::Meganode(RegionMemory* memory)
+    : memory_(memory),
+      root_(memory->header().region, memory->header().nodes_offset),
+      extents_(memory),
+      draft_(memory->header().node_bytes),
+      right_draft_(memory->header().node_bytes) {
+  CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
+}
+
+NodeView Meganode::Node(Pointer pointer) const {
+  return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes);
+}
+
+bool Meganode::ExtentInBounds(Pointer extent, uint64_t bytes) const {
+  const uint64_t begin = header().extents_offset;
+  const uint64_t end = begin + header().extents_bytes;
+  return extent.region() == header().region && extent.offset() >= begin && extent.offset() <= end &&
+         bytes <= end - extent.offset() && extent.offset() % kWordBytes == 0;
+}
+
+absl::Status Meganode::CheckKey(std::string_view key) const {
+  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.size() > key_bytes_max()) {
+    return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes, the most that {}-byte nodes take",
+                                                  ForMessage(key), key_bytes_max(), header().node_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
+  Walk walk(key, root_);
+  for (;;) {
+    const NodeView node = Node(walk.wants());
+    const Walk::Step step = walk.Visit(node);
+    if (step == Walk::Step::kArrived) return node;
+    if (step == Walk::Step::kGaveUp) return GaveUp(key);
+  }
+}
+
+absl::StatusOr<Meganode::Place> Meganode::Find(std::string_view key) const {
+  ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
+  Place place{leaf.self(), std::nullopt};
+  if (const std::optional<int> slot = leaf.Find(key)) place.slot = leaf.leaf_slot(*slot);
+  return place;
+}
+
+void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) const {
+  // Header, heads, and of inner nodes some slots: what is looked at first.
+  constexpr size_t kPrefetchedBytes = 320;
+  for (size_t begin = 0; begin < lookups.size(); begin += kBatchMax) {
+    const absl::Span<Lookup> batch = lookups.subspan(begin, kBatchMax);
+    std::array<Walk, kBatchMax> walks;
+    std::array<uint8_t, kBatchMax> active;
+    size_t left = batch.size();
+    for (size_t i = 0; i < left; ++i) {
+      walks[i] = Walk(batch[i].key, root_);
+      active[i] = static_cast<uint8_t>(i);
+    }
+    while (left > 0) {
+      for (size_t i = 0; i < left;) {
+        Lookup& lookup = batch[active[i]];
+        Walk& walk = walks[active[i]];
+        const NodeView node = Node(walk.wants());
+        const Walk::Step step = walk.Visit(node);
+        if (step == Walk::Step::kRead) {
+          const std::byte* next = memory_->at(walk.wants().offset());
+          Prefetch(next, node.level() == 1 ? header().node_bytes : kPrefetchedBytes);
+          ++i;
+          continue;
+        }
+        if (step == Walk::Step::kArrived) {
+          lookup.status = absl::OkStatus();
+          lookup.place = {node.self(), std::nullopt};
+          if (const std::optional<int> slot = node.Find(lookup.key)) {
+            const LeafSlot found = node.leaf_slot(*slot);
+            lookup.place.slot = found;
+            if (prefetch_extents) Prefetch(Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
+          }
+        } else {
+          lookup.status = GaveUp(lookup.key);
+        }
+        active[i] = active[--left];
+      }
+    }
+  }
+}
+
+absl::StatusOr<Meganode::Descent> Meganode::Descend(std::string_view key, uint8_t level) const {
+  Walk walk(key, root_, level);
+  Descent descent;
+  for (;;) {
+    const NodeView node = Node(walk.wants());
+    const Walk::Step step = walk.Visit(node);
+    if (step == Walk::Step::kGaveUp) return GaveUp(key);
+    if (step == Walk::Step::kArrived) {
+      descent.node = node.self();
+      return descent;
+    }
+    if (walk.moved_right()) {
+      const NodeView right = Node(walk.wants());
+      descent.unfinished.push_back({static_cast<uint8_t>(node.level() + 1), std::string(right.low_key()), right.self()});
+    }
+  }
+}
+
+bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
+  const uint64_t begin = header().nodes_offset;
+  if (hint.region() != header().region || hint.offset() < begin ||
+      hint.offset() >= begin + header().nodes_used * header().node_bytes ||
+      (hint.offset() - begin) % header().node_bytes != 0) {
+    return false;
+  }
+  const NodeView node = Node(hint);
+  return node.valid() && node.level() == 0 && node.Covers(key);
+}
+
+// Every level may split, and the root into two more.
+bool Meganode::NodesLeftForSplit() const {
+  return header().node_count - header().nodes_used >= static_cast<uint64_t>(Node(root_).level()) + 3;
+}
+
+Pointer Meganode::AllocateNode() {
+  RegionHeader& h = memory_->header();
+  CELL_CHECK(h.nodes_used < h.node_count);
+  return Pointer(h.region, h.nodes_offset + h.nodes_used++ * h.node_bytes);
+}
+
+absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {
+  const size_t bytes = key.size() + value.size();
+  const std::optional<uint64_t> offset = extents_.Allocate(bytes);
+  if (!offset.has_value()) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "region {} has no room for an extent of {} bytes ({} of {} bytes used): start the cluster with larger "
+        "--extents-bytes, or delete keys",
+        header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
+  }
+  // Whole words: the key's, one of both, the value's, the last padded with zeros.
+  size_t done = 0;
+  while (done < bytes) {
+    alignas(8) std::array<std::byte, 64> line{};
+    const size_t step = std::min(line.size() - (*offset + done) % line.size(), bytes - done);
+    size_t filled = 0;
+    if (done < key.size()) {
+      filled = std::min(step, key.size() - done);
+      std::memcpy(line.data(), key.data() + done, filled);
+    }
+    if (filled < step) std::memcpy(line.data() + filled, value.data() + (done + filled - key.size()), step - filled);
+    memory_->Store(*offset + done, line.data(), RegionShape::RoundUp(step, kWordBytes));
+    done += step;
+  }
+  return *offset;
+}
+
+absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
+  RETURN_IF_ERROR(CheckKey(key));
+  if (value.size() > kValueBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+  }
+  if (Crc64(value, Crc64(key)) != crc) {
+    return absl::InvalidArgumentError(fmt::format("wrong CRC for key {}: damaged on the way", ForMessage(key)));
+  }
+  Descent descent;
+  if (HintIsRight(hint, key)) {
+    descent.node = hint;
+  } else {
+    ASSIGN_OR_RETURN(descent, Descend(key, 0));
+  }
+  ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
+  LeafSlot slot{};
+  slot.extent = Pointer(header().region, offset);
+  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
+  slot.crc = crc;
+
+  RegionHeader& h = memory_->header();
+  const NodeView leaf = Node(descent.node);
+  const std::optional<int> found = leaf.Find(key);
+  if (found.has_value()) {
+    const LeafSlot old = leaf.leaf_slot(*found);
+    draft_.CopyOf(leaf);
+    draft_.Repoint(*found, slot.extent, slot.extent_bytes, crc);
+    Publish(&draft_);
+    extents_.Free(old.extent.offset());
+    h.data_bytes += slot.extent_bytes;
+    h.data_bytes -= old.extent_bytes;
+  } else {
+    if (absl::Status status = InsertIntoLeaf(descent.node, key, slot); !status.ok()) {
+      extents_.Free(offset);
+      return status;
+    }
+    ++h.keys;
+    h.data_bytes += slot.extent_bytes;
+  }
+  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  return found.has_value();
+}
+
+absl::Status Meganode::InsertIntoLeaf(Pointer leaf, std::string_view key, const LeafSlot& slot) {
+  const NodeView node = Node(leaf);
+  const int at = node.LowerBound(key);
+  draft_.CopyOf(node);
+  if (draft_.Insert(at, key, slot)) {
+    Publish(&draft_);
+    return absl::OkStatus();
+  }
+  if (!NodesLeftForSplit()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("region {} has used {} of {} nodes: the meganode is full; start the cluster with a larger "
+                    "--meganode-bytes",
+                    header().region, header().nodes_used, header().node_count));
+  }
+  if (std::optional<Separator> separator = Split(node, at, key, slot)) {
+    std::vector<Separator> pending;
+    pending.push_back(std::move(*separator));
+    InsertSeparators(std::move(pending));
+  }
+  return absl::OkStatus();
+}
+
+// Writes what `node` holds, with (key, slot) inserted before slot `at`, into two nodes. Returns what the parent must
+// learn; nothing if the root was raised, or if the observer abandoned the split.
+template <typename Slot>
+std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at, std::string_view key,
+                                                   const Slot& slot) {
+  struct Entry {
+    std::string key;
+    Slot slot;
+    size_t bytes;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(static_cast<size_t>(node.count()) + 1);
+  size_t total = 0;
+  const auto add = [&](std::string entry_key, const Slot& entry_slot) {
+    const size_t bytes = entry_key.size() + sizeof(Slot) + kKeyHeadBytes;
+    entries.push_back({std::move(entry_key), entry_slot, bytes});
+    total += bytes;
+  };
+  for (int i = 0; i <= node.count(); ++i) {
+    if (i == at) add(std::string(key), slot);
+    if (i < node.count()) add(node.key(i), Load<Slot>(node.slot(i)));
+  }
+
+  const bool raise = node.self() == root_;
+  const std::string low(node.low_key());
+  const std::optional<std::string> high =
+      node.has_high() ? std::optional<std::string>(node.high_key()) : std::nullopt;
+  const Pointer left_self = raise ? AllocateNode() : node.self();
+  const Pointer right_self = AllocateNode();
+  const Pointer old_right = node.right();
+  const uint8_t level = node.level();
+  std::string separator;
+
+  const auto fill = [](NodeDraft* draft, const Entry* begin, const Entry* end) {
+    for (const Entry* entry = begin; entry != end; ++entry) {
+      if (!draft->Insert(draft->view().count(), entry->key, entry->slot)) return false;
+    }
+    return true;
+  };
+  const auto try_cut = [&](size_t cut) {
+    separator = level == 0 ? std::string(ShortestSeparator(entries[cut - 1].key, entries[cut].key)) : entries[cut].key;
+    draft_.Begin(left_self, level, low, separator, right_self);
+    right_draft_.Begin(right_self, level, separator, high, old_right);
+    return fill(&draft_, entries.data(), entries.data() + cut) &&
+           fill(&right_draft_, entries.data() + cut, entries.data() + entries.size());
+  };
+  // Keys that arrive in order leave full nodes behind; otherwise both sides get half of the bytes. If one side does
+  // not fit (long fences), the nearest cut that does; KeyBytesMax promises that there is one.
+  const size_t last = entries.size() - 1;
+  size_t middle = last;
+  if (node.has_high() || at != node.count()) {
+    size_t sum = 0;
+    middle = 0;
+    while (middle < last && sum + entries[middle].bytes <= total / 2) sum += entries[middle++].bytes;
+    middle = std::max<size_t>(middle, 1);
+  }
+  bool fits = try_cut(middle);
+  for (size_t distance = 1; !fits && distance <= last; ++distance) {
+    fits = (middle + distance <= last && try_cut(middle + distance)) ||
+           (middle > distance && try_cut(middle - distance));
+  }
+  CELL_CHECK(fits);
+
+  Publish(&right_draft_);
+  if (!Observe(SplitStep::kRightWritten)) return std::nullopt;
+  Publish(&draft_);
+  if (!Observe(SplitStep::kLeftWritten)) return std::nullopt;
+  if (!raise) return Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self};
+
+  const auto child_slot = [](Pointer child) {
+    InnerSlot inner{};
+    inner.child_low = static_cast<uint32_t>(child.raw());
+    inner.child_high = static_cast<uint32_t>(child.raw() >> 32);
+    return inner;
+  };
+  CELL_CHECK(level + 1 < kLevelsMax);
+  draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, std::nullopt, Pointer());
+  CELL_CHECK(draft_.Insert(0, low, child_slot(left_self)) && draft_.Insert(1, separator, child_slot(right_self)));
+  Publish(&draft_);
+  Observe(SplitStep::kSeparatorWritten);
+  return std::nullopt;
+}
+
+void Meganode::InsertSeparators(std::vector<Separator> pending) {
+  while (!pending.empty()) {
+    const Separator separator = std::move(pending.back());
+    pending.pop_back();
+    if (separator.level > Node(root_).level()) continue;  // Not yet raised that far: the raise itself will list it.
+    absl::StatusOr<Descent> descent = Descend(separator.key, separator.level);
+    CELL_CHECK(descent.ok());
+    const NodeView parent = Node(descent->node);
+    if (parent.Find(separator.key).has_value()) continue;  // Someone finished it before.
+    const int at = parent.LowerBound(separator.key);
+    InnerSlot slot{};
+    slot.child_low = static_cast<uint32_t>(separator.child.raw());
+    slot.child_high = static_cast<uint32_t>(separator.child.raw() >> 32);
+    draft_.CopyOf(parent);
+    if (draft_.Insert(at, separator.key, slot)) {
+      Publish(&draft_);
+      if (!Observe(SplitStep::kSeparatorWritten)) return;
+    } else if (NodesLeftForSplit()) {
+      if (std::optional<Separator> next = Split(parent, at, separator.key, slot)) pending.push_back(std::move(*next));
+    }  // Without nodes it stays half done: readers go by the right link.
+  }
+}
+
+absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
+  RETURN_IF_ERROR(CheckKey(key));
+  Descent descent;
+  if (HintIsRight(hint, key)) {
+    descent.node = hint;
+  } else {
+    ASSIGN_OR_RETURN(descent, Descend(key, 0));
+  }
+  const NodeView leaf = Node(descent.node);
+  const std::optional<int> found = leaf.Find(key);
+  if (found.has_value()) {
+    const LeafSlot old = leaf.leaf_slot(*found);
+    draft_.CopyOf(leaf);
+    draft_.Remove(*found);
+    Publish(&draft_);
+    extents_.Free(old.extent.offset());
+    RegionHeader& h = memory_->header();
+    --h.keys;
+    h.data_bytes -= old.extent_bytes;
+  }
+  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  return found.has_value();
+}
+
+}  // namespace cell

@@ -1,0 +1,51 @@
+// NodeDraft: a node being composed in private memory, then published whole.
+//
+// Every change of a node is made on a draft and published by Publish, so that readers see the node before or after it
+// and never between. Not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cell/layout/region.h"
+#include "cell/tree/node_view.h"
+
+namespace cell {
+
+class NodeDraft {
+ public:
+  explicit NodeDraft(uint32_t node_bytes) : node_bytes_(node_bytes) { CELL_CHECK(ValidNodeBytes(node_bytes)); }
+
+  // An empty, valid node. No high key: it is the rightmost of its level.
+  void Begin(Pointer self, uint8_t level, std::string_view low_key, std::optional<std::string_view> high_key,
+             Pointer right);
+  void CopyOf(const NodeView& node);
+
+  // Puts a slot before slot i. `key` is whole (with the prefix); the slot's `key` field is filled in here. False, and
+  // nothing changed, when it does not fit even after the heap has been compacted.
+  bool Insert(int i, std::string_view key, LeafSlot slot) { return InsertSlot(i, key, &slot.key, sizeof(slot)); }
+  bool Insert(int i, std::string_view key, InnerSlot slot) { return InsertSlot(i, key, &slot.key, sizeof(slot)); }
+  void Remove(int i);
+  // Replaces what leaf slot i points at; its key stays.
+  void Repoint(int i, Pointer extent, uint32_t extent_bytes, uint64_t crc);
+
+  NodeView view() const { return NodeView::Trusted(bytes_.data(), node_bytes_); }
+
+  // Writes the draft over the node at `offset`: versions odd, body, versions even (the thesis, 4.3.1), each step
+  // ordered before the next; the CRC makes it safe for readers in any order.
+  void Publish(RegionMemory* memory, uint64_t offset);
+
+ private:
+  bool InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes);
+  size_t FreeBytes() const;
+  void Compact();
+  NodeHeader& header() { return *reinterpret_cast<NodeHeader*>(bytes_.data()); }
+
+  uint32_t node_bytes_;
+  alignas(64) std::array<std::byte, kNodeBytesMax> bytes_;
+};
+
+}  // namespace cell

@@ -1,0 +1,120 @@
+#include "cell/tree/node_view.h"
+
+#include <algorithm>
+
+#include "cell/base/crc64.h"
+#include "cell/layout/limits.h"
+
+namespace cell {
+
+uint32_t KeyHead(std::string_view suffix) {
+  uint32_t head = 0;
+  if (suffix.size() >= kKeyHeadBytes) [[likely]] {
+    std::memcpy(&head, suffix.data(), kKeyHeadBytes);
+  } else {
+    std::memcpy(&head, suffix.data(), suffix.size());
+  }
+  return __builtin_bswap32(head);
+}
+
+uint64_t NodeCrc(const std::byte* node, uint32_t node_bytes) {
+  return Crc64(ConstBytes(node + kNodeBodyOffset, node_bytes - kNodeBodyOffset - kTailVersionBytes));
+}
+
+NodeFault NodeView::Parse(ConstBytes image, Pointer self, NodeView* view, Checks checks) {
+  if (!ValidNodeBytes(image.size())) return NodeFault::kMalformed;
+  const NodeView candidate(image.data(), static_cast<uint32_t>(image.size()));
+  if (candidate.head_version() != candidate.tail_version() || candidate.head_version() % 2 != 0) {
+    return NodeFault::kTorn;
+  }
+  if (checks == Checks::kFull && candidate.header().crc != NodeCrc(image.data(), candidate.node_bytes_)) {
+    return NodeFault::kTorn;
+  }
+  if (candidate.self() != self) return NodeFault::kForeign;
+  if (!candidate.WellFormed()) return NodeFault::kMalformed;
+  *view = candidate;
+  return NodeFault::kNone;
+}
+
+bool NodeView::WellFormed() const {
+  const NodeHeader& h = header();
+  if ((h.flags & ~(kNodeValid | kNodeHasHigh)) != 0 || h.reserved != 0 || h.level >= kLevelsMax) return false;
+  if (!has_high() && (h.high_key_bytes != 0 || h.prefix_bytes != 0)) return false;
+  if (h.prefix_bytes > h.low_key_bytes || (has_high() && h.prefix_bytes > h.high_key_bytes)) return false;
+  const size_t fences = size_t{h.low_key_bytes} + h.high_key_bytes - h.prefix_bytes * size_t{has_high()};
+  const size_t slots_end = sizeof(NodeHeader) + h.count * (kKeyHeadBytes + SlotBytes(h.level));
+  const size_t end = node_bytes_ - kTailVersionBytes;
+  if (fences > end || h.heap_begin < slots_end || h.heap_begin > end - fences) return false;
+  for (int i = 0; i < h.count; ++i) {
+    const SlotKey key = slot_key(i);
+    if (key.key_bytes <= kKeyHeadBytes) continue;
+    if (key.tail_offset < h.heap_begin || key.tail_offset + size_t{key.key_bytes} - kKeyHeadBytes > end) return false;
+  }
+  return true;
+}
+
+bool NodeView::PastHigh(std::string_view key) const {
+  if (!has_high()) return false;
+  const std::string_view shared = prefix();
+  const std::string_view start = key.substr(0, shared.size());
+  if (const int order = start.compare(shared); order != 0) return order > 0;
+  return key.substr(shared.size()) >= high_key_rest();
+}
+
+int NodeView::CompareEqualHeads(std::string_view probe, int i) const {
+  const SlotKey key = slot_key(i);
+  // One of them ends within the head: they differ by trailing zero bytes at most, and the shorter comes first.
+  if (std::min<size_t>(probe.size(), key.key_bytes) <= kKeyHeadBytes) {
+    return static_cast<int>(probe.size()) - static_cast<int>(key.key_bytes);
+  }
+  return probe.substr(kKeyHeadBytes).compare(tail(key));
+}
+
+int NodeView::LowerBound(std::string_view key) const {
+  const std::string_view probe = key.substr(std::min<size_t>(header().prefix_bytes, key.size()));
+  const uint32_t wanted = KeyHead(probe);
+  const uint32_t* const all = heads();
+  const int slots = count();
+  int below = 0;
+  int not_above = 0;
+  for (int i = 0; i < slots; ++i) {  // Without branches: the compiler makes vector code of it.
+    below += all[i] < wanted;
+    not_above += all[i] <= wanted;
+  }
+  while (below < not_above) {  // Binary search among the slots with this head.
+    const int middle = (below + not_above) / 2;
+    if (CompareEqualHeads(probe, middle) > 0) {
+      below = middle + 1;
+    } else {
+      not_above = middle;
+    }
+  }
+  return below;
+}
+
+std::optional<int> NodeView::Find(std::string_view key) const {
+  const int i = LowerBound(key);
+  if (i == count()) return std::nullopt;
+  const std::string_view probe = key.substr(std::min<size_t>(header().prefix_bytes, key.size()));
+  if (heads()[i] != KeyHead(probe) || CompareEqualHeads(probe, i) != 0) return std::nullopt;
+  return i;
+}
+
+int NodeView::ChildSlot(std::string_view key) const {
+  const int i = LowerBound(key);
+  if (i < count()) {
+    const std::string_view probe = key.substr(std::min<size_t>(header().prefix_bytes, key.size()));
+    if (heads()[i] == KeyHead(probe) && CompareEqualHeads(probe, i) == 0) return i;
+  }
+  return std::max(i - 1, std::min(count(), 1) - 1);
+}
+
+void NodeView::CopyKey(int i, std::string* key) const {
+  const SlotKey at = slot_key(i);
+  const uint32_t head = __builtin_bswap32(heads()[i]);
+  key->assign(prefix());
+  key->append(reinterpret_cast<const char*>(&head), std::min<size_t>(at.key_bytes, kKeyHeadBytes));
+  key->append(tail(at));
+}
+
+}  // namespace cell

@@ -1,0 +1,116 @@
+// NodeView: reads a node's bytes once they have been verified.
+//
+// Bytes that came from elsewhere are an image until Parse has accepted them. The writing thread of a region trusts
+// its own memory (NodeView::Trusted).
+//
+// Invariants
+//   1. Parse accepts only what no accessor can read out of bounds.
+//   2. Parse accepts only what one writer wrote in one go: equal even versions, and the body's CRC.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cell/base/bytes.h"
+#include "cell/layout/node.h"
+
+namespace cell {
+
+enum class NodeFault {
+  kNone,
+  kTorn,       // The writer was inside, or the reads overlapped a write: read again.
+  kForeign,    // Whole, but not the node that was asked for.
+  kMalformed,  // Whole by its CRC, and yet not a node. A writer's fault; never followed.
+};
+
+class NodeView {
+ public:
+  // What of the protection Parse applies. Anything but kFull is for tests that show what the rest is for.
+  enum class Checks { kFull, kVersionsOnly };
+
+  // `image` is a private copy of the node's bytes and must outlive the view. On success fills *view.
+  static NodeFault Parse(ConstBytes image, Pointer self, NodeView* view, Checks checks = Checks::kFull);
+
+  static NodeView Trusted(const std::byte* node, uint32_t node_bytes) { return NodeView(node, node_bytes); }
+
+  NodeView() = default;
+
+  const std::byte* bytes() const { return bytes_; }
+  uint32_t node_bytes() const { return node_bytes_; }
+
+  uint8_t level() const { return header().level; }
+  bool valid() const { return (header().flags & kNodeValid) != 0; }
+  bool has_high() const { return (header().flags & kNodeHasHigh) != 0; }
+  int count() const { return header().count; }
+  Pointer self() const { return header().self; }
+  Pointer right() const { return header().right; }
+
+  std::string_view prefix() const { return Text(low_key_offset(), header().prefix_bytes); }
+  std::string_view low_key() const { return Text(low_key_offset(), header().low_key_bytes); }
+  // The high key's bytes after the prefix. Only with has_high().
+  std::string_view high_key_rest() const {
+    const size_t rest = header().high_key_bytes - header().prefix_bytes;
+    return Text(low_key_offset() - rest, rest);
+  }
+  std::string high_key() const { return std::string(prefix()).append(high_key_rest()); }
+
+  bool BelowLow(std::string_view key) const { return key < low_key(); }
+  bool PastHigh(std::string_view key) const;
+  bool Covers(std::string_view key) const { return !BelowLow(key) && !PastHigh(key); }
+
+  // The first slot whose key is not less than `key`, count() if none. `key` is covered by the node.
+  int LowerBound(std::string_view key) const;
+  // The slot that holds exactly `key`, or nothing.
+  std::optional<int> Find(std::string_view key) const;
+  // Inner nodes: the slot of the child whose range holds `key`; -1 only in a node without slots.
+  int ChildSlot(std::string_view key) const;
+
+  // Slot i, 0 <= i < count().
+  SlotKey slot_key(int i) const { return Load<SlotKey>(slot(i)); }
+  LeafSlot leaf_slot(int i) const { return Load<LeafSlot>(slot(i)); }
+  InnerSlot inner_slot(int i) const { return Load<InnerSlot>(slot(i)); }
+  size_t key_bytes(int i) const { return header().prefix_bytes + slot_key(i).key_bytes; }
+  void CopyKey(int i, std::string* key) const;
+  std::string key(int i) const {
+    std::string key;
+    CopyKey(i, &key);
+    return key;
+  }
+
+  const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(bytes_); }
+  const std::byte* slot(int i) const {
+    return bytes_ + sizeof(NodeHeader) + kKeyHeadBytes * static_cast<size_t>(count()) +
+           SlotBytes(level()) * static_cast<size_t>(i);
+  }
+  uint32_t head(int i) const { return heads()[i]; }
+  std::string_view tail(SlotKey key) const {
+    return key.key_bytes <= kKeyHeadBytes ? std::string_view() : Text(key.tail_offset, key.key_bytes - kKeyHeadBytes);
+  }
+  uint64_t head_version() const { return header().head_version; }
+  uint64_t tail_version() const { return Load<uint64_t>(bytes_ + node_bytes_ - kTailVersionBytes); }
+  size_t low_key_offset() const { return node_bytes_ - kTailVersionBytes - header().low_key_bytes; }
+
+ private:
+  NodeView(const std::byte* bytes, uint32_t node_bytes) : bytes_(bytes), node_bytes_(node_bytes) {}
+
+  bool WellFormed() const;
+  const uint32_t* heads() const { return reinterpret_cast<const uint32_t*>(bytes_ + sizeof(NodeHeader)); }
+  std::string_view Text(size_t offset, size_t bytes) const {
+    return {reinterpret_cast<const char*>(bytes_) + offset, bytes};
+  }
+  // <0, 0, >0: the probe (without prefix, its head computed) against slot i, whose head equals the probe's.
+  int CompareEqualHeads(std::string_view probe, int i) const;
+
+  const std::byte* bytes_ = nullptr;
+  uint32_t node_bytes_ = 0;
+};
+
+// The first four bytes of a key without its prefix, zero-padded, as a number that orders like the bytes.
+uint32_t KeyHead(std::string_view suffix);
+
+// The CRC64 that a node's header must carry.
+uint64_t NodeCrc(const std::byte* node, uint32_t node_bytes);
+
+}  // namespace cell

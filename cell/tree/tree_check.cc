@@ -1,0 +1,198 @@
+#include "cell/tree/tree_check.h"
+
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "cell/base/crc64.h"
+#include "cell/tree/extent_allocator.h"
+#include "cell/tree/walk.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+class TreeCheck {
+ public:
+  explicit TreeCheck(const RegionMemory& memory) : memory_(memory), header_(memory.header()) {}
+
+  TreeReport Run() {
+    if (!CheckHeader()) return report_;
+    const std::optional<NodeView> root = Read(Pointer(header_.region, header_.nodes_offset));
+    if (!root.has_value()) return report_;
+    root_ = root->self();
+    report_.levels = root->level() + 1;
+    std::vector<Child> expected = {{"", root_}};
+    for (int level = root->level(); level >= 0 && !expected.empty(); --level) expected = CheckLevel(level, expected);
+    CheckExtents();
+    Expect(report_.keys == header_.keys, "header", fmt::format("says {} keys, {} found", header_.keys, report_.keys));
+    Expect(report_.data_bytes == header_.data_bytes, "header",
+           fmt::format("says {} bytes of data, {} found", header_.data_bytes, report_.data_bytes));
+    return report_;
+  }
+
+ private:
+  struct Child {
+    std::string low_key;
+    Pointer node;
+  };
+
+  void Expect(bool good, std::string_view where, std::string_view what) {
+    if (good) return;
+    if (++report_.error_count <= TreeReport::kErrorsMax) report_.errors.push_back(fmt::format("{}: {}", where, what));
+  }
+
+  bool CheckHeader() {
+    if (memory_.bytes() < kRegionHeaderBytes || header_.magic != kRegionMagic) {
+      Expect(false, "header", "no region (bad magic or too short)");
+      return false;
+    }
+    const bool sane = header_.layout_version == kLayoutVersion && ValidNodeBytes(header_.node_bytes) &&
+                      header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
+                      header_.nodes_used <= header_.node_count && header_.extents_offset <= memory_.bytes() &&
+                      header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
+                      header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <=
+                          header_.extents_offset;
+    Expect(sane, "header", "sizes do not add up, or another layout version");
+    return sane;
+  }
+
+  std::optional<NodeView> Read(Pointer pointer) {
+    const std::string where = fmt::format("node {}", ToString(pointer));
+    const uint64_t begin = header_.nodes_offset;
+    if (pointer.region() != header_.region || pointer.offset() < begin ||
+        pointer.offset() >= begin + header_.nodes_used * header_.node_bytes ||
+        (pointer.offset() - begin) % header_.node_bytes != 0) {
+      Expect(false, where, "pointer is not to a node of this region");
+      return std::nullopt;
+    }
+    NodeView node;
+    const NodeFault fault =
+        NodeView::Parse(ConstBytes(memory_.at(pointer.offset()), header_.node_bytes), pointer, &node);
+    Expect(fault == NodeFault::kNone, where,
+           fault == NodeFault::kTorn      ? "versions or CRC are wrong"
+           : fault == NodeFault::kForeign ? "carries another node's pointer"
+                                          : "is malformed");
+    if (fault != NodeFault::kNone) return std::nullopt;
+    return node;
+  }
+
+  // Goes along one level from its left end. `expected`: the children that the level above lists, in order.
+  std::vector<Child> CheckLevel(int level, const std::vector<Child>& expected) {
+    std::vector<Child> below;
+    size_t listed = 0;
+    std::string last_high;
+    bool ended = false;
+    Pointer next = expected.front().node;
+    for (uint64_t steps = 0; !next.null(); ++steps) {
+      const std::string where = fmt::format("node {} (level {})", ToString(next), level);
+      if (steps == header_.nodes_used) {
+        Expect(false, where, "right links form a ring");
+        break;
+      }
+      const std::optional<NodeView> node = Read(next);
+      if (!node.has_value()) break;
+      ++report_.nodes;
+      Expect(node->valid(), where, "is not valid");
+      Expect(node->level() == level, where, fmt::format("has level {}", node->level()));
+      if (node->level() != level) break;
+      Expect(node->low_key() == last_high, where,
+             fmt::format("low key {} is not the left neighbour's high key {}", ForMessage(node->low_key()),
+                         ForMessage(last_high)));
+      if (listed < expected.size() && expected[listed].node == next) {
+        Expect(expected[listed].low_key == node->low_key(), where, "parent's separator is not its low key");
+        ++listed;
+      } else {
+        ++report_.half_splits;
+      }
+      CheckSlots(*node, where, &below);
+      ended = !node->has_high();
+      Expect(ended == node->right().null(), where, "high key and right link disagree");
+      if (ended) break;
+      last_high = node->high_key();
+      next = node->right();
+    }
+    const std::string where = fmt::format("level {}", level);
+    Expect(ended, where, "does not reach the end of the key space");
+    Expect(listed == expected.size(), where,
+           fmt::format("{} of {} children that parents list are in it", listed, expected.size()));
+    return below;
+  }
+
+  void CheckSlots(const NodeView& node, std::string_view where, std::vector<Child>* below) {
+    std::string last;
+    if (node.level() == 0) {
+      ++report_.leaves;
+      Walk walk(node.low_key(), root_);
+      Walk::Step step = Walk::Step::kRead;
+      while (step == Walk::Step::kRead) {
+        const std::optional<NodeView> visited = Read(walk.wants());
+        step = visited.has_value() ? walk.Visit(*visited) : Walk::Step::kGaveUp;
+      }
+      Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where, "a search for its low key ends elsewhere");
+    } else {
+      Expect(node.count() > 0, where, "is an inner node without children");
+    }
+    for (int i = 0; i < node.count(); ++i) {
+      const std::string key = node.key(i);
+      Expect(i == 0 || key > last, where, fmt::format("key {} is not above the one before", ForMessage(key)));
+      Expect(node.Covers(key), where, fmt::format("key {} is outside the fences", ForMessage(key)));
+      if (node.level() == 0) {
+        CheckLeafSlot(node.leaf_slot(i), key, where);
+      } else {
+        Expect(i != 0 || key == node.low_key(), where, "first separator is not the low key");
+        below->push_back({key, node.inner_slot(i).child()});
+      }
+      last = key;
+    }
+  }
+
+  void CheckLeafSlot(const LeafSlot& slot, const std::string& key, std::string_view where) {
+    ++report_.keys;
+    report_.data_bytes += slot.extent_bytes;
+    const uint64_t begin = header_.extents_offset;
+    const uint64_t end = begin + header_.extents_bytes;
+    if (slot.extent.region() != header_.region || slot.extent.offset() < begin || slot.extent.offset() > end ||
+        slot.extent_bytes > end - slot.extent.offset() || slot.extent_bytes < key.size()) {
+      Expect(false, where, fmt::format("extent of key {} is out of bounds", ForMessage(key)));
+      return;
+    }
+    const ConstBytes extent(memory_.at(slot.extent.offset()), slot.extent_bytes);
+    Expect(AsText(extent.subspan(0, key.size())) == key, where,
+           fmt::format("extent of key {} holds another key", ForMessage(key)));
+    Expect(Crc64(extent) == slot.crc, where, fmt::format("extent of key {} has a wrong CRC", ForMessage(key)));
+    Expect(pointed_.emplace(slot.extent.offset(), slot.extent_bytes).second, where,
+           fmt::format("extent of key {} is shared with another key", ForMessage(key)));
+  }
+
+  void CheckExtents() {
+    RegionMemory memory = memory_;
+    const absl::Status status = ExtentAllocator(&memory).Walk([this](uint64_t offset, uint64_t room) {
+      ++report_.extents;
+      const std::string where = fmt::format("extent at {:#x}", offset);
+      const auto it = pointed_.find(offset);
+      if (it == pointed_.end()) {
+        Expect(false, where, "is in use but no leaf points at it");
+        return;
+      }
+      Expect(it->second <= room, where, "is shorter than its leaf says");
+      pointed_.erase(it);
+    });
+    Expect(status.ok(), "extents", std::string(status.message()));
+    for (const auto& [offset, bytes] : pointed_) {
+      Expect(false, fmt::format("extent at {:#x}", offset), "is pointed at but not in use");
+    }
+    report_.nodes_used = header_.nodes_used;
+  }
+
+  const RegionMemory& memory_;
+  const RegionHeader& header_;
+  Pointer root_;
+  absl::flat_hash_map<uint64_t, uint32_t> pointed_;  // Extent offset to bytes, from the leaves.
+  TreeReport report_;
+};
+
+}  // namespace
+
+TreeReport CheckTree(const RegionMemory& memory) { return TreeCheck(memory).Run(); }
+
+}  // namespace cell

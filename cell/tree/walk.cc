@@ -1,0 +1,57 @@
+#include "cell/tree/walk.h"
+
+namespace cell {
+
+Walk::Step Walk::Visit(const NodeView& node) {
+  if (++visits_ > kVisitsMax) return Step::kGaveUp;
+  moved_right_ = false;
+  torn_ = 0;
+  const bool right_level = level_ < 0 ? node.level() >= stop_level_ : node.level() == level_;
+  if (!node.valid() || !right_level || node.BelowLow(key_)) return SetBack();
+  level_ = static_cast<int8_t>(node.level());
+  if (node.PastHigh(key_)) {
+    if (node.right().null()) return SetBack();
+    moved_right_ = true;
+    wants_ = node.right();
+    return Step::kRead;
+  }
+  path_[node.level()] = node.self();
+  if (node.level() == stop_level_) return Step::kArrived;
+  const int slot = node.ChildSlot(key_);
+  if (slot < 0) return SetBack();
+  wants_ = node.inner_slot(slot).child();
+  --level_;
+  return Step::kRead;
+}
+
+Walk::Step Walk::Failed(NodeFault fault) {
+  if (++visits_ > kVisitsMax) return Step::kGaveUp;
+  if (fault == NodeFault::kTorn && ++torn_ < kTornReadsBeforeSetback) return Step::kRead;
+  torn_ = 0;
+  return SetBack();
+}
+
+Walk::Step Walk::SetBack() {
+  moved_right_ = false;
+  const int above = level_ + 1;
+  if (++setbacks_ <= kSetbacksBeforeRoot && level_ >= 0 && above < kLevelsMax && !path_[above].null()) {
+    wants_ = path_[above];
+    level_ = static_cast<int8_t>(above);
+    path_[above] = Pointer();  // If it is no longer right either, the next setback goes higher.
+  } else {
+    wants_ = root_;
+    level_ = -1;
+    path_.fill(Pointer());
+  }
+  return Step::kRead;
+}
+
+void Walk::ContinueRight(const NodeView& leaf, std::string_view key) {
+  key_ = key;
+  wants_ = leaf.right();
+  level_ = static_cast<int8_t>(leaf.level());
+  visits_ = setbacks_ = torn_ = 0;
+  moved_right_ = false;
+}
+
+}  // namespace cell

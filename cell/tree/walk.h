@@ -1,0 +1,70 @@
+// Walk: the search of a B-link tree as a step machine without I/O (Sagiv; the thesis, 4.2 and 4.3).
+//
+// It says which node it wants; its driver fetches that node, parses it and hands the view to Visit; and so on until
+// Visit answers kArrived: the view holds the key's place at the level asked for. The server drives it over its own
+// memory, the client over one-sided reads, the checker over a dump.
+//
+// A reader that meets an invalid node, a wrong level, or a key below the low key goes back to the last node that was
+// right, and after kSetbacksBeforeRoot such setbacks to the root. Past kVisitsMax visits in all it gives up.
+//
+// Not thread-safe. `key` must outlive the walk.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "cell/layout/limits.h"
+#include "cell/tree/node_view.h"
+
+namespace cell {
+
+class Walk {
+ public:
+  static constexpr int kVisitsMax = 1024;
+  static constexpr int kSetbacksBeforeRoot = 4;
+  static constexpr int kTornReadsBeforeSetback = 32;
+
+  enum class Step {
+    kRead,     // Fetch wants().
+    kArrived,  // The visited node is the place of the key.
+    kGaveUp,   // Out of budget: Unavailable.
+  };
+
+  Walk() = default;
+  Walk(std::string_view key, Pointer root, uint8_t stop_level = 0) : key_(key), root_(root), wants_(root), stop_level_(stop_level) {}
+
+  Pointer wants() const { return wants_; }
+  std::string_view key() const { return key_; }
+
+  // `node` is the verified view of wants().
+  Step Visit(const NodeView& node);
+  // wants() could not be read whole, or was not the node that was meant.
+  Step Failed(NodeFault fault);
+
+  // After kArrived at a leaf: goes on to the place of `key`, which is the leaf's high key, by its right link.
+  void ContinueRight(const NodeView& leaf, std::string_view key);
+
+  // The last Visit followed a right link: what the parent said is stale, or a split is not finished.
+  bool moved_right() const { return moved_right_; }
+  // Once something was wrong, nodes must come from the server and not from a cache.
+  bool may_use_cache() const { return setbacks_ == 0; }
+  // The last right node seen at `level`; null above the root.
+  Pointer path(int level) const { return level < kLevelsMax ? path_[level] : Pointer(); }
+  int visits() const { return visits_; }
+
+ private:
+  Step SetBack();
+
+  std::string_view key_;
+  Pointer root_;
+  Pointer wants_;
+  uint8_t stop_level_ = 0;
+  int8_t level_ = -1;  // That wants() must have; -1: any, it is the root.
+  bool moved_right_ = false;
+  int visits_ = 0;
+  int setbacks_ = 0;
+  int torn_ = 0;
+  std::array<Pointer, kLevelsMax> path_{};
+};
+
+}  // namespace cell
