@@ -1,1 +1,124 @@
 #include <gtest/gtest.h>
+
+#include "cell/base/random.h"
+#include "cell/layout/limits.h"
+#include "cell/layout/pointer.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+namespace {
+
+std::string Hex(std::string_view bytes) {
+  std::string hex;
+  for (unsigned char c : bytes) hex += fmt::format("{:02x}", c);
+  return hex;
+}
+
+TEST(Pointer, HoldsRegionAndOffset) {
+  const Pointer pointer(0xabcdef, 0x123456789a);
+  EXPECT_EQ(pointer.region(), 0xabcdefu);
+  EXPECT_EQ(pointer.offset(), 0x123456789au);
+  EXPECT_EQ(Pointer::FromRaw(pointer.raw()), pointer);
+  EXPECT_TRUE(Pointer().null());
+  EXPECT_EQ(ToString(Pointer(2, 4096)), "2:0x1000");
+}
+
+TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
+  EXPECT_EQ(KeyBytesMax(1024), 226u);
+  EXPECT_EQ(KeyBytesMax(512), 98u);
+}
+
+TEST(Wire, GoldenRequests) {
+  EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
+            "0200010023000000" "0010000000010000" "0000000000000000" "0300000000000000" "6b6579");
+  EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
+            "030001002e000000" "0010000000010000" "0020000000010000" "8877665544332211" "0500000001000000" "6b");
+  const std::string to = "z";
+  EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", &to, 10, 4096, true)),
+            "0500010023000000" "0010000000010000" "0a00000000100000" "0200010001010000" "61627a");
+  EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)), "0600010018000000" "0020000000010000" "6400000000000000");
+  EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)), "0700010011000000" "0700000002000000");
+}
+
+TEST(Wire, RequestsComeBackAsTheyWere) {
+  const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0) + "value";
+  ASSERT_TRUE(ParseHeader(AsBytes(put)).ok());
+  const auto parsed = ParsePutRequest(AsBytes(put));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->key, "some key");
+  EXPECT_EQ(parsed->value, "value");
+  EXPECT_EQ(parsed->fixed.hint, Pointer(2, 3));
+}
+
+// Every truncation and extension of every request is refused.
+TEST(Wire, CutOrLongMessagesAreRefused) {
+  const std::string to = "zz";
+  const std::vector<std::string> messages = {
+      MakeKeyRequest(MessageKind::kSearch, Pointer(1, 1), Pointer(), "key"),
+      MakePutRequest(Pointer(1, 1), Pointer(), 1, "key", 3, 0) + "val",
+      MakeScanRequest(Pointer(1, 1), "from", &to, 5, 100, false),
+      MakeFetchRequest(Pointer(1, 1), 8),
+  };
+  const auto accepted = [&](std::string_view message) {
+    const ConstBytes bytes = AsBytes(message);
+    const auto header = ParseHeader(bytes);
+    if (!header.ok()) return false;
+    switch (header->kind) {
+      case MessageKind::kSearch: return ParseKeyRequest(bytes).ok();
+      case MessageKind::kPut: return ParsePutRequest(bytes).ok();
+      case MessageKind::kScan: return ParseScanRequest(bytes).ok();
+      case MessageKind::kFetch: return ParseFetchRequest(bytes).ok();
+      default: return false;
+    }
+  };
+  for (std::string message : messages) {
+    ASSERT_TRUE(accepted(message));
+    for (size_t bytes = 0; bytes < message.size(); ++bytes) {
+      std::string cut = message.substr(0, bytes);
+      EXPECT_FALSE(accepted(cut));
+      if (bytes < sizeof(MessageHeader)) continue;
+      const auto claimed = static_cast<uint32_t>(bytes);  // A header that agrees with the cut.
+      std::memcpy(cut.data() + 4, &claimed, 4);
+      EXPECT_FALSE(accepted(cut)) << bytes;
+    }
+    EXPECT_FALSE(accepted(message + "x"));
+  }
+  EXPECT_FALSE(accepted(std::string(kMessageBytesMax + 1, 'x')));
+}
+
+TEST(Wire, AnotherProtocolVersionIsRefusedByName) {
+  std::string message = MakeFetchRequest(Pointer(1, 1), 8);
+  message[2] = 77;
+  const absl::Status status = ParseHeader(AsBytes(message)).status();
+  EXPECT_NE(std::string(status.message()).find("version 77"), std::string::npos) << status;
+}
+
+TEST(Wire, ErrorRepliesCarryCodeAndText) {
+  std::vector<std::byte> to(64);
+  const size_t bytes =
+      WriteErrorReply(absl::MakeSpan(to), MessageKind::kPut, absl::ResourceExhaustedError("meganode is full"));
+  const absl::Status status = ParseWriteReply(ConstBytes(to.data(), bytes), MessageKind::kPut).status();
+  EXPECT_EQ(status, absl::ResourceExhaustedError("meganode is full"));
+  EXPECT_EQ(ParseWriteReply(ConstBytes(to.data(), bytes), MessageKind::kDelete).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(Wire, RandomRepliesNeverReadOutOfBounds) {
+  Random random(11);
+  std::vector<ScanItem> items;
+  for (int i = 0; i < 200'000; ++i) {
+    std::vector<std::byte> bytes(random.Below(120));  // Exactly this long, for the address sanitizer.
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random.Below(4) == 0 ? random.Next() : 0);
+    if (bytes.size() >= sizeof(ReplyHeader)) {
+      Store(bytes.data(), ReplyHeader{MessageKind::kScan, 0, static_cast<uint32_t>(bytes.size())});
+    }
+    const auto result = ParseScanReply(bytes, &items);
+    size_t total = 0;
+    for (const ScanItem& item : items) total += item.key.size() + item.value.size();
+    EXPECT_LE(total, bytes.size());
+    if (result.ok()) { EXPECT_LE(result->next_key.size(), bytes.size()); }
+  }
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,1 +1,274 @@
+#include "cell/layout/wire.h"
 
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "cell/layout/limits.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+// Takes pieces off the front of a message; once something is missing, all that follows is missing too.
+class Cursor {
+ public:
+  explicit Cursor(ConstBytes bytes) : left_(bytes) {}
+
+  template <typename T>
+  T Take() {
+    if (left_.size() < sizeof(T)) {
+      ok_ = false;
+      return T{};
+    }
+    const T value = Load<T>(left_.data());
+    left_.remove_prefix(sizeof(T));
+    return value;
+  }
+
+  std::string_view TakeText(size_t bytes) {
+    if (!ok_ || left_.size() < bytes) {
+      ok_ = false;
+      return {};
+    }
+    const std::string_view text = AsText(left_.subspan(0, bytes));
+    left_.remove_prefix(bytes);
+    return text;
+  }
+
+  bool ok() const { return ok_; }
+  bool ended() const { return ok_ && left_.empty(); }
+  size_t left() const { return left_.size(); }
+
+ private:
+  ConstBytes left_;
+  bool ok_ = true;
+};
+
+absl::Status BadRequest(MessageKind kind, size_t bytes) {
+  return absl::InvalidArgumentError(
+      fmt::format("malformed request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
+}
+
+absl::Status BadReply(MessageKind kind, size_t bytes) {
+  return absl::DataLossError(fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
+}
+
+// The server's error, or a reply header that fits the request and the bytes.
+absl::Status CheckReply(ConstBytes message, MessageKind kind) {
+  if (message.size() < sizeof(ReplyHeader)) return BadReply(kind, message.size());
+  const auto header = Load<ReplyHeader>(message.data());
+  if (header.kind != kind || header.bytes != message.size()) return BadReply(kind, message.size());
+  if (header.code == 0) return absl::OkStatus();
+  const std::string_view text = AsText(message.subspan(sizeof(ReplyHeader)));
+  return absl::Status(static_cast<absl::StatusCode>(header.code), {text.data(), text.size()});
+}
+
+template <typename T>
+std::string WithFixed(T fixed, size_t more_bytes, std::initializer_list<std::string_view> parts) {
+  size_t bytes = sizeof(T) + more_bytes;
+  for (std::string_view part : parts) bytes += part.size();
+  fixed.header.version = kWireVersion;
+  fixed.header.bytes = static_cast<uint32_t>(bytes);
+  std::string message;
+  message.reserve(bytes - more_bytes);
+  message.append(reinterpret_cast<const char*>(&fixed), sizeof(T));
+  for (std::string_view part : parts) message.append(part);
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
+  if (message.size() < sizeof(MessageHeader) || message.size() > kMessageBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("a message of {} bytes", message.size()));
+  }
+  const auto header = Load<MessageHeader>(message.data());
+  if (header.version != kWireVersion) {
+    return absl::InvalidArgumentError(
+        fmt::format("message of protocol version {}; this is version {}", header.version, kWireVersion));
+  }
+  if (header.bytes != message.size()) return BadRequest(header.kind, message.size());
+  return header;
+}
+
+absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<KeyRequest> parsed{cursor.Take<KeyRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
+  if (!cursor.ended()) return BadRequest(parsed.fixed.header.kind, message.size());
+  return parsed;
+}
+
+absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<PutRequest> parsed{cursor.Take<PutRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
+  if (parsed.fixed.upload == 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
+  if (!cursor.ended() || parsed.fixed.upload > kUploadsMax) return BadRequest(MessageKind::kPut, message.size());
+  return parsed;
+}
+
+absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<UploadRequest> parsed{cursor.Take<UploadRequest>(), {}, {}};
+  parsed.value = cursor.TakeText(cursor.left());
+  if (!cursor.ended() || parsed.fixed.upload == 0 || parsed.fixed.upload > kUploadsMax ||
+      parsed.fixed.offset > kValueBytesMax || parsed.value.size() > kValueBytesMax - parsed.fixed.offset) {
+    return BadRequest(MessageKind::kUpload, message.size());
+  }
+  return parsed;
+}
+
+absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<ScanRequest> parsed{cursor.Take<ScanRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.from_bytes);
+  parsed.value = cursor.TakeText(parsed.fixed.to_bytes);
+  if (!cursor.ended() || parsed.fixed.limit == 0 || parsed.fixed.limit > kScanLimitMax ||
+      parsed.fixed.reply_bytes_max > kMessageBytesMax) {
+    return BadRequest(MessageKind::kScan, message.size());
+  }
+  return parsed;
+}
+
+absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message) {
+  Cursor cursor(message);
+  const auto request = cursor.Take<FetchRequest>();
+  if (!cursor.ended() || request.bytes > kMessageBytesMax - sizeof(ReplyHeader)) {
+    return BadRequest(MessageKind::kFetch, message.size());
+  }
+  return request;
+}
+
+absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kSearch));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<SearchReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kSearch, message.size());
+  return reply;
+}
+
+absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kGet));
+  Cursor cursor(message);
+  Parsed<GetReply> parsed{cursor.Take<GetReply>(), {}, {}};
+  if (parsed.fixed.inlined != 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
+  if (!cursor.ended() || parsed.fixed.value_bytes > kValueBytesMax) return BadReply(MessageKind::kGet, message.size());
+  return parsed;
+}
+
+absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind) {
+  RETURN_IF_ERROR(CheckReply(message, kind));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<WriteReply>();
+  if (!cursor.ended()) return BadReply(kind, message.size());
+  return reply;
+}
+
+absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind) {
+  RETURN_IF_ERROR(CheckReply(message, kind));
+  return message.subspan(sizeof(ReplyHeader));
+}
+
+absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items) {
+  items->clear();
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kScan));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<ScanReply>();
+  for (uint32_t i = 0; i < reply.count && cursor.ok(); ++i) {
+    const auto entry = cursor.Take<ScanEntry>();
+    ScanItem item{cursor.TakeText(entry.key_bytes), {}, entry.value_bytes, entry.elsewhere != 0, {}};
+    if (item.elsewhere) {
+      item.extent = cursor.Take<ScanExtent>();
+      if (item.value_bytes > kValueBytesMax) return BadReply(MessageKind::kScan, message.size());
+    } else {
+      item.value = cursor.TakeText(entry.value_bytes);
+    }
+    items->push_back(item);
+  }
+  const ScanResult result{reply.done != 0, cursor.TakeText(reply.next_key_bytes)};
+  if (!cursor.ended()) return BadReply(MessageKind::kScan, message.size());
+  return result;
+}
+
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key) {
+  KeyRequest fixed{};
+  fixed.header.kind = kind;
+  fixed.root = root;
+  fixed.hint = hint;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  return WithFixed(fixed, 0, {key});
+}
+
+std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
+                           uint16_t upload) {
+  PutRequest fixed{};
+  fixed.header.kind = MessageKind::kPut;
+  fixed.root = root;
+  fixed.hint = hint;
+  fixed.crc = crc;
+  fixed.value_bytes = value_bytes;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.upload = upload;
+  return WithFixed(fixed, upload == 0 ? value_bytes : 0, {key});
+}
+
+std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) {
+  UploadRequest fixed{};
+  fixed.header.kind = MessageKind::kUpload;
+  fixed.offset = offset;
+  fixed.upload = upload;
+  return WithFixed(fixed, bytes, {});
+}
+
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::string* to, uint32_t limit,
+                            uint32_t reply_bytes_max, bool keys_only) {
+  ScanRequest fixed{};
+  fixed.header.kind = MessageKind::kScan;
+  fixed.root = root;
+  fixed.limit = limit;
+  fixed.reply_bytes_max = reply_bytes_max;
+  fixed.from_bytes = static_cast<uint16_t>(from.size());
+  fixed.to_bytes = to == nullptr ? uint16_t{0} : static_cast<uint16_t>(to->size());
+  fixed.has_to = to != nullptr;
+  fixed.keys_only = keys_only;
+  return WithFixed(fixed, 0, {from, to == nullptr ? std::string_view() : std::string_view(*to)});
+}
+
+std::string MakeFetchRequest(Pointer from, uint64_t bytes) {
+  FetchRequest fixed{};
+  fixed.header.kind = MessageKind::kFetch;
+  fixed.from = from;
+  fixed.bytes = bytes;
+  return WithFixed(fixed, 0, {});
+}
+
+std::string MakeTextRequest(MessageKind kind, std::string_view text) {
+  struct {
+    MessageHeader header;
+  } fixed{};
+  fixed.header.kind = kind;
+  return WithFixed(fixed, 0, {text});
+}
+
+namespace {
+
+size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, std::string_view text) {
+  text = text.substr(0, to.size() - sizeof(ReplyHeader));
+  const size_t bytes = sizeof(ReplyHeader) + text.size();
+  Store(to.data(), ReplyHeader{kind, static_cast<uint16_t>(code), static_cast<uint32_t>(bytes)});
+  std::memcpy(to.data() + sizeof(ReplyHeader), text.data(), text.size());
+  return bytes;
+}
+
+}  // namespace
+
+size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status) {
+  return WriteAnyReply(to, kind, status.code(), std::string(status.message()));
+}
+
+size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text) {
+  return WriteAnyReply(to, kind, absl::StatusCode::kOk, text);
+}
+
+}  // namespace cell

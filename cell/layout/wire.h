@@ -1,1 +1,207 @@
+// The messages between client and server, one struct per request and reply, followed by the bytes that it counts.
+//
+// A message that arrives is an image until Parse... has checked every count against the bytes that are there; the
+// views that Parse returns point into the message. Integers are little-endian; reserved fields are zero.
 #pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/base/bytes.h"
+#include "cell/layout/pointer.h"
+
+namespace cell {
+
+inline constexpr uint16_t kWireVersion = 1;
+
+// The most that one message carries; larger values go in several (the thesis, 6.6.2).
+inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
+// A get's or scan's value up to this size comes with the reply; a larger one is fetched by messages of its own.
+inline constexpr size_t kInlineValueBytesMax = 4096;
+inline constexpr size_t kUploadPartBytesMax = kMessageBytesMax - 64;
+inline constexpr uint32_t kScanLimitMax = 4096;
+
+enum class MessageKind : uint16_t {
+  kSearch = 1,  // Is a key stored? And which leaf is its place?
+  kGet = 2,
+  kPut = 3,
+  kDelete = 4,
+  kScan = 5,
+  kFetch = 6,   // A piece of an extent whose value was too large for a reply.
+  kUpload = 7,  // A piece of a value that is too large for a put.
+  kStatus = 8,  // The server's state, as JSON.
+  kCheck = 9,   // Runs the tree check; its report, as JSON.
+  kReport = 10, // A client's own counters, for `cellctl top`, as JSON.
+};
+
+struct MessageHeader {
+  MessageKind kind;
+  uint16_t version;
+  uint32_t bytes;  // Of the whole message.
+};
+
+struct ReplyHeader {
+  MessageKind kind;
+  uint16_t code;   // An absl::StatusCode. Not 0: the rest of the message is text.
+  uint32_t bytes;  // Of the whole message.
+};
+
+// Search, get and delete. Then the key.
+struct KeyRequest {
+  MessageHeader header;
+  Pointer root;  // Of the meganode to search.
+  Pointer hint;  // Delete: the leaf that the client found, or null.
+  uint16_t key_bytes;
+  uint16_t reserved[3];
+};
+
+// Then the key, then the value unless it was uploaded.
+struct PutRequest {
+  MessageHeader header;
+  Pointer root;
+  Pointer hint;
+  uint64_t crc;  // Of key and value.
+  uint32_t value_bytes;
+  uint16_t key_bytes;
+  uint16_t upload;  // Not 0: the value is what was uploaded under this number.
+};
+
+// Then the bytes, which go to the end of the upload. Offset 0 begins it anew.
+struct UploadRequest {
+  MessageHeader header;
+  uint32_t offset;
+  uint16_t upload;  // 1 to kUploadsMax, chosen by the client.
+  uint16_t reserved;
+};
+inline constexpr uint16_t kUploadsMax = 4;
+
+// Then `from`, then `to` (exclusive; without has_to, to the end).
+struct ScanRequest {
+  MessageHeader header;
+  Pointer root;
+  uint32_t limit;
+  uint32_t reply_bytes_max;
+  uint16_t from_bytes;
+  uint16_t to_bytes;
+  uint8_t has_to;
+  uint8_t keys_only;
+  uint16_t reserved;
+};
+
+struct FetchRequest {
+  MessageHeader header;
+  Pointer from;  // In the extent; 8-byte aligned.
+  uint64_t bytes;
+};
+
+struct SearchReply {
+  ReplyHeader header;
+  Pointer leaf;
+  uint64_t found;
+};
+
+// Then the value, if inlined.
+struct GetReply {
+  ReplyHeader header;
+  Pointer extent;
+  uint64_t crc;
+  uint32_t value_bytes;
+  uint8_t found;
+  uint8_t inlined;
+  uint16_t reserved;
+};
+
+struct WriteReply {
+  ReplyHeader header;
+  uint64_t existed;
+};
+
+// Then `count` entries, then the key where the next scan starts unless `done`.
+struct ScanReply {
+  ReplyHeader header;
+  uint32_t count;
+  uint16_t next_key_bytes;
+  uint8_t done;
+  uint8_t reserved;
+};
+
+// Then the key, then the value, or a ScanExtent if `elsewhere`. At any alignment.
+struct ScanEntry {
+  uint32_t value_bytes;
+  uint16_t key_bytes;
+  uint16_t elsewhere;
+};
+struct ScanExtent {
+  Pointer extent;
+  uint64_t crc;
+};
+
+static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations_v<KeyRequest>);
+static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations_v<PutRequest>);
+static_assert(sizeof(UploadRequest) == 16 && std::has_unique_object_representations_v<UploadRequest>);
+static_assert(sizeof(ScanRequest) == 32 && std::has_unique_object_representations_v<ScanRequest>);
+static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representations_v<FetchRequest>);
+static_assert(sizeof(SearchReply) == 24 && std::has_unique_object_representations_v<SearchReply>);
+static_assert(sizeof(GetReply) == 32 && std::has_unique_object_representations_v<GetReply>);
+static_assert(sizeof(WriteReply) == 16 && std::has_unique_object_representations_v<WriteReply>);
+static_assert(sizeof(ScanReply) == 16 && std::has_unique_object_representations_v<ScanReply>);
+static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
+
+template <typename Fixed>
+struct Parsed {
+  Fixed fixed;
+  std::string_view key;    // KeyRequest, PutRequest; ScanRequest: from.
+  std::string_view value;  // PutRequest: value, UploadRequest: bytes, ScanRequest: to, GetReply: value.
+};
+
+// Requests. InvalidArgument when a message is too short, too long, of another version, or its counts do not add up.
+absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
+absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message);
+absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
+absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message);
+absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
+absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
+
+// Replies. The server's error, if it is one; DataLoss when the bytes are not a reply to a request of this kind.
+absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
+absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
+absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind);
+// The bytes after the header: of a fetch, or JSON text.
+absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
+
+struct ScanItem {
+  std::string_view key;
+  std::string_view value;  // Empty if elsewhere.
+  uint32_t value_bytes;
+  bool elsewhere;
+  ScanExtent extent;
+};
+struct ScanResult {
+  bool done;
+  std::string_view next_key;
+};
+// Clears and fills *items.
+absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
+
+// Composes messages. Each returns the bytes of the fixed part and the key; a value follows them on the wire.
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key);
+std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
+                           uint16_t upload);
+std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::string* to, uint32_t limit,
+                            uint32_t reply_bytes_max, bool keys_only);
+std::string MakeFetchRequest(Pointer from, uint64_t bytes);
+// A message that is its header and text: status, check, report.
+std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
+
+// Writes an error reply into `to`, cutting the text to what fits, and returns its bytes.
+size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status);
+// Writes a reply header and text, cut to what fits.
+size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text);
+
+}  // namespace cell

@@ -1,0 +1,113 @@
+// Fabric: the network seam. `Read` is always one-sided; `Call` is always an RPC.
+//
+// A Fabric object is one endpoint and belongs to one thread. It may serve (regions, Listen) and be a client (Connect,
+// Read, Call) at once. Nothing here blocks but Connect and Wait; what was asked for ends in a Completion, from Poll.
+//
+//   fabric    one-sided read
+//   shm       the client maps the server's region read-only and copies it, 8 bytes at a time
+//   sim       copied line by line in virtual time, in a seeded order, between the writer's steps
+//
+// Contracts that all implementations keep (fabric_conformance.h tests them)
+//   1. A Completion is told exactly once, only from Poll, Disconnect or the destructor; until then it and the memory
+//      that it was given must live.
+//   2. A read's bytes are those of shared memory at some moments between Read and Done, 8-byte words whole, in no
+//      order that may be relied on. Whoever reads verifies.
+//   3. A read outside a region that the peer registered fails with OutOfRange and reads nothing.
+//   4. When the peer is gone, reads and calls fail with Unavailable; but a call that was sent before ends with Unknown,
+//      since the peer may have served it.
+//   5. A call that is past its deadline ends with DeadlineExceeded; its reply, if it comes, is dropped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/base/bytes.h"
+#include "cell/layout/pointer.h"
+#include "cell/layout/region.h"
+
+namespace cell {
+
+class Completion {
+ public:
+  // `reply` is that of a call, valid during Done only; empty for a read or an error.
+  virtual void Done(const absl::Status& status, ConstBytes reply) = 0;
+
+ protected:
+  ~Completion() = default;
+};
+
+// [from, from + bytes) of shared memory into private memory. Offset, bytes and `to` are multiples of 8.
+struct ReadPart {
+  Pointer from;
+  std::byte* to;
+  uint32_t bytes;
+};
+
+using ConnectionId = uint32_t;
+
+struct IncomingCall {
+  ConnectionId peer;
+  uint64_t id;             // The fabric's own.
+  ConstBytes request;      // Private memory, valid until Serve returns.
+  size_t reply_bytes_max;  // What the peer has room for; at least kReplyBytesMin.
+};
+
+inline constexpr size_t kReplyBytesMin = 256;
+
+// What a server does with calls.
+class Service {
+ public:
+  // Must answer every call, by BeginReply and EndReply, before it returns. At most kCallsMax at once.
+  virtual void Serve(absl::Span<const IncomingCall> calls) = 0;
+  virtual void Disconnected(ConnectionId peer) = 0;
+
+ protected:
+  ~Service() = default;
+};
+
+class Fabric {
+ public:
+  static constexpr size_t kCallsMax = 64;
+
+  virtual ~Fabric() = default;
+
+  // ---- Server.
+
+  // Zeroed memory that peers can read one-sided from now on, and this process alone can write.
+  virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
+  // Serves calls at `address` until the fabric is destroyed. AlreadyExists when the address is in use.
+  virtual absl::Status Listen(const std::string& address, Service* service) = 0;
+  // Memory for the reply of `call`: call.reply_bytes_max bytes. One reply at a time.
+  virtual MutableBytes BeginReply(const IncomingCall& call) = 0;
+  virtual void EndReply(const IncomingCall& call, size_t bytes) = 0;
+  virtual size_t peers() const = 0;
+
+  // ---- Client.
+
+  // Blocks for at most `timeout_ns`. Unavailable when nobody answers there.
+  virtual absl::StatusOr<ConnectionId> Connect(const std::string& address, int64_t timeout_ns) = 0;
+  virtual void Disconnect(ConnectionId connection) = 0;
+  // The regions that the peer let us read when we connected, in the order of their ids.
+  virtual std::vector<uint32_t> regions(ConnectionId connection) const = 0;
+  // All parts or an error; several parts cost one request to the NIC.
+  virtual void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) = 0;
+  // The request is head and body one after the other, copied before Call returns. reply_bytes_max: at least
+  // kReplyBytesMin, at most kMessageBytesMax. deadline_ns on the fabric's clock.
+  virtual void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max,
+                    int64_t deadline_ns, Completion* completion) = 0;
+
+  // ---- Both.
+
+  // Does what can be done now, without waiting. The number of completions told and calls served.
+  virtual size_t Poll() = 0;
+  // Waits until Poll may have something to do, or until `until_ns`.
+  virtual void Wait(int64_t until_ns) = 0;
+  // This fabric's clock: steady, in nanoseconds.
+  virtual int64_t NowNs() const = 0;
+};
+
+}  // namespace cell

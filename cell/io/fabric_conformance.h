@@ -1,0 +1,230 @@
+// What every fabric must do, as one test suite: FabricConformance over a Harness. A fabric's test instantiates it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cell/io/fabric.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+// How a fabric's endpoints come to be and how its servers are driven.
+class FabricHarness {
+ public:
+  virtual ~FabricHarness() = default;
+  virtual std::unique_ptr<Fabric> NewEndpoint() = 0;
+  virtual std::string Address(int n) = 0;
+  // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
+  virtual void Run(Fabric* server) = 0;
+  virtual void Stop(Fabric* server) = 0;
+};
+
+// Waits for completions as a blocking client does.
+class Waiter : public Completion {
+ public:
+  void Done(const absl::Status& status, ConstBytes reply) override {
+    CELL_CHECK(!done_);
+    done_ = true;
+    status_ = status;
+    reply_ = std::string(AsText(reply));
+  }
+  const absl::Status& Await(Fabric* fabric) {
+    const int64_t limit_ns = fabric->NowNs() + 20'000'000'000;
+    while (!done_ && fabric->NowNs() < limit_ns) {
+      if (fabric->Poll() == 0 && !done_) fabric->Wait(fabric->NowNs() + 1'000'000'000);
+    }
+    CELL_CHECK(done_);
+    return status_;
+  }
+  bool done() const { return done_; }
+  const std::string& reply() const { return reply_; }
+
+ private:
+  bool done_ = false;
+  absl::Status status_;
+  std::string reply_;
+};
+
+// Answers with the request, in capitals, cut to the room there is.
+class EchoService : public Service {
+ public:
+  explicit EchoService(Fabric* fabric) : fabric_(fabric) {}
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      const MutableBytes to = fabric_->BeginReply(call);
+      const size_t bytes = std::min(to.size(), call.request.size());
+      for (size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(std::toupper(static_cast<int>(call.request[i])));
+      fabric_->EndReply(call, bytes);
+    }
+  }
+  void Disconnected(ConnectionId) override { ++disconnected; }
+
+  std::atomic<int> disconnected{0};
+
+ private:
+  Fabric* fabric_;
+};
+
+using MakeHarness = std::function<std::unique_ptr<FabricHarness>()>;
+
+class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
+ protected:
+  static constexpr uint64_t kRegionBytes = 1 << 20;
+  static constexpr int64_t kSecondNs = 1'000'000'000;
+
+  void SetUp() override {
+    harness_ = GetParam()();
+    server_ = harness_->NewEndpoint();
+    client_ = harness_->NewEndpoint();
+    service_ = std::make_unique<EchoService>(server_.get());
+    memory_ = *server_->CreateRegion(7, kRegionBytes);
+    for (uint64_t at = 0; at < kRegionBytes; at += 8) memory_->StoreWord(at, at * 3);
+    ASSERT_TRUE(server_->Listen(harness_->Address(0), service_.get()).ok());
+    harness_->Run(server_.get());
+    running_ = true;
+    connection_ = *client_->Connect(harness_->Address(0), kSecondNs);
+  }
+  void TearDown() override {
+    client_.reset();
+    StopServer();
+  }
+  void StopServer() {
+    if (running_) harness_->Stop(server_.get());
+    running_ = false;
+  }
+
+  absl::Status Read(Pointer from, std::byte* to, uint32_t bytes) {
+    Waiter waiter;
+    const ReadPart part{from, to, bytes};
+    client_->Read(connection_, {&part, 1}, &waiter);
+    return waiter.Await(client_.get());
+  }
+  int64_t Soon() { return client_->NowNs() + 10 * kSecondNs; }
+
+  std::unique_ptr<FabricHarness> harness_;
+  std::unique_ptr<Fabric> server_, client_;
+  std::unique_ptr<EchoService> service_;
+  RegionMemory* memory_ = nullptr;
+  ConnectionId connection_ = 0;
+  bool running_ = false;
+};
+
+TEST_P(FabricConformance, ReadsWhatTheServerStored) {
+  EXPECT_EQ(client_->regions(connection_), std::vector<uint32_t>{7});
+  for (const uint32_t bytes : {8u, 64u, 1024u, 65536u}) {
+    std::vector<uint64_t> to(bytes / 8);
+    ASSERT_TRUE(Read(Pointer(7, 4096), reinterpret_cast<std::byte*>(to.data()), bytes).ok());
+    for (size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], (4096 + i * 8) * 3);
+  }
+}
+
+TEST_P(FabricConformance, ReadsSeveralPartsAtOnce) {
+  std::vector<uint64_t> to(16 * 20);
+  std::vector<ReadPart> parts;
+  for (uint64_t i = 0; i < 20; ++i) parts.push_back({Pointer(7, i * 5000 * 8), reinterpret_cast<std::byte*>(&to[i * 16]), 128});
+  Waiter waiter;
+  client_->Read(connection_, parts, &waiter);
+  ASSERT_TRUE(waiter.Await(client_.get()).ok());
+  for (size_t i = 0; i < 20; ++i) {
+    for (size_t j = 0; j < 16; ++j) ASSERT_EQ(to[i * 16 + j], (i * 5000 * 8 + j * 8) * 3);
+  }
+}
+
+TEST_P(FabricConformance, RefusesReadsOutsideTheRegions) {
+  alignas(8) std::byte to[64] = {};
+  const auto code = [&](Pointer from, uint32_t bytes) { return Read(from, to, bytes).code(); };
+  EXPECT_EQ(code(Pointer(7, kRegionBytes - 56), 64), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, kRegionBytes + 64), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, Pointer::kOffsetMax - 7), 64), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(8, 0), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, 4), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, 0), 12), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, kRegionBytes - 64), 64), absl::StatusCode::kOk);
+}
+
+TEST_P(FabricConformance, AnswersCallsOfEverySize) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{4096}, kMessageBytesMax}) {
+    const std::string head(bytes / 2, 'a');
+    const std::string body(bytes - bytes / 2, 'b');
+    Waiter waiter;
+    client_->Call(connection_, AsBytes(head), AsBytes(body), kMessageBytesMax, Soon(), &waiter);
+    ASSERT_TRUE(waiter.Await(client_.get()).ok());
+    EXPECT_EQ(waiter.reply(), std::string(bytes / 2, 'A') + std::string(bytes - bytes / 2, 'B'));
+  }
+}
+
+// More than the rings hold: the rest waits, in order, and all is answered.
+TEST_P(FabricConformance, ManyCallsInFlightAllComeBack) {
+  std::vector<std::unique_ptr<Waiter>> waiters;
+  std::vector<std::string> requests;
+  for (int i = 0; i < 3000; ++i) {
+    requests.push_back(fmt::format("call {} ", i) + std::string(static_cast<size_t>(i) % 700, 'x'));
+    waiters.push_back(std::make_unique<Waiter>());
+    client_->Call(connection_, AsBytes(requests.back()), {}, i % 50 == 0 ? kMessageBytesMax : 4096, Soon(), waiters.back().get());
+  }
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    ASSERT_TRUE(waiters[i]->Await(client_.get()).ok());
+    std::string want = requests[i];
+    for (char& c : want) c = static_cast<char>(std::toupper(c));
+    ASSERT_EQ(waiters[i]->reply(), want);
+  }
+}
+
+TEST_P(FabricConformance, ACallPastItsDeadlineEnds) {
+  StopServer();
+  Waiter late;
+  client_->Call(connection_, AsBytes("late"), {}, kReplyBytesMin, client_->NowNs() + 20'000'000, &late);
+  EXPECT_EQ(late.Await(client_.get()).code(), absl::StatusCode::kDeadlineExceeded);
+  harness_->Run(server_.get());
+  running_ = true;
+  Waiter next;  // The late reply is dropped, and does not answer this call.
+  client_->Call(connection_, AsBytes("next"), {}, kReplyBytesMin, Soon(), &next);
+  ASSERT_TRUE(next.Await(client_.get()).ok());
+  EXPECT_EQ(next.reply(), "NEXT");
+}
+
+TEST_P(FabricConformance, WhenTheServerIsGoneAllFails) {
+  StopServer();
+  Waiter sent;
+  client_->Call(connection_, AsBytes("sent"), {}, kReplyBytesMin, Soon(), &sent);
+  client_->Poll();
+  server_.reset();
+  EXPECT_EQ(sent.Await(client_.get()).code(), absl::StatusCode::kUnknown);
+  Waiter later;
+  client_->Call(connection_, AsBytes("later"), {}, kReplyBytesMin, Soon(), &later);
+  EXPECT_EQ(later.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+  alignas(8) std::byte to[8];
+  EXPECT_EQ(Read(Pointer(7, 0), to, 8).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
+  Waiter call, read;
+  alignas(8) std::byte to[8];
+  const ReadPart part{Pointer(7, 0), to, 8};
+  client_->Call(connection_, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
+  client_->Read(connection_, {&part, 1}, &read);
+  client_->Disconnect(connection_);
+  call.Await(client_.get());
+  read.Await(client_.get());
+  const absl::StatusOr<ConnectionId> again = client_->Connect(harness_->Address(0), kSecondNs);
+  ASSERT_TRUE(again.ok());
+  Waiter next;
+  client_->Call(*again, AsBytes("again"), {}, kReplyBytesMin, Soon(), &next);
+  ASSERT_TRUE(next.Await(client_.get()).ok());
+  for (int i = 0; i < 1000 && service_->disconnected == 0; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  EXPECT_EQ(service_->disconnected, 1);
+}
+
+TEST_P(FabricConformance, AnAddressServesOnce) {
+  const std::unique_ptr<Fabric> other = harness_->NewEndpoint();
+  EXPECT_EQ(other->Listen(harness_->Address(0), service_.get()).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(client_->Connect(harness_->Address(1), kSecondNs).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace cell

@@ -1,0 +1,118 @@
+// ShmFabric: the fabric between processes of one machine.
+//
+// Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only, and handed
+// over a Unix socket with the connection's two rings (shm_ring.h). A one-sided read copies from the mapping: the
+// server's CPU does nothing. The socket stays open: its end tells each side that the other is gone, however it ended.
+//
+// Addresses are paths of Unix sockets. One thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric.h"
+#include "cell/io/unix_socket.h"
+
+namespace cell {
+
+struct ShmFabricOptions {
+  enum class Polling {
+    kAdaptive,  // Spin while that pays, then sleep on a doorbell.
+    kBusy,      // Never sleep: for pinned cores.
+  };
+  Polling polling = Polling::kAdaptive;
+  bool huge_pages = true;
+  size_t peers_max = 4096;
+};
+
+class ShmFabric : public Fabric {
+ public:
+  // A handshake of another version of this is refused.
+  static constexpr uint32_t kVersion = 1;
+  static constexpr size_t kRequestRingBytes = size_t{256} << 10;
+  static constexpr size_t kReplyRingBytes = size_t{1} << 20;
+
+  explicit ShmFabric(ShmFabricOptions options = {});
+  ~ShmFabric() override;
+
+  absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
+  absl::Status Listen(const std::string& address, Service* service) override;
+  MutableBytes BeginReply(const IncomingCall& call) override;
+  void EndReply(const IncomingCall& call, size_t bytes) override;
+  size_t peers() const override;
+
+  absl::StatusOr<ConnectionId> Connect(const std::string& address, int64_t timeout_ns) override;
+  void Disconnect(ConnectionId connection) override;
+  std::vector<uint32_t> regions(ConnectionId connection) const override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+            Completion* completion) override;
+
+  size_t Poll() override;
+  void Wait(int64_t until_ns) override;
+  int64_t NowNs() const override;
+
+  // Whether the regions made so far are in huge pages.
+  bool huge_pages() const;
+
+ private:
+  struct Region;
+  struct Peer;
+  struct Connection;
+  struct PendingRead {
+    ConnectionId connection;
+    uint32_t parts;
+    Completion* completion;
+  };
+  struct Failed {
+    Completion* completion;
+    absl::Status status;
+  };
+
+  // Server.
+  void AcceptPeers();
+  void Welcome(ConnectionId peer);
+  void DropPeer(ConnectionId peer);
+  size_t ServeCalls();
+
+  // Client.
+  Connection* Live(ConnectionId connection) const;
+  void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
+  void FlushCalls();
+  size_t TakeReplies();
+  size_t FinishReads();
+  size_t TellFailed();
+  void ExpireCalls();
+  void Break(Connection* connection, const std::string& why);
+
+  // Both.
+  bool HasWork() const;
+  void PollSockets(int timeout_ms);
+  void Watch(int fd, uint64_t tag);
+
+  const ShmFabricOptions options_;
+  Fd epoll_;
+  int64_t spin_ns_;
+  uint32_t polls_ = 0;
+
+  std::vector<std::unique_ptr<Region>> regions_;
+  Service* service_ = nullptr;
+  Fd listener_;
+  std::string address_;
+  Fd doorbell_;  // Rung by all peers.
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::byte> request_bytes_;
+  std::vector<IncomingCall> calls_;
+  std::vector<std::byte> spare_reply_;  // For a peer that left no room.
+  size_t first_peer_ = 0;
+
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<PendingRead> reads_, finishing_;
+  std::vector<ReadPart> parts_, finishing_parts_;
+  std::vector<Failed> failed_;
+  std::vector<std::byte> reply_bytes_;
+};
+
+}  // namespace cell

@@ -1,0 +1,252 @@
+#include "cell/io/shm_fabric.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "cell/base/random.h"
+#include "cell/io/fabric_conformance.h"
+#include "cell/io/shm_memory.h"
+#include "cell/io/shm_ring.h"
+#include "cell/io/unix_socket.h"
+
+namespace cell {
+namespace {
+
+std::string TempPath(const std::string& name) {
+  static std::atomic<int> counter = 0;
+  return fmt::format("/tmp/cell-test-{}-{}-{}", ::getpid(), counter++, name);
+}
+
+class ShmHarness : public FabricHarness {
+ public:
+  explicit ShmHarness(ShmFabricOptions options) : options_(options) {}
+  ~ShmHarness() override {
+    while (!threads_.empty()) Stop(threads_.begin()->first);
+  }
+  std::unique_ptr<Fabric> NewEndpoint() override { return std::make_unique<ShmFabric>(options_); }
+  std::string Address(int n) override { return base_ + std::to_string(n); }
+  void Run(Fabric* server) override {
+    stop_ = false;
+    threads_[server] = std::thread([this, server] {
+      while (!stop_) {
+        if (server->Poll() == 0) server->Wait(server->NowNs() + 1'000'000);
+      }
+    });
+  }
+  void Stop(Fabric* server) override {
+    stop_ = true;
+    threads_.at(server).join();
+    threads_.erase(server);
+  }
+
+ private:
+  const ShmFabricOptions options_;
+  const std::string base_ = TempPath("s");
+  std::atomic<bool> stop_ = false;
+  std::map<Fabric*, std::thread> threads_;
+};
+
+INSTANTIATE_TEST_SUITE_P(ShmAdaptive, FabricConformance, ::testing::Values(MakeHarness([] {
+                           return std::make_unique<ShmHarness>(ShmFabricOptions{.huge_pages = false});
+                         })));
+INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarness([] {
+                           return std::make_unique<ShmHarness>(ShmFabricOptions{
+                               .polling = ShmFabricOptions::Polling::kBusy, .huge_pages = false});
+                         })));
+
+TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {
+  const auto shm = ShmMemory::Create("test", 8192, ShmMemory::Sharing::kReadOnly, false);
+  ASSERT_TRUE(shm.ok());
+  shm->base()[0] = std::byte{1};
+  EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, shm->fd(), 0), MAP_FAILED);
+  EXPECT_NE(::ftruncate(shm->fd(), 0), 0);
+  EXPECT_NE(::write(shm->fd(), "x", 1), 1);
+  const auto mapped = ShmMemory::Map(Fd(::dup(shm->fd())), 8192, ShmMemory::Sharing::kReadOnly);
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(mapped->base()[0], std::byte{1});
+}
+
+TEST(ShmMemory, RefusesToMapWhatCouldShrinkOrIsTooSmall) {
+  const int loose = ::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(loose, 8192), 0);
+  EXPECT_EQ(ShmMemory::Map(Fd(loose), 8192, ShmMemory::Sharing::kReadOnly).status().code(),
+            absl::StatusCode::kDataLoss);
+  const auto small = ShmMemory::Create("small", 4096, ShmMemory::Sharing::kReadOnly, false);
+  EXPECT_EQ(ShmMemory::Map(Fd(::dup(small->fd())), 8192, ShmMemory::Sharing::kReadOnly).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+class RingTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kCapacity = 4096;
+  alignas(64) RingControl control_{};
+  alignas(16) std::byte bytes_[kCapacity] = {};
+  RingWriter writer_{&control_, bytes_, kCapacity};
+  RingReader reader_{&control_, bytes_, kCapacity, 1024};
+};
+
+TEST_F(RingTest, MessagesComeInOrderThroughManyWraps) {
+  Random random(3);
+  uint64_t sent = 0, received = 0;
+  while (received < 100'000) {
+    const size_t bytes = random.Below(1000);
+    if (std::byte* to = writer_.Begin(bytes)) {
+      std::memset(to, static_cast<int>(sent), bytes);
+      writer_.End(bytes, sent++, 0);
+      writer_.Publish();
+    }
+    if (random.Below(2) == 0) continue;
+    while (const auto message = reader_.Next()) {
+      ASSERT_EQ(message->frame.id, received);
+      for (size_t i = 0; i < message->frame.bytes; ++i) ASSERT_EQ(message->bytes[i], static_cast<std::byte>(received));
+      ++received;
+    }
+    ASSERT_FALSE(reader_.damaged());
+    reader_.Release();
+  }
+}
+
+TEST_F(RingTest, AFullRingTakesNoMore) {
+  int taken = 0;
+  while (writer_.Begin(1000) != nullptr) {
+    writer_.End(1000, 0, 0);
+    ++taken;
+  }
+  EXPECT_EQ(taken, 4);
+}
+
+// The other side may write anything: positions, sizes, wrap marks.
+TEST_F(RingTest, NonsenseIsDamageAndReadsNothingOutOfBounds) {
+  for (const auto& [written, frame_bytes] : std::vector<std::pair<uint64_t, uint32_t>>{
+           {8, 0}, {kCapacity + 16, 0}, {~uint64_t{0}, 0}, {32, 1025}, {32, 17}, {4096, 0x7fffffff}, {16, kWrap}}) {
+    RingReader reader(&control_, bytes_, kCapacity, 1024);
+    Store(bytes_, RingFrame{frame_bytes, 0, 0});
+    control_.written = written;
+    EXPECT_FALSE(reader.Next().has_value());
+    EXPECT_TRUE(reader.damaged()) << written << " " << frame_bytes;
+  }
+  Random random(5);
+  for (int i = 0; i < 200'000; ++i) {
+    RingReader reader(&control_, bytes_, kCapacity, 1024);
+    for (int j = 0; j < 8; ++j) Store(bytes_ + random.Below(16) * 16, RingFrame{static_cast<uint32_t>(random.Below(2000)), 0, 0});
+    control_.written = random.Below(6000);
+    while (const auto message = reader.Next()) {
+      ASSERT_GE(message->bytes, bytes_);
+      ASSERT_LE(message->bytes + message->frame.bytes, bytes_ + kCapacity);
+    }
+  }
+}
+
+TEST_F(RingTest, AReaderThatLiesAboutItsPositionGetsNoMoreRoom) {
+  control_.consumed = 1 << 20;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_NE(writer_.Begin(1000), nullptr);
+    writer_.End(1000, 0, 0);
+  }
+  EXPECT_EQ(writer_.Begin(1000), nullptr);
+}
+
+// A stranger at the socket: garbage, silence, another version, rings full of nonsense. The server goes on.
+class StrangerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    service_ = std::make_unique<EchoService>(&server_);
+    ASSERT_TRUE(server_.CreateRegion(1, 1 << 16).ok());
+    ASSERT_TRUE(server_.Listen(path_, service_.get()).ok());
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        if (server_.Poll() == 0) server_.Wait(server_.NowNs() + 1'000'000);
+      }
+    });
+  }
+  void TearDown() override {
+    ExpectStillServing();
+    stop_ = true;
+    thread_.join();
+  }
+  void ExpectStillServing() {
+    ShmFabric client;
+    const auto connection = client.Connect(path_, 5'000'000'000);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    Waiter waiter;
+    client.Call(*connection, AsBytes("hello"), {}, kReplyBytesMin, client.NowNs() + 5'000'000'000, &waiter);
+    ASSERT_TRUE(waiter.Await(&client).ok());
+    EXPECT_EQ(waiter.reply(), "HELLO");
+  }
+
+  // Waits for the server's next packet; empty when it has closed.
+  Packet Receive(int socket) {
+    for (int i = 0; i < 5000; ++i) {
+      auto packet = ReceivePacket(socket, 65536);
+      if (packet.ok()) return *std::move(packet);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "no answer";
+    return {};
+  }
+
+  const std::string path_ = TempPath("stranger");
+  ShmFabric server_{ShmFabricOptions{.huge_pages = false}};
+  std::unique_ptr<EchoService> service_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST_F(StrangerTest, GarbageInsteadOfAHandshake) {
+  const Fd socket = *ConnectUnix(path_);
+  ASSERT_TRUE(SendPacket(socket.get(), AsBytes("GET / HTTP/1.1\r\n"), {}).ok());
+  EXPECT_TRUE(Receive(socket.get()).bytes.empty());
+}
+
+TEST_F(StrangerTest, AnotherVersionIsToldOurs) {
+  const Fd socket = *ConnectUnix(path_);
+  const uint64_t hello[2] = {0x31304d48534c4543, 99};
+  ASSERT_TRUE(SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(hello), 16}, {}).ok());
+  const Packet packet = Receive(socket.get());
+  ASSERT_GE(packet.bytes.size(), 16u);
+  EXPECT_EQ(Load<uint32_t>(packet.bytes.data() + 8), ShmFabric::kVersion);
+  EXPECT_TRUE(packet.fds.empty());
+}
+
+TEST_F(StrangerTest, SilenceAndHangUp) {
+  for (int i = 0; i < 50; ++i) {
+    const Fd socket = *ConnectUnix(path_);
+    if (i % 2 == 0) ExpectStillServing();
+  }
+}
+
+TEST_F(StrangerTest, RingsFullOfNonsense) {
+  Random random(9);
+  for (int i = 0; i < 50; ++i) {
+    const Fd socket = *ConnectUnix(path_);
+    const uint64_t hello[2] = {0x31304d48534c4543, ShmFabric::kVersion};
+    ASSERT_TRUE(SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(hello), 16}, {}).ok());
+    Packet packet = Receive(socket.get());
+    ASSERT_EQ(packet.fds.size(), 4u);
+    struct stat info;
+    ASSERT_EQ(::fstat(packet.fds[0].get(), &info), 0);
+    auto rings = ShmMemory::Map(std::move(packet.fds[0]), static_cast<uint64_t>(info.st_size), ShmMemory::Sharing::kReadWrite);
+    ASSERT_TRUE(rings.ok());
+    for (int j = 0; j < 2000; ++j) {
+      // Frames of the request ring, and last the control words of both.
+      Store(rings->base() + 4096 + random.Below(4096) * 16,
+            RingFrame{static_cast<uint32_t>(random.Below(70'000)), static_cast<uint32_t>(random.Below(70'000)), random.Next()});
+    }
+    for (size_t at = 0; at < 384; at += 64) Store(rings->base() + at, random.Below(3) == 0 ? random.Next() : random.Below(300'000) * 16);
+    const uint64_t one = 1;
+    ASSERT_EQ(::write(packet.fds[1].get(), &one, 8), 8);
+  }
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,297 @@
+#include "cell/io/sim_fabric.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+
+#include "cell/layout/wire.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+// ---- The network.
+
+std::unique_ptr<SimFabric> SimNetwork::NewEndpoint() { return std::unique_ptr<SimFabric>(new SimFabric(this)); }
+
+void SimNetwork::At(int64_t at_ns, std::function<void()> run) {
+  events_.push({std::max(at_ns, now_ns_), scheduled_++, std::move(run)});
+}
+
+bool SimNetwork::Step() {
+  int64_t line_due_ns = INT64_MAX;
+  size_t first = 0;
+  for (size_t i = 0; i < transfers_.size(); ++i) {
+    if (transfers_[i].due_ns < line_due_ns) {
+      line_due_ns = transfers_[i].due_ns;
+      first = i;
+    }
+  }
+  if (events_.empty() && transfers_.empty()) return false;
+  if (events_.empty() || line_due_ns < events_.top().at_ns) {
+    now_ns_ = std::max(now_ns_, line_due_ns);
+    CopyLine(first);
+    return true;
+  }
+  const Event event = events_.top();
+  events_.pop();
+  now_ns_ = std::max(now_ns_, event.at_ns);
+  event.run();
+  return true;
+}
+
+void SimNetwork::OnWriterStep() {
+  now_ns_ += Around(options_.writer_step_ns);
+  CopyDueLines();
+}
+
+void SimNetwork::CopyDueLines() {
+  for (size_t i = 0; i < transfers_.size();) {
+    if (transfers_[i].due_ns > now_ns_) {
+      ++i;
+      continue;
+    }
+    const size_t before = transfers_.size();
+    CopyLine(i);
+    if (transfers_.size() == before) continue;  // Else another one has taken its place.
+  }
+}
+
+void SimNetwork::CopyLine(size_t i) {
+  Transfer& transfer = transfers_[i];
+  const Line& line = transfer.lines[transfer.next++];
+  CopyFromShared(line.from, line.to, line.bytes);
+  transfer.due_ns += Around(options_.line_ns);
+  if (transfer.next < transfer.lines.size()) return;
+  SimFabric* reader = transfer.reader;
+  At(transfer.due_ns + options_.latency_ns, [reader, alive = reader->alive_, completion = transfer.completion] {
+    if (*alive) reader->Tell(completion, absl::OkStatus());
+  });
+  std::swap(transfers_[i], transfers_.back());
+  transfers_.pop_back();
+}
+
+// ---- Server.
+
+SimFabric::~SimFabric() {
+  *alive_ = false;
+  if (!address_.empty()) network_->listening_.erase(address_);
+  // Lines of our memory can be copied no more: their reads fail.
+  for (size_t i = 0; i < network_->transfers_.size();) {
+    SimNetwork::Transfer& transfer = network_->transfers_[i];
+    const std::byte* from = transfer.lines[transfer.next].from;
+    const bool ours = std::any_of(regions_.begin(), regions_.end(), [from](const auto& region) {
+      return from >= region.second.memory.base() && from < region.second.memory.base() + region.second.memory.bytes();
+    });
+    if (!ours && transfer.reader != this) {
+      ++i;
+      continue;
+    }
+    if (transfer.reader != this) {
+      transfer.reader->Tell(transfer.completion, absl::UnavailableError("the server is gone"));
+    } else {
+      transfer.completion->Done(absl::UnavailableError("this endpoint is closing"), {});
+    }
+    std::swap(transfer, network_->transfers_.back());
+    network_->transfers_.pop_back();
+  }
+  for (const Peer& peer : peers_) {
+    if (peer.client != nullptr) peer.client->LoseServer(peer.connection);
+  }
+  for (size_t i = 0; i < connections_.size(); ++i) Disconnect(static_cast<ConnectionId>(i));
+  for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
+}
+
+absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t bytes) {
+  const uint64_t rounded = RoundUp(bytes, 4096);
+  Region made{{static_cast<std::byte*>(std::aligned_alloc(4096, rounded)), std::free}, {}};
+  std::memset(made.bytes.get(), 0, rounded);
+  made.memory = RegionMemory(made.bytes.get(), bytes);
+  made.memory.set_after_step([network = network_] { network->OnWriterStep(); });
+  const auto [it, fresh] = regions_.emplace(region, std::move(made));
+  if (!fresh) return absl::AlreadyExistsError(fmt::format("region {}", region));
+  return &it->second.memory;
+}
+
+absl::Status SimFabric::Listen(const std::string& address, Service* service) {
+  if (!network_->listening_.emplace(address, this).second) {
+    return absl::AlreadyExistsError(fmt::format("a server already listens at {}", address));
+  }
+  address_ = address;
+  service_ = service;
+  return absl::OkStatus();
+}
+
+size_t SimFabric::peers() const {
+  return static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.client != nullptr; }));
+}
+
+void SimFabric::SetPaused(bool paused) {
+  paused_ = paused;
+  if (!paused_ && !queued_.empty()) ScheduleServe();
+}
+
+void SimFabric::ScheduleServe() {
+  if (serve_scheduled_) return;
+  serve_scheduled_ = true;
+  network_->At(busy_until_ns_, [this, alive = alive_] {
+    if (!*alive) return;
+    serve_scheduled_ = false;
+    if (!paused_) ServeQueued();
+  });
+}
+
+void SimFabric::ServeQueued() {
+  const size_t count = std::min(queued_.size(), kCallsMax);
+  if (count == 0) return;
+  const std::vector<Request> requests(std::make_move_iterator(queued_.begin()),
+                                      std::make_move_iterator(queued_.begin() + static_cast<ptrdiff_t>(count)));
+  queued_.erase(queued_.begin(), queued_.begin() + static_cast<ptrdiff_t>(count));
+  std::vector<IncomingCall> calls;
+  for (size_t i = 0; i < count; ++i) {
+    calls.push_back({requests[i].peer, i, AsBytes(requests[i].bytes), requests[i].reply_bytes_max});
+  }
+  replies_.assign(count, {});
+  service_->Serve(calls);
+  int64_t at_ns = network_->now_ns();
+  for (size_t i = 0; i < count; ++i) {
+    at_ns += network_->options_.call_service_ns;
+    const Peer peer = peers_[requests[i].peer];
+    if (peer.client == nullptr) continue;
+    network_->At(at_ns + network_->options_.latency_ns,
+                 [peer, alive = peer.client->alive_, id = requests[i].id, reply = std::move(replies_[i])] {
+                   if (*alive) peer.client->Finish(peer.connection, id, absl::OkStatus(), reply);
+                 });
+  }
+  busy_until_ns_ = at_ns;
+  if (!queued_.empty()) ScheduleServe();
+}
+
+MutableBytes SimFabric::BeginReply(const IncomingCall& call) {
+  reply_.resize(call.reply_bytes_max);
+  return absl::MakeSpan(reply_);
+}
+
+void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
+  CELL_CHECK(bytes <= call.reply_bytes_max);
+  replies_[call.id] = std::string(AsText(ConstBytes(reply_.data(), bytes)));
+}
+
+// ---- Client.
+
+absl::StatusOr<ConnectionId> SimFabric::Connect(const std::string& address, int64_t) {
+  const auto it = network_->listening_.find(address);
+  if (it == network_->listening_.end()) {
+    return absl::UnavailableError(fmt::format("no server answers at {}", address));
+  }
+  SimFabric* server = it->second;
+  const auto connection = static_cast<ConnectionId>(connections_.size());
+  const auto peer = static_cast<ConnectionId>(server->peers_.size());
+  server->peers_.push_back({this, connection});
+  connections_.push_back({server, peer, 0, {}});
+  return connection;
+}
+
+void SimFabric::Disconnect(ConnectionId id) {
+  if (id >= connections_.size() || connections_[id].server == nullptr) return;
+  SimFabric* server = connections_[id].server;
+  const ConnectionId peer = connections_[id].peer;
+  server->peers_[peer].client = nullptr;
+  if (server->service_ != nullptr) server->service_->Disconnected(peer);
+  LoseServer(id);
+  Poll();
+}
+
+void SimFabric::LoseServer(ConnectionId id) {
+  connections_[id].server = nullptr;
+  for (const auto& [call, completion] : std::exchange(connections_[id].pending, {})) {
+    Tell(completion, absl::UnknownError("connection lost"));
+  }
+}
+
+std::vector<uint32_t> SimFabric::regions(ConnectionId id) const {
+  std::vector<uint32_t> ids;
+  if (id < connections_.size() && connections_[id].server != nullptr) {
+    for (const auto& [region, memory] : connections_[id].server->regions_) ids.push_back(region);
+  }
+  return ids;
+}
+
+void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+  if (id >= connections_.size() || connections_[id].server == nullptr) {
+    return Tell(completion, absl::UnavailableError("not connected"));
+  }
+  SimNetwork::Transfer transfer{this, completion, {}, 0, 0};
+  for (const ReadPart& part : parts) {
+    const auto region = connections_[id].server->regions_.find(part.from.region());
+    const uint64_t offset = part.from.offset();
+    if (region == connections_[id].server->regions_.end() || offset > region->second.memory.bytes() ||
+        part.bytes > region->second.memory.bytes() - offset || (offset | part.bytes) % kWordBytes != 0) {
+      return Tell(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the server's regions",
+                                                                part.bytes, ToString(part.from))));
+    }
+    constexpr uint64_t kLineBytes = 64;
+    for (uint64_t at = 0; at < part.bytes;) {
+      const uint64_t bytes = std::min<uint64_t>(kLineBytes - (offset + at) % kLineBytes, part.bytes - at);
+      transfer.lines.push_back({region->second.memory.at(offset + at), part.to + at, bytes});
+      at += bytes;
+    }
+  }
+  if (transfer.lines.empty()) return Tell(completion, absl::OkStatus());
+  if (network_->options_.line_order == SimOptions::LineOrder::kRandom) {
+    for (size_t i = transfer.lines.size() - 1; i > 0; --i) {
+      std::swap(transfer.lines[i], transfer.lines[network_->random_.Below(i + 1)]);
+    }
+  }
+  transfer.due_ns = network_->now_ns() + network_->Around(network_->options_.latency_ns);
+  network_->transfers_.push_back(std::move(transfer));
+}
+
+void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                     Completion* completion) {
+  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  if (id >= connections_.size() || connections_[id].server == nullptr) {
+    return Tell(completion, absl::UnavailableError("not connected"));
+  }
+  Connection& connection = connections_[id];
+  const uint64_t call = connection.calls++;
+  connection.pending[call] = completion;
+  Request request{connection.peer, call, std::string(AsText(head)).append(AsText(body)), reply_bytes_max};
+  SimFabric* server = connection.server;
+  network_->At(network_->now_ns() + network_->options_.latency_ns,
+               [server, alive = server->alive_, request = std::move(request)] {
+                 if (!*alive) return;
+                 server->queued_.push_back(request);
+                 server->ScheduleServe();
+               });
+  network_->At(deadline_ns, [this, alive = alive_, id, call] {
+    if (*alive) Finish(id, call, absl::DeadlineExceededError("no answer in time"), {});
+  });
+}
+
+void SimFabric::Finish(ConnectionId id, uint64_t call, absl::Status status, std::string reply) {
+  auto& pending = connections_[id].pending;
+  const auto it = pending.find(call);
+  if (it == pending.end()) return;
+  Tell(it->second, std::move(status), std::move(reply));
+  pending.erase(it);
+}
+
+// ---- Both.
+
+size_t SimFabric::Poll() {
+  std::vector<Ready> now;
+  now.swap(ready_);
+  for (const Ready& ready : now) ready.completion->Done(ready.status, AsBytes(ready.reply));
+  return now.size();
+}
+
+void SimFabric::Wait(int64_t until_ns) {
+  while (ready_.empty() && network_->now_ns() < until_ns) {
+    const bool due = (!network_->events_.empty() && network_->events_.top().at_ns <= until_ns) || !network_->transfers_.empty();
+    if (!due || !network_->Step()) network_->now_ns_ = std::max(network_->now_ns_, until_ns);
+  }
+}
+
+}  // namespace cell
