@@ -1,0 +1,176 @@
+#include "cell/server/request_service.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/base/crc64.h"
+#include "cell/base/random.h"
+#include "cell/io/sim_fabric.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+namespace {
+
+class Reply : public Completion {
+ public:
+  void Done(const absl::Status& status, ConstBytes reply) override {
+    done = true;
+    CELL_CHECK(status.ok());
+    bytes = std::string(AsText(reply));
+  }
+  bool done = false;
+  std::string bytes;
+};
+
+class RequestServiceTest : public ::testing::Test {
+ protected:
+  RequestServiceTest() {
+    const RegionShape shape{1024, 1 << 20, 8 << 20};
+    memory_ = *server_->CreateRegion(1, shape.region_bytes());
+    CELL_CHECK(Meganode::Format(memory_, 1, shape).ok());
+    service_ = std::make_unique<RequestService>(server_.get(), std::vector<RegionMemory*>{memory_},
+                                                RequestService::Options{"test", true});
+    CELL_CHECK(server_->Listen("server", service_.get()).ok());
+    connection_ = *client_->Connect("server", 0);
+  }
+
+  std::string Call(const std::string& head, const std::string& body = "", size_t room = kMessageBytesMax) {
+    Reply reply;
+    client_->Call(connection_, AsBytes(head), AsBytes(body), room, INT64_MAX, &reply);
+    while (!reply.done) {
+      client_->Wait(INT64_MAX);
+      client_->Poll();
+    }
+    return reply.bytes;
+  }
+  absl::StatusOr<WriteReply> Put(const std::string& key, const std::string& value) {
+    const auto crc = Crc64(value, Crc64(key));
+    const std::string reply =
+        Call(MakePutRequest(root_, {}, crc, key, static_cast<uint32_t>(value.size()), 0), value);
+    return ParseWriteReply(AsBytes(reply), MessageKind::kPut);
+  }
+  absl::StatusCode CodeOf(const std::string& reply) {
+    CELL_CHECK(reply.size() >= sizeof(ReplyHeader));
+    return static_cast<absl::StatusCode>(Load<ReplyHeader>(AsBytes(reply).data()).code);
+  }
+
+  SimNetwork network_{{}};
+  std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
+  std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
+  RegionMemory* memory_;
+  std::unique_ptr<RequestService> service_;
+  ConnectionId connection_;
+  const Pointer root_{1, kRegionHeaderBytes};
+};
+
+TEST_F(RequestServiceTest, PutThenGet) {
+  EXPECT_EQ(Put("key", "value")->existed, 0u);
+  EXPECT_EQ(Put("key", "other")->existed, 1u);
+  const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
+  const auto get = ParseGetReply(AsBytes(reply));
+  ASSERT_TRUE(get.ok());
+  EXPECT_EQ(get->value, "other");
+}
+
+TEST_F(RequestServiceTest, LargeValuesAreUploadedAndFetchedInPieces) {
+  std::string value(300'000, 'v');
+  for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 7 / 3);
+  for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
+    const std::string part = value.substr(at, kUploadPartBytesMax);
+    EXPECT_EQ(CodeOf(Call(MakeUploadRequest(2, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size())), part)),
+              absl::StatusCode::kOk);
+  }
+  const uint64_t crc = Crc64(value, Crc64(std::string_view("big")));
+  EXPECT_EQ(CodeOf(Call(MakePutRequest(root_, {}, crc, "big", 300'000, 2))), absl::StatusCode::kOk);
+  const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "big"));
+  const auto get = ParseGetReply(AsBytes(reply));
+  ASSERT_TRUE(get.ok());
+  EXPECT_EQ(get->fixed.inlined, 0);
+  std::string all;
+  while (all.size() < 300'003) {
+    const size_t bytes = std::min<size_t>(60'000, 300'003 - all.size());
+    const std::string piece = Call(MakeFetchRequest(Pointer(1, get->fixed.extent.offset() + all.size()), bytes));
+    all += AsText(*ParseBytesReply(AsBytes(piece), MessageKind::kFetch));
+  }
+  EXPECT_EQ(all, "big" + value);
+}
+
+TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {
+  EXPECT_EQ(CodeOf(Call(MakeUploadRequest(1, 10, 3), "abc")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(Call(MakeUploadRequest(1, 0, 3), "abc")), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(Call(MakePutRequest(root_, {}, 0, "k", 4, 1))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(Call(MakeUploadRequest(5, 0, 3), "abc")), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RequestServiceTest, ScansGoOnWhereTheReplyWasFull) {
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), std::string(i % 90, 'v')).ok());
+  const std::string to = "0450";
+  std::string from = "0005";
+  std::vector<std::string> keys;
+  int calls = 0;
+  for (bool done = false; !done; ++calls) {
+    const std::string reply = Call(MakeScanRequest(root_, from, &to, 100, 2000, false), "", 2000);
+    std::vector<ScanItem> items;
+    const auto result = ParseScanReply(AsBytes(reply), &items);
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (const ScanItem& item : items) {
+      keys.emplace_back(item.key);
+      EXPECT_EQ(item.value.size(), std::stoul(keys.back()) % 90);
+    }
+    done = result->done;
+    from = result->next_key;
+  }
+  ASSERT_EQ(keys.size(), 445u);
+  EXPECT_EQ(keys.front(), "0005");
+  EXPECT_EQ(keys.back(), "0449");
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+  EXPECT_GT(calls, 5);
+}
+
+TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
+  const auto code = [this](const std::string& head, const std::string& body = "") { return CodeOf(Call(head, body)); };
+  EXPECT_EQ(code(""), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("nonsense"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeTextRequest(static_cast<MessageKind>(99))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, Pointer(9, 4096), {}, "k")), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, std::string(300, 'k'))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakePutRequest(root_, {}, 1, "k", 1, 0), "v"), absl::StatusCode::kInvalidArgument);  // Wrong CRC.
+  EXPECT_EQ(code(MakeFetchRequest(Pointer(1, 0), 64)), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(MakeFetchRequest(Pointer(1, memory_->bytes() - 64), 128)), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(MakeFetchRequest(Pointer(1, Pointer::kOffsetMax - 7), 60'000)), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(MakeScanRequest(root_, "", nullptr, 0, 4096, false)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeScanRequest(root_, "", nullptr, 1, 20, false)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeTextRequest(MessageKind::kReport, "not json")), absl::StatusCode::kInvalidArgument);
+}
+
+// Mutated requests of every kind: an answer each time, and the tree stays whole.
+TEST_F(RequestServiceTest, MutatedRequestsDoNoHarm) {
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  const std::string to = "0200";
+  const std::vector<std::string> seeds = {
+      MakeKeyRequest(MessageKind::kSearch, root_, {}, "0100"), MakeKeyRequest(MessageKind::kGet, root_, {}, "0100"),
+      MakePutRequest(root_, root_, Crc64(std::string_view("v"), Crc64(std::string_view("0100"))), "0100", 1, 0) + "v",
+      MakeKeyRequest(MessageKind::kDelete, root_, root_, "0100"), MakeScanRequest(root_, "0100", &to, 10, 4096, false),
+      MakeFetchRequest(Pointer(1, 1 << 20), 64), MakeUploadRequest(1, 0, 4) + "data"};
+  Random random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string message = seeds[random.Below(seeds.size())];
+    for (uint64_t flips = 1 + random.Below(3); flips > 0; --flips) {
+      message[8 + random.Below(message.size() - 8)] ^= static_cast<char>(1 << random.Below(8));
+    }
+    ASSERT_GE(Call(message, "", kReplyBytesMin + random.Below(8000)).size(), sizeof(ReplyHeader));
+  }
+  const TreeReport report = CheckTree(*memory_);
+  EXPECT_TRUE(report.ok()) << report.errors[0];
+}
+
+TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
+  ASSERT_TRUE(Put("key", "value").ok());
+  const std::string status(Call(MakeTextRequest(MessageKind::kStatus)));
+  EXPECT_NE(status.find("\"keys\":1"), std::string::npos) << status;
+  const std::string check(Call(MakeTextRequest(MessageKind::kCheck)));
+  EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
+}
+
+}  // namespace
+}  // namespace cell
