@@ -55,9 +55,9 @@ class RequestServiceTest : public ::testing::Test {
 
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
-  std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   RegionMemory* memory_;
   std::unique_ptr<RequestService> service_;
+  std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   ConnectionId connection_;
   const Pointer root_{1, kRegionHeaderBytes};
 };

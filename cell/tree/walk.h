@@ -51,6 +51,8 @@ class Walk {
   // The last right node seen at `level`; null above the root.
   Pointer path(int level) const { return level < kLevelsMax ? path_[level] : Pointer(); }
   int visits() const { return visits_; }
+  // Of wants(); -1: any.
+  int level() const { return level_; }
 
  private:
   Step SetBack();

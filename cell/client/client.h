@@ -1,0 +1,194 @@
+// The client of a Cell cluster: a sorted map from keys to values, in other machines' memory.
+//
+//   auto client = cell::Client::Open({.cluster = "/run/cell"});
+//   if (!client.ok()) ...                                        // its message says what to do
+//   (*client)->Put("libboost-dev", "1.74");                      // StatusOr<bool>: was it there before?
+//   auto value = (*client)->Get("libboost-dev");                 // StatusOr<optional<string>>
+//   cell::Scan scan = (*client)->NewScan({.from = "libboost", .to = "libc"});
+//   for (auto more = scan.Next(); more.ok() && *more; more = scan.Next()) use(scan.key(), scan.value());
+//
+// Paths. Each request is served either by the server's CPU (one RPC), or by this client reading the tree's nodes
+// one-sided (several reads, no server CPU). kHybrid, the default, lets the selector choose each time by the latencies
+// it sees (the thesis, 4.4). Results are the same on all paths.
+//
+// Calls. Every operation comes as a blocking call and as a coroutine (Async...). Many coroutines can be in flight on
+// one thread: start them, then Poll until they are done. Keys and values passed to a coroutine must live until it ends.
+//
+// Promises. Get, Put, Delete and Contains are linearizable per key. A scan returns keys in order, each at most once,
+// and every key that was there throughout; it is not a snapshot. See README.md.
+//
+// Limits. Keys have 1 byte to key_bytes_max() (226 at 1 KB nodes), any bytes; values 0 to 1 MB.
+//
+// Errors
+//   InvalidArgument     a key or value of a wrong size
+//   ResourceExhausted   the store is full; nothing was changed
+//   Unavailable         no server answers, or the tree gave no answer within the retry budget
+//   DeadlineExceeded    the call's time is over; reads only
+//   IsMaybeApplied(s)   a write was sent and its answer was lost: it may or may not have happened
+//   DataLoss            bytes that verify as nothing Cell writes
+//
+// Thread-safety: none. One Client per thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cell/base/histogram.h"
+#include "cell/base/task.h"
+
+namespace cell {
+
+class Fabric;
+class Session;
+struct ClusterFile;
+
+enum class Path { kServer, kClient, kHybrid };
+
+// "server", "client", "hybrid".
+std::string_view ToString(Path path);
+std::optional<Path> ParsePath(std::string_view text);
+
+struct ClientOptions {
+  std::string cluster;                  // The cluster's directory.
+  Path path = Path::kHybrid;
+  int64_t timeout_us = 5'000'000;       // Of a call that sets none.
+  size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
+  int cache_level_min = 4;              // Only nodes at least so far above the leaves: they change seldom.
+  uint64_t seed = 1;                    // Of the selector's exploring.
+  bool busy_poll = false;               // Never sleep while waiting: for a core of its own.
+  bool report = true;                   // Tell the server this client's counters once a second, for `cellctl top`.
+};
+
+struct CallOptions {
+  std::optional<Path> path;             // Else the client's.
+  std::optional<int64_t> timeout_us;    // Else the client's.
+};
+
+struct ScanOptions {
+  std::string from;                     // Inclusive; empty: the first key.
+  std::optional<std::string> to;        // Exclusive; none: to the end.
+  uint64_t limit = UINT64_MAX;
+  bool keys_only = false;
+  uint32_t batch = 128;                 // Entries fetched at once, and per choice of path; at most 4096.
+  CallOptions call;                     // Its deadline is each batch's.
+};
+
+// ScanOptions for all keys that begin with `prefix`.
+ScanOptions PrefixScan(std::string_view prefix);
+
+// What this client did, ever.
+struct ClientMetrics {
+  uint64_t operations = 0;    // Get, Put, Delete, Contains, and batches of scans.
+  uint64_t server_path = 0;   // Of these, walked by the server...
+  uint64_t client_path = 0;   // ...and by this client.
+  uint64_t node_reads = 0;
+  uint64_t extent_reads = 0;
+  uint64_t cache_hits = 0;    // Nodes that need not be read.
+  uint64_t calls = 0;
+  uint64_t scanned = 0;       // Entries.
+  uint64_t torn = 0;          // Nodes read again because a write overlapped.
+  uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
+  uint64_t moved_right = 0;   // Right links followed.
+  uint64_t errors = 0;
+  Histogram latency_ns;       // Of operations.
+
+  uint64_t retries() const { return torn + extent_retries; }
+};
+
+// Whether a write's outcome is unknown. Such a status is no failure: reading tells.
+bool IsMaybeApplied(const absl::Status& status);
+
+// An iterator over a range, made by Client::NewScan. Must not outlive its client.
+class Scan {
+ public:
+  struct Entry {
+    std::string_view key;
+    std::string_view value;  // Empty with keys_only.
+  };
+
+  Scan(Scan&&) noexcept;
+  Scan& operator=(Scan&&) noexcept;
+  ~Scan();
+
+  // Goes to the next entry; false at the end. key() and value() are valid until the next call.
+  absl::StatusOr<bool> Next();
+  std::string_view key() const { return batch_[at_].key; }
+  std::string_view value() const { return batch_[at_].value; }
+
+  // The next entries, at least one; none at the end. Valid until the next call.
+  Task<absl::StatusOr<absl::Span<const Entry>>> AsyncNextBatch();
+
+ private:
+  friend class Client;
+  class Cursor;
+  Scan(Session* session, ScanOptions options);
+
+  Session* session_;
+  std::unique_ptr<Cursor> cursor_;
+  absl::Span<const Entry> batch_;
+  size_t at_ = 0;
+};
+
+class Client {
+ public:
+  // Connects to the cluster in options.cluster. NotFound: there is none. Unavailable: its servers do not answer.
+  static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
+  // Over a given fabric: for simulations and tests.
+  static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
+                                                      const ClusterFile& cluster);
+  ~Client();
+
+  // The value, or nothing if the key is not stored.
+  absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
+  absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
+  // Inserts or replaces. True: the key was there before.
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
+  // True: the key was there.
+  absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+  Scan NewScan(ScanOptions options);
+
+  Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+  // Ends at `at_ns` of NowNs: for pacing.
+  Task<bool> AsyncSleepUntil(int64_t at_ns);
+
+  // Does what can be done now; waits when there is nothing, but not beyond `until_ns`.
+  void Poll(int64_t until_ns);
+  int64_t NowNs() const;
+
+  // Runs a coroutine to its end, and the others in flight meanwhile.
+  template <typename T>
+  T Run(Task<T> task) {
+    task.Start();
+    while (!task.done()) Poll(INT64_MAX);
+    return task.Take();
+  }
+
+  // Of each server: its state, or its tree check, as JSON. A check stops the server for as long as it takes (about a
+  // second per GB).
+  absl::StatusOr<std::vector<std::string>> ServerStatus();
+  absl::StatusOr<std::vector<std::string>> ServerCheck();
+
+  size_t key_bytes_max() const;
+  const ClientMetrics& metrics() const;
+
+  // For measuring the fabric alone: one 1-node read at a random place, and one empty RPC.
+  Task<absl::StatusOr<bool>> AsyncRawRead(uint64_t random);
+  Task<absl::StatusOr<bool>> AsyncRawCall();
+
+ private:
+  explicit Client(std::unique_ptr<Session> session);
+
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace cell
