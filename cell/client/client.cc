@@ -74,6 +74,7 @@ void Client::Poll(int64_t until_ns) { session_->Poll(until_ns); }
 int64_t Client::NowNs() const { return session_->fabric()->NowNs(); }
 size_t Client::key_bytes_max() const { return KeyBytesMax(session_->node_bytes()); }
 const ClientMetrics& Client::metrics() const { return *session_->metrics(); }
+void Client::ResetMetrics() { *session_->metrics() = ClientMetrics(); }
 
 namespace {
 

@@ -180,6 +180,8 @@ class Client {
 
   size_t key_bytes_max() const;
   const ClientMetrics& metrics() const;
+  // Counts from zero again: after a warm-up.
+  void ResetMetrics();
 
   // For measuring the fabric alone: one 1-node read at a random place, and one empty RPC.
   Task<absl::StatusOr<bool>> AsyncRawRead(uint64_t random);

@@ -1,0 +1,35 @@
+// The same operations in this process, without fabric: on Cell's own tree, and on LMDB beside it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cell {
+
+struct LocalBench {
+  std::string operation = "get";  // get, search, scan
+  uint64_t keys = 0;
+  uint64_t seed = 1;
+  double seconds = 5;
+  bool zipfian = false;
+  size_t depth = 1;           // Searches walked together.
+  uint32_t scan_length = 100;
+  uint32_t node_bytes = 1024;
+  std::string lmdb_dir;       // Where LMDB puts its file, removed at the end.
+};
+
+struct LocalResult {
+  uint64_t operations = 0;
+  uint64_t entries = 0;  // Of scans.
+  double seconds = 0;
+  double load_seconds = 0;
+  uint64_t data_bytes = 0;    // Of keys and values.
+  uint64_t stored_bytes = 0;  // What the store uses for them.
+};
+
+absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench);
+absl::StatusOr<LocalResult> RunLmdb(const LocalBench& bench);
+
+}  // namespace cell

@@ -1,0 +1,449 @@
+// cell_bench: loads a cluster and measures it. See --help, and README.md for what the figures mean.
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <thread>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "cell/base/status_macros.h"
+#include "cell/client/client.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "tools/bench_data.h"
+#include "tools/bench_local.h"
+
+namespace cell {
+namespace {
+
+constexpr double kWarmUpSeconds = 0.5;
+
+struct Flags {
+  std::string cluster;
+  std::string workload = "get";
+  std::string operation = "get";
+  std::string path = "hybrid";
+  int threads = 1;
+  int depth = 16;
+  double seconds = 5;
+  uint64_t keys = 100'000;
+  std::string distribution = "uniform";
+  uint32_t scan_length = 100;
+  double rate = 0;
+  uint64_t seed = 1;
+  std::string json;
+  bool load = true;
+  bool busy_poll = false;
+  int cache_level_min = 4;
+  uint32_t node_bytes = 1024;
+};
+
+enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
+
+// How often each operation comes, in percent. YCSB's core workloads by their letters.
+struct Mix {
+  const char* workload;
+  std::vector<std::pair<Op, int>> parts;
+  bool latest = false;
+};
+
+const std::vector<Mix>& Mixes() {
+  static const auto* mixes = new std::vector<Mix>{
+      {"search", {{Op::kSearch, 100}}},
+      {"get", {{Op::kGet, 100}}},
+      {"put", {{Op::kUpdate, 100}}},
+      {"scan", {{Op::kScan, 100}}},
+      {"mixed", {{Op::kGet, 80}, {Op::kUpdate, 10}, {Op::kScan, 10}}},
+      {"ycsb-a", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
+      {"ycsb-b", {{Op::kGet, 95}, {Op::kUpdate, 5}}},
+      {"ycsb-c", {{Op::kGet, 100}}},
+      {"ycsb-d", {{Op::kGet, 95}, {Op::kInsert, 5}}, true},
+      {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
+      {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
+      {"raw-read", {{Op::kRawRead, 100}}},
+      {"raw-call", {{Op::kRawCall, 100}}},
+  };
+  return *mixes;
+}
+
+// What one client thread measured.
+struct Measured {
+  absl::Status status;
+  ClientMetrics metrics;
+  Histogram latency_ns;  // From the intended start, with --rate.
+  uint64_t operations = 0;
+  uint64_t absent = 0;
+  double seconds = 0;
+};
+
+class BenchThread {
+ public:
+  BenchThread(const Flags& flags, const Mix& mix, int index)
+      : flags_(flags),
+        mix_(mix),
+        index_(index),
+        chooser_(flags.keys, flags.distribution == "zipfian", flags.seed + 1000 * static_cast<uint64_t>(index)),
+        random_(flags.seed + 1000 * static_cast<uint64_t>(index) + 1) {}
+
+  Measured Run() {
+    Measured measured;
+    ClientOptions options;
+    options.cluster = flags_.cluster;
+    options.path = *ParsePath(flags_.path);
+    options.seed = flags_.seed + static_cast<uint64_t>(index_);
+    options.busy_poll = flags_.busy_poll;
+    options.cache_level_min = flags_.cache_level_min;
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
+    if (!client.ok()) {
+      measured.status = client.status();
+      return measured;
+    }
+    client_ = client->get();
+    start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
+    end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
+    next_due_ns_ = static_cast<double>(client_->NowNs());
+    interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
+    next_insert_ = flags_.keys + static_cast<uint64_t>(index_) * 1'000'000'000;
+
+    std::vector<Task<bool>> lanes;
+    for (int i = 0; i < flags_.depth; ++i) lanes.push_back(Lane());
+    for (Task<bool>& lane : lanes) lane.Start();
+    for (const Task<bool>& lane : lanes) {
+      while (!lane.done()) {
+        client_->Poll(end_ns_);
+        if (!measuring_ && client_->NowNs() >= start_ns_) {
+          measuring_ = true;
+          measured_from_ns_ = client_->NowNs();
+          client_->ResetMetrics();
+          operations_ = absent_ = 0;
+          late_ns_.Clear();
+        }
+      }
+    }
+    measured.seconds = static_cast<double>(client_->NowNs() - measured_from_ns_) / 1e9;
+    measured.metrics = client_->metrics();
+    measured.latency_ns = flags_.rate > 0 ? late_ns_ : client_->metrics().latency_ns;
+    measured.operations = operations_;
+    measured.absent = absent_;
+    measured.status = status_;
+    return measured;
+  }
+
+ private:
+  // One of `depth` operations in flight: the next begins when the last has ended, or when it is due.
+  Task<bool> Lane() {
+    std::string key, value;
+    for (int turn = 0; status_.ok(); ++turn) {
+      int64_t due_ns = 0;
+      if (interval_ns_ > 0) {
+        due_ns = static_cast<int64_t>(next_due_ns_);
+        next_due_ns_ += interval_ns_;
+        if (due_ns >= end_ns_) break;
+        co_await client_->AsyncSleepUntil(due_ns);
+      } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
+        break;
+      }
+      const bool counted = co_await One(&key, &value);
+      operations_ += counted;
+      if (interval_ns_ > 0) late_ns_.Record(static_cast<uint64_t>(std::max<int64_t>(0, client_->NowNs() - due_ns)));
+    }
+    co_return true;
+  }
+
+  Op Choose() {
+    auto at = static_cast<int>(mix_.parts.size() == 1 ? 0 : random_.Below(100));
+    for (const auto& [op, percent] : mix_.parts) {
+      if ((at -= percent) < 0) return op;
+    }
+    return mix_.parts.back().first;
+  }
+
+  Task<bool> One(std::string* key, std::string* value) {
+    const Op op = Choose();
+    if (op == Op::kRawRead) co_return Note((co_await client_->AsyncRawRead(random_.Next())).status());
+    if (op == Op::kRawCall) co_return Note((co_await client_->AsyncRawCall()).status());
+    if (op == Op::kInsert) {
+      const uint64_t i = next_insert_++;
+      MakeKey(i, key);
+      MakeValue(i, 0, value);
+      co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+    }
+    const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
+    MakeKey(i, key);
+    switch (op) {
+      case Op::kSearch: {
+        const absl::StatusOr<bool> found = co_await client_->AsyncContains(*key);
+        absent_ += found.ok() && !*found;
+        co_return Note(found.status());
+      }
+      case Op::kScan: {
+        ScanOptions options;
+        options.from = *key;
+        options.limit = flags_.scan_length;
+        options.batch = flags_.scan_length;
+        Scan scan = client_->NewScan(std::move(options));
+        for (;;) {
+          const auto batch = co_await scan.AsyncNextBatch();
+          if (!batch.ok() || batch->empty()) co_return Note(batch.status());
+        }
+      }
+      case Op::kUpdate:
+        MakeValue(i, random_.Next(), value);
+        co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+      default: {
+        const auto got = co_await client_->AsyncGet(*key);
+        absent_ += got.ok() && !got->has_value();
+        if (op == Op::kGet || !got.ok()) co_return Note(got.status());
+        MakeValue(i, random_.Next(), value);
+        co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+      }
+    }
+  }
+
+  bool Note(const absl::Status& status) {
+    if (!status.ok() && status_.ok()) status_ = status;
+    return status.ok();
+  }
+
+  const Flags& flags_;
+  const Mix& mix_;
+  const int index_;
+  KeyChooser chooser_;
+  Random random_;
+  Client* client_ = nullptr;
+  int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
+  double next_due_ns_ = 0, interval_ns_ = 0;
+  bool measuring_ = false;
+  uint64_t next_insert_ = 0;
+  uint64_t operations_ = 0, absent_ = 0;
+  Histogram late_ns_;
+  absl::Status status_;
+};
+
+// Puts keys 0 to N - 1 that are not there, 64 at once.
+Task<bool> LoadLane(Client* client, uint64_t* next, uint64_t keys, absl::Status* status) {
+  std::string key, value;
+  while (*next < keys && status->ok()) {
+    const uint64_t i = (*next)++;
+    MakeKey(i, &key);
+    MakeValue(i, 0, &value);
+    const absl::StatusOr<bool> put = co_await client->AsyncPut(key, value);
+    if (!put.ok()) *status = put.status();
+  }
+  co_return true;
+}
+
+absl::Status Load(const Flags& flags) {
+  ClientOptions options;
+  options.cluster = flags.cluster;
+  options.path = Path::kServer;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+  std::string key;
+  MakeKey(flags.keys - 1, &key);  // Loaded in order: the last one is there, or not all are.
+  ASSIGN_OR_RETURN(const bool loaded, client->Contains(key));
+  if (loaded) return absl::OkStatus();
+  const bool progress = ::isatty(STDERR_FILENO) != 0;
+  uint64_t next = 0;
+  absl::Status status;
+  std::vector<Task<bool>> lanes;
+  for (int i = 0; i < 64; ++i) lanes.push_back(LoadLane(client.get(), &next, flags.keys, &status));
+  for (Task<bool>& lane : lanes) lane.Start();
+  uint64_t shown = 0;
+  for (const Task<bool>& lane : lanes) {
+    while (!lane.done()) {
+      client->Poll(INT64_MAX);
+      if (progress && next - shown >= 50'000) fmt::print(stderr, "\rloading {} of {} keys", shown = next, flags.keys);
+    }
+  }
+  if (progress) fmt::print(stderr, "\r{:60}\r", "");
+  return status;
+}
+
+std::string Shell(const std::string& command) {
+  std::string output;
+  if (FILE* pipe = ::popen(command.c_str(), "r")) {
+    std::array<char, 256> buffer;
+    while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) output += buffer.data();
+    ::pclose(pipe);
+  }
+  while (!output.empty() && output.back() == '\n') output.pop_back();
+  return output;
+}
+
+// The commit of the workspace that `bazel run` was called in, and the machine.
+void Describe(const Flags& flags, nlohmann::json* json) {
+  const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
+  std::string commit =
+      Shell(fmt::format("git -C '{}' describe --always --dirty 2>/dev/null", workspace == nullptr ? "." : workspace));
+  (*json)["commit"] = commit.empty() ? "unknown" : commit;
+  (*json)["machine"] = fmt::format("{} cores, {}", std::thread::hardware_concurrency(),
+                                   Shell("sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1"));
+  (*json)["seed"] = flags.seed;
+  (*json)["keys"] = flags.keys;
+  (*json)["workload"] = flags.workload;
+}
+
+absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
+  if (flags.load) RETURN_IF_ERROR(Load(flags));
+  std::vector<Measured> all(static_cast<size_t>(flags.threads));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < flags.threads; ++i) {
+    threads.emplace_back([&, i] { all[static_cast<size_t>(i)] = BenchThread(flags, mix, i).Run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  nlohmann::json json;
+  Histogram latency_ns;
+  ClientMetrics sum;
+  double per_second = 0, node_reads_per_second = 0, entries_per_second = 0;
+  uint64_t operations = 0, absent = 0;
+  for (const Measured& one : all) {
+    RETURN_IF_ERROR(one.status);
+    latency_ns.Merge(one.latency_ns);
+    per_second += static_cast<double>(one.operations) / one.seconds;
+    node_reads_per_second += static_cast<double>(one.metrics.node_reads) / one.seconds;
+    entries_per_second += static_cast<double>(one.metrics.scanned) / one.seconds;
+    operations += one.operations;
+    absent += one.absent;
+    sum.server_path += one.metrics.server_path;
+    sum.client_path += one.metrics.client_path;
+    sum.node_reads += one.metrics.node_reads;
+    sum.cache_hits += one.metrics.cache_hits;
+    sum.torn += one.metrics.torn;
+    sum.extent_retries += one.metrics.extent_retries;
+    sum.errors += one.metrics.errors;
+  }
+  const auto share = [](uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const auto us = [&](double quantile) { return static_cast<double>(latency_ns.Quantile(quantile)) / 1e3; };
+  json["path"] = flags.path;
+  json["threads"] = flags.threads;
+  json["depth"] = flags.depth;
+  json["ops_per_second"] = per_second;
+  json["latency_us"] = {{"p50", us(0.5)}, {"p90", us(0.9)}, {"p99", us(0.99)}, {"p999", us(0.999)}, {"max", us(1)}};
+  json["latency_from"] = flags.rate > 0 ? "intended start" : "start";
+  json["server_share"] = share(sum.server_path, sum.server_path + sum.client_path);
+  json["node_reads_per_op"] = share(sum.node_reads, operations);
+  json["node_reads_per_second"] = node_reads_per_second;
+  json["cache_hits_per_op"] = share(sum.cache_hits, operations);
+  json["entries_per_second"] = entries_per_second;
+  json["retries"] = sum.retries();
+  json["errors"] = sum.errors;
+  json["absent"] = absent;
+  return json;
+}
+
+absl::StatusOr<nlohmann::json> RunInProcess(const Flags& flags) {
+  LocalBench bench;
+  bench.operation = flags.operation;
+  bench.keys = flags.keys;
+  bench.seed = flags.seed;
+  bench.seconds = flags.seconds;
+  bench.zipfian = flags.distribution == "zipfian";
+  bench.depth = static_cast<size_t>(flags.depth);
+  bench.scan_length = flags.scan_length;
+  bench.node_bytes = flags.node_bytes;
+  bench.lmdb_dir = "/dev/shm";
+  ASSIGN_OR_RETURN(const LocalResult result, flags.workload == "lmdb" ? RunLmdb(bench) : RunLocal(bench));
+  nlohmann::json json;
+  json["operation"] = flags.operation;
+  json["depth"] = flags.workload == "lmdb" ? 1 : flags.depth;
+  json["ops_per_second"] = static_cast<double>(result.operations) / result.seconds;
+  json["entries_per_second"] = static_cast<double>(result.entries) / result.seconds;
+  json["load_keys_per_second"] = static_cast<double>(flags.keys) / result.load_seconds;
+  json["data_bytes_per_key"] = static_cast<double>(result.data_bytes) / static_cast<double>(flags.keys);
+  json["stored_bytes_per_key"] = static_cast<double>(result.stored_bytes) / static_cast<double>(flags.keys);
+  return json;
+}
+
+void Print(const nlohmann::json& json) {
+  fmt::print("{:<24} {}\n", "workload", json["workload"].get<std::string>());
+  for (const auto& [name, value] : json.items()) {
+    if (name == "workload") continue;
+    if (value.is_object()) {
+      std::string line;
+      for (const auto& [part, number] : value.items()) line += fmt::format("{} {:.1f}  ", part, number.get<double>());
+      fmt::print("{:<24} {}\n", name, line);
+    } else if (value.is_number_float()) {
+      fmt::print("{:<24} {:.3f}\n", name, value.get<double>());
+    } else {
+      fmt::print("{:<24} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+}
+
+absl::Status Run(const Flags& flags) {
+  absl::StatusOr<nlohmann::json> json = absl::InvalidArgumentError("");
+  if (flags.workload == "local" || flags.workload == "lmdb") {
+    json = RunInProcess(flags);
+  } else {
+    if (flags.cluster.empty()) return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
+    for (const Mix& mix : Mixes()) {
+      if (flags.workload == mix.workload) json = RunCluster(flags, mix);
+    }
+  }
+  RETURN_IF_ERROR(json.status());
+  Describe(flags, &*json);
+  if (flags.json.empty()) {
+    Print(*json);
+  } else if (flags.json == "-") {
+    fmt::print("{}\n", json->dump(2));
+  } else {
+    std::ofstream file(flags.json);
+    file << json->dump(2) << "\n";
+    if (!file) return absl::InvalidArgumentError(fmt::format("cannot write {}", flags.json));
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  std::vector<std::string> workloads = {"local", "lmdb"};
+  for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
+  CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
+  app.add_option("--cluster", flags.cluster, "The cluster's directory")->envname("CELL_CLUSTER");
+  app.add_option("--workload", flags.workload,
+                 "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")
+      ->check(CLI::IsMember(workloads))
+      ->capture_default_str();
+  app.add_option("--operation", flags.operation, "Of local and lmdb")
+      ->check(CLI::IsMember({"get", "search", "scan"}))
+      ->capture_default_str();
+  app.add_option("--path", flags.path, "Who walks the tree")
+      ->check(CLI::IsMember({"server", "client", "hybrid"}))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "Client threads")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option("--depth", flags.depth, "Operations in flight per thread")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--seconds", flags.seconds, "How long to measure, after half a second of warm-up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--keys", flags.keys, "Keys in the store")->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))->capture_default_str();
+  app.add_option("--distribution", flags.distribution, "Of the keys asked for; zipfian has theta 0.99")
+      ->check(CLI::IsMember({"uniform", "zipfian"}))
+      ->capture_default_str();
+  app.add_option("--scan-length", flags.scan_length, "Entries per scan")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--rate", flags.rate, "Operations per second of all threads, begun when due; 0: as fast as it goes")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed", flags.seed, "Of all random choices")->capture_default_str();
+  app.add_option("--json", flags.json, "Write the result as JSON to this file; -: to standard output");
+  app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last one is not there");
+  app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
+  app.add_option("--cache-level-min", flags.cache_level_min, "Cache nodes at least so far above the leaves")->capture_default_str();
+  app.add_option("--node-bytes", flags.node_bytes, "Of local")->check(CLI::IsMember({512, 1024, 2048, 4096}))->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (const absl::Status status = Run(flags); !status.ok()) {
+    fmt::print(stderr, "cell_bench: {}\n", std::string(status.message()));
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }
