@@ -1,0 +1,55 @@
+"""Brings a Cell cluster up on this machine and waits until it answers."""
+
+import argparse
+import signal
+import sys
+import time
+
+from tools import cluster
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory; made if it is not there")
+    parser.add_argument("--servers", type=int, default=1,
+                        help="server processes; until meganodes can split, the first holds all keys")
+    parser.add_argument("--workers", type=int, default=1, help="threads of each server, each with regions of its own")
+    parser.add_argument("--node-bytes", type=int, default=1024, choices=(512, 1024, 2048, 4096))
+    parser.add_argument("--meganode-bytes", default="64M", help="nodes of each region")
+    parser.add_argument("--extents-bytes", default="256M", help="keys and values of each region")
+    parser.add_argument("--poll", default="adaptive", choices=("adaptive", "busy"))
+    parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
+    parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
+    args = parser.parse_args()
+    if not 1 <= args.servers <= 64 or not 1 <= args.workers <= 64:
+        parser.error("--servers and --workers are from 1 to 64")
+    directory = cluster.user_path(args.dir)
+    flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
+    try:
+        processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
+                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), flags)
+    except (cluster.ClusterError, OSError) as error:
+        print(f"up: {error}", file=sys.stderr)
+        return 2
+    print(f"{args.servers} server(s) up in {directory}\n"
+          f"  export CELL_CLUSTER={directory}\n"
+          f"  ./bazelw run //tools:cellctl -- status\n"
+          f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
+    if args.detach:
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.2)
+    except (KeyboardInterrupt, SystemExit):
+        cluster.down(directory)
+        return 0
+    if not cluster.running(directory):  # Ended from elsewhere, by //tools:down.
+        return 0
+    print(f"up: a server ended by itself; see the logs in {directory}", file=sys.stderr)
+    cluster.down(directory)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
