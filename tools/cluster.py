@@ -32,10 +32,9 @@ def parse_bytes(text):
 
 def binary(name):
     """A program that was built along with this one."""
-    path = Path(__file__).resolve().parent.parent / name
-    for candidate in (Path(os.getcwd()) / name, path, Path(sys.argv[0] + ".runfiles") / "cell" / name):
-        if candidate.exists():
-            return str(candidate.resolve())
+    path = Path(__file__).absolute().parent.parent / name  # Unresolved: in the runfiles, not in the source tree.
+    if path.exists():
+        return str(path)
     raise ClusterError(f"{name} is not built: run this by ./bazelw run")
 
 

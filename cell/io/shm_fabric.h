@@ -19,7 +19,7 @@ namespace cell {
 
 struct ShmFabricOptions {
   enum class Polling {
-    kAdaptive,  // Spin while that pays, then sleep on a doorbell.
+    kAdaptive,  // Spin for a bounded time, then sleep on a doorbell.
     kBusy,      // Never sleep: for pinned cores.
   };
   Polling polling = Polling::kAdaptive;
@@ -94,7 +94,6 @@ class ShmFabric : public Fabric {
 
   const ShmFabricOptions options_;
   Fd epoll_;
-  int64_t spin_ns_;
   uint32_t polls_ = 0;
 
   std::vector<std::unique_ptr<Region>> regions_;

@@ -107,7 +107,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"A Cell server: holds the regions that DIR/cluster.json gives it and serves them over shared memory."};
   app.add_option("--dir", flags.dir, "The cluster's directory, with cluster.json")->required();
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
-  app.add_option("--poll", flags.poll, "adaptive: spin while it pays, then sleep. busy: never sleep (pinned cores)")
+  app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
       ->capture_default_str();
   app.add_flag("--batching,!--no-batching", flags.batching, "Walk searches that arrive together together");
