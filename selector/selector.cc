@@ -63,9 +63,18 @@ Selector::Decision Selector::Choose(int64_t now_ns) {
   }
   const bool server_is_shorter =
       decision.server_ns - decision.rtt_ns < decision.reads * (decision.read_ns - decision.rtt_ns);
-  const bool explore = random_.Unit() < options_.explore;
-  decision.choice = server_is_shorter != explore ? Choice::kServer : Choice::kClient;
-  decision.reason = explore ? Reason::kExplore : Reason::kRule;
+  if (explore_left_ == 0 && random_.Unit() * options_.explore_run < options_.explore) {
+    explore_left_ = options_.explore_run;
+    explored_ = server_is_shorter ? Choice::kClient : Choice::kServer;
+  }
+  if (explore_left_ > 0) {
+    --explore_left_;
+    decision.choice = explored_;
+    decision.reason = Reason::kExplore;
+  } else {
+    decision.choice = server_is_shorter ? Choice::kServer : Choice::kClient;
+    decision.reason = Reason::kRule;
+  }
   return decision;
 }
 

@@ -71,7 +71,7 @@ class Service {
 
 class Fabric {
  public:
-  static constexpr size_t kCallsMax = 64;
+  static constexpr size_t kCallsMax = 8;
 
   virtual ~Fabric() = default;
 
