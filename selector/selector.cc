@@ -63,16 +63,20 @@ Selector::Decision Selector::Choose(int64_t now_ns) {
   }
   const bool server_is_shorter =
       decision.server_ns - decision.rtt_ns < decision.reads * (decision.read_ns - decision.rtt_ns);
-  if (explore_left_ == 0 && random_.Unit() * options_.explore_run < options_.explore) {
+  const Choice ruled = server_is_shorter ? Choice::kServer : Choice::kClient;
+  if (ruled != ruled_) doubt_ = options_.explore_doubt;
+  ruled_ = ruled;
+  if (explore_left_ == 0 && random_.Unit() * options_.explore_run < options_.explore * doubt_) {
     explore_left_ = options_.explore_run;
-    explored_ = server_is_shorter ? Choice::kClient : Choice::kServer;
+    explored_ = ruled == Choice::kServer ? Choice::kClient : Choice::kServer;
+    doubt_ = std::max(1.0, doubt_ / 2);
   }
   if (explore_left_ > 0) {
     --explore_left_;
     decision.choice = explored_;
     decision.reason = Reason::kExplore;
   } else {
-    decision.choice = server_is_shorter ? Choice::kServer : Choice::kClient;
+    decision.choice = ruled;
     decision.reason = Reason::kRule;
   }
   return decision;

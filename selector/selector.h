@@ -26,6 +26,8 @@ struct SelectorOptions {
   // server that sleeps has to be woken first (38 us seen where 10 us was the truth), a NIC with an empty queue looks
   // too fast. 1 is the thesis's way.
   int explore_run = 100;
+  // And sooner after the rule has changed its mind: where that was wrong, only exploring finds out. 1: the thesis.
+  double explore_doubt = 16;
   int64_t idle_forget_ns = 3'000'000'000;   // Without a search for so long, the history goes.
   double reads_per_search = 5;              // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
@@ -91,6 +93,8 @@ class Selector {
   int64_t last_choice_ns_ = 0;
   int explore_left_ = 0;  // Of the run, on the path of...
   Choice explored_ = Choice::kServer;
+  Choice ruled_ = Choice::kServer;  // By the rule, last time.
+  double doubt_ = 1;                // Times `explore`: high after the rule has changed its mind, halved by each run.
 };
 
 }  // namespace cell

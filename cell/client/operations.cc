@@ -59,14 +59,23 @@ using Value = std::optional<std::string>;
 
 // ---- One-sided.
 
+// A client-side search of the meganode: on success *leaf is the key's leaf, in `buffer`.
+Task<absl::Status> Search(Session* session, ServerConnection* server, std::string_view key, CallContext context,
+                          NodeBuffer* buffer, NodeView* leaf) {
+  Walk walk(key, session->root());
+  int reads = 0;
+  absl::Status status =
+      co_await session->WalkToLeaf(server, &walk, buffer, leaf, context.deadline_ns, &server->searches, &reads);
+  if (status.ok()) server->searches.ObserveReads(reads);
+  co_return status;
+}
+
 Task<absl::StatusOr<Value>> GetByReads(Session* session, ServerConnection* server, std::string_view key,
                                        CallContext context) {
   NodeBuffer buffer(session);
+  NodeView leaf;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    Walk walk(key, session->root());
-    NodeView leaf;
-    absl::Status status =
-        co_await session->WalkToLeaf(server, &walk, &buffer, &leaf, context.deadline_ns, &server->searches);
+    absl::Status status = co_await Search(session, server, key, context, &buffer, &leaf);
     if (!status.ok()) co_return status;
     const std::optional<int> found = leaf.Find(key);
     if (!found.has_value()) co_return Value();
@@ -172,10 +181,8 @@ Task<absl::StatusOr<Pointer>> FindHint(Session* session, ServerConnection* serve
                                        CallContext context) {
   if (ChoosePath(session, server, context) == Path::kServer) co_return Pointer();
   NodeBuffer buffer(session);
-  Walk walk(key, session->root());
   NodeView leaf;
-  const absl::Status status =
-      co_await session->WalkToLeaf(server, &walk, &buffer, &leaf, context.deadline_ns, &server->searches);
+  const absl::Status status = co_await Search(session, server, key, context, &buffer, &leaf);
   if (!status.ok()) co_return ReadOutcome(status);
   co_return leaf.self();
 }
@@ -257,10 +264,8 @@ Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptio
     found = co_await ContainsByCall(session, *server, key, context);
   } else {
     NodeBuffer buffer(session);
-    Walk walk(key, session->root());
     NodeView leaf;
-    const absl::Status status =
-        co_await session->WalkToLeaf(*server, &walk, &buffer, &leaf, context.deadline_ns, &(*server)->searches);
+    const absl::Status status = co_await Search(session, *server, key, context, &buffer, &leaf);
     if (status.ok()) {
       found = leaf.Find(key).has_value();
     } else {

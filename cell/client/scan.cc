@@ -182,11 +182,10 @@ class Scan::Cursor {
     int rounds = 0;
     for (int attempt = 0; places_.size() < Wanted() && !done_ && arena_bytes_ < kArenaBytesMax;) {
       if (!leaf_ready_) {
-        ++rounds;
         if (!walk_goes_on_) walk_ = Walk(next_key_, session_->root());
         walk_goes_on_ = false;
         const absl::Status status = co_await session_->WalkToLeaf(server, &walk_, &leaf_buffer_, &leaf_,
-                                                                  context.deadline_ns, &server->scans);
+                                                                  context.deadline_ns, &server->scans, &rounds);
         if (!status.ok()) co_return status;
         leaf_ready_ = true;
       }

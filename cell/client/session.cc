@@ -143,8 +143,7 @@ void Session::SendReport() {
 }
 
 Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, NodeBuffer* buffer, NodeView* leaf,
-                                       int64_t deadline_ns, Selector* selector) {
-  int reads = 0;
+                                       int64_t deadline_ns, Selector* selector, int* reads) {
   for (;;) {
     Walk::Step step;
     const Pointer wanted = walk->wants();
@@ -156,7 +155,7 @@ Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, Nod
       const int64_t asked_ns = now_ns_;
       const ReadPart part{wanted, buffer->data(), node_bytes_};
       ++metrics_.node_reads;
-      ++reads;
+      ++*reads;
       if (absl::Status status = co_await Read(server, {&part, 1}); !status.ok()) {
         if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
         step = walk->Failed(NodeFault::kForeign);  // A stale pointer to what is no node.
@@ -174,10 +173,7 @@ Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, Nod
         }
       }
     }
-    if (step == Walk::Step::kArrived) {
-      selector->ObserveReads(reads);
-      co_return absl::OkStatus();
-    }
+    if (step == Walk::Step::kArrived) co_return absl::OkStatus();
     if (walk->moved_right()) {
       ++metrics_.moved_right;
       const Pointer parent = walk->path(walk->level() + 1);

@@ -168,9 +168,9 @@ class Session {
   void GiveUpload(ServerConnection* server, uint16_t upload);
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On success *leaf is in `buffer`.
-  // With `reads`, counts the nodes read one after the other.
+  // Tells `selector` of each read's latency, and adds their number to *reads.
   Task<absl::Status> WalkToLeaf(ServerConnection* server, Walk* walk, NodeBuffer* buffer, NodeView* leaf,
-                                int64_t deadline_ns, Selector* selector);
+                                int64_t deadline_ns, Selector* selector, int* reads);
 
  private:
   friend class NodeBuffer;
