@@ -1,0 +1,131 @@
+"""Cell in a minute: a server process on this machine, the machine's package index in it, range queries, a benchmark.
+
+Everything runs over shared memory in a temporary directory and is taken down at the end.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tools import cluster
+
+FIELD = b"Package: "
+
+
+def package_index():
+    """The machine's package records, sorted by name (the last one of each name): (records, where they are from)."""
+    source = "apt-cache dumpavail"
+    text = b""
+    if shutil.which("apt-cache"):
+        text = subprocess.run(["apt-cache", "dumpavail"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
+    if text.count(FIELD) < 1000:  # No package lists on this machine: what is installed.
+        source = "/var/lib/dpkg/status"
+        text = Path(source).read_bytes()
+    records = {}
+    for paragraph in text.split(b"\n\n"):
+        for line in paragraph.split(b"\n"):
+            if line.startswith(FIELD):
+                # A record is one line of the input to `cellctl load`: its line ends are written as \n.
+                records[line[len(FIELD):].strip()] = paragraph.strip().replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
+    return dict(sorted(records.items())), source
+
+
+class Demo:
+    def __init__(self, directory, records, seconds):
+        self.directory = directory
+        self.records = records
+        self.seconds = seconds
+        self.failures = []
+
+    def cellctl(self, *arguments, path="hybrid", **options):
+        command = [cluster.binary("tools/cellctl"), "--cluster", str(self.directory), "--path", path, *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True, **options).stdout
+
+    def load(self):
+        file = self.directory / "packages.tsv"
+        with open(file, "wb") as out:
+            for name, record in self.records.items():
+                out.write(name + b"\t" + record + b"\n")
+        print(self.cellctl("load", str(file)).decode().strip(), flush=True)
+
+    def query(self, what, arguments, wanted):
+        """Asks on each path and compares with the input."""
+        for path in ("server", "client", "hybrid"):
+            start = time.monotonic()
+            lines = self.cellctl("scan", *arguments, path=path).splitlines()
+            milliseconds = 1e3 * (time.monotonic() - start)
+            right = lines == [name + b"\t" + self.records[name] for name in wanted]
+            print(f"  {what:<34} {path:<7} {len(lines):>6} records  {milliseconds:7.1f} ms  {'right' if right else 'WRONG'}",
+                  flush=True)
+            if not right:
+                self.failures.append(f"{what} over {path}")
+
+    def queries(self):
+        names = list(self.records)
+        self.query("everything from libboost to libc", ["libboost", "libc"], [n for n in names if b"libboost" <= n < b"libc"])
+        self.query("prefix python3-", ["--prefix", "python3-"], [n for n in names if n.startswith(b"python3-")])
+        middle = names[len(names) // 2]
+        self.query(f"a page of ten from {middle.decode()[:14]}", [middle.decode(), "--limit", "10"],
+                   [n for n in names if n >= middle][:10])
+        self.query("all of it", [], names)
+
+    def bench(self):
+        rows = []
+        for workload in ("get", "scan"):
+            for path in ("server", "client", "hybrid"):
+                result = json.loads(subprocess.run(
+                    [cluster.binary("tools/cell_bench"), "--cluster", str(self.directory), "--workload", workload, "--path", path,
+                     "--keys", "100000", "--seconds", str(self.seconds), "--json", "-"],
+                    stdout=subprocess.PIPE, check=True).stdout)
+                rows.append((workload, path, result))
+        print(f"\n  {'workload':<10} {'path':<7} {'ops/s':>10} {'entries/s':>11} {'p50 us':>8} {'p99 us':>8} {'server':>7} {'reads/op':>9}")
+        for workload, path, r in rows:
+            print(f"  {workload:<10} {path:<7} {r['ops_per_second']:>10,.0f} {r['entries_per_second']:>11,.0f} "
+                  f"{r['latency_us']['p50']:>8.1f} {r['latency_us']['p99']:>8.1f} {r['server_share']:>7.0%} "
+                  f"{r['node_reads_per_op']:>9.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2, help="of each benchmark")
+    parser.add_argument("--meganode-bytes", default="128M", help="nodes of the one meganode")
+    parser.add_argument("--extents-bytes", default="512M", help="keys and values")
+    args = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="cell-demo-"))
+    processes = []
+    try:
+        records, source = package_index()
+        size = sum(len(k) + len(v) for k, v in records.items())
+        print(f"{len(records)} package records ({size / 1e6:.1f} MB) from {source}")
+        processes = cluster.up(directory, meganode_bytes=cluster.parse_bytes(args.meganode_bytes),
+                               extents_bytes=cluster.parse_bytes(args.extents_bytes))
+        print(f"a server is up (process {processes[0].pid}); loading")
+        demo = Demo(directory, records, args.seconds)
+        demo.load()
+        print("\nRange queries, each compared with the input:")
+        demo.queries()
+        print("\nA short benchmark: one client thread, 16 operations in flight; 100,000 more keys; scans of 100 entries.",
+              flush=True)
+        demo.bench()
+        print("\n" + demo.cellctl("check").decode().strip())
+        if demo.failures:
+            raise cluster.ClusterError("wrong answers: " + ", ".join(demo.failures))
+    except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        cluster.end(processes)
+        shutil.rmtree(directory, ignore_errors=True)
+    print("the server has ended; all is taken down")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
