@@ -18,6 +18,12 @@ void SimNetwork::At(int64_t at_ns, std::function<void()> run) {
   events_.push({std::max(at_ns, now_ns_), scheduled_++, std::move(run)});
 }
 
+int64_t SimNetwork::NextNs() const {
+  int64_t next_ns = events_.empty() ? INT64_MAX : events_.top().at_ns;
+  for (const Transfer& transfer : transfers_) next_ns = std::min(next_ns, transfer.due_ns);
+  return next_ns;
+}
+
 bool SimNetwork::Step() {
   int64_t line_due_ns = INT64_MAX;
   size_t first = 0;
@@ -289,8 +295,7 @@ size_t SimFabric::Poll() {
 
 void SimFabric::Wait(int64_t until_ns) {
   while (ready_.empty() && network_->now_ns() < until_ns) {
-    const bool due = (!network_->events_.empty() && network_->events_.top().at_ns <= until_ns) || !network_->transfers_.empty();
-    if (!due || !network_->Step()) network_->now_ns_ = std::max(network_->now_ns_, until_ns);
+    if (network_->NextNs() > until_ns || !network_->Step()) network_->now_ns_ = std::max(network_->now_ns_, until_ns);
   }
 }
 

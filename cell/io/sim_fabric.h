@@ -43,6 +43,8 @@ class SimNetwork {
   int64_t now_ns() const { return now_ns_; }
   // Does what comes next, moving the clock to it. False: nothing will ever happen by itself.
   bool Step();
+  // When that is; INT64_MAX: never.
+  int64_t NextNs() const;
 
  private:
   friend class SimFabric;
