@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/crc64.h"
+#include "cell/base/random.h"
 #include "cell/io/sim_fabric.h"
 #include "cell/tree/meganode.h"
 
@@ -32,7 +33,7 @@ bool Whole(const NodeView& node) {
   return true;
 }
 
-// `pause_ns`: how long the writer rests after each write; 0: it never does, so that every read is contended.
+// `pause_ns`: how long the writer rests before each write, at most; 0: it never does, so that every read is contended.
 Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks checks, int64_t pause_ns = 0) {
   SimNetwork network(options);
   auto server = network.NewEndpoint();
@@ -71,6 +72,7 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
   };
   std::vector<Slot> slots(kInFlight);
   Counts counts;
+  Random random(options.seed);
   while (counts.reads < reads) {
     for (Slot& slot : slots) {
       slot.finished.done = false;
@@ -78,8 +80,9 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
       client->Read(connection, {&part, 1}, &slot.finished);
     }
     for (size_t left = kInFlight; left > 0;) {
+      if (pause_ns > 0) client->Wait(network.now_ns() + static_cast<int64_t>(random.Below(static_cast<uint64_t>(pause_ns))));
       write();
-      client->Wait(network.now_ns() + 1 + pause_ns);
+      client->Wait(network.now_ns() + 1);
       client->Poll();
       left = 0;
       for (const Slot& slot : slots) left += !slot.finished.done;
