@@ -1,0 +1,57 @@
+// libFuzzer: any bytes as any request or reply. Parse refuses, or all that it returns lies inside the message.
+#include <cstdlib>
+#include <memory>
+
+#include "cell/layout/limits.h"
+#include "cell/layout/wire.h"
+
+namespace {
+
+cell::ConstBytes whole;
+
+void Inside(std::string_view view) {
+  const auto* begin = reinterpret_cast<const char*>(whole.data());
+  if (!view.empty() && (view.data() < begin || view.data() + view.size() > begin + whole.size())) std::abort();
+}
+
+template <typename T>
+void Inside(const absl::StatusOr<cell::Parsed<T>>& parsed) {
+  if (!parsed.ok()) return;
+  Inside(parsed->key);
+  Inside(parsed->value);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace cell;
+  const std::unique_ptr<std::byte[]> copy(new std::byte[size + 1]);  // A heap block of its own, for the sanitizer.
+  std::memcpy(copy.get(), data, size);
+  whole = ConstBytes(copy.get(), size);
+  // The length field made right, so that the rest is tried.
+  if (size >= sizeof(MessageHeader)) Store(copy.get() + 4, static_cast<uint32_t>(size));
+  (void)ParseHeader(whole);
+  Inside(ParseKeyRequest(whole));
+  Inside(ParsePutRequest(whole));
+  Inside(ParseScanRequest(whole));
+  (void)ParseFetchRequest(whole);
+  if (const auto upload = ParseUploadRequest(whole); upload.ok()) {
+    Inside(upload->value);
+    if (upload->fixed.offset + upload->value.size() > kValueBytesMax) std::abort();
+  }
+  for (const MessageKind kind : {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch}) {
+    if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
+    (void)ParseSearchReply(whole);
+    Inside(ParseGetReply(whole));
+    (void)ParseWriteReply(whole, kind);
+    if (const auto bytes = ParseBytesReply(whole, kind); bytes.ok()) Inside(AsText(*bytes));
+    std::vector<ScanItem> items;
+    const auto result = ParseScanReply(whole, &items);
+    for (const ScanItem& item : items) {
+      Inside(item.key);
+      Inside(item.value);
+    }
+    if (result.ok()) Inside(result->next_key);
+  }
+  return 0;
+}
