@@ -1,0 +1,190 @@
+// Many clients at once in virtual time, over mixed paths, while leaves split and extents are reused: get, put, delete and
+// contains are linearizable per key, and a scan returns keys in order, each once, and every key that was there throughout.
+//
+// Each key has one writer, whose writes carry a growing version, so that a history is checked by intervals: a read must
+// return a version that was current at some moment between its start and its end. Odd versions are puts, even deletes.
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "cell/base/random.h"
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+constexpr int kKeys = 150;
+constexpr int kWriters = 3;
+constexpr int kReaders = 6;
+constexpr int kWritesEach = 700;
+
+std::string Key(int i) { return fmt::format("k{:03}", i); }
+std::string Value(int i, int version) { return fmt::format("{} {} {}", i, version, std::string(static_cast<size_t>(version * 7 % 300), 'v')); }
+
+struct History {
+  int begun[kKeys] = {};  // The version that the last write that began carries...
+  int ended[kKeys] = {};  // ...and the last one that ended. 0: absent.
+  int writers_left = kWriters;
+  uint64_t reads = 0, scans = 0, overlapping = 0;
+};
+
+CallOptions OnPath(Random* random) {
+  CallOptions options;
+  options.path = random->Below(2) == 0 ? Path::kServer : Path::kClient;
+  return options;
+}
+
+// The version that a value says it is; 0 for absent, where an even version, or none, must be current.
+int VersionOf(int i, const std::optional<std::string>& value) {
+  if (!value.has_value()) return 0;
+  const int version = std::stoi(value->substr(value->find(' ') + 1));
+  EXPECT_EQ(*value, Value(i, version));
+  return version;
+}
+
+// Whether a read that began when `ended` was the last ended write and returned when `begun` was the last begun one may
+// have seen `version` (0: absent).
+bool MayHaveSeen(int version, int ended, int begun) {
+  if (version != 0) return version >= ended && version <= begun;
+  for (int v = ended; v <= begun; ++v) {
+    if (v % 2 == 0) return true;
+  }
+  return false;
+}
+
+Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
+  Random random(seed);
+  for (int write = 0; write < kWritesEach; ++write) {
+    const int i = static_cast<int>(random.Below(kKeys / kWriters)) * kWriters + index;
+    const std::string key = Key(i);
+    const int version = ++history->begun[i];
+    absl::StatusOr<bool> existed = false;
+    if (version % 2 == 1) {
+      existed = co_await client->AsyncPut(key, Value(i, version), OnPath(&random));
+    } else {
+      existed = co_await client->AsyncDelete(key, OnPath(&random));
+    }
+    CELL_CHECK(existed.ok());
+    EXPECT_EQ(*existed, version % 2 == 0);
+    history->ended[i] = version;
+    if (i % 5 == 0 && version % 2 == 1 && i > 0) {  // Replaced in place too: skip the delete.
+      history->begun[i] += 2;
+      const int next = history->begun[i];
+      const absl::StatusOr<bool> again = co_await client->AsyncPut(key, Value(i, next), OnPath(&random));
+      CELL_CHECK(again.ok() && *again);
+      history->ended[i] = next;
+    }
+  }
+  --history->writers_left;
+  co_return true;
+}
+
+Task<bool> Reader(Client* client, History* history, uint64_t seed) {
+  Random random(seed);
+  while (history->writers_left > 0) {
+    if (random.Below(10) == 0) {
+      History before = *history;
+      ScanOptions options;
+      options.batch = static_cast<uint32_t>(1 + random.Below(40));
+      options.call = OnPath(&random);
+      Scan scan = client->NewScan(std::move(options));
+      std::map<std::string, int> seen;
+      std::string last;
+      for (;;) {
+        const auto batch = co_await scan.AsyncNextBatch();
+        CELL_CHECK(batch.ok());
+        if (batch->empty()) break;
+        for (const Scan::Entry& entry : *batch) {
+          EXPECT_GT(entry.key, last);
+          last = entry.key;
+          const int i = std::stoi(last.substr(1));
+          seen[last] = VersionOf(i, std::string(entry.value));
+        }
+      }
+      for (int i = 0; i < kKeys; ++i) {
+        const auto it = seen.find(Key(i));
+        const int version = it == seen.end() ? 0 : it->second;
+        EXPECT_TRUE(MayHaveSeen(version, before.ended[i], history->begun[i]))
+            << "scan saw version " << version << " of " << Key(i) << ", possible are " << before.ended[i] << " to " << history->begun[i];
+      }
+      ++history->scans;
+      continue;
+    }
+    const int i = static_cast<int>(random.Below(kKeys));
+    const std::string key = Key(i);
+    const int ended = history->ended[i];
+    int version = 0;
+    if (random.Below(4) == 0) {
+      const absl::StatusOr<bool> found = co_await client->AsyncContains(key, OnPath(&random));
+      CELL_CHECK(found.ok());
+      bool possible = false;
+      for (int v = ended; v <= history->begun[i]; ++v) possible |= (v % 2 == 1) == *found;
+      EXPECT_TRUE(possible) << "contains " << key;
+    } else {
+      const auto value = co_await client->AsyncGet(key, OnPath(&random));
+      CELL_CHECK(value.ok());
+      version = VersionOf(i, *value);
+      EXPECT_TRUE(MayHaveSeen(version, ended, history->begun[i]))
+          << "get saw version " << version << " of " << key << ", possible are " << ended << " to " << history->begun[i];
+    }
+    ++history->reads;
+    history->overlapping += history->begun[i] != ended;
+  }
+  co_return true;
+}
+
+TEST(Linearizable, MixedPathsThroughSplitsAndReuse) {
+  uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    SimOptions sim;
+    sim.seed = seed;
+    sim.latency_ns = 200;
+    sim.line_ns = 60;
+    sim.writer_step_ns = 40;
+    SimCluster cluster({512, 1 << 20, 256 << 10}, sim);
+    History history;
+    std::vector<std::unique_ptr<Client>> clients;
+    std::vector<Task<bool>> tasks;
+    for (int i = 0; i < kWriters + kReaders; ++i) {
+      ClientOptions options;
+      options.cache_level_min = 1;  // As stale as caches can be.
+      options.timeout_us = 1'000'000;
+      options.report = false;
+      clients.push_back(cluster.NewClient(options));
+      const uint64_t own = seed * 100 + static_cast<uint64_t>(i);
+      tasks.push_back(i < kWriters ? Writer(clients.back().get(), &history, i, own)
+                                   : Reader(clients.back().get(), &history, own));
+    }
+    for (Task<bool>& task : tasks) task.Start();
+    for (bool all = false; !all;) {
+      all = true;
+      for (size_t i = 0; i < tasks.size(); ++i) {
+        if (tasks[i].done()) continue;
+        all = false;
+        clients[i]->Poll(cluster.network()->now_ns() + 50);
+      }
+    }
+    for (const auto& client : clients) {
+      torn += client->metrics().torn;
+      extent_retries += client->metrics().extent_retries;
+    }
+    reads += history.reads;
+    scans += history.scans;
+    overlapping += history.overlapping;
+    tasks.clear();
+    clients.clear();
+    const TreeReport report = cluster.Check();
+    ASSERT_TRUE(report.ok()) << report.errors[0];
+    if (HasFailure()) break;
+  }
+  // The test is worth its name only if there were races.
+  EXPECT_GT(reads, 100'000u);
+  EXPECT_GT(scans, 1'000u);
+  EXPECT_GT(overlapping, 100u);
+  EXPECT_GT(torn, 100u);
+  EXPECT_GT(extent_retries, 20u);
+}
+
+}  // namespace
+}  // namespace cell
