@@ -435,7 +435,11 @@ int Main(int argc, char** argv) {
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
   app.add_option("--cache-level-min", flags.cache_level_min, "Cache nodes at least so far above the leaves")->capture_default_str();
   app.add_option("--node-bytes", flags.node_bytes, "Of local")->check(CLI::IsMember({512, 1024, 2048, 4096}))->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   if (const absl::Status status = Run(flags); !status.ok()) {
     fmt::print(stderr, "cell_bench: {}\n", std::string(status.message()));
     return 2;

@@ -3,6 +3,7 @@
 #include "cell/base/random.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
+#include "cell/layout/region.h"
 #include "cell/layout/wire.h"
 
 namespace cell {
@@ -38,6 +39,43 @@ TEST(Wire, GoldenRequests) {
             "0500010023000000" "0010000000010000" "0a00000000100000" "0200010001010000" "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)), "0600010018000000" "0020000000010000" "6400000000000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)), "0700010011000000" "0700000002000000");
+}
+
+template <typename T>
+std::string HexOf(const T& fixed) {
+  return Hex({reinterpret_cast<const char*>(&fixed), sizeof(fixed)});
+}
+
+TEST(Wire, GoldenReplies) {
+  const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes}; };
+  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 24), Pointer(1, 8192), 1}),
+            "0100000018000000" "0020000000010000" "0100000000000000");
+  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 32), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
+            "0200000020000000" "0020000000010000" "8877665544332211" "0500000001010000");
+  EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 16), 1}), "0300000010000000" "0100000000000000");
+  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 16), 2, 3, 1, 0}), "0500000010000000" "0200000003000100");
+  EXPECT_EQ(HexOf(ScanEntry{5, 3, 1}), "0500000003000100");
+  EXPECT_EQ(HexOf(ScanExtent{Pointer(1, 8192), 1}), "0020000000010000" "0100000000000000");
+}
+
+// What a one-sided reader may read of a region's header, by golden bytes; the rest by its offsets.
+TEST(RegionLayout, Golden) {
+  RegionHeader header{};
+  header.magic = kRegionMagic;
+  header.layout_version = 1;
+  header.region = 2;
+  header.node_bytes = 1024;
+  header.node_count = 65536;
+  header.nodes_offset = 4096;
+  header.extents_offset = 0x4001000;
+  header.extents_bytes = 0x10000000;
+  header.tree_root = Pointer(2, 4096);
+  EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
+            "434c435245474e31" "0100000002000000" "0004000000000100" "0010000000000000" "0010000400000000"
+            "0000001000000000" "0010000000020000" "0000000000000000");
+  EXPECT_EQ(offsetof(RegionHeader, keys), 72u);
+  EXPECT_EQ(offsetof(RegionHeader, extents), 88u);
+  EXPECT_EQ(sizeof(ExtentAllocatorState), 2000u);
 }
 
 TEST(Wire, RequestsComeBackAsTheyWere) {

@@ -22,7 +22,7 @@
 
 namespace cell {
 
-inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1"
+inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1" in memory order
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr size_t kRegionHeaderBytes = 4096;
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;

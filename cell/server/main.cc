@@ -115,7 +115,11 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   spdlog::flush_on(spdlog::level::info);
 

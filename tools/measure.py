@@ -1,6 +1,6 @@
 """Measures what README.md's table of numbers says, in one run, and prints it as Markdown.
 
-The server is pinned to core 0 and the client to core 1. Takes about two minutes; leave the machine alone meanwhile.
+The server is pinned to core 0 and the client to core 1. Takes about five minutes; leave the machine alone meanwhile.
 """
 
 import argparse
@@ -25,7 +25,9 @@ class Numbers:
 
     def bench(self, *arguments, directory=None, core="1", start_only=False):
         command = [cluster.binary("tools/cell_bench"), "--cluster", str(directory or self.directory), "--keys", str(self.keys),
-                   "--seconds", str(self.seconds), "--json", "-", *arguments]
+                   "--json", "-", *arguments]
+        if "--seconds" not in arguments:
+            command += ["--seconds", str(self.seconds)]
         if core:
             command = ["taskset", "-c", core, *command]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -139,12 +141,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--seconds", type=float, default=2, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each; the median counts")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turns; the median counts")
     args = parser.parse_args()
     try:
         rows, memory = measure(args.keys, args.seconds, args.rounds)
     except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
-        print(f"numbers: {error}", file=sys.stderr)
+        print(f"measure: {error}", file=sys.stderr)
         return 2
     print(f"{memory['machine']}; commit {memory['commit']}; {args.keys} keys; seed {memory['seed']}\n")
     print("| what | measured | beside | ratio | aim |\n|---|---|---|---|---|")
