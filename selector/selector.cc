@@ -54,8 +54,8 @@ Selector::Decision Selector::Choose(int64_t now_ns) {
     read_.Forget();
   }
   last_choice_ns_ = now_ns;
-  Decision decision{Choice::kServer, Reason::kUnknown, server_.mean(), read_.mean(), rtt_ns_,
-                    reads_.known() ? reads_.mean() : options_.reads_per_search};
+  Decision decision{Choice::kServer, Reason::kUnknown, server_.mean(),
+                    read_.mean(),    rtt_ns_,          reads_.known() ? reads_.mean() : options_.reads_per_search};
   if (!server_.known()) return decision;
   if (!read_.known()) {
     decision.choice = Choice::kClient;

@@ -19,17 +19,17 @@ namespace cell {
 
 // The thesis's constants.
 struct SelectorOptions {
-  size_t samples = 100;                     // n: the moving mean's length.
-  double outlier_deviations = 3;            // K: a sample further off than K standard deviations is dropped.
-  double explore = 0.01;                    // How often the path that looks worse is taken, to keep its estimate fresh.
+  size_t samples = 100;           // n: the moving mean's length.
+  double outlier_deviations = 3;  // K: a sample further off than K standard deviations is dropped.
+  double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate fresh.
   // That share comes in runs of so many searches. A lone probe does not see a path as it would be if it were used: a
   // server that sleeps has to be woken first (38 us seen where 10 us was the truth), a NIC with an empty queue looks
   // too fast. 1 is the thesis's way.
   int explore_run = 100;
   // And sooner after the rule has changed its mind: where that was wrong, only exploring finds out. 1: the thesis.
   double explore_doubt = 16;
-  int64_t idle_forget_ns = 3'000'000'000;   // Without a search for so long, the history goes.
-  double reads_per_search = 5;              // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
+  int64_t idle_forget_ns = 3'000'000'000;  // Without a search for so long, the history goes.
+  double reads_per_search = 5;             // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
 
 // A mean over the last n samples that drops outliers, and starts anew when it drops more than it keeps.
@@ -69,7 +69,7 @@ class Selector {
     double server_ns;  // ls
     double read_ns;    // lr
     double rtt_ns;
-    double reads;      // m
+    double reads;  // m
   };
 
   Selector(const SelectorOptions& options, uint64_t seed)

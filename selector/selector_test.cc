@@ -28,8 +28,8 @@ Selector Fed(const SelectorOptions& options, int server_ns, int read_ns, int rtt
 
 // Eq. 4.1 by hand: the server's queue against m times the queue that a read sees.
 TEST(Selector, ComparesTheQueuesByTheirLatencies) {
-  EXPECT_EQ(Fed(NoExploring(), 5'000, 2'000).Choose(1).choice, Choice::kServer);   // 4 < 5 * 1
-  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000).Choose(1).choice, Choice::kClient);   // 6 > 5 * 1
+  EXPECT_EQ(Fed(NoExploring(), 5'000, 2'000).Choose(1).choice, Choice::kServer);           // 4 < 5 * 1
+  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000).Choose(1).choice, Choice::kClient);           // 6 > 5 * 1
   EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000, 1000, 7).Choose(1).choice, Choice::kServer);  // 6 < 7 * 1
 }
 

@@ -1,10 +1,10 @@
 // Readers in threads, beside a writer, on the same memory: what the shm fabric's readers do, where ThreadSanitizer sees
 // it. Run it with --config=tsan as well.
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <map>
 #include <thread>
-
-#include <gtest/gtest.h>
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
@@ -19,7 +19,9 @@ constexpr int kKeys = 3000;
 
 std::string Key(int i) { return fmt::format("key{:06}", i); }
 // Keys divisible by 3 are always there; the others come and go. A value says which key it is of.
-std::string Value(int i, uint64_t version) { return fmt::format("{}:{}:", i, version) + std::string(version % 200, 'x'); }
+std::string Value(int i, uint64_t version) {
+  return fmt::format("{}:{}:", i, version) + std::string(version % 200, 'x');
+}
 
 // A get by copying from shared memory, as a client does it; nothing for absent.
 std::optional<std::string> Get(const RegionMemory& memory, Pointer root, std::string_view key, uint64_t* retries) {

@@ -39,7 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Inside(upload->value);
     if (upload->fixed.offset + upload->value.size() > kValueBytesMax) std::abort();
   }
-  for (const MessageKind kind : {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch}) {
+  for (const MessageKind kind :
+       {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
     Inside(ParseGetReply(whole));

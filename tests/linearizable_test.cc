@@ -1,11 +1,12 @@
-// Many clients at once in virtual time, over mixed paths, while leaves split and extents are reused: get, put, delete and
-// contains are linearizable per key, and a scan returns keys in order, each once, and every key that was there throughout.
+// Many clients at once in virtual time, over mixed paths, while leaves split and extents are reused: get, put, delete
+// and contains are linearizable per key, and a scan returns keys in order, each once, and every key that was there
+// throughout.
 //
 // Each key has one writer, whose writes carry a growing version, so that a history is checked by intervals: a read must
 // return a version that was current at some moment between its start and its end. Odd versions are puts, even deletes.
-#include <map>
-
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "cell/base/random.h"
 #include "tests/clusters.h"
@@ -19,7 +20,9 @@ constexpr int kReaders = 6;
 constexpr int kWritesEach = 700;
 
 std::string Key(int i) { return fmt::format("k{:03}", i); }
-std::string Value(int i, int version) { return fmt::format("{} {} {}", i, version, std::string(static_cast<size_t>(version * 7 % 300), 'v')); }
+std::string Value(int i, int version) {
+  return fmt::format("{} {} {}", i, version, std::string(static_cast<size_t>(version * 7 % 300), 'v'));
+}
 
 struct History {
   int begun[kKeys] = {};  // The version that the last write that began carries...
@@ -105,7 +108,8 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
         const auto it = seen.find(Key(i));
         const int version = it == seen.end() ? 0 : it->second;
         EXPECT_TRUE(MayHaveSeen(version, before.ended[i], history->begun[i]))
-            << "scan saw version " << version << " of " << Key(i) << ", possible are " << before.ended[i] << " to " << history->begun[i];
+            << "scan saw version " << version << " of " << Key(i) << ", possible are " << before.ended[i] << " to "
+            << history->begun[i];
       }
       ++history->scans;
       continue;
@@ -125,7 +129,8 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
       CELL_CHECK(value.ok());
       version = VersionOf(i, *value);
       EXPECT_TRUE(MayHaveSeen(version, ended, history->begun[i]))
-          << "get saw version " << version << " of " << key << ", possible are " << ended << " to " << history->begun[i];
+          << "get saw version " << version << " of " << key << ", possible are " << ended << " to "
+          << history->begun[i];
     }
     ++history->reads;
     history->overlapping += history->begun[i] != ended;

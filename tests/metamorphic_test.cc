@@ -1,7 +1,7 @@
 // One random operation sequence, run under every path and fabric: all results equal, and equal to a std::map's.
-#include <map>
-
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
@@ -36,7 +36,9 @@ std::vector<std::string> Answers(Client* client, uint64_t seed, int operations) 
   for (int i = 0; i < operations; ++i) {
     const std::string key = RandomKey(&random);
     switch (random.Below(8)) {
-      case 0: case 1: case 2:
+      case 0:
+      case 1:
+      case 2:
         log.push_back(Text(client->Put(key, RandomValue(&random))));
         break;
       case 3:
@@ -55,13 +57,16 @@ std::vector<std::string> Answers(Client* client, uint64_t seed, int operations) 
         Scan scan = client->NewScan(options);
         std::string all;
         absl::StatusOr<bool> more = scan.Next();
-        for (; more.ok() && *more; more = scan.Next()) all += fmt::format("{}={};", ForMessage(scan.key()), Crc64(scan.value()));
+        for (; more.ok() && *more; more = scan.Next())
+          all += fmt::format("{}={};", ForMessage(scan.key()), Crc64(scan.value()));
         log.push_back(more.ok() ? all : more.status().ToString());
         break;
       }
       default: {
         const auto value = client->Get(key);
-        log.push_back(!value.ok() ? value.status().ToString() : value->has_value() ? fmt::format("{}", Crc64(**value)) : "none");
+        log.push_back(!value.ok()          ? value.status().ToString()
+                      : value->has_value() ? fmt::format("{}", Crc64(**value))
+                                           : "none");
       }
     }
   }
@@ -76,14 +81,20 @@ std::vector<std::string> Model(uint64_t seed, int operations) {
   for (int i = 0; i < operations; ++i) {
     const std::string key = RandomKey(&random);
     switch (random.Below(8)) {
-      case 0: case 1: case 2: {
+      case 0:
+      case 1:
+      case 2: {
         const bool there = map.contains(key);
         map[key] = RandomValue(&random);
         log.push_back(there ? "yes" : "no");
         break;
       }
-      case 3: log.push_back(map.erase(key) == 1 ? "yes" : "no"); break;
-      case 4: log.push_back(map.contains(key) ? "yes" : "no"); break;
+      case 3:
+        log.push_back(map.erase(key) == 1 ? "yes" : "no");
+        break;
+      case 4:
+        log.push_back(map.contains(key) ? "yes" : "no");
+        break;
       case 5: {
         std::optional<std::string> to;
         if (random.Below(2) == 0) to = RandomKey(&random);
@@ -91,13 +102,15 @@ std::vector<std::string> Model(uint64_t seed, int operations) {
         const bool keys_only = random.Below(4) == 0;
         random.Below(200);
         std::string all;
-        for (auto it = map.lower_bound(key); it != map.end() && limit > 0 && (!to.has_value() || it->first < *to); ++it, --limit) {
+        for (auto it = map.lower_bound(key); it != map.end() && limit > 0 && (!to.has_value() || it->first < *to);
+             ++it, --limit) {
           all += fmt::format("{}={};", ForMessage(it->first), Crc64(keys_only ? std::string_view() : it->second));
         }
         log.push_back(all);
         break;
       }
-      default: log.push_back(map.contains(key) ? fmt::format("{}", Crc64(map[key])) : "none");
+      default:
+        log.push_back(map.contains(key) ? fmt::format("{}", Crc64(map[key])) : "none");
     }
   }
   return log;
@@ -111,7 +124,8 @@ TEST(Metamorphic, EveryPathAndFabricAnswersAlike) {
       const RegionShape shape{node_bytes, 4 << 20, 64 << 20};
       for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
         for (const bool sim : {true, false}) {
-          SCOPED_TRACE(fmt::format("seed {} node {} path {} fabric {}", seed, node_bytes, ToString(path), sim ? "sim" : "shm"));
+          SCOPED_TRACE(
+              fmt::format("seed {} node {} path {} fabric {}", seed, node_bytes, ToString(path), sim ? "sim" : "shm"));
           std::unique_ptr<TestCluster> cluster;
           if (sim) {
             cluster = std::make_unique<SimCluster>(shape, SimOptions{.seed = seed});
@@ -124,9 +138,15 @@ TEST(Metamorphic, EveryPathAndFabricAnswersAlike) {
           auto client = cluster->NewClient(options);
           const std::vector<std::string> got = Answers(client.get(), seed, kOperations);
           for (int i = 0; i < kOperations; ++i) ASSERT_EQ(got[i], want[i]) << "operation " << i;
-          if (path == Path::kServer) { EXPECT_EQ(client->metrics().node_reads, 0u); }
-          if (path == Path::kClient) { EXPECT_EQ(client->metrics().server_path, 0u); }
-          if (path == Path::kHybrid) { EXPECT_GT(client->metrics().server_path * client->metrics().client_path, 0u); }
+          if (path == Path::kServer) {
+            EXPECT_EQ(client->metrics().node_reads, 0u);
+          }
+          if (path == Path::kClient) {
+            EXPECT_EQ(client->metrics().server_path, 0u);
+          }
+          if (path == Path::kHybrid) {
+            EXPECT_GT(client->metrics().server_path * client->metrics().client_path, 0u);
+          }
           client.reset();
           const TreeReport report = cluster->Check();
           EXPECT_TRUE(report.ok()) << report.errors[0];

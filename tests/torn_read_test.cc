@@ -20,15 +20,17 @@ class Finished : public Completion {
 
 struct Counts {
   uint64_t reads = 0;
-  uint64_t refused = 0;         // Torn, and seen to be.
-  uint64_t torn_accepted = 0;   // By the checks, and yet no node that was ever written.
+  uint64_t refused = 0;        // Torn, and seen to be.
+  uint64_t torn_accepted = 0;  // By the checks, and yet no node that was ever written.
 };
 
 // A leaf's entries all carry the same stamp, and each write gives all of them the next: a mix of two stamps, or a stamp
 // that differs from the CRC fields beside it, was never written.
 bool Whole(const NodeView& node) {
   for (int i = 0; i < node.count(); ++i) {
-    if (node.leaf_slot(i).crc != node.leaf_slot(0).crc || node.leaf_slot(i).extent.offset() != node.leaf_slot(0).crc * 8) return false;
+    if (node.leaf_slot(i).crc != node.leaf_slot(0).crc ||
+        node.leaf_slot(i).extent.offset() != node.leaf_slot(0).crc * 8)
+      return false;
   }
   return true;
 }
@@ -80,7 +82,8 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
       client->Read(connection, {&part, 1}, &slot.finished);
     }
     for (size_t left = kInFlight; left > 0;) {
-      if (pause_ns > 0) client->Wait(network.now_ns() + static_cast<int64_t>(random.Below(static_cast<uint64_t>(pause_ns))));
+      if (pause_ns > 0)
+        client->Wait(network.now_ns() + static_cast<int64_t>(random.Below(static_cast<uint64_t>(pause_ns))));
       write();
       client->Wait(network.now_ns() + 1);
       client->Poll();
@@ -116,7 +119,9 @@ SimOptions Contended(uint64_t seed, SimOptions::LineOrder order, int64_t line_ns
 TEST(TornRead, BookendVersionsAloneAcceptATornNodeInRandomOrder) {
   uint64_t accepted = 0;
   for (const int64_t line_ns : {2, 20}) {
-    accepted += ReadUnderWrites(Contended(1, SimOptions::LineOrder::kRandom, line_ns), 300'000, NodeView::Checks::kVersionsOnly).torn_accepted;
+    accepted +=
+        ReadUnderWrites(Contended(1, SimOptions::LineOrder::kRandom, line_ns), 300'000, NodeView::Checks::kVersionsOnly)
+            .torn_accepted;
   }
   EXPECT_GT(accepted, 100u);
 }
@@ -133,8 +138,8 @@ TEST(TornRead, BookendVersionsAreEnoughInAddressOrder) {
 TEST(TornRead, TheFullCheckNeverAcceptsATornNodeInTenMillionReads) {
   Counts sum;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    const Counts counts =
-        ReadUnderWrites(Contended(seed, SimOptions::LineOrder::kRandom, seed % 2 == 0 ? 2 : 5), 1'000'000, NodeView::Checks::kFull);
+    const Counts counts = ReadUnderWrites(Contended(seed, SimOptions::LineOrder::kRandom, seed % 2 == 0 ? 2 : 5),
+                                          1'000'000, NodeView::Checks::kFull);
     sum.reads += counts.reads;
     sum.refused += counts.refused;
     ASSERT_EQ(counts.torn_accepted, 0u) << "seed " << seed;

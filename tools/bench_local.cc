@@ -18,9 +18,7 @@
 namespace cell {
 namespace {
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Runs `step`, which does some operations, until the time is over.
 void Measure(double seconds, LocalResult* result, const std::function<void()>& step) {

@@ -14,10 +14,10 @@ struct LocalBench {
   uint64_t seed = 1;
   double seconds = 5;
   bool zipfian = false;
-  size_t depth = 1;           // Searches walked together.
+  size_t depth = 1;  // Searches walked together.
   uint32_t scan_length = 100;
   uint32_t node_bytes = 1024;
-  std::string lmdb_dir;       // Where LMDB puts its file, removed at the end.
+  std::string lmdb_dir;  // Where LMDB puts its file, removed at the end.
 };
 
 struct LocalResult {

@@ -406,8 +406,9 @@ int Main(int argc, char** argv) {
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
   CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
   app.add_option("--cluster", flags.cluster, "The cluster's directory")->envname("CELL_CLUSTER");
-  app.add_option("--workload", flags.workload,
-                 "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")
+  app.add_option(
+         "--workload", flags.workload,
+         "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
   app.add_option("--operation", flags.operation, "Of local and lmdb")
@@ -417,15 +418,21 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "Client threads")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option("--depth", flags.depth, "Operations in flight per thread")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--depth", flags.depth, "Operations in flight per thread")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_option("--seconds", flags.seconds, "How long to measure, after half a second of warm-up")
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
-  app.add_option("--keys", flags.keys, "Keys in the store")->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))->capture_default_str();
+  app.add_option("--keys", flags.keys, "Keys in the store")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str();
   app.add_option("--distribution", flags.distribution, "Of the keys asked for; zipfian has theta 0.99")
       ->check(CLI::IsMember({"uniform", "zipfian"}))
       ->capture_default_str();
-  app.add_option("--scan-length", flags.scan_length, "Entries per scan")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--scan-length", flags.scan_length, "Entries per scan")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_option("--rate", flags.rate, "Operations per second of all threads, begun when due; 0: as fast as it goes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -433,8 +440,11 @@ int Main(int argc, char** argv) {
   app.add_option("--json", flags.json, "Write the result as JSON to this file; -: to standard output");
   app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last one is not there");
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
-  app.add_option("--cache-level-min", flags.cache_level_min, "Cache nodes at least so far above the leaves")->capture_default_str();
-  app.add_option("--node-bytes", flags.node_bytes, "Of local")->check(CLI::IsMember({512, 1024, 2048, 4096}))->capture_default_str();
+  app.add_option("--cache-level-min", flags.cache_level_min, "Cache nodes at least so far above the leaves")
+      ->capture_default_str();
+  app.add_option("--node-bytes", flags.node_bytes, "Of local")
+      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -50,7 +50,11 @@ int Fail(const absl::Status& status) {
 bool IsUtf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const auto c = static_cast<unsigned char>(bytes[i]);
-    const int more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : -1;
+    const int more = c < 0x80                ? 0
+                     : c >= 0xc2 && c < 0xe0 ? 1
+                     : c >= 0xe0 && c < 0xf0 ? 2
+                     : c >= 0xf0 && c < 0xf5 ? 3
+                                             : -1;
     if (more < 0 || i + static_cast<size_t>(more) >= bytes.size()) return false;
     uint32_t point = more == 0 ? c : c & (0x3f >> more);
     for (int k = 1; k <= more; ++k) {
@@ -81,7 +85,8 @@ absl::StatusOr<std::string> ReadAll(std::istream& in) {
   while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
     value.append(piece.data(), static_cast<size_t>(in.gcount()));
     if (value.size() > kValueBytesMax) {
-      return absl::InvalidArgumentError(fmt::format("the value on standard input is larger than {} bytes", kValueBytesMax));
+      return absl::InvalidArgumentError(
+          fmt::format("the value on standard input is larger than {} bytes", kValueBytesMax));
     }
   }
   return value;
@@ -209,8 +214,8 @@ Task<bool> LoadLane(Loading* loading) {
     const absl::StatusOr<bool> put = co_await loading->client->AsyncPut(text.substr(0, tab), text.substr(tab + 1));
     if (!put.ok()) {
       if (loading->status.ok()) {
-        loading->status = absl::Status(put.status().code(),
-                                       fmt::format("line {}: {}", number, std::string(put.status().message())));
+        loading->status =
+            absl::Status(put.status().code(), fmt::format("line {}: {}", number, std::string(put.status().message())));
       }
       break;
     }
@@ -300,9 +305,10 @@ int Check(Client* client, const Flags& flags) {
     for (const auto& region : json) {
       errors += region.value("error_count", uint64_t{0});
       if (flags.json()) continue;
-      fmt::print("region {}: {} keys in {} leaves, {} nodes, {} levels, {} half splits: {}\n", region.value("region", 0),
-                 region.value("keys", uint64_t{0}), region.value("leaves", uint64_t{0}), region.value("nodes", uint64_t{0}),
-                 region.value("levels", 0), region.value("half_splits", uint64_t{0}),
+      fmt::print("region {}: {} keys in {} leaves, {} nodes, {} levels, {} half splits: {}\n",
+                 region.value("region", 0), region.value("keys", uint64_t{0}), region.value("leaves", uint64_t{0}),
+                 region.value("nodes", uint64_t{0}), region.value("levels", 0),
+                 region.value("half_splits", uint64_t{0}),
                  region.value("error_count", uint64_t{0}) == 0 ? "no errors" : "DAMAGED");
       for (const auto& error : region["errors"]) fmt::print("  {}\n", error.get<std::string>());
     }
@@ -357,8 +363,8 @@ int Top(Client* client, const Flags& flags) {
         fmt::print("{}\n", row.dump());
       } else {
         if (i % 20 == 1) {
-          fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8}\n", "operations/s", "p50 us", "p99 us", "server", "client",
-                     "retries/s", "clients");
+          fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8}\n", "operations/s", "p50 us", "p99 us", "server",
+                     "client", "retries/s", "clients");
         }
         const double share = row["server_share"].get<double>();
         fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8}\n",
@@ -432,7 +438,8 @@ int Prompt(const Flags& given) {
   const char* home = std::getenv("HOME");
   const std::string history_file = home == nullptr ? "" : std::string(home) + "/.cellctl_history";
   if (edit != nullptr) {
-    el_set(edit, EL_PROMPT, +[](EditLine*) { return const_cast<char*>("cell> "); });
+    el_set(
+        edit, EL_PROMPT, +[](EditLine*) { return const_cast<char*>("cell> "); });
     el_set(edit, EL_EDITOR, "emacs");
     el_set(edit, EL_HIST, ::history, lines);
     if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
@@ -477,13 +484,16 @@ int Prompt(const Flags& given) {
 int Main(int argc, char** argv) {
   Flags flags;
   Command command;
-  CLI::App app{"Looks at a Cell cluster and changes what is in it. Without a command: a prompt.\n"
-               "Exit status: 0 found or done, 1 absent, 2 error (one line on standard error)."};
+  CLI::App app{
+      "Looks at a Cell cluster and changes what is in it. Without a command: a prompt.\n"
+      "Exit status: 0 found or done, 1 absent, 2 error (one line on standard error)."};
   app.add_option("--cluster", flags.cluster, "The cluster's directory")->envname("CELL_CLUSTER");
   app.add_option("--path", flags.path, "Who walks the tree")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
-  app.add_option("-o,--output", flags.output, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_option("-o,--output", flags.output, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.add_option("--timeout", flags.timeout, "Seconds that one operation may take")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();

@@ -15,9 +15,7 @@ TEST(Crc64, OfPartsIsThatOfTheWhole) {
 }
 
 // The catalogue's check value of CRC-64/XZ, which is ECMA-182 reflected.
-TEST(Crc64, MatchesThePublishedCheckValue) {
-  EXPECT_EQ(Crc64(std::string_view("123456789")), 0x995dc9bbdf1939fau);
-}
+TEST(Crc64, MatchesThePublishedCheckValue) { EXPECT_EQ(Crc64(std::string_view("123456789")), 0x995dc9bbdf1939fau); }
 
 TEST(ForMessage, EscapesAndShortens) {
   EXPECT_EQ(ForMessage(std::string_view("a\0z", 3)), "\"a\\x00z\"");

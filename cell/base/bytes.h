@@ -32,9 +32,7 @@ void Store(std::byte* to, const T& value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-inline std::string_view AsText(ConstBytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+inline std::string_view AsText(ConstBytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 inline ConstBytes AsBytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
@@ -46,7 +44,8 @@ inline std::string ForMessage(std::string_view key) {
   constexpr size_t kShown = 48;
   // Debian's absl has a string_view of its own.
   const std::string escaped = absl::CHexEscape({key.data(), key.size() < kShown ? key.size() : kShown});
-  return key.size() <= kShown ? fmt::format("\"{}\"", escaped) : fmt::format("\"{}\"... ({} bytes)", escaped, key.size());
+  return key.size() <= kShown ? fmt::format("\"{}\"", escaped)
+                              : fmt::format("\"{}\"... ({} bytes)", escaped, key.size());
 }
 
 }  // namespace cell

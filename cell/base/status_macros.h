@@ -9,8 +9,8 @@
 #define CELL_CONCAT_INNER(a, b) a##b
 #define CELL_CONCAT(a, b) CELL_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                                       \
-  do {                                                                    \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 

@@ -8,9 +8,12 @@ namespace cell {
 
 std::string_view ToString(Path path) {
   switch (path) {
-    case Path::kServer: return "server";
-    case Path::kClient: return "client";
-    case Path::kHybrid: return "hybrid";
+    case Path::kServer:
+      return "server";
+    case Path::kClient:
+      return "client";
+    case Path::kHybrid:
+      return "hybrid";
   }
   return "?";
 }

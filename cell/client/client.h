@@ -56,28 +56,28 @@ std::string_view ToString(Path path);
 std::optional<Path> ParsePath(std::string_view text);
 
 struct ClientOptions {
-  std::string cluster;                  // The cluster's directory.
+  std::string cluster;  // The cluster's directory.
   Path path = Path::kHybrid;
-  int64_t timeout_us = 5'000'000;       // Of a call that sets none.
+  int64_t timeout_us = 5'000'000;          // Of a call that sets none.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
-  int cache_level_min = 4;              // Only nodes at least so far above the leaves: they change seldom.
-  uint64_t seed = 1;                    // Of the selector's exploring.
-  bool busy_poll = false;               // Never sleep while waiting: for a core of its own.
-  bool report = true;                   // Tell the server this client's counters once a second, for `cellctl top`.
+  int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
+  uint64_t seed = 1;                       // Of the selector's exploring.
+  bool busy_poll = false;                  // Never sleep while waiting: for a core of its own.
+  bool report = true;                      // Tell the server this client's counters once a second, for `cellctl top`.
 };
 
 struct CallOptions {
-  std::optional<Path> path;             // Else the client's.
-  std::optional<int64_t> timeout_us;    // Else the client's.
+  std::optional<Path> path;           // Else the client's.
+  std::optional<int64_t> timeout_us;  // Else the client's.
 };
 
 struct ScanOptions {
-  std::string from;                     // Inclusive; empty: the first key.
-  std::optional<std::string> to;        // Exclusive; none: to the end.
+  std::string from;               // Inclusive; empty: the first key.
+  std::optional<std::string> to;  // Exclusive; none: to the end.
   uint64_t limit = UINT64_MAX;
   bool keys_only = false;
-  uint32_t batch = 128;                 // Entries fetched at once, and per choice of path; at most 4096.
-  CallOptions call;                     // Its deadline is each batch's.
+  uint32_t batch = 128;  // Entries fetched at once, and per choice of path; at most 4096.
+  CallOptions call;      // Its deadline is each batch's.
 };
 
 // ScanOptions for all keys that begin with `prefix`.
@@ -85,19 +85,19 @@ ScanOptions PrefixScan(std::string_view prefix);
 
 // What this client did, ever.
 struct ClientMetrics {
-  uint64_t operations = 0;    // Get, Put, Delete, Contains, and batches of scans.
-  uint64_t server_path = 0;   // Of these, walked by the server...
-  uint64_t client_path = 0;   // ...and by this client.
+  uint64_t operations = 0;   // Get, Put, Delete, Contains, and batches of scans.
+  uint64_t server_path = 0;  // Of these, walked by the server...
+  uint64_t client_path = 0;  // ...and by this client.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
-  uint64_t cache_hits = 0;    // Nodes that need not be read.
+  uint64_t cache_hits = 0;  // Nodes that need not be read.
   uint64_t calls = 0;
-  uint64_t scanned = 0;       // Entries.
-  uint64_t torn = 0;          // Nodes read again because a write overlapped.
+  uint64_t scanned = 0;         // Entries.
+  uint64_t torn = 0;            // Nodes read again because a write overlapped.
   uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
-  uint64_t moved_right = 0;   // Right links followed.
+  uint64_t moved_right = 0;     // Right links followed.
   uint64_t errors = 0;
-  Histogram latency_ns;       // Of operations.
+  Histogram latency_ns;  // Of operations.
 
   uint64_t retries() const { return torn + extent_retries; }
 };

@@ -15,8 +15,8 @@ constexpr int kAttemptsMax = 64;
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max) {
   if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
   if (key.size() > key_bytes_max) {
-    return absl::InvalidArgumentError(
-        fmt::format("key {} is longer than {} bytes, the most that this cluster's nodes take", ForMessage(key), key_bytes_max));
+    return absl::InvalidArgumentError(fmt::format(
+        "key {} is longer than {} bytes, the most that this cluster's nodes take", ForMessage(key), key_bytes_max));
   }
   return absl::OkStatus();
 }
@@ -27,7 +27,8 @@ absl::Status KeepsChanging(std::string_view key) {
 
 // The status of a write whose answer did not come.
 absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
-  if (status.code() != absl::StatusCode::kUnknown && status.code() != absl::StatusCode::kDeadlineExceeded) return status;
+  if (status.code() != absl::StatusCode::kUnknown && status.code() != absl::StatusCode::kDeadlineExceeded)
+    return status;
   return absl::UnknownError(fmt::format("MaybeApplied: the write of {} was sent and no answer came ({})",
                                         ForMessage(key), std::string(status.message())));
 }
@@ -48,8 +49,8 @@ absl::StatusOr<ServerConnection*> Ready(Session* session, std::string_view key) 
 Path ChoosePath(Session* session, ServerConnection* server, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
-    path = server->searches.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer
-                                                                                           : Path::kClient;
+    path =
+        server->searches.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
   }
   ++(path == Path::kServer ? session->metrics()->server_path : session->metrics()->client_path);
   return path;
@@ -109,15 +110,16 @@ Task<absl::StatusOr<Value>> GetByCall(Session* session, ServerConnection* server
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     const int64_t asked_ns = session->now_ns();
     const std::string request = MakeKeyRequest(MessageKind::kGet, session->root(), {}, key);
-    const absl::StatusOr<ConstBytes> reply = co_await session->Call(
-        server, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context.deadline_ns);
+    const absl::StatusOr<ConstBytes> reply =
+        co_await session->Call(server, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context.deadline_ns);
     if (!reply.ok()) co_return reply.status();
     server->searches.ObserveServer(session->now_ns() - asked_ns);
     const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(*reply);
     if (!get.ok()) co_return get.status();
     if (get->fixed.found == 0) co_return Value();
     if (get->fixed.inlined != 0) {
-      if (Crc64(get->value, Crc64(key)) != get->fixed.crc) co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
+      if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
+        co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
       co_return Value(std::string(get->value));
     }
     // Too large for the reply: in messages of its own (the thesis, 6.6.2).
@@ -164,8 +166,7 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
   const uint16_t upload = co_await session->TakeUpload(server);
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
-    const std::string head =
-        MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
+    const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
     const absl::StatusOr<ConstBytes> reply = co_await session->Call(server, head, part, kReplyBytesMin, deadline_ns);
     absl::Status status = reply.ok() ? ParseBytesReply(*reply, MessageKind::kUpload).status() : reply.status();
     if (!status.ok()) {
@@ -207,8 +208,8 @@ Task<absl::StatusOr<bool>> PutOnce(Session* session, std::string_view key, std::
   const int64_t asked_ns = session->now_ns();
   const std::string request =
       MakePutRequest(session->root(), *hint, crc, key, static_cast<uint32_t>(value.size()), upload);
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->Call(*server, request, upload == 0 ? value : std::string_view(), kReplyBytesMin, context.deadline_ns);
+  const absl::StatusOr<ConstBytes> reply = co_await session->Call(
+      *server, request, upload == 0 ? value : std::string_view(), kReplyBytesMin, context.deadline_ns);
   absl::StatusOr<WriteReply> written = absl::UnknownError("");
   if (reply.ok()) written = ParseWriteReply(*reply, MessageKind::kPut);
   if (upload != 0) session->GiveUpload(*server, upload);

@@ -86,8 +86,8 @@ class Scan::Cursor {
   Path ChoosePath(ServerConnection* server, const CallContext& context) {
     Path path = context.path;
     if (path == Path::kHybrid) {
-      path = server->scans.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer
-                                                                                          : Path::kClient;
+      path =
+          server->scans.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
     }
     ++(path == Path::kServer ? session_->metrics()->server_path : session_->metrics()->client_path);
     return path;
@@ -99,16 +99,17 @@ class Scan::Cursor {
   size_t Reserve(size_t bytes) {
     const size_t at = arena_bytes_;
     arena_bytes_ += RoundUp(bytes, kWordBytes);
-    if (arena_.size() * kWordBytes < arena_bytes_) arena_.resize(std::max(arena_bytes_ / kWordBytes, 2 * arena_.size()));
+    if (arena_.size() * kWordBytes < arena_bytes_)
+      arena_.resize(std::max(arena_bytes_ / kWordBytes, 2 * arena_.size()));
     return at;
   }
   std::byte* ArenaAt(size_t at) { return reinterpret_cast<std::byte*>(arena_.data()) + at; }
 
   Task<absl::Status> FillByCall(ServerConnection* server, CallContext context) {
     const int64_t asked_ns = session_->now_ns();
-    const std::string request = MakeScanRequest(session_->root(), next_key_,
-                                                options_.to.has_value() ? &*options_.to : nullptr, Wanted(),
-                                                kMessageBytesMax, options_.keys_only);
+    const std::string request =
+        MakeScanRequest(session_->root(), next_key_, options_.to.has_value() ? &*options_.to : nullptr, Wanted(),
+                        kMessageBytesMax, options_.keys_only);
     const absl::StatusOr<ConstBytes> reply =
         co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
     if (!reply.ok()) co_return reply.status();

@@ -32,8 +32,8 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, c
       cache_(options.cache_bytes, cluster.shape.node_bytes, options.cache_level_min) {
   for (const ClusterFile::Server& server : cluster.servers) {
     for (const ClusterFile::Worker& worker : server.workers) {
-      servers_.push_back(std::make_unique<ServerConnection>(worker.socket, worker.regions,
-                                                            options.seed + 2 * servers_.size()));
+      servers_.push_back(
+          std::make_unique<ServerConnection>(worker.socket, worker.regions, options.seed + 2 * servers_.size()));
     }
   }
   now_ns_ = fabric_->NowNs();
@@ -133,8 +133,7 @@ void Session::SendReport() {
       R"("p99_us":{:.2f},"seconds":{:.3f}}})",
       metrics_.operations, metrics_.server_path, metrics_.client_path, metrics_.retries(), metrics_.node_reads,
       metrics_.errors, static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
-      static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3,
-      static_cast<double>(now_ns_ - reported_ns_) / 1e9);
+      static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3, static_cast<double>(now_ns_ - reported_ns_) / 1e9);
   reported_ns_ = now_ns_;
   since_report_ns_.Clear();
   reporting_.in_flight = true;
@@ -180,8 +179,8 @@ Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, Nod
       if (!parent.null()) cache_.Drop(parent);  // What it said is stale.
     }
     if (step == Walk::Step::kGaveUp) {
-      co_return absl::UnavailableError(fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()),
-                                                   Walk::kVisitsMax));
+      co_return absl::UnavailableError(
+          fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), Walk::kVisitsMax));
     }
     if (now_ns_ > deadline_ns) {
       co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));

@@ -12,8 +12,8 @@ namespace cell {
 absl::StatusOr<ClusterFile> ClusterFile::Read(const std::string& directory) {
   std::ifstream file(directory + "/cluster.json");
   if (!file) {
-    return absl::NotFoundError(
-        fmt::format("no cluster in \"{}\" (no cluster.json there): start one with //tools:up --dir {}", directory, directory));
+    return absl::NotFoundError(fmt::format(
+        "no cluster in \"{}\" (no cluster.json there): start one with //tools:up --dir {}", directory, directory));
   }
   std::stringstream text;
   text << file.rdbuf();
@@ -29,9 +29,10 @@ absl::StatusOr<ClusterFile> ClusterFile::Parse(const std::string& text, const st
     return bad("is not a cluster file (damaged?)");
   }
   if (json["format"] != kFormat) {
-    return absl::FailedPreconditionError(fmt::format("{}/cluster.json has format {}, this program reads format {}: use "
-                                                     "the release that made it",
-                                                     directory, json["format"].dump(), kFormat));
+    return absl::FailedPreconditionError(
+        fmt::format("{}/cluster.json has format {}, this program reads format {}: use "
+                    "the release that made it",
+                    directory, json["format"].dump(), kFormat));
   }
   ClusterFile cluster;
   std::set<uint32_t> seen;

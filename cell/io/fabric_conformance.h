@@ -1,12 +1,12 @@
 // What every fabric must do, as one test suite: FabricConformance over a Harness. A fabric's test instantiates it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
@@ -58,7 +58,8 @@ class EchoService : public Service {
     for (const IncomingCall& call : calls) {
       const MutableBytes to = fabric_->BeginReply(call);
       const size_t bytes = std::min(to.size(), call.request.size());
-      for (size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(std::toupper(static_cast<int>(call.request[i])));
+      for (size_t i = 0; i < bytes; ++i)
+        to[i] = static_cast<std::byte>(std::toupper(static_cast<int>(call.request[i])));
       fabric_->EndReply(call, bytes);
     }
   }
@@ -126,7 +127,8 @@ TEST_P(FabricConformance, ReadsWhatTheServerStored) {
 TEST_P(FabricConformance, ReadsSeveralPartsAtOnce) {
   std::vector<uint64_t> to(16 * 20);
   std::vector<ReadPart> parts;
-  for (uint64_t i = 0; i < 20; ++i) parts.push_back({Pointer(7, i * 5000 * 8), reinterpret_cast<std::byte*>(&to[i * 16]), 128});
+  for (uint64_t i = 0; i < 20; ++i)
+    parts.push_back({Pointer(7, i * 5000 * 8), reinterpret_cast<std::byte*>(&to[i * 16]), 128});
   Waiter waiter;
   client_->Read(connection_, parts, &waiter);
   ASSERT_TRUE(waiter.Await(client_.get()).ok());
@@ -166,7 +168,8 @@ TEST_P(FabricConformance, ManyCallsInFlightAllComeBack) {
   for (int i = 0; i < 3000; ++i) {
     requests.push_back(fmt::format("call {} ", i) + std::string(static_cast<size_t>(i) % 700, 'x'));
     waiters.push_back(std::make_unique<Waiter>());
-    client_->Call(connection_, AsBytes(requests.back()), {}, i % 50 == 0 ? kMessageBytesMax : 4096, Soon(), waiters.back().get());
+    client_->Call(connection_, AsBytes(requests.back()), {}, i % 50 == 0 ? kMessageBytesMax : 4096, Soon(),
+                  waiters.back().get());
   }
   for (size_t i = 0; i < waiters.size(); ++i) {
     ASSERT_TRUE(waiters[i]->Await(client_.get()).ok());

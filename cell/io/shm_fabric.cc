@@ -256,8 +256,7 @@ void ShmFabric::Welcome(ConnectionId id) {
   peer->rings = *std::move(rings);
   peer->requests = RingReader(ControlAt(peer->rings, kRequestControl), peer->rings.base() + kRequestRing,
                               kRequestRingBytes, kMessageBytesMax);
-  peer->replies =
-      RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
+  peer->replies = RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
   std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
   for (size_t i = 0; i < regions_.size(); ++i) {
     Store(welcome.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion),
@@ -335,19 +334,20 @@ absl::StatusOr<ConnectionId> ShmFabric::Connect(const std::string& address, int6
   connection->address = address;
   ASSIGN_OR_RETURN(connection->socket, ConnectUnix(address));
   const Hello hello{kMagic, kVersion, 0};
-  RETURN_IF_ERROR(SendPacket(connection->socket.get(), ConstBytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello)), {}));
+  RETURN_IF_ERROR(
+      SendPacket(connection->socket.get(), ConstBytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello)), {}));
   pollfd readable{connection->socket.get(), POLLIN, 0};
   const int ready = ::poll(&readable, 1, static_cast<int>(std::clamp<int64_t>(timeout_ns / 1'000'000, 1, INT32_MAX)));
   if (ready == 0) return absl::UnavailableError(fmt::format("the server at {} does not answer the handshake", address));
-  ASSIGN_OR_RETURN(Packet welcome,
-                   ReceivePacket(connection->socket.get(), sizeof(WelcomePacket) + kRegionsMax * sizeof(WelcomeRegion)));
+  ASSIGN_OR_RETURN(Packet welcome, ReceivePacket(connection->socket.get(),
+                                                 sizeof(WelcomePacket) + kRegionsMax * sizeof(WelcomeRegion)));
   if (welcome.bytes.size() < sizeof(WelcomePacket)) {
     return absl::UnavailableError(fmt::format("the server at {} refused the connection; see its log", address));
   }
   const auto header = Load<WelcomePacket>(welcome.bytes.data());
   if (header.magic != kMagic || header.version != kVersion) {
-    return absl::FailedPreconditionError(fmt::format("the server at {} speaks handshake version {}, this client {}",
-                                                     address, header.version, kVersion));
+    return absl::FailedPreconditionError(
+        fmt::format("the server at {} speaks handshake version {}, this client {}", address, header.version, kVersion));
   }
   if (header.region_count > kRegionsMax || welcome.fds.size() != 3 + header.region_count ||
       welcome.bytes.size() != sizeof(WelcomePacket) + header.region_count * sizeof(WelcomeRegion)) {
@@ -358,8 +358,7 @@ absl::StatusOr<ConnectionId> ShmFabric::Connect(const std::string& address, int6
   connection->server_doorbell = std::move(welcome.fds[1]);
   connection->doorbell = std::move(welcome.fds[2]);
   for (uint32_t i = 0; i < header.region_count; ++i) {
-    const auto region =
-        Load<WelcomeRegion>(welcome.bytes.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion));
+    const auto region = Load<WelcomeRegion>(welcome.bytes.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion));
     ASSIGN_OR_RETURN(ShmMemory shm,
                      ShmMemory::Map(std::move(welcome.fds[3 + i]), region.bytes, ShmMemory::Sharing::kReadOnly));
     connection->regions.push_back({region.region, region.bytes, std::move(shm)});
@@ -396,9 +395,9 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
   connection->backlog.clear();
   for (Connection::Pending& pending : connection->pending) {
     if (pending.completion == nullptr) continue;
-    failed_.push_back({std::exchange(pending.completion, nullptr),
-                       pending.sent ? absl::UnknownError(connection->why_broken)
-                                    : absl::UnavailableError(connection->why_broken)});
+    failed_.push_back(
+        {std::exchange(pending.completion, nullptr),
+         pending.sent ? absl::UnknownError(connection->why_broken) : absl::UnavailableError(connection->why_broken)});
   }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
@@ -424,8 +423,9 @@ void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
     const uint64_t offset = part.from.offset();
     if (region == nullptr || offset > region->bytes || part.bytes > region->bytes - offset ||
         (offset | part.bytes) % kWordBytes != 0) {
-      failed_.push_back({completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
-                                                                       part.bytes, ToString(part.from), connection->address))});
+      failed_.push_back(
+          {completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
+                                                         part.bytes, ToString(part.from), connection->address))});
       return;
     }
   }

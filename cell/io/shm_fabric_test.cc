@@ -1,6 +1,7 @@
 #include "cell/io/shm_fabric.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,8 +11,6 @@
 #include <cstdlib>
 #include <map>
 #include <thread>
-
-#include <gtest/gtest.h>
 
 #include "cell/base/random.h"
 #include "cell/io/fabric_conformance.h"
@@ -60,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(ShmAdaptive, FabricConformance, ::testing::Values(MakeH
                            return std::make_unique<ShmHarness>(ShmFabricOptions{.huge_pages = false});
                          })));
 INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarness([] {
-                           return std::make_unique<ShmHarness>(ShmFabricOptions{
-                               .polling = ShmFabricOptions::Polling::kBusy, .huge_pages = false});
+                           return std::make_unique<ShmHarness>(
+                               ShmFabricOptions{.polling = ShmFabricOptions::Polling::kBusy, .huge_pages = false});
                          })));
 
 TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {
@@ -138,7 +137,8 @@ TEST_F(RingTest, NonsenseIsDamageAndReadsNothingOutOfBounds) {
   Random random(5);
   for (int i = 0; i < 200'000; ++i) {
     RingReader reader(&control_, bytes_, kCapacity, 1024);
-    for (int j = 0; j < 8; ++j) Store(bytes_ + random.Below(16) * 16, RingFrame{static_cast<uint32_t>(random.Below(2000)), 0, 0});
+    for (int j = 0; j < 8; ++j)
+      Store(bytes_ + random.Below(16) * 16, RingFrame{static_cast<uint32_t>(random.Below(2000)), 0, 0});
     control_.written = random.Below(6000);
     while (const auto message = reader.Next()) {
       ASSERT_GE(message->bytes, bytes_);
@@ -235,14 +235,17 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
     ASSERT_EQ(packet.fds.size(), 4u);
     struct stat info;
     ASSERT_EQ(::fstat(packet.fds[0].get(), &info), 0);
-    auto rings = ShmMemory::Map(std::move(packet.fds[0]), static_cast<uint64_t>(info.st_size), ShmMemory::Sharing::kReadWrite);
+    auto rings =
+        ShmMemory::Map(std::move(packet.fds[0]), static_cast<uint64_t>(info.st_size), ShmMemory::Sharing::kReadWrite);
     ASSERT_TRUE(rings.ok());
     for (int j = 0; j < 2000; ++j) {
       // Frames of the request ring, and last the control words of both.
       Store(rings->base() + 4096 + random.Below(4096) * 16,
-            RingFrame{static_cast<uint32_t>(random.Below(70'000)), static_cast<uint32_t>(random.Below(70'000)), random.Next()});
+            RingFrame{static_cast<uint32_t>(random.Below(70'000)), static_cast<uint32_t>(random.Below(70'000)),
+                      random.Next()});
     }
-    for (size_t at = 0; at < 384; at += 64) Store(rings->base() + at, random.Below(3) == 0 ? random.Next() : random.Below(300'000) * 16);
+    for (size_t at = 0; at < 384; at += 64)
+      Store(rings->base() + at, random.Below(3) == 0 ? random.Next() : random.Below(300'000) * 16);
     const uint64_t one = 1;
     ASSERT_EQ(::write(packet.fds[1].get(), &one, 8), 8);
   }

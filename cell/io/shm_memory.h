@@ -24,7 +24,10 @@ class ShmMemory {
 
   ShmMemory() = default;
   ShmMemory(ShmMemory&& other) noexcept
-      : fd_(std::move(other.fd_)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_), huge_(other.huge_) {}
+      : fd_(std::move(other.fd_)),
+        base_(std::exchange(other.base_, nullptr)),
+        bytes_(other.bytes_),
+        huge_(other.huge_) {}
   ShmMemory& operator=(ShmMemory&& other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(base_, other.base_);

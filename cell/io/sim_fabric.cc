@@ -129,7 +129,8 @@ absl::Status SimFabric::Listen(const std::string& address, Service* service) {
 }
 
 size_t SimFabric::peers() const {
-  return static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.client != nullptr; }));
+  return static_cast<size_t>(
+      std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.client != nullptr; }));
 }
 
 void SimFabric::SetPaused(bool paused) {
@@ -233,8 +234,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
     const uint64_t offset = part.from.offset();
     if (region == connections_[id].server->regions_.end() || offset > region->second.memory.bytes() ||
         part.bytes > region->second.memory.bytes() - offset || (offset | part.bytes) % kWordBytes != 0) {
-      return Tell(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the server's regions",
-                                                                part.bytes, ToString(part.from))));
+      return Tell(completion,
+                  absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the server's regions",
+                                                    part.bytes, ToString(part.from))));
     }
     constexpr uint64_t kLineBytes = 64;
     for (uint64_t at = 0; at < part.bytes;) {

@@ -27,10 +27,10 @@ struct SimOptions {
   enum class LineOrder { kRandom, kAscending };
   uint64_t seed = 1;
   LineOrder line_order = LineOrder::kRandom;
-  int64_t latency_ns = 1'000;      // One way.
-  int64_t line_ns = 20;            // Mean, between two lines of a read.
-  int64_t call_service_ns = 500;   // Server time of one call.
-  int64_t writer_step_ns = 20;     // Mean, of one step of a writer.
+  int64_t latency_ns = 1'000;     // One way.
+  int64_t line_ns = 20;           // Mean, between two lines of a read.
+  int64_t call_service_ns = 500;  // Server time of one call.
+  int64_t writer_step_ns = 20;    // Mean, of one step of a writer.
 };
 
 class SimNetwork {
@@ -69,7 +69,9 @@ class SimNetwork {
   };
 
   void At(int64_t at_ns, std::function<void()> run);
-  int64_t Around(int64_t mean_ns) { return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns))); }
+  int64_t Around(int64_t mean_ns) {
+    return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns)));
+  }
   void OnWriterStep();
   void CopyDueLines();
   void CopyLine(size_t transfer);

@@ -17,9 +17,10 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(fmt::format("socket path \"{}\" is empty or longer than {} bytes: use a "
-                                                  "directory with a shorter name",
-                                                  path, sizeof(address.sun_path) - 1));
+    return absl::InvalidArgumentError(
+        fmt::format("socket path \"{}\" is empty or longer than {} bytes: use a "
+                    "directory with a shorter name",
+                    path, sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;

@@ -31,14 +31,32 @@ TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200010023000000" "0010000000010000" "0000000000000000" "0300000000000000" "6b6579");
+            "0200010023000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0300000000000000"
+            "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030001002e000000" "0010000000010000" "0020000000010000" "8877665544332211" "0500000001000000" "6b");
+            "030001002e000000"
+            "0010000000010000"
+            "0020000000010000"
+            "8877665544332211"
+            "0500000001000000"
+            "6b");
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", &to, 10, 4096, true)),
-            "0500010023000000" "0010000000010000" "0a00000000100000" "0200010001010000" "61627a");
-  EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)), "0600010018000000" "0020000000010000" "6400000000000000");
-  EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)), "0700010011000000" "0700000002000000");
+            "0500010023000000"
+            "0010000000010000"
+            "0a00000000100000"
+            "0200010001010000"
+            "61627a");
+  EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
+            "0600010018000000"
+            "0020000000010000"
+            "6400000000000000");
+  EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
+            "0700010011000000"
+            "0700000002000000");
 }
 
 template <typename T>
@@ -49,13 +67,24 @@ std::string HexOf(const T& fixed) {
 TEST(Wire, GoldenReplies) {
   const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes}; };
   EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 24), Pointer(1, 8192), 1}),
-            "0100000018000000" "0020000000010000" "0100000000000000");
+            "0100000018000000"
+            "0020000000010000"
+            "0100000000000000");
   EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 32), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
-            "0200000020000000" "0020000000010000" "8877665544332211" "0500000001010000");
-  EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 16), 1}), "0300000010000000" "0100000000000000");
-  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 16), 2, 3, 1, 0}), "0500000010000000" "0200000003000100");
+            "0200000020000000"
+            "0020000000010000"
+            "8877665544332211"
+            "0500000001010000");
+  EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 16), 1}),
+            "0300000010000000"
+            "0100000000000000");
+  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 16), 2, 3, 1, 0}),
+            "0500000010000000"
+            "0200000003000100");
   EXPECT_EQ(HexOf(ScanEntry{5, 3, 1}), "0500000003000100");
-  EXPECT_EQ(HexOf(ScanExtent{Pointer(1, 8192), 1}), "0020000000010000" "0100000000000000");
+  EXPECT_EQ(HexOf(ScanExtent{Pointer(1, 8192), 1}),
+            "0020000000010000"
+            "0100000000000000");
 }
 
 // What a one-sided reader may read of a region's header, by golden bytes; the rest by its offsets.
@@ -71,8 +100,14 @@ TEST(RegionLayout, Golden) {
   header.extents_bytes = 0x10000000;
   header.tree_root = Pointer(2, 4096);
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
-            "434c435245474e31" "0100000002000000" "0004000000000100" "0010000000000000" "0010000400000000"
-            "0000001000000000" "0010000000020000" "0000000000000000");
+            "434c435245474e31"
+            "0100000002000000"
+            "0004000000000100"
+            "0010000000000000"
+            "0010000400000000"
+            "0000001000000000"
+            "0010000000020000"
+            "0000000000000000");
   EXPECT_EQ(offsetof(RegionHeader, keys), 72u);
   EXPECT_EQ(offsetof(RegionHeader, extents), 88u);
   EXPECT_EQ(sizeof(ExtentAllocatorState), 2000u);
@@ -102,11 +137,16 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
     const auto header = ParseHeader(bytes);
     if (!header.ok()) return false;
     switch (header->kind) {
-      case MessageKind::kSearch: return ParseKeyRequest(bytes).ok();
-      case MessageKind::kPut: return ParsePutRequest(bytes).ok();
-      case MessageKind::kScan: return ParseScanRequest(bytes).ok();
-      case MessageKind::kFetch: return ParseFetchRequest(bytes).ok();
-      default: return false;
+      case MessageKind::kSearch:
+        return ParseKeyRequest(bytes).ok();
+      case MessageKind::kPut:
+        return ParsePutRequest(bytes).ok();
+      case MessageKind::kScan:
+        return ParseScanRequest(bytes).ok();
+      case MessageKind::kFetch:
+        return ParseFetchRequest(bytes).ok();
+      default:
+        return false;
     }
   };
   for (std::string message : messages) {
@@ -154,7 +194,9 @@ TEST(Wire, RandomRepliesNeverReadOutOfBounds) {
     size_t total = 0;
     for (const ScanItem& item : items) total += item.key.size() + item.value.size();
     EXPECT_LE(total, bytes.size());
-    if (result.ok()) { EXPECT_LE(result->next_key.size(), bytes.size()); }
+    if (result.ok()) {
+      EXPECT_LE(result->next_key.size(), bytes.size());
+    }
   }
 }
 

@@ -24,8 +24,8 @@ constexpr bool ValidNodeBytes(uint64_t bytes) {
 // The longest key that nodes of this size take: 226 bytes at 1 KB, 98 at 512 B.
 //
 // It is what lets every split succeed. A full node of N bytes plus one entry must fit into two, whatever the sizes:
-// each side spends 56 bytes (taken as 64) on header and tail version, its two fences, and one of them may be a new, longest
-// separator. With entries of at most e = 28 + key bytes, a cut exists when 2 e + 2 key <= N - 64 (docs in
+// each side spends 56 bytes (taken as 64) on header and tail version, its two fences, and one of them may be a new,
+// longest separator. With entries of at most e = 28 + key bytes, a cut exists when 2 e + 2 key <= N - 64 (docs in
 // cell/tree/README.md), that is, 4 key <= N - 120.
 constexpr size_t KeyBytesMax(uint32_t node_bytes) { return (node_bytes - 120) / 4; }
 

@@ -17,8 +17,7 @@ class Pointer {
   static constexpr uint32_t kRegionMax = (1u << 24) - 1;
 
   constexpr Pointer() = default;  // null
-  constexpr Pointer(uint32_t region, uint64_t offset)
-      : raw_(uint64_t{region} << kOffsetBits | (offset & kOffsetMax)) {}
+  constexpr Pointer(uint32_t region, uint64_t offset) : raw_(uint64_t{region} << kOffsetBits | (offset & kOffsetMax)) {}
 
   static constexpr Pointer FromRaw(uint64_t raw) {
     Pointer pointer;

@@ -9,9 +9,9 @@
 // only the first 64 bytes, which never change after Format.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -37,8 +37,8 @@ struct ExtentAllocatorState {
   uint32_t class_bitmap[kExtentGroups];
   uint32_t first_free[kExtentGroups][kExtentClasses];
   uint32_t reserved[2];
-  uint64_t blocks;       // In use.
-  uint64_t bytes_used;   // Of blocks in use, with their headers.
+  uint64_t blocks;      // In use.
+  uint64_t bytes_used;  // Of blocks in use, with their headers.
 };
 
 struct RegionHeader {
@@ -65,7 +65,7 @@ static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);
 // How large a region's parts are.
 struct RegionShape {
   uint32_t node_bytes = kNodeBytesDefault;
-  uint64_t meganode_bytes = kMeganodeBytesDefault;  // A multiple of node_bytes.
+  uint64_t meganode_bytes = kMeganodeBytesDefault;     // A multiple of node_bytes.
   uint64_t extents_bytes = 4 * kMeganodeBytesDefault;  // A multiple of 4096.
 
   uint64_t region_bytes() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096) + extents_bytes; }
@@ -102,7 +102,8 @@ class RegionMemory {
   }
 
   void AfterStep() {
-    if (after_step_) [[unlikely]] after_step_();
+    if (after_step_) [[unlikely]]
+      after_step_();
   }
 
   // Called between the steps of every store to nodes and extents: where a simulated fabric lets one-sided reads go on.

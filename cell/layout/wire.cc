@@ -50,7 +50,8 @@ absl::Status BadRequest(MessageKind kind, size_t bytes) {
 }
 
 absl::Status BadReply(MessageKind kind, size_t bytes) {
-  return absl::DataLossError(fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
+  return absl::DataLossError(
+      fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
 }
 
 // The server's error, or a reply header that fits the request and the bytes.

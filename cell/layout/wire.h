@@ -32,11 +32,11 @@ enum class MessageKind : uint16_t {
   kPut = 3,
   kDelete = 4,
   kScan = 5,
-  kFetch = 6,   // A piece of an extent whose value was too large for a reply.
-  kUpload = 7,  // A piece of a value that is too large for a put.
-  kStatus = 8,  // The server's state, as JSON.
-  kCheck = 9,   // Runs the tree check; its report, as JSON.
-  kReport = 10, // A client's own counters, for `cellctl top`, as JSON.
+  kFetch = 6,    // A piece of an extent whose value was too large for a reply.
+  kUpload = 7,   // A piece of a value that is too large for a put.
+  kStatus = 8,   // The server's state, as JSON.
+  kCheck = 9,    // Runs the tree check; its report, as JSON.
+  kReport = 10,  // A client's own counters, for `cellctl top`, as JSON.
 };
 
 struct MessageHeader {

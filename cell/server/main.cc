@@ -38,9 +38,9 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::AlreadyExistsError(fmt::format(
-        "a server named {} already runs on \"{}\" ({} is locked): stop it with //tools:down --dir {}", flags.name,
-        flags.dir, path, flags.dir));
+    return absl::AlreadyExistsError(
+        fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with //tools:down --dir {}",
+                    flags.name, flags.dir, path, flags.dir));
   }
   return lock;
 }
@@ -55,8 +55,7 @@ struct Worker {
 absl::StatusOr<Worker> StartWorker(const Flags& flags, const ClusterFile& cluster, const ClusterFile::Worker& config) {
   Worker worker;
   worker.fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
-      .polling =
-          flags.poll == "busy" ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive,
+      .polling = flags.poll == "busy" ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive,
       .huge_pages = flags.huge_pages,
   });
   std::vector<RegionMemory*> memory;

@@ -126,14 +126,30 @@ void RequestService::ServeOne(const IncomingCall& call) {
   const MutableBytes to = fabric_->BeginReply(call);
   absl::StatusOr<size_t> bytes = absl::InvalidArgumentError("");
   switch (kind) {
-    case MessageKind::kPut: bytes = Put(call, to); break;
-    case MessageKind::kDelete: bytes = Delete(call, to); break;
-    case MessageKind::kScan: bytes = Scan(call, to); break;
-    case MessageKind::kFetch: bytes = Fetch(call, to); break;
-    case MessageKind::kUpload: bytes = Upload(call, to); break;
-    case MessageKind::kStatus: bytes = WriteTextReply(to, kind, StatusJson()); break;
-    case MessageKind::kCheck: bytes = WriteTextReply(to, kind, CheckJson()); break;
-    case MessageKind::kReport: bytes = Report(call, to); break;
+    case MessageKind::kPut:
+      bytes = Put(call, to);
+      break;
+    case MessageKind::kDelete:
+      bytes = Delete(call, to);
+      break;
+    case MessageKind::kScan:
+      bytes = Scan(call, to);
+      break;
+    case MessageKind::kFetch:
+      bytes = Fetch(call, to);
+      break;
+    case MessageKind::kUpload:
+      bytes = Upload(call, to);
+      break;
+    case MessageKind::kStatus:
+      bytes = WriteTextReply(to, kind, StatusJson());
+      break;
+    case MessageKind::kCheck:
+      bytes = WriteTextReply(to, kind, CheckJson());
+      break;
+    case MessageKind::kReport:
+      bytes = Report(call, to);
+      break;
     default:
       bytes = absl::InvalidArgumentError(fmt::format("unknown request of kind {}", static_cast<int>(kind)));
   }
@@ -266,8 +282,7 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
         request.bytes > to.size() - sizeof(ReplyHeader)) {
       break;
     }
-    Store(to.data(),
-          ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
+    Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
     std::memcpy(to.data() + sizeof(ReplyHeader), region->meganode.Extent(request.from), request.bytes);
     return sizeof(ReplyHeader) + request.bytes;
   }
@@ -325,8 +340,8 @@ std::string RequestService::StatusJson() const {
   json["batches"] = batches_;
   json["refused"] = refused_;
   const std::pair<const char*, MessageKind> kinds[] = {
-      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},     {"put", MessageKind::kPut},
-      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},   {"fetch", MessageKind::kFetch},
+      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},      {"put", MessageKind::kPut},
+      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},    {"fetch", MessageKind::kFetch},
       {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}};
   for (const auto& [name, kind] : kinds) json["served"][name] = served_[static_cast<size_t>(kind)];
   for (const auto& region : regions_) {

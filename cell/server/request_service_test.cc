@@ -44,8 +44,7 @@ class RequestServiceTest : public ::testing::Test {
   }
   absl::StatusOr<WriteReply> Put(const std::string& key, const std::string& value) {
     const auto crc = Crc64(value, Crc64(key));
-    const std::string reply =
-        Call(MakePutRequest(root_, {}, crc, key, static_cast<uint32_t>(value.size()), 0), value);
+    const std::string reply = Call(MakePutRequest(root_, {}, crc, key, static_cast<uint32_t>(value.size()), 0), value);
     return ParseWriteReply(AsBytes(reply), MessageKind::kPut);
   }
   absl::StatusCode CodeOf(const std::string& reply) {
@@ -133,7 +132,8 @@ TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
   EXPECT_EQ(code(MakeTextRequest(static_cast<MessageKind>(99))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, Pointer(9, 4096), {}, "k")), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, "")), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, std::string(300, 'k'))), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, std::string(300, 'k'))),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(MakePutRequest(root_, {}, 1, "k", 1, 0), "v"), absl::StatusCode::kInvalidArgument);  // Wrong CRC.
   EXPECT_EQ(code(MakeFetchRequest(Pointer(1, 0), 64)), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(code(MakeFetchRequest(Pointer(1, memory_->bytes() - 64), 128)), absl::StatusCode::kOutOfRange);
@@ -148,10 +148,13 @@ TEST_F(RequestServiceTest, MutatedRequestsDoNoHarm) {
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
   const std::string to = "0200";
   const std::vector<std::string> seeds = {
-      MakeKeyRequest(MessageKind::kSearch, root_, {}, "0100"), MakeKeyRequest(MessageKind::kGet, root_, {}, "0100"),
+      MakeKeyRequest(MessageKind::kSearch, root_, {}, "0100"),
+      MakeKeyRequest(MessageKind::kGet, root_, {}, "0100"),
       MakePutRequest(root_, root_, Crc64(std::string_view("v"), Crc64(std::string_view("0100"))), "0100", 1, 0) + "v",
-      MakeKeyRequest(MessageKind::kDelete, root_, root_, "0100"), MakeScanRequest(root_, "0100", &to, 10, 4096, false),
-      MakeFetchRequest(Pointer(1, 1 << 20), 64), MakeUploadRequest(1, 0, 4) + "data"};
+      MakeKeyRequest(MessageKind::kDelete, root_, root_, "0100"),
+      MakeScanRequest(root_, "0100", &to, 10, 4096, false),
+      MakeFetchRequest(Pointer(1, 1 << 20), 64),
+      MakeUploadRequest(1, 0, 4) + "data"};
   Random random(1);
   for (int i = 0; i < 20'000; ++i) {
     std::string message = seeds[random.Below(seeds.size())];

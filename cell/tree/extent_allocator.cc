@@ -48,8 +48,7 @@ ExtentAllocator::Block ExtentAllocator::Get(uint32_t at) const {
 }
 
 void ExtentAllocator::Set(uint32_t at, Block block) {
-  memory_->StoreWord(WordOffset(at, 0),
-                     uint64_t{block.left_units} << 32 | block.units | (block.free ? kFreeBit : 0));
+  memory_->StoreWord(WordOffset(at, 0), uint64_t{block.left_units} << 32 | block.units | (block.free ? kFreeBit : 0));
 }
 
 void ExtentAllocator::Format() {
@@ -193,8 +192,7 @@ ExtentAllocator::Usage ExtentAllocator::usage() const {
   return usage;
 }
 
-absl::Status ExtentAllocator::Walk(
-    const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const {
+absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const {
   absl::flat_hash_set<uint32_t> free_blocks;
   uint32_t left_units = 0;
   bool left_free = false;
@@ -205,7 +203,8 @@ absl::Status ExtentAllocator::Walk(
       return absl::DataLossError(fmt::format("{}: size of {} units leaves the area", where(), block.units));
     }
     if (block.left_units != left_units) {
-      return absl::DataLossError(fmt::format("{}: says {} units to its left, there are {}", where(), block.left_units, left_units));
+      return absl::DataLossError(
+          fmt::format("{}: says {} units to its left, there are {}", where(), block.left_units, left_units));
     }
     if (block.free && left_free) return absl::DataLossError(fmt::format("{}: two free neighbours", where()));
     if (block.free) {

@@ -1,8 +1,8 @@
 #include "cell/tree/extent_allocator.h"
 
-#include <map>
-
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "cell/base/random.h"
 #include "cell/tree/test_region.h"
@@ -26,8 +26,12 @@ TEST(ExtentAllocator, BlocksNeverOverlapAndAllMemoryComesBack) {
       }
       ASSERT_EQ(*offset % 8, 0u);
       const auto next = used.lower_bound(*offset);
-      if (next != used.end()) { ASSERT_LE(*offset + bytes, next->first); }
-      if (next != used.begin()) { ASSERT_GE(*offset, std::prev(next)->first + std::prev(next)->second); }
+      if (next != used.end()) {
+        ASSERT_LE(*offset + bytes, next->first);
+      }
+      if (next != used.begin()) {
+        ASSERT_GE(*offset, std::prev(next)->first + std::prev(next)->second);
+      }
       used[*offset] = bytes;
     } else if (!used.empty()) {
       auto it = used.lower_bound(region.memory()->header().extents_offset + random.Below(1 << 20));

@@ -11,9 +11,10 @@ namespace cell {
 namespace {
 
 absl::Status GaveUp(std::string_view key) {
-  return absl::UnavailableError(fmt::format("search for {} met no right node in {} visits: the tree is damaged "
-                                            "(run a check)",
-                                            ForMessage(key), Walk::kVisitsMax));
+  return absl::UnavailableError(
+      fmt::format("search for {} met no right node in {} visits: the tree is damaged "
+                  "(run a check)",
+                  ForMessage(key), Walk::kVisitsMax));
 }
 
 // The shortest key s with left < s <= right.
@@ -162,7 +163,8 @@ absl::StatusOr<Meganode::Descent> Meganode::Descend(std::string_view key, uint8_
     }
     if (walk.moved_right()) {
       const NodeView right = Node(walk.wants());
-      descent.unfinished.push_back({static_cast<uint8_t>(node.level() + 1), std::string(right.low_key()), right.self()});
+      descent.unfinished.push_back(
+          {static_cast<uint8_t>(node.level() + 1), std::string(right.low_key()), right.self()});
     }
   }
 }
@@ -306,8 +308,7 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
 
   const bool raise = node.self() == root_;
   const std::string low(node.low_key());
-  const std::optional<std::string> high =
-      node.has_high() ? std::optional<std::string>(node.high_key()) : std::nullopt;
+  const std::optional<std::string> high = node.has_high() ? std::optional<std::string>(node.high_key()) : std::nullopt;
   const Pointer left_self = raise ? AllocateNode() : node.self();
   const Pointer right_self = AllocateNode();
   const Pointer old_right = node.right();
@@ -339,8 +340,8 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   }
   bool fits = try_cut(middle);
   for (size_t distance = 1; !fits && distance <= last; ++distance) {
-    fits = (middle + distance <= last && try_cut(middle + distance)) ||
-           (middle > distance && try_cut(middle - distance));
+    fits =
+        (middle + distance <= last && try_cut(middle + distance)) || (middle > distance && try_cut(middle - distance));
   }
   CELL_CHECK(fits);
 

@@ -1,8 +1,8 @@
 #include "cell/tree/meganode.h"
 
-#include <map>
-
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
@@ -81,7 +81,9 @@ TEST_P(RandomOperations, AgreeWithAMap) {
       default: {
         const std::optional<std::string> value = Get(tree, key);
         ASSERT_EQ(value.has_value(), model.contains(key));
-        if (value.has_value()) { ASSERT_EQ(*value, model[key]); }
+        if (value.has_value()) {
+          ASSERT_EQ(*value, model[key]);
+        }
         hint = tree.Find(key)->leaf;  // Right by luck only, for later keys.
       }
     }
@@ -217,7 +219,10 @@ TEST(Meganode, AbandonedSplitsLoseNothingAndAreFinishedByTheNextWriter) {
       while (!abandoned) {
         const std::string key = fmt::format("{:016x}", random.Next());
         ASSERT_TRUE(Put(&tree, key, key).ok());
-        if (abandoned) lost = key; else model[key] = key;
+        if (abandoned)
+          lost = key;
+        else
+          model[key] = key;
       }
       for (const auto& [key, value] : model) ASSERT_EQ(Get(tree, key), value) << "victim " << victim;
       half_splits_seen += CheckTree(*region.memory()).half_splits;
@@ -247,7 +252,9 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
     ASSERT_TRUE(lookups[i].status.ok());
     ASSERT_EQ(lookups[i].place.leaf, want.leaf);
     ASSERT_EQ(lookups[i].place.slot.has_value(), want.slot.has_value());
-    if (want.slot.has_value()) { ASSERT_EQ(lookups[i].place.slot->extent, want.slot->extent); }
+    if (want.slot.has_value()) {
+      ASSERT_EQ(lookups[i].place.slot->extent, want.slot->extent);
+    }
   }
 }
 

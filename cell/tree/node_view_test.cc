@@ -1,10 +1,10 @@
 #include "cell/tree/node_view.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <set>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
@@ -185,11 +185,11 @@ TEST(NodeLayout, GoldenBytes) {
   const std::byte* node = region.memory()->at(self.offset());
   std::string hex;
   for (int i = 0; i < 512; ++i) hex += fmt::format("{:02x}", static_cast<unsigned>(node[i]));
-  EXPECT_EQ(hex.substr(0, 16), "0400000000000000");     // head version: Format wrote the root as 2
-  EXPECT_EQ(hex.substr(32, 16), "0010000000030000");    // self
-  EXPECT_EQ(hex.substr(48, 16), "0030000000030000");    // right
+  EXPECT_EQ(hex.substr(0, 16), "0400000000000000");           // head version: Format wrote the root as 2
+  EXPECT_EQ(hex.substr(32, 16), "0010000000030000");          // self
+  EXPECT_EQ(hex.substr(48, 16), "0030000000030000");          // right
   EXPECT_EQ(hex.substr(64, 24), "00030100020003000300f101");  // level flags count prefix low high heap
-  EXPECT_EQ(hex.substr(96, 8), "6e6f6c33");             // head "3lon" as a number
+  EXPECT_EQ(hex.substr(96, 8), "6e6f6c33");                   // head "3lon" as a number
   EXPECT_EQ(hex.substr(104, 48), "0700f1012000000008500000000300008877665544332211");
   EXPECT_EQ(hex.substr(2 * 497, 2 * 7), "67657239616231");  // tail "ger", high "9", low "ab1"
   EXPECT_EQ(hex.substr(2 * 504), "0400000000000000");

@@ -46,12 +46,12 @@ class TreeCheck {
       Expect(false, "header", "no region (bad magic or too short)");
       return false;
     }
-    const bool sane = header_.layout_version == kLayoutVersion && ValidNodeBytes(header_.node_bytes) &&
-                      header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
-                      header_.nodes_used <= header_.node_count && header_.extents_offset <= memory_.bytes() &&
-                      header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
-                      header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <=
-                          header_.extents_offset;
+    const bool sane =
+        header_.layout_version == kLayoutVersion && ValidNodeBytes(header_.node_bytes) &&
+        header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
+        header_.nodes_used <= header_.node_count && header_.extents_offset <= memory_.bytes() &&
+        header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
+        header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <= header_.extents_offset;
     Expect(sane, "header", "sizes do not add up, or another layout version");
     return sane;
   }
@@ -128,7 +128,8 @@ class TreeCheck {
         const std::optional<NodeView> visited = Read(walk.wants());
         step = visited.has_value() ? walk.Visit(*visited) : Walk::Step::kGaveUp;
       }
-      Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where, "a search for its low key ends elsewhere");
+      Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where,
+             "a search for its low key ends elsewhere");
     } else {
       Expect(node.count() > 0, where, "is an inner node without children");
     }

@@ -22,8 +22,8 @@ struct TreeReport {
 
   uint64_t keys = 0;
   uint64_t data_bytes = 0;
-  uint64_t nodes = 0;         // Reached.
-  uint64_t nodes_used = 0;    // Handed out; more than reached after an abandoned split.
+  uint64_t nodes = 0;       // Reached.
+  uint64_t nodes_used = 0;  // Handed out; more than reached after an abandoned split.
   uint64_t leaves = 0;
   int levels = 0;
   uint64_t half_splits = 0;

@@ -31,7 +31,8 @@ class Walk {
   };
 
   Walk() = default;
-  Walk(std::string_view key, Pointer root, uint8_t stop_level = 0) : key_(key), root_(root), wants_(root), stop_level_(stop_level) {}
+  Walk(std::string_view key, Pointer root, uint8_t stop_level = 0)
+      : key_(key), root_(root), wants_(root), stop_level_(stop_level) {}
 
   Pointer wants() const { return wants_; }
   std::string_view key() const { return key_; }

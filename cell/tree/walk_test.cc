@@ -1,9 +1,9 @@
 #include "cell/tree/walk.h"
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "cell/tree/node_draft.h"
 
