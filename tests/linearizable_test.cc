@@ -20,8 +20,10 @@ constexpr int kReaders = 6;
 constexpr int kWritesEach = 700;
 
 std::string Key(int i) { return fmt::format("k{:03}", i); }
+// All of one size, so that a freed extent is the next one's at once, and each of a letter of its own, so that a mix
+// shows.
 std::string Value(int i, int version) {
-  return fmt::format("{} {} {}", i, version, std::string(static_cast<size_t>(version * 7 % 300), 'v'));
+  return fmt::format("{} {} ", i, version) + std::string(200, static_cast<char>('a' + (i * 7 + version) % 26));
 }
 
 struct History {

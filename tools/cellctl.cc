@@ -424,6 +424,7 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const Flags& flags) {
   options.cluster = flags.cluster;
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
+  options.report = false;  // `top` shows the others.
   return Client::Open(options);
 }
 

@@ -126,8 +126,14 @@ TEST_F(RingTest, AFullRingTakesNoMore) {
 
 // The other side may write anything: positions, sizes, wrap marks.
 TEST_F(RingTest, NonsenseIsDamageAndReadsNothingOutOfBounds) {
-  for (const auto& [written, frame_bytes] : std::vector<std::pair<uint64_t, uint32_t>>{
-           {8, 0}, {kCapacity + 16, 0}, {~uint64_t{0}, 0}, {32, 1025}, {32, 17}, {4096, 0x7fffffff}, {16, kWrap}}) {
+  for (const auto& [written, frame_bytes] : std::vector<std::pair<uint64_t, uint32_t>>{{8, 0},
+                                                                                       {kCapacity + 16, 0},
+                                                                                       {~uint64_t{0}, 0},
+                                                                                       {32, 1025},
+                                                                                       {2048, 1500},
+                                                                                       {32, 17},
+                                                                                       {4096, 0x7fffffff},
+                                                                                       {16, kWrap}}) {
     RingReader reader(&control_, bytes_, kCapacity, 1024);
     Store(bytes_, RingFrame{frame_bytes, 0, 0});
     control_.written = written;
