@@ -45,17 +45,6 @@ absl::StatusOr<ServerConnection*> Ready(Session* session, std::string_view key) 
   return session->Connect(session->root().region());
 }
 
-// Which way this operation goes.
-Path ChoosePath(Session* session, ServerConnection* server, const CallContext& context) {
-  Path path = context.path;
-  if (path == Path::kHybrid) {
-    path =
-        server->searches.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
-  }
-  ++(path == Path::kServer ? session->metrics()->server_path : session->metrics()->client_path);
-  return path;
-}
-
 using Value = std::optional<std::string>;
 
 // ---- One-sided.
@@ -180,7 +169,7 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
 // The leaf that a write goes to, as a hint for the server: found by reads, or null.
 Task<absl::StatusOr<Pointer>> FindHint(Session* session, ServerConnection* server, std::string_view key,
                                        CallContext context) {
-  if (ChoosePath(session, server, context) == Path::kServer) co_return Pointer();
+  if (session->ChoosePath(&server->searches, context) == Path::kServer) co_return Pointer();
   NodeBuffer buffer(session);
   NodeView leaf;
   const absl::Status status = co_await Search(session, server, key, context, &buffer, &leaf);
@@ -244,7 +233,7 @@ Task<absl::StatusOr<Value>> Client::AsyncGet(std::string_view key, CallOptions o
   const absl::StatusOr<ServerConnection*> server = Ready(session, key);
   if (!server.ok()) {
     value = server.status();
-  } else if (ChoosePath(session, *server, context) == Path::kServer) {
+  } else if (session->ChoosePath(&(*server)->searches, context) == Path::kServer) {
     value = co_await GetByCall(session, *server, key, context);
   } else {
     value = co_await GetByReads(session, *server, key, context);
@@ -261,7 +250,7 @@ Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptio
   const absl::StatusOr<ServerConnection*> server = Ready(session, key);
   if (!server.ok()) {
     found = server.status();
-  } else if (ChoosePath(session, *server, context) == Path::kServer) {
+  } else if (session->ChoosePath(&(*server)->searches, context) == Path::kServer) {
     found = co_await ContainsByCall(session, *server, key, context);
   } else {
     NodeBuffer buffer(session);

@@ -39,7 +39,7 @@ class Scan::Cursor {
       const absl::StatusOr<ServerConnection*> server = session_->Connect(session_->root().region());
       status = server.status();
       if (status.ok()) {
-        const Path path = ChoosePath(*server, context);
+        const Path path = session_->ChoosePath(&(*server)->scans, context);
         if (path != last_path_) leaf_ready_ = false;
         last_path_ = path;
         // A batch of nothing says nothing: the end, or the next entries.
@@ -81,16 +81,6 @@ class Scan::Cursor {
       return absl::InvalidArgumentError(fmt::format("a scan's bounds have at most {} bytes", longest));
     }
     return absl::OkStatus();
-  }
-
-  Path ChoosePath(ServerConnection* server, const CallContext& context) {
-    Path path = context.path;
-    if (path == Path::kHybrid) {
-      path =
-          server->scans.Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
-    }
-    ++(path == Path::kServer ? session_->metrics()->server_path : session_->metrics()->client_path);
-    return path;
   }
 
   uint32_t Wanted() const { return static_cast<uint32_t>(std::min<uint64_t>(left_, options_.batch)); }

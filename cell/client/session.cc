@@ -51,6 +51,15 @@ CallContext Session::Begin(const CallOptions& options) {
           now_ns_ + options.timeout_us.value_or(options_.timeout_us) * 1000};
 }
 
+Path Session::ChoosePath(Selector* selector, const CallContext& context) {
+  Path path = context.path;
+  if (path == Path::kHybrid) {
+    path = selector->Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+  }
+  ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
+  return path;
+}
+
 void Session::End(const CallContext& context, const absl::Status& status) {
   ++metrics_.operations;
   if (!status.ok()) ++metrics_.errors;

@@ -67,6 +67,8 @@ class Session {
   // The clock as of the last Poll: good enough for latencies of what Poll finds, and free.
   int64_t now_ns() const { return now_ns_; }
   CallContext Begin(const CallOptions& options);
+  // Which way this operation goes, by its options or by the selector; counts it.
+  Path ChoosePath(Selector* selector, const CallContext& context);
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
 

@@ -1,0 +1,121 @@
+// The parts of ShmFabric that its two halves share: the handshake, how a connection's shared memory is laid out, and
+// what each side keeps of the other. Internal to ShmFabric.
+#pragma once
+
+#include <unistd.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "cell/io/shm_fabric.h"
+#include "cell/io/shm_memory.h"
+#include "cell/io/shm_ring.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+inline constexpr uint64_t kMagic = 0x31304d48534c4543;  // "CELSHM01"
+inline constexpr size_t kRegionsMax = kFdsMax - 3;
+struct Hello {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t reserved;
+};
+
+// Then region_count times WelcomeRegion. With it go the descriptors of the rings, the server's doorbell, the client's
+// doorbell, and the regions in order.
+struct WelcomePacket {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t region_count;
+};
+struct WelcomeRegion {
+  uint64_t bytes;
+  uint32_t region;
+  uint32_t reserved;
+};
+
+inline constexpr uint64_t kListenerTag = 0;
+inline constexpr uint64_t kDoorbellTag = 1;
+inline constexpr uint64_t kPeerTag = uint64_t{1} << 32;
+inline constexpr uint64_t kConnectionTag = uint64_t{2} << 32;
+inline constexpr uint64_t kConnectionDoorbellTag = uint64_t{3} << 32;
+
+inline constexpr size_t kRequestControl = 0;
+inline constexpr size_t kReplyControl = sizeof(RingControl);
+inline constexpr size_t kRequestRing = 4096;
+inline constexpr size_t kReplyRing = kRequestRing + ShmFabric::kRequestRingBytes;
+inline constexpr size_t kRingsBytes = kReplyRing + ShmFabric::kReplyRingBytes;
+
+inline RingControl* ControlAt(const ShmMemory& rings, size_t offset) {
+  return reinterpret_cast<RingControl*>(rings.base() + offset);
+}
+
+inline void Ring(int doorbell) {
+  const uint64_t one = 1;
+  (void)!::write(doorbell, &one, sizeof(one));  // Full: it is ringing already.
+}
+
+struct ShmFabric::Region {
+  uint32_t id;
+  uint64_t bytes;
+  ShmMemory shm;
+  RegionMemory memory;
+};
+
+struct ShmFabric::Peer {
+  Fd socket;
+  bool welcome = false;  // The handshake is done.
+  bool broken = false;
+  ShmMemory rings;
+  Fd doorbell;  // The client's.
+  RingReader requests;
+  RingWriter replies;
+};
+
+struct ShmFabric::Connection {
+  struct Pending {
+    Completion* completion = nullptr;  // Null: told already (expired), or free.
+    int64_t deadline_ns = 0;
+    size_t reserved = 0;  // Of the reply ring; 0: free.
+    uint32_t generation = 0;
+    bool sent = false;
+  };
+  struct Queued {
+    std::string head;
+    std::string body;
+    uint64_t id;
+  };
+
+  std::string address;
+  bool broken = false;
+  std::string why_broken;
+  Fd socket;
+  Fd server_doorbell;
+  Fd doorbell;
+  ShmMemory rings;
+  RingWriter requests;
+  RingReader replies;
+  struct Mapped {
+    uint32_t id;
+    uint64_t bytes;
+    ShmMemory shm;
+  };
+  std::vector<Mapped> regions;  // Sorted by id.
+
+  std::vector<Pending> pending;
+  std::vector<uint32_t> free_pending;
+  std::deque<Queued> backlog;
+  size_t reply_reserved = 0;
+  size_t in_flight = 0;
+
+  const Mapped* Find(uint32_t region) const {
+    for (const Mapped& mapped : regions) {
+      if (mapped.id == region) return &mapped;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace cell

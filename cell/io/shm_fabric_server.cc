@@ -1,0 +1,179 @@
+// ShmFabric's server half: regions, connections accepted, calls served.
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/shm_connection.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kRequestArenaBytes = size_t{1} << 20;
+
+}  // namespace
+
+absl::StatusOr<RegionMemory*> ShmFabric::CreateRegion(uint32_t region, uint64_t bytes) {
+  if (regions_.size() == kRegionsMax) {
+    return absl::ResourceExhaustedError(fmt::format("one endpoint holds at most {} regions", kRegionsMax));
+  }
+  ASSIGN_OR_RETURN(ShmMemory shm,
+                   ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
+  auto owned = std::make_unique<Region>();
+  owned->id = region;
+  owned->bytes = bytes;
+  owned->shm = std::move(shm);
+  owned->memory = RegionMemory(owned->shm.base(), bytes);
+  regions_.push_back(std::move(owned));
+  std::sort(regions_.begin(), regions_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
+  for (const auto& one : regions_) {
+    if (one->id == region) return &one->memory;
+  }
+  return absl::InternalError("unreachable");
+}
+
+bool ShmFabric::huge_pages() const {
+  return std::all_of(regions_.begin(), regions_.end(), [](const auto& region) { return region->shm.huge(); });
+}
+
+absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
+  CELL_CHECK(service_ == nullptr);
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address));
+  Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell.valid()) return ErrnoError(absl::StatusCode::kInternal, "eventfd");
+  listener_ = std::move(listener);
+  doorbell_ = std::move(doorbell);
+  address_ = address;
+  service_ = service;
+  request_bytes_.resize(kRequestArenaBytes);
+  spare_reply_.resize(kMessageBytesMax);
+  Watch(listener_.get(), kListenerTag);
+  Watch(doorbell_.get(), kDoorbellTag);
+  return absl::OkStatus();
+}
+
+size_t ShmFabric::peers() const {
+  return static_cast<size_t>(
+      std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) { return peer != nullptr && peer->welcome; }));
+}
+
+void ShmFabric::AcceptPeers() {
+  for (;;) {
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) return;
+    auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
+    if (slot == peers_.end()) {
+      if (peers_.size() >= options_.peers_max) {
+        spdlog::warn("refused a connection: {} peers are connected already", peers_.size());
+        continue;
+      }
+      slot = peers_.insert(peers_.end(), nullptr);
+    }
+    *slot = std::make_unique<Peer>();
+    (*slot)->socket = std::move(socket);
+    Watch((*slot)->socket.get(), kPeerTag | static_cast<uint64_t>(slot - peers_.begin()));
+  }
+}
+
+void ShmFabric::Welcome(ConnectionId id) {
+  Peer* peer = peers_[id].get();
+  const absl::StatusOr<Packet> hello = ReceivePacket(peer->socket.get(), sizeof(Hello));
+  if (!hello.ok() && hello.status().code() == absl::StatusCode::kUnavailable) return;
+  if (!hello.ok() || hello->bytes.size() != sizeof(Hello) || Load<Hello>(hello->bytes.data()).magic != kMagic) {
+    if (hello.ok() && hello->bytes.empty()) return DropPeer(id);
+    spdlog::warn("refused a connection: not a Cell client");
+    return DropPeer(id);
+  }
+  const uint32_t version = Load<Hello>(hello->bytes.data()).version;
+  std::vector<std::byte> welcome(sizeof(WelcomePacket) + regions_.size() * sizeof(WelcomeRegion));
+  Store(welcome.data(), WelcomePacket{kMagic, kVersion, static_cast<uint32_t>(regions_.size())});
+  if (version != kVersion) {  // Tell it ours, so that it can say so.
+    spdlog::warn("refused a client of handshake version {}; this server has {}", version, kVersion);
+    (void)SendPacket(peer->socket.get(), ConstBytes(welcome.data(), sizeof(WelcomePacket)), {});
+    return DropPeer(id);
+  }
+  absl::StatusOr<ShmMemory> rings =
+      ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
+  peer->doorbell = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!rings.ok() || !peer->doorbell.valid()) {
+    spdlog::warn("refused a connection: {}", rings.ok() ? "no descriptors left" : rings.status().ToString());
+    return DropPeer(id);
+  }
+  peer->rings = *std::move(rings);
+  peer->requests = RingReader(ControlAt(peer->rings, kRequestControl), peer->rings.base() + kRequestRing,
+                              kRequestRingBytes, kMessageBytesMax);
+  peer->replies = RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
+  std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    Store(welcome.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion),
+          WelcomeRegion{regions_[i]->bytes, regions_[i]->id, 0});
+    fds.push_back(regions_[i]->shm.fd());
+  }
+  if (!SendPacket(peer->socket.get(), welcome, fds).ok()) return DropPeer(id);
+  peer->welcome = true;
+}
+
+void ShmFabric::DropPeer(ConnectionId id) {
+  if (peers_[id]->welcome) service_->Disconnected(id);
+  peers_[id].reset();  // Closing the socket takes it out of epoll.
+}
+
+size_t ShmFabric::ServeCalls() {
+  if (service_ == nullptr) return 0;
+  calls_.clear();
+  size_t arena = 0;
+  const size_t count = peers_.size();
+  // Begins with another peer each time, so that none is starved by those before it.
+  for (size_t i = 0; i < count && calls_.size() < kCallsMax; ++i) {
+    const auto id = static_cast<ConnectionId>((first_peer_ + i) % count);
+    Peer* peer = peers_[id].get();
+    if (peer == nullptr || !peer->welcome || peer->broken) continue;
+    while (calls_.size() < kCallsMax && arena + kMessageBytesMax <= request_bytes_.size()) {
+      const std::optional<RingReader::Message> message = peer->requests.Next();
+      if (!message.has_value()) break;
+      if (message->frame.reply_bytes_max < kReplyBytesMin || message->frame.reply_bytes_max > kMessageBytesMax) {
+        peer->broken = true;
+        break;
+      }
+      std::memcpy(request_bytes_.data() + arena, message->bytes, message->frame.bytes);
+      calls_.push_back({id, message->frame.id, ConstBytes(request_bytes_.data() + arena, message->frame.bytes),
+                        message->frame.reply_bytes_max});
+      arena += RoundUp(message->frame.bytes, kFrameAlign);
+    }
+    peer->broken |= peer->requests.damaged();
+    peer->requests.Release();
+  }
+  if (count > 0) first_peer_ = (first_peer_ + 1) % count;
+  if (!calls_.empty()) service_->Serve(calls_);
+  for (const IncomingCall& call : calls_) {
+    Peer* peer = peers_[call.peer].get();
+    if (peer != nullptr && peer->replies.unpublished() && peer->replies.Publish()) Ring(peer->doorbell.get());
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (peers_[i] == nullptr || !peers_[i]->broken) continue;
+    spdlog::warn("closed a connection: its rings hold nonsense");
+    DropPeer(static_cast<ConnectionId>(i));
+  }
+  return calls_.size();
+}
+
+MutableBytes ShmFabric::BeginReply(const IncomingCall& call) {
+  Peer* peer = peers_[call.peer].get();
+  std::byte* to = peer->broken ? nullptr : peer->replies.Begin(call.reply_bytes_max);
+  if (to == nullptr) {  // A client keeps room for what it asks for; this one does not.
+    peer->broken = true;
+    to = spare_reply_.data();
+  }
+  return {to, call.reply_bytes_max};
+}
+
+void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
+  CELL_CHECK(bytes <= call.reply_bytes_max);
+  Peer* peer = peers_[call.peer].get();
+  if (!peer->broken) peer->replies.End(bytes, call.id, 0);
+}
+
+}  // namespace cell
