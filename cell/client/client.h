@@ -23,7 +23,7 @@
 //   InvalidArgument     a key or value of a wrong size
 //   ResourceExhausted   the store is full; nothing was changed
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
-//   DeadlineExceeded    the call's time is over; reads only
+//   DeadlineExceeded    the call's time was over before anything was written
 //   IsMaybeApplied(s)   a write was sent and its answer was lost: it may or may not have happened
 //   DataLoss            bytes that verify as nothing Cell writes
 //

@@ -213,12 +213,14 @@ Task<absl::StatusOr<bool>> DeleteOnce(Session* session, std::string_view key, Ca
   if (!server.ok()) co_return server.status();
   const absl::StatusOr<Pointer> hint = co_await FindHint(session, *server, key, context);
   if (!hint.ok()) co_return hint.status();
+  const int64_t asked_ns = session->now_ns();
   const std::string request = MakeKeyRequest(MessageKind::kDelete, session->root(), *hint, key);
   const absl::StatusOr<ConstBytes> reply =
       co_await session->Call(*server, request, {}, kReplyBytesMin, context.deadline_ns);
   if (!reply.ok()) co_return WriteOutcome(reply.status(), key);
   const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, MessageKind::kDelete);
   if (!written.ok()) co_return written.status();
+  if (hint->null()) (*server)->searches.ObserveServer(session->now_ns() - asked_ns);
   co_return written->existed != 0;
 }
 

@@ -127,8 +127,6 @@ class Scan::Cursor {
     for (size_t i = 0; i < items_.size(); ++i) {
       if (!items_[i].elsewhere) continue;
       const std::string key(reinterpret_cast<const char*>(ArenaAt(places_[i].at)), places_[i].key_bytes);
-      CallOptions options;
-      options.path = Path::kServer;
       absl::StatusOr<size_t> fetched = co_await FetchLarge(server, key, items_[i], context);
       if (!fetched.ok()) co_return fetched.status();
       if (*fetched == SIZE_MAX) {  // Changed since: begin the batch's rest anew, from this key.

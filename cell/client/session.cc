@@ -136,7 +136,6 @@ void Session::Poll(int64_t until_ns) {
 void Session::SendReport() {
   ServerConnection* server = servers_.front().get();
   if (reporting_.in_flight || !server->up) return;
-  // As Choose would see it, without choosing.
   const std::string json = fmt::format(
       R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"p50_us":{:.2f},)"
       R"("p99_us":{:.2f},"seconds":{:.3f}}})",

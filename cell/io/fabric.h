@@ -9,7 +9,7 @@
 //
 // Contracts that all implementations keep (fabric_conformance.h tests them)
 //   1. A Completion is told exactly once, only from Poll, Disconnect or the destructor; until then it and the memory
-//      that it was given must live.
+//      that it was given must live. Done may ask for more, but must not Disconnect.
 //   2. A read's bytes are those of shared memory at some moments between Read and Done, 8-byte words whole, in no
 //      order that may be relied on. Whoever reads verifies.
 //   3. A read outside a region that the peer registered fails with OutOfRange and reads nothing.
