@@ -1,41 +1,76 @@
-// Clusters of one server for tests: in virtual time, and over shared memory with the server in a thread.
+// Clusters for tests: in virtual time, and over shared memory with each server in a thread.
 #pragma once
 
 #include <unistd.h>
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <thread>
 
+#include "cell/base/random.h"
 #include "cell/client/client.h"
-#include "cell/cluster/cluster_file.h"
+#include "cell/cluster/memory_membership.h"
 #include "cell/io/shm_fabric.h"
 #include "cell/io/sim_fabric.h"
-#include "cell/server/request_service.h"
+#include "cell/server/worker.h"
 #include "cell/tree/tree_check.h"
 
 namespace cell {
+
+struct TestClusterOptions {
+  int servers = 1;
+  size_t regions_max = 64;  // Of each server.
+  StewardOptions steward;
+  int membership_polls_max = 1;
+};
 
 class TestCluster {
  public:
   virtual ~TestCluster() = default;
   virtual std::unique_ptr<Client> NewClient(ClientOptions options) = 0;
-  // After all clients have gone: the check of the one region.
+  // After all clients have gone: what is wrong in any region or between them, the keys of all.
   virtual TreeReport Check() = 0;
 
  protected:
-  static constexpr uint32_t kRegion = 1;
-
-  static ClusterFile Describe(const RegionShape& shape, const std::string& address) {
-    ClusterFile cluster;
-    cluster.shape = shape;
-    cluster.servers = {{"server-0", {{address, {kRegion}}}}};
-    return cluster;
+  static ClusterState Describe(const RegionShape& shape, const std::string& address,
+                               const TestClusterOptions& options) {
+    ClusterState state;
+    state.shape = shape;
+    for (int i = 0; i < options.servers; ++i) {
+      state.servers.push_back({fmt::format("server-{}", i),
+                               {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}}});
+    }
+    return state;
   }
-  static RegionMemory* Format(Fabric* fabric, const RegionShape& shape) {
-    RegionMemory* memory = *fabric->CreateRegion(kRegion, shape.region_bytes());
-    CELL_CHECK(Meganode::Format(memory, kRegion, shape).ok());
-    return memory;
+  static Worker::Options WorkerOptions(const TestClusterOptions& options, int server) {
+    Worker::Options made;
+    made.service.name = fmt::format("server-{}", server);
+    made.steward = options.steward;
+    made.steward.self = {made.service.name, 0};
+    made.steward.seed += static_cast<uint64_t>(server);
+    made.regions_max = options.regions_max;
+    return made;
+  }
+  static TreeReport CheckAll(const std::vector<Worker*>& workers) {
+    TreeReport all;
+    std::vector<TreeReport> reports;
+    for (Worker* worker : workers) {
+      for (HeldRegion* region : worker->regions()->all()) {
+        if (!region->joined) continue;
+        reports.push_back(CheckTree(*region->memory));
+        all.error_count += reports.back().error_count;
+        for (const std::string& error : reports.back().errors) {
+          all.errors.push_back(fmt::format("region {}: {}", region->meganode.region(), error));
+        }
+      }
+    }
+    const ClusterReport cluster = CheckNeighbours(reports);
+    all.keys = cluster.keys;
+    all.half_splits = cluster.missing_routes;
+    all.error_count += cluster.errors.size();
+    all.errors.insert(all.errors.end(), cluster.errors.begin(), cluster.errors.end());
+    return all;
   }
 };
 
@@ -47,64 +82,118 @@ inline std::unique_ptr<Client> Opened(absl::StatusOr<std::unique_ptr<Client>> cl
 
 class SimCluster : public TestCluster {
  public:
-  explicit SimCluster(RegionShape shape, SimOptions options = {})
-      : shape_(shape), network_(options), fabric_(network_.NewEndpoint()), memory_(Format(fabric_.get(), shape)) {
-    service_ = std::make_unique<RequestService>(fabric_.get(), std::vector<RegionMemory*>{memory_},
-                                                RequestService::Options{"server-0", true});
-    CELL_CHECK(fabric_->Listen("sim", service_.get()).ok());
+  explicit SimCluster(RegionShape shape, SimOptions sim = {}, TestClusterOptions options = {})
+      : network_(sim),
+        random_(sim.seed),
+        cluster_(
+            std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)) {
+    for (int i = 0; i < options.servers; ++i) {
+      auto fabric = network_.NewEndpoint();
+      fabrics_.push_back(fabric.get());
+      workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::make_unique<MemoryMembership>(cluster_),
+                                                  WorkerOptions(options, i)));
+      CELL_CHECK(workers_.back()->Start(fmt::format("sim{}", i)).ok());
+      TakeTurns(workers_.back().get());
+    }
+  }
+  ~SimCluster() override {
+    for (const auto& worker : workers_) worker->Stop();
+    *alive_ = false;
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
-    return Opened(Client::Open(options, network_.NewEndpoint(), Describe(shape_, "sim")));
-  }
-  TreeReport Check() override { return CheckTree(*memory_); }
-  SimNetwork* network() { return &network_; }
-  SimFabric* server() { return fabric_.get(); }
-
- private:
-  const RegionShape shape_;
-  SimNetwork network_;
-  std::unique_ptr<SimFabric> fabric_;
-  RegionMemory* memory_;
-  std::unique_ptr<RequestService> service_;
-};
-
-class ShmCluster : public TestCluster {
- public:
-  explicit ShmCluster(RegionShape shape)
-      : shape_(shape), address_(fmt::format("/tmp/cell-test-{}-{}", ::getpid(), counter_++)) {
-    memory_ = Format(&fabric_, shape);
-    service_ = std::make_unique<RequestService>(&fabric_, std::vector<RegionMemory*>{memory_},
-                                                RequestService::Options{"server-0", true});
-    CELL_CHECK(fabric_.Listen(address_, service_.get()).ok());
-    thread_ = std::thread([this] {
-      while (!stop_) {
-        if (fabric_.Poll() == 0) fabric_.Wait(fabric_.NowNs() + 10'000'000);
-      }
-    });
-  }
-  ~ShmCluster() override { Stop(); }
-  std::unique_ptr<Client> NewClient(ClientOptions options) override {
-    return Opened(Client::Open(options, std::make_unique<ShmFabric>(), Describe(shape_, address_)));
+    return Opened(Client::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
   }
   TreeReport Check() override {
-    Stop();
-    return CheckTree(*memory_);
+    for (int i = 0; i < 1'000'000 && !Quiet(); ++i) network_.Step();
+    CELL_CHECK(Quiet());
+    std::vector<Worker*> workers;
+    for (const auto& worker : workers_) workers.push_back(worker.get());
+    return CheckAll(workers);
+  }
+  // Nothing goes on that is not asked for.
+  bool Quiet() const {
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->steward()->idle(); });
+  }
+  SimNetwork* network() { return &network_; }
+  SimFabric* server(size_t i = 0) { return fabrics_[i]; }
+  Worker* worker(size_t i = 0) { return workers_[i].get(); }
+  const RegionTable& table() const { return cluster_->state.table; }
+
+ private:
+  static constexpr uint64_t kTurnNs = 1'000;
+
+  void TakeTurns(Worker* worker) {
+    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(2 * kTurnNs)),
+                [this, worker, alive = alive_] {
+                  if (!*alive) return;
+                  worker->Poll();
+                  TakeTurns(worker);
+                });
+  }
+
+  SimNetwork network_;
+  Random random_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<MemoryCluster> cluster_;
+  std::vector<SimFabric*> fabrics_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// The members' copies of the table are kept by one lock: each server and client has a thread of its own.
+class ShmCluster : public TestCluster {
+ public:
+  explicit ShmCluster(RegionShape shape, TestClusterOptions options = {})
+      : cluster_(std::make_shared<MemoryCluster>(
+            Describe(shape, fmt::format("/tmp/cell-test-{}-{}-", ::getpid(), counter_++), options))) {
+    for (int i = 0; i < options.servers; ++i) {
+      workers_.push_back(std::make_unique<Worker>(std::make_unique<ShmFabric>(ShmFabricOptions{.huge_pages = false}),
+                                                  std::make_unique<MemoryMembership>(cluster_),
+                                                  WorkerOptions(options, i)));
+      const auto index = static_cast<size_t>(i);
+      CELL_CHECK(workers_.back()->Start(cluster_->state.servers[index].workers[0].address).ok());
+    }
+    for (const auto& worker : workers_) {
+      threads_.emplace_back([this, worker = worker.get()] {
+        while (!stop_) {
+          if (worker->Poll() == 0) worker->Wait(worker->fabric()->NowNs() + 1'000'000);
+        }
+      });
+    }
+  }
+  ~ShmCluster() override {
+    Join();
+    for (const auto& worker : workers_) worker->Stop();
+  }
+  std::unique_ptr<Client> NewClient(ClientOptions options) override {
+    return Opened(Client::Open(options, std::make_unique<ShmFabric>(), std::make_unique<MemoryMembership>(cluster_)));
+  }
+  TreeReport Check() override {
+    Join();
+    std::vector<Worker*> workers;
+    for (const auto& worker : workers_) workers.push_back(worker.get());
+    for (int turns = 0; turns < 1'000'000; ++turns) {
+      bool idle = true;
+      for (Worker* worker : workers) {
+        worker->Poll();
+        idle &= worker->steward()->idle();
+      }
+      if (idle) break;
+    }
+    return CheckAll(workers);
   }
 
  private:
-  void Stop() {
+  void Join() {
     stop_ = true;
-    if (thread_.joinable()) thread_.join();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   static inline std::atomic<int> counter_ = 0;
-  const RegionShape shape_;
-  const std::string address_;
-  ShmFabric fabric_{ShmFabricOptions{.huge_pages = false}};
-  RegionMemory* memory_;
-  std::unique_ptr<RequestService> service_;
+  std::shared_ptr<MemoryCluster> cluster_;
   std::atomic<bool> stop_ = false;
-  std::thread thread_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace cell

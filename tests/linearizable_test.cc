@@ -14,12 +14,16 @@
 namespace cell {
 namespace {
 
-constexpr int kKeys = 150;
-constexpr int kWriters = 3;
-constexpr int kReaders = 6;
-constexpr int kWritesEach = 700;
+struct Load {
+  RegionShape shape;
+  int keys = 150;
+  int writers = 3;
+  int readers = 6;
+  int writes_each = 700;
+  TestClusterOptions cluster;
+};
 
-std::string Key(int i) { return fmt::format("k{:03}", i); }
+std::string Key(int i) { return fmt::format("k{:05}", i); }
 // All of one size, so that a freed extent is the next one's at once, and each of a letter of its own, so that a mix
 // shows.
 std::string Value(int i, int version) {
@@ -27,9 +31,12 @@ std::string Value(int i, int version) {
 }
 
 struct History {
-  int begun[kKeys] = {};  // The version that the last write that began carries...
-  int ended[kKeys] = {};  // ...and the last one that ended. 0: absent.
-  int writers_left = kWriters;
+  explicit History(const Load& load)
+      : keys(load.keys), begun(static_cast<size_t>(load.keys)), ended(begun), writers_left(load.writers) {}
+  const int keys;
+  std::vector<int> begun;  // The version that the last write of a key that began carries...
+  std::vector<int> ended;  // ...and the last one that ended. 0: absent.
+  int writers_left;
   uint64_t reads = 0, scans = 0, overlapping = 0;
 };
 
@@ -57,27 +64,29 @@ bool MayHaveSeen(int version, int ended, int begun) {
   return false;
 }
 
-Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
+Task<bool> Writer(Client* client, const Load& load, History* history, int index, uint64_t seed) {
   Random random(seed);
-  for (int write = 0; write < kWritesEach; ++write) {
-    const int i = static_cast<int>(random.Below(kKeys / kWriters)) * kWriters + index;
+  for (int write = 0; write < load.writes_each; ++write) {
+    const int own = static_cast<int>(random.Below(static_cast<uint64_t>(load.keys / load.writers)));
+    const int i = own * load.writers + index;
     const std::string key = Key(i);
-    const int version = ++history->begun[i];
+    const int version = ++history->begun[static_cast<size_t>(i)];
     absl::StatusOr<bool> existed = false;
     if (version % 2 == 1) {
       existed = co_await client->AsyncPut(key, Value(i, version), OnPath(&random));
     } else {
       existed = co_await client->AsyncDelete(key, OnPath(&random));
     }
+    if (!existed.ok()) ADD_FAILURE() << existed.status();
     CELL_CHECK(existed.ok());
     EXPECT_EQ(*existed, version % 2 == 0);
-    history->ended[i] = version;
+    history->ended[static_cast<size_t>(i)] = version;
     if (i % 5 == 0 && version % 2 == 1 && i > 0) {  // Replaced in place too: skip the delete.
-      history->begun[i] += 2;
-      const int next = history->begun[i];
+      history->begun[static_cast<size_t>(i)] += 2;
+      const int next = history->begun[static_cast<size_t>(i)];
       const absl::StatusOr<bool> again = co_await client->AsyncPut(key, Value(i, next), OnPath(&random));
       CELL_CHECK(again.ok() && *again);
-      history->ended[i] = next;
+      history->ended[static_cast<size_t>(i)] = next;
     }
   }
   --history->writers_left;
@@ -97,6 +106,7 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
       std::string last;
       for (;;) {
         const auto batch = co_await scan.AsyncNextBatch();
+        if (!batch.ok()) ADD_FAILURE() << batch.status();
         CELL_CHECK(batch.ok());
         if (batch->empty()) break;
         for (const Scan::Entry& entry : *batch) {
@@ -106,91 +116,133 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
           seen[last] = VersionOf(i, std::string(entry.value));
         }
       }
-      for (int i = 0; i < kKeys; ++i) {
+      for (int i = 0; i < history->keys; ++i) {
         const auto it = seen.find(Key(i));
         const int version = it == seen.end() ? 0 : it->second;
-        EXPECT_TRUE(MayHaveSeen(version, before.ended[i], history->begun[i]))
-            << "scan saw version " << version << " of " << Key(i) << ", possible are " << before.ended[i] << " to "
-            << history->begun[i];
+        EXPECT_TRUE(MayHaveSeen(version, before.ended[static_cast<size_t>(i)], history->begun[static_cast<size_t>(i)]))
+            << "scan saw version " << version << " of " << Key(i) << ", possible are "
+            << before.ended[static_cast<size_t>(i)] << " to " << history->begun[static_cast<size_t>(i)];
       }
       ++history->scans;
       continue;
     }
-    const int i = static_cast<int>(random.Below(kKeys));
+    const int i = static_cast<int>(random.Below(static_cast<uint64_t>(history->keys)));
     const std::string key = Key(i);
-    const int ended = history->ended[i];
+    const int ended = history->ended[static_cast<size_t>(i)];
     int version = 0;
     if (random.Below(4) == 0) {
       const absl::StatusOr<bool> found = co_await client->AsyncContains(key, OnPath(&random));
       CELL_CHECK(found.ok());
       bool possible = false;
-      for (int v = ended; v <= history->begun[i]; ++v) possible |= (v % 2 == 1) == *found;
+      for (int v = ended; v <= history->begun[static_cast<size_t>(i)]; ++v) possible |= (v % 2 == 1) == *found;
       EXPECT_TRUE(possible) << "contains " << key;
     } else {
       const auto value = co_await client->AsyncGet(key, OnPath(&random));
       CELL_CHECK(value.ok());
       version = VersionOf(i, *value);
-      EXPECT_TRUE(MayHaveSeen(version, ended, history->begun[i]))
+      EXPECT_TRUE(MayHaveSeen(version, ended, history->begun[static_cast<size_t>(i)]))
           << "get saw version " << version << " of " << key << ", possible are " << ended << " to "
-          << history->begun[i];
+          << history->begun[static_cast<size_t>(i)];
     }
     ++history->reads;
-    history->overlapping += history->begun[i] != ended;
+    history->overlapping += history->begun[static_cast<size_t>(i)] != ended;
   }
   co_return true;
 }
 
+struct Totals {
+  uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0, lost = 0, splits = 0, roots = 0,
+           routes = 0, held = 0, moves = 0;
+};
+
+// One run; adds to *totals. False: something was wrong.
+bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  SimOptions sim;
+  sim.seed = seed;
+  sim.latency_ns = 200;
+  sim.line_ns = 60;
+  sim.writer_step_ns = 40;
+  SimCluster cluster(load.shape, sim, load.cluster);
+  History history(load);
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<Task<bool>> tasks;
+  for (int i = 0; i < load.writers + load.readers; ++i) {
+    ClientOptions options;
+    options.cache_level_min = 1;  // As stale as caches can be.
+    options.timeout_us = 1'000'000;
+    options.report = false;
+    clients.push_back(cluster.NewClient(options));
+    const uint64_t own = seed * 100 + static_cast<uint64_t>(i);
+    tasks.push_back(i < load.writers ? Writer(clients.back().get(), load, &history, i, own)
+                                     : Reader(clients.back().get(), &history, own));
+  }
+  for (Task<bool>& task : tasks) task.Start();
+  for (bool all = false; !all;) {
+    all = true;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].done()) continue;
+      all = false;
+      clients[i]->Poll(cluster.network()->now_ns() + 50);
+    }
+  }
+  for (const auto& client : clients) {
+    totals->torn += client->metrics().torn;
+    totals->extent_retries += client->metrics().extent_retries;
+    totals->lost += client->metrics().lost;
+  }
+  totals->reads += history.reads;
+  totals->scans += history.scans;
+  totals->overlapping += history.overlapping;
+  tasks.clear();
+  clients.clear();
+  const TreeReport report = cluster.Check();
+  EXPECT_TRUE(report.ok()) << report.errors[0];
+  uint64_t keys = 0;
+  for (const int version : history.ended) keys += static_cast<uint64_t>(version % 2);
+  EXPECT_EQ(report.keys, keys);
+  for (int i = 0; i < load.cluster.servers; ++i) {
+    const Steward::Counters& counters = cluster.worker(static_cast<size_t>(i))->steward()->counters();
+    totals->splits += counters.splits;
+    totals->roots += counters.roots_made;
+    totals->routes += counters.routes_added;
+  }
+  return !::testing::Test::HasFailure();
+}
+
 TEST(Linearizable, MixedPathsThroughSplitsAndReuse) {
-  uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0;
+  Load load;
+  load.shape = {512, 1 << 20, 256 << 10};
+  Totals totals;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    SimOptions sim;
-    sim.seed = seed;
-    sim.latency_ns = 200;
-    sim.line_ns = 60;
-    sim.writer_step_ns = 40;
-    SimCluster cluster({512, 1 << 20, 256 << 10}, sim);
-    History history;
-    std::vector<std::unique_ptr<Client>> clients;
-    std::vector<Task<bool>> tasks;
-    for (int i = 0; i < kWriters + kReaders; ++i) {
-      ClientOptions options;
-      options.cache_level_min = 1;  // As stale as caches can be.
-      options.timeout_us = 1'000'000;
-      options.report = false;
-      clients.push_back(cluster.NewClient(options));
-      const uint64_t own = seed * 100 + static_cast<uint64_t>(i);
-      tasks.push_back(i < kWriters ? Writer(clients.back().get(), &history, i, own)
-                                   : Reader(clients.back().get(), &history, own));
-    }
-    for (Task<bool>& task : tasks) task.Start();
-    for (bool all = false; !all;) {
-      all = true;
-      for (size_t i = 0; i < tasks.size(); ++i) {
-        if (tasks[i].done()) continue;
-        all = false;
-        clients[i]->Poll(cluster.network()->now_ns() + 50);
-      }
-    }
-    for (const auto& client : clients) {
-      torn += client->metrics().torn;
-      extent_retries += client->metrics().extent_retries;
-    }
-    reads += history.reads;
-    scans += history.scans;
-    overlapping += history.overlapping;
-    tasks.clear();
-    clients.clear();
-    const TreeReport report = cluster.Check();
-    ASSERT_TRUE(report.ok()) << report.errors[0];
-    if (HasFailure()) break;
+    if (!RunSeed(load, seed, &totals)) break;
   }
   // The test is worth its name only if there were races.
-  EXPECT_GT(reads, 100'000u);
-  EXPECT_GT(scans, 1'000u);
-  EXPECT_GT(overlapping, 100u);
-  EXPECT_GT(torn, 100u);
-  EXPECT_GT(extent_retries, 20u);
+  EXPECT_GT(totals.reads, 100'000u);
+  EXPECT_GT(totals.scans, 1'000u);
+  EXPECT_GT(totals.overlapping, 100u);
+  EXPECT_GT(totals.torn, 100u);
+  EXPECT_GT(totals.extent_retries, 20u);
+}
+
+// Meganodes of 64 nodes that split all the time.
+TEST(Linearizable, MixedPathsThroughMeganodeSplits) {
+  Load load;
+  load.shape = {512, 32 << 10, 64 << 10};
+  load.keys = 3000;
+  load.writers = 4;
+  load.writes_each = 1500;
+  load.cluster.steward.copied_per_turn = 8;
+  load.cluster.steward.freed_per_turn = 2;
+  load.cluster.membership_polls_max = 20;
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    if (!RunSeed(load, seed, &totals)) break;
+  }
+  EXPECT_GT(totals.reads, 50'000u);
+  EXPECT_GT(totals.scans, 1'000u);
+  EXPECT_GT(totals.splits, 200u);
+  EXPECT_GT(totals.roots, 30u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/io/sim_fabric.h"
+#include "cell/io/waiter.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {
@@ -48,7 +49,7 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
   RegionMemory* memory = *server->CreateRegion(1, shape.region_bytes());
   CELL_CHECK(Meganode::Format(memory, 1, shape).ok());
   CELL_CHECK(server->Listen("s", &service).ok());
-  const ConnectionId connection = *client->Connect("s", 0);
+  const ConnectionId connection = *ConnectTo(client.get(), "s");
 
   const Pointer self(1, kRegionHeaderBytes);
   uint64_t stamp = 1;

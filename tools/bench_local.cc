@@ -93,9 +93,10 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
     } else {
       for (size_t i = 0; i < depth; ++i) {
         MakeKey(chooser.Next(), &keys[i]);
+        lookups[i].tree = &tree;
         lookups[i].key = keys[i];
       }
-      tree.FindBatch({lookups.data(), depth}, get);
+      Meganode::FindBatch({lookups.data(), depth}, get);
       for (size_t i = 0; i < depth; ++i) {
         if (!lookups[i].place.slot.has_value()) status = absl::InternalError("a key is missing");
         take(lookups[i].place, keys[i].size());

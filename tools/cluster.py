@@ -1,7 +1,8 @@
 """Brings a cluster on this machine up and down: what //tools:up, //tools:down and //tools:demo share.
 
 A cluster is a directory with
-    cluster.json    what servers and clients must agree on (cell/cluster/cluster_file.h)
+    cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
+    regions.json    which server holds which region; the servers write it
     processes.json  the processes that `up` started, so that `down` ends exactly those
     server-N.log    each server's log
 """
@@ -64,18 +65,17 @@ def running(directory):
     return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
 
 
-def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes):
-    """What goes into cluster.json. Region ids count from 1; the first holds the root."""
-    regions = iter(range(1, servers * workers + 1))
+def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max):
+    """What goes into cluster.json."""
     return {
-        "format": 1,
+        "format": 2,
         "node_bytes": node_bytes,
         "meganode_bytes": meganode_bytes,
         "extents_bytes": extents_bytes,
         "servers": [
             {
                 "name": f"server-{s}",
-                "workers": [{"socket": f"server-{s}.{w}.sock", "regions": [next(regions)]} for w in range(workers)],
+                "workers": [{"socket": f"server-{s}.{w}.sock", "regions_max": regions_max} for w in range(workers)],
             }
             for s in range(servers)
         ],
@@ -83,13 +83,14 @@ def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes):
 
 
 def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       server_flags=(), wait_seconds=60):
+       regions_max=16, server_flags=(), wait_seconds=60):
     """Starts a cluster and waits until it answers. Returns the servers' processes."""
     directory.mkdir(parents=True, exist_ok=True)
     if running(directory):
         raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
+    (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
     (directory / "cluster.json").write_text(
-        json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes), indent=1) + "\n")
+        json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max), indent=1) + "\n")
     started = []
     try:
         for s in range(servers):

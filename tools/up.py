@@ -17,6 +17,7 @@ def main():
     parser.add_argument("--node-bytes", type=int, default=1024, choices=(512, 1024, 2048, 4096))
     parser.add_argument("--meganode-bytes", default="64M", help="nodes of each region")
     parser.add_argument("--extents-bytes", default="256M", help="keys and values of each region")
+    parser.add_argument("--regions-max", type=int, default=16, help="that each worker may hold, as meganodes split")
     parser.add_argument("--poll", default="adaptive", choices=("adaptive", "busy"))
     parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
     parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
@@ -27,7 +28,7 @@ def main():
     flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
     try:
         processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
-                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), flags)
+                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/client/session.h"
+#include "cell/cluster/embedded_membership.h"
 #include "cell/io/shm_fabric.h"
 
 namespace cell {
@@ -42,17 +43,19 @@ Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) 
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
-  ASSIGN_OR_RETURN(const ClusterFile cluster, ClusterFile::Read(options.cluster));
+  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(options.cluster));
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
       .polling = options.busy_poll ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive});
-  return Open(options, std::move(fabric), cluster);
+  return Open(options, std::move(fabric), std::move(membership));
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
-                                                     const ClusterFile& cluster) {
-  auto session = std::make_unique<Session>(options, std::move(fabric), cluster);
-  RETURN_IF_ERROR(session->Connect(session->root().region()).status());
-  return std::unique_ptr<Client>(new Client(std::move(session)));
+                                                     std::unique_ptr<Membership> membership) {
+  std::unique_ptr<Client> client(
+      new Client(std::make_unique<Session>(options, std::move(fabric), std::move(membership))));
+  Session* session = client->session_.get();
+  RETURN_IF_ERROR(client->Run(session->Connect(session->root().region())).status());
+  return client;
 }
 
 absl::StatusOr<std::optional<std::string>> Client::Get(std::string_view key, const CallOptions& options) {
@@ -83,7 +86,7 @@ namespace {
 
 Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* server, MessageKind kind) {
   if (!server->up) {
-    if (absl::Status status = session->Connect(server); !status.ok()) co_return status;
+    if (absl::Status status = co_await session->Connect(server); !status.ok()) co_return status;
   }
   const CallContext context = session->Begin({});
   const std::string request = MakeTextRequest(kind);

@@ -47,7 +47,7 @@ namespace cell {
 
 class Fabric;
 class Session;
-struct ClusterFile;
+class Membership;
 
 enum class Path { kServer, kClient, kHybrid };
 
@@ -61,6 +61,7 @@ struct ClientOptions {
   int64_t timeout_us = 5'000'000;          // Of a call that sets none.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
+  size_t route_ranges = 4096;              // Key ranges whose meganode is remembered (the thesis, 5.3); 0: none.
   uint64_t seed = 1;                       // Of the selector's exploring.
   bool busy_poll = false;                  // Never sleep while waiting: for a core of its own.
   bool report = true;                      // Tell the server this client's counters once a second, for `cellctl top`.
@@ -85,9 +86,12 @@ ScanOptions PrefixScan(std::string_view prefix);
 
 // What this client did, ever.
 struct ClientMetrics {
-  uint64_t operations = 0;   // Get, Put, Delete, Contains, and batches of scans.
-  uint64_t server_path = 0;  // Of these, walked by the server...
-  uint64_t client_path = 0;  // ...and by this client.
+  uint64_t operations = 0;    // Get, Put, Delete, Contains, and batches of scans.
+  uint64_t server_path = 0;   // Meganodes on their ways that were walked by a server...
+  uint64_t client_path = 0;   // ...and by this client.
+  uint64_t route_hits = 0;    // Operations that began at a remembered meganode...
+  uint64_t route_misses = 0;  // ...and at the root of the tree.
+  uint64_t lost = 0;          // Ways that had to begin anew: a meganode had moved, or a cache was too old.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
   uint64_t cache_hits = 0;  // Nodes that need not be read.
@@ -142,7 +146,7 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
   // Over a given fabric: for simulations and tests.
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
-                                                      const ClusterFile& cluster);
+                                                      std::unique_ptr<Membership> membership);
   ~Client();
 
   // The value, or nothing if the key is not stored.

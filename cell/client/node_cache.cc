@@ -15,7 +15,7 @@ std::optional<NodeView> NodeCache::Find(Pointer node) {
 }
 
 void NodeCache::Keep(const NodeView& node) {
-  if (node.level() < level_min_ || nodes_max_ == 0) return;
+  if ((node.tier() == 0 && node.level() < level_min_) || nodes_max_ == 0) return;
   Drop(node.self());
   if (nodes_.size() == nodes_max_) {
     nodes_.erase(by_use_.back().node.raw());

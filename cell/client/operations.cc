@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "cell/base/crc64.h"
-#include "cell/base/status_macros.h"
-#include "cell/client/session.h"
+#include "cell/client/way.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -39,34 +38,51 @@ absl::Status ReadOutcome(absl::Status status) {
   return absl::UnavailableError(std::string(status.message()));
 }
 
-// The server to ask for `key`, once the key is seen to be good.
-absl::StatusOr<ServerConnection*> Ready(Session* session, std::string_view key) {
-  RETURN_IF_ERROR(CheckKey(key, KeyBytesMax(session->node_bytes())));
-  return session->Connect(session->root().region());
+// What a short answer needs room for, if it is a route.
+size_t ReplyRoom(Session* session) {
+  return std::max(kReplyBytesMin, RouteReplyBytes(KeyBytesMax(session->node_bytes())));
+}
+
+// Whether a status means that the worker asked is not there (any more): the region table may know a better one.
+bool LostServer(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
 }
 
 using Value = std::optional<std::string>;
 
+// What a step on the way gave: the result, or that the way goes on elsewhere (it has been told).
+template <typename T>
+using Maybe = absl::StatusOr<std::optional<T>>;
+
 // ---- One-sided.
 
-// A client-side search of the meganode: on success *leaf is the key's leaf, in `buffer`.
-Task<absl::Status> Search(Session* session, ServerConnection* server, std::string_view key, CallContext context,
-                          NodeBuffer* buffer, NodeView* leaf) {
-  Walk walk(key, session->root());
+// A client-side search of the meganode that the way is at. True: *leaf is the key's leaf, in `buffer`. False: the way
+// goes on elsewhere.
+Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view key, CallContext context,
+                                  NodeBuffer* buffer, NodeView* leaf) {
+  ServerConnection* const server = way->server();
+  Walk walk(key, way->root());
   int reads = 0;
-  absl::Status status =
-      co_await session->WalkToLeaf(server, &walk, buffer, leaf, context.deadline_ns, &server->searches, &reads);
-  if (status.ok()) server->searches.ObserveReads(reads);
-  co_return status;
+  const absl::StatusOr<Walk::Step> step = co_await session->WalkToLeaf(
+      server, &walk, way->may_use_cache(), buffer, leaf, context.deadline_ns, &server->searches, &reads);
+  if (!step.ok()) {
+    if (!LostServer(step.status())) co_return step.status();
+    if (absl::Status status = way->Lose(); !status.ok()) co_return status;
+    co_return false;
+  }
+  server->searches.ObserveReads(reads);
+  if (*step == Walk::Step::kArrived) co_return true;
+  if (absl::Status status = way->Follow(walk, *step); !status.ok()) co_return status;
+  co_return false;
 }
 
-Task<absl::StatusOr<Value>> GetByReads(Session* session, ServerConnection* server, std::string_view key,
-                                       CallContext context) {
+Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, CallContext context) {
   NodeBuffer buffer(session);
   NodeView leaf;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    absl::Status status = co_await Search(session, server, key, context, &buffer, &leaf);
-    if (!status.ok()) co_return status;
+    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+    if (!here.ok()) co_return here.status();
+    if (!*here) co_return std::nullopt;
     const std::optional<int> found = leaf.Find(key);
     if (!found.has_value()) co_return Value();
     const LeafSlot slot = leaf.leaf_slot(*found);
@@ -80,11 +96,17 @@ Task<absl::StatusOr<Value>> GetByReads(Session* session, ServerConnection* serve
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
-    status = co_await session->Read(server, {&part, 1});
-    if (!status.ok()) co_return status;
-    const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
-    if (Crc64(extent) == slot.crc && extent.substr(0, key.size()) == key) {
-      co_return Value(std::string(extent.substr(key.size())));
+    const absl::Status status = co_await session->Read(way->server(), {&part, 1});
+    if (status.ok()) {
+      const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
+      if (Crc64(extent) == slot.crc && extent.substr(0, key.size()) == key) {
+        co_return Value(std::string(extent.substr(key.size())));
+      }
+    } else if (LostServer(status)) {
+      (void)way->Lose();
+      co_return std::nullopt;
+    } else if (status.code() != absl::StatusCode::kOutOfRange) {
+      co_return status;
     }
     ++session->metrics()->extent_retries;  // Replaced since the leaf was read: the leaf says where it is now.
     if (session->now_ns() > context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
@@ -94,16 +116,39 @@ Task<absl::StatusOr<Value>> GetByReads(Session* session, ServerConnection* serve
 
 // ---- By the server.
 
-Task<absl::StatusOr<Value>> GetByCall(Session* session, ServerConnection* server, std::string_view key,
-                                      CallContext context) {
+// Sends a request that names the way's meganode. Nothing: the way goes on elsewhere. The reply is valid until the
+// caller suspends.
+Task<Maybe<ConstBytes>> Ask(Session* session, Way* way, std::string_view head, std::string_view body,
+                            size_t reply_bytes_max, CallContext context) {
+  const int64_t asked_ns = session->now_ns();
+  ServerConnection* const server = way->server();
+  const absl::StatusOr<ConstBytes> reply =
+      co_await session->Call(server, head, body, reply_bytes_max, context.deadline_ns);
+  if (!reply.ok()) co_return reply.status();
+  server->searches.ObserveServer(session->now_ns() - asked_ns);
+  if (!IsRoute(*reply)) co_return *reply;
+  const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
+  if (!route.ok()) co_return route.status();
+  if (absl::Status status = way->Follow(*route); !status.ok()) co_return status;
+  co_return std::nullopt;
+}
+
+// Of a read: a lost server is looked for again.
+template <typename T>
+Maybe<T> ReadFailed(Way* way, const absl::Status& status) {
+  if (!LostServer(status)) return status;
+  (void)way->Lose();
+  return std::nullopt;
+}
+
+Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, CallContext context) {
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const int64_t asked_ns = session->now_ns();
-    const std::string request = MakeKeyRequest(MessageKind::kGet, session->root(), {}, key);
-    const absl::StatusOr<ConstBytes> reply =
-        co_await session->Call(server, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context.deadline_ns);
-    if (!reply.ok()) co_return reply.status();
-    server->searches.ObserveServer(session->now_ns() - asked_ns);
-    const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(*reply);
+    const std::string request = MakeKeyRequest(MessageKind::kGet, way->root(), {}, key);
+    const Maybe<ConstBytes> reply =
+        co_await Ask(session, way, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
+    if (!reply.ok()) co_return ReadFailed<Value>(way, reply.status());
+    if (!reply->has_value()) co_return std::nullopt;
+    const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
     if (!get.ok()) co_return get.status();
     if (get->fixed.found == 0) co_return Value();
     if (get->fixed.inlined != 0) {
@@ -116,19 +161,24 @@ Task<absl::StatusOr<Value>> GetByCall(Session* session, ServerConnection* server
     const size_t bytes = key.size() + where.value_bytes;
     std::string extent;
     extent.reserve(bytes);
-    while (extent.size() < bytes) {
+    bool there = true;
+    while (there && extent.size() < bytes) {
       const size_t piece = std::min(bytes - extent.size(), (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
       const std::string fetch =
           MakeFetchRequest(Pointer(where.extent.region(), where.extent.offset() + extent.size()), piece);
       const absl::StatusOr<ConstBytes> answer =
-          co_await session->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
-      if (!answer.ok()) co_return answer.status();
+          co_await session->Call(way->server(), fetch, {}, kMessageBytesMax, context.deadline_ns);
+      if (!answer.ok()) co_return ReadFailed<Value>(way, answer.status());
       const absl::StatusOr<ConstBytes> piece_bytes = ParseBytesReply(*answer, MessageKind::kFetch);
+      if (piece_bytes.status().code() == absl::StatusCode::kOutOfRange) {
+        there = false;  // The region has moved since.
+        continue;
+      }
       if (!piece_bytes.ok()) co_return piece_bytes.status();
       if (piece_bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
       extent.append(AsText(*piece_bytes));
     }
-    if (Crc64(extent) == where.crc && extent.compare(0, key.size(), key) == 0) {
+    if (there && Crc64(extent) == where.crc && extent.compare(0, key.size(), key) == 0) {
       co_return Value(extent.substr(key.size()));
     }
     ++session->metrics()->extent_retries;
@@ -136,17 +186,24 @@ Task<absl::StatusOr<Value>> GetByCall(Session* session, ServerConnection* server
   co_return KeepsChanging(key);
 }
 
-Task<absl::StatusOr<bool>> ContainsByCall(Session* session, ServerConnection* server, std::string_view key,
-                                          CallContext context) {
-  const int64_t asked_ns = session->now_ns();
-  const std::string request = MakeKeyRequest(MessageKind::kSearch, session->root(), {}, key);
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->Call(server, request, {}, kReplyBytesMin, context.deadline_ns);
-  if (!reply.ok()) co_return reply.status();
-  server->searches.ObserveServer(session->now_ns() - asked_ns);
-  const absl::StatusOr<SearchReply> search = ParseSearchReply(*reply);
+Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view key, CallContext context) {
+  const std::string request = MakeKeyRequest(MessageKind::kSearch, way->root(), {}, key);
+  const size_t room = ReplyRoom(session);
+  const Maybe<ConstBytes> reply = co_await Ask(session, way, request, {}, room, context);
+  if (!reply.ok()) co_return ReadFailed<bool>(way, reply.status());
+  if (!reply->has_value()) co_return std::nullopt;
+  const absl::StatusOr<SearchReply> search = ParseSearchReply(**reply);
   if (!search.ok()) co_return search.status();
   co_return search->found != 0;
+}
+
+Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view key, CallContext context) {
+  NodeBuffer buffer(session);
+  NodeView leaf;
+  const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+  if (!here.ok()) co_return here.status();
+  if (!*here) co_return std::nullopt;
+  co_return leaf.Find(key).has_value();
 }
 
 // A large value goes ahead in pieces; returns the upload's number.
@@ -166,62 +223,81 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
   co_return upload;
 }
 
-// The leaf that a write goes to, as a hint for the server: found by reads, or null.
-Task<absl::StatusOr<Pointer>> FindHint(Session* session, ServerConnection* server, std::string_view key,
-                                       CallContext context) {
-  if (session->ChoosePath(&server->searches, context) == Path::kServer) co_return Pointer();
-  NodeBuffer buffer(session);
-  NodeView leaf;
-  const absl::Status status = co_await Search(session, server, key, context, &buffer, &leaf);
-  if (!status.ok()) co_return ReadOutcome(status);
-  co_return leaf.self();
-}
-
-Task<absl::StatusOr<bool>> PutOnce(Session* session, std::string_view key, std::string_view value,
-                                   CallContext context) {
-  if (value.size() > kValueBytesMax) {
-    co_return absl::InvalidArgumentError(
-        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+// One try of a write at the meganode that the way is at: a put, or without `value` a delete.
+Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
+                            CallContext context) {
+  ServerConnection* const server = way->server();
+  Pointer hint;  // The leaf, if this client finds it by reads.
+  if (session->ChoosePath(&server->searches, context) == Path::kClient) {
+    NodeBuffer buffer(session);
+    NodeView leaf;
+    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+    if (!here.ok()) co_return ReadOutcome(here.status());
+    if (!*here) co_return std::nullopt;
+    hint = leaf.self();
   }
-  const absl::StatusOr<ServerConnection*> server = Ready(session, key);
-  if (!server.ok()) co_return server.status();
-  const absl::StatusOr<Pointer> hint = co_await FindHint(session, *server, key, context);
-  if (!hint.ok()) co_return hint.status();
-  const uint64_t crc = Crc64(value, Crc64(key));
+  const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
   uint16_t upload = 0;
-  if (sizeof(PutRequest) + key.size() + value.size() > kMessageBytesMax) {
-    const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, *server, value, context.deadline_ns);
-    if (!uploaded.ok()) co_return uploaded.status();
-    upload = *uploaded;
+  std::string request;
+  std::string_view body;
+  if (value.has_value()) {
+    if (sizeof(PutRequest) + key.size() + value->size() > kMessageBytesMax) {
+      const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, server, *value, context.deadline_ns);
+      if (!uploaded.ok()) co_return ReadFailed<bool>(way, uploaded.status());
+      upload = *uploaded;
+    } else {
+      body = *value;
+    }
+    request =
+        MakePutRequest(way->root(), hint, Crc64(*value, Crc64(key)), key, static_cast<uint32_t>(value->size()), upload);
+  } else {
+    request = MakeKeyRequest(kind, way->root(), hint, key);
   }
   const int64_t asked_ns = session->now_ns();
-  const std::string request =
-      MakePutRequest(session->root(), *hint, crc, key, static_cast<uint32_t>(value.size()), upload);
-  const absl::StatusOr<ConstBytes> reply = co_await session->Call(
-      *server, request, upload == 0 ? value : std::string_view(), kReplyBytesMin, context.deadline_ns);
-  absl::StatusOr<WriteReply> written = absl::UnknownError("");
-  if (reply.ok()) written = ParseWriteReply(*reply, MessageKind::kPut);
-  if (upload != 0) session->GiveUpload(*server, upload);
-  if (!reply.ok()) co_return WriteOutcome(reply.status(), key);
-  if (!written.ok()) co_return written.status();
-  if (hint->null()) (*server)->searches.ObserveServer(session->now_ns() - asked_ns);
-  co_return written->existed != 0;
+  const size_t room = ReplyRoom(session);
+  const absl::StatusOr<ConstBytes> reply = co_await session->Call(server, request, body, room, context.deadline_ns);
+  // What follows reads the reply before it suspends.
+  Maybe<bool> result = std::nullopt;
+  if (!reply.ok()) {
+    // Unavailable: it was never sent, and may be sent elsewhere.
+    result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(way, reply.status())
+                                                                     : WriteOutcome(reply.status(), key);
+  } else if (IsRoute(*reply)) {
+    const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
+    const absl::Status status = route.ok() ? way->Follow(*route) : route.status();
+    if (!status.ok()) result = status;
+  } else {
+    if (hint.null()) server->searches.ObserveServer(session->now_ns() - asked_ns);
+    const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
+    if (written.ok()) {
+      result = written->existed != 0;
+    } else {
+      result = written.status();
+    }
+  }
+  if (upload != 0) session->GiveUpload(server, upload);
+  co_return result;
 }
 
-Task<absl::StatusOr<bool>> DeleteOnce(Session* session, std::string_view key, CallContext context) {
-  const absl::StatusOr<ServerConnection*> server = Ready(session, key);
-  if (!server.ok()) co_return server.status();
-  const absl::StatusOr<Pointer> hint = co_await FindHint(session, *server, key, context);
-  if (!hint.ok()) co_return hint.status();
-  const int64_t asked_ns = session->now_ns();
-  const std::string request = MakeKeyRequest(MessageKind::kDelete, session->root(), *hint, key);
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->Call(*server, request, {}, kReplyBytesMin, context.deadline_ns);
-  if (!reply.ok()) co_return WriteOutcome(reply.status(), key);
-  const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, MessageKind::kDelete);
-  if (!written.ok()) co_return written.status();
-  if (hint->null()) (*server)->searches.ObserveServer(session->now_ns() - asked_ns);
-  co_return written->existed != 0;
+// ---- All the way: from meganode to meganode until one has the key's place.
+
+template <typename T, typename Here>
+Task<absl::StatusOr<T>> Operate(Session* session, std::string_view key, CallContext context, Here here) {
+  absl::Status status = CheckKey(key, KeyBytesMax(session->node_bytes()));
+  if (!status.ok()) co_return status;
+  Way way(session, key, context);
+  for (;;) {
+    if (way.server() == nullptr) {
+      status = co_await way.Find();
+      if (!status.ok()) co_return status;
+    }
+    Maybe<T> result = co_await here(&way);
+    if (!result.ok()) co_return result.status();
+    if (result->has_value()) co_return **std::move(result);
+    if (session->now_ns() > context.deadline_ns) {
+      co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
+    }
+  }
 }
 
 }  // namespace
@@ -231,15 +307,11 @@ bool IsMaybeApplied(const absl::Status& status) { return status.code() == absl::
 Task<absl::StatusOr<Value>> Client::AsyncGet(std::string_view key, CallOptions options) {
   Session* session = session_.get();
   const CallContext context = session->Begin(options);
-  absl::StatusOr<Value> value = Value();
-  const absl::StatusOr<ServerConnection*> server = Ready(session, key);
-  if (!server.ok()) {
-    value = server.status();
-  } else if (session->ChoosePath(&(*server)->searches, context) == Path::kServer) {
-    value = co_await GetByCall(session, *server, key, context);
-  } else {
-    value = co_await GetByReads(session, *server, key, context);
-  }
+  absl::StatusOr<Value> value = co_await Operate<Value>(session, key, context, [session, key, context](Way* way) {
+    return session->ChoosePath(&way->server()->searches, context) == Path::kServer
+               ? GetByCall(session, way, key, context)
+               : GetByReads(session, way, key, context);
+  });
   if (!value.ok()) value = ReadOutcome(value.status());
   session->End(context, value.status());
   co_return value;
@@ -248,48 +320,49 @@ Task<absl::StatusOr<Value>> Client::AsyncGet(std::string_view key, CallOptions o
 Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptions options) {
   Session* session = session_.get();
   const CallContext context = session->Begin(options);
-  absl::StatusOr<bool> found = false;
-  const absl::StatusOr<ServerConnection*> server = Ready(session, key);
-  if (!server.ok()) {
-    found = server.status();
-  } else if (session->ChoosePath(&(*server)->searches, context) == Path::kServer) {
-    found = co_await ContainsByCall(session, *server, key, context);
-  } else {
-    NodeBuffer buffer(session);
-    NodeView leaf;
-    const absl::Status status = co_await Search(session, *server, key, context, &buffer, &leaf);
-    if (status.ok()) {
-      found = leaf.Find(key).has_value();
-    } else {
-      found = status;
-    }
-  }
+  absl::StatusOr<bool> found = co_await Operate<bool>(session, key, context, [session, key, context](Way* way) {
+    return session->ChoosePath(&way->server()->searches, context) == Path::kServer
+               ? ContainsByCall(session, way, key, context)
+               : ContainsByReads(session, way, key, context);
+  });
   if (!found.ok()) found = ReadOutcome(found.status());
   session->End(context, found.status());
   co_return found;
 }
 
 Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_view value, CallOptions options) {
-  const CallContext context = session_->Begin(options);
-  absl::StatusOr<bool> existed = co_await PutOnce(session_.get(), key, value, context);
-  session_->End(context, existed.status());
+  Session* session = session_.get();
+  const CallContext context = session->Begin(options);
+  absl::StatusOr<bool> existed = false;
+  if (value.size() > kValueBytesMax) {
+    existed = absl::InvalidArgumentError(
+        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+  } else {
+    existed = co_await Operate<bool>(session, key, context, [session, key, value, context](Way* way) {
+      return WriteHere(session, way, key, value, context);
+    });
+  }
+  session->End(context, existed.status());
   co_return existed;
 }
 
 Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions options) {
-  const CallContext context = session_->Begin(options);
-  absl::StatusOr<bool> existed = co_await DeleteOnce(session_.get(), key, context);
-  session_->End(context, existed.status());
+  Session* session = session_.get();
+  const CallContext context = session->Begin(options);
+  absl::StatusOr<bool> existed = co_await Operate<bool>(session, key, context, [session, key, context](Way* way) {
+    return WriteHere(session, way, key, std::nullopt, context);
+  });
+  session->End(context, existed.status());
   co_return existed;
 }
 
 Task<absl::StatusOr<bool>> Client::AsyncRawRead(uint64_t random) {
   Session* session = session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server = session->Connect(session->root().region());
+  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(session->root().region());
   if (!server.ok()) co_return server.status();
   NodeBuffer buffer(session);
-  const uint64_t nodes = session->shape().meganode_bytes / session->node_bytes();
+  const uint64_t nodes = session->cluster().shape.meganode_bytes / session->node_bytes();
   const uint64_t node = random % nodes;
   const ReadPart part{Pointer(session->root().region(), kRegionHeaderBytes + node * session->node_bytes()),
                       buffer.data(), session->node_bytes()};
@@ -303,7 +376,7 @@ Task<absl::StatusOr<bool>> Client::AsyncRawRead(uint64_t random) {
 Task<absl::StatusOr<bool>> Client::AsyncRawCall() {
   Session* session = session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server = session->Connect(session->root().region());
+  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(session->root().region());
   if (!server.ok()) co_return server.status();
   // The cheapest request there is: an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);

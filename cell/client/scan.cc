@@ -3,7 +3,7 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
-#include "cell/client/session.h"
+#include "cell/client/way.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -35,26 +35,36 @@ class Scan::Cursor {
     if (done_) co_return absl::Span<const Entry>();
     const CallContext context = session_->Begin(options_.call);
     absl::Status status = CheckKeys();
-    if (status.ok()) {
-      const absl::StatusOr<ServerConnection*> server = session_->Connect(session_->root().region());
-      status = server.status();
-      if (status.ok()) {
-        const Path path = session_->ChoosePath(&(*server)->scans, context);
-        if (path != last_path_) leaf_ready_ = false;
-        last_path_ = path;
-        // A batch of nothing says nothing: the end, or the next entries.
-        while (status.ok() && places_.empty() && !done_) {
-          if (path == Path::kServer) {
-            status = co_await FillByCall(*server, context);
-          } else {
-            status = co_await FillByReads(*server, context);
-          }
-          if (session_->now_ns() > context.deadline_ns && status.ok() && places_.empty()) {
-            status = absl::DeadlineExceededError("scan took too long");
-          }
-        }
+    // A batch of nothing says nothing: the end, or the next entries.
+    while (status.ok() && places_.empty() && !done_) {
+      if (!way_.has_value()) {
+        way_key_ = next_key_;
+        way_.emplace(session_, way_key_, context);
+        if (!next_root_.null()) (void)way_->GoTo(next_root_);
+      }
+      if (way_->server() == nullptr) {
+        leaf_ready_ = walk_goes_on_ = false;
+        status = co_await way_->Find();
+        if (!status.ok()) break;
+      }
+      ServerConnection* const server = way_->server();
+      const Path path = session_->ChoosePath(&server->scans, context);
+      if (path == Path::kServer) {
+        leaf_ready_ = walk_goes_on_ = false;
+        status = co_await FillByCall(server, context);
+      } else {
+        status = co_await FillByReads(server, context);
+      }
+      if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown) {
+        leaf_ready_ = walk_goes_on_ = false;
+        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
+        status = absl::OkStatus();
+      }
+      if (session_->now_ns() > context.deadline_ns && status.ok() && places_.empty()) {
+        status = absl::DeadlineExceededError("scan took too long");
       }
     }
+    EndWay();
     if (status.code() == absl::StatusCode::kUnknown) status = absl::UnavailableError(std::string(status.message()));
     session_->End(context, status);
     if (!status.ok()) co_return status;
@@ -83,6 +93,16 @@ class Scan::Cursor {
     return absl::OkStatus();
   }
 
+  // The next batch begins at `root`; null: where the key leads.
+  void NextAt(Pointer root) {
+    next_root_ = root;
+    way_.reset();
+  }
+  // The way refers to this batch's deadline, and to the key where it began.
+  void EndWay() {
+    if (way_.has_value()) NextAt(way_->server() != nullptr ? way_->root() : Pointer());
+  }
+
   uint32_t Wanted() const { return static_cast<uint32_t>(std::min<uint64_t>(left_, options_.batch)); }
 
   // Room for `bytes` more, 8-byte aligned. What was written before stays where it is, by offset.
@@ -98,12 +118,16 @@ class Scan::Cursor {
   Task<absl::Status> FillByCall(ServerConnection* server, CallContext context) {
     const int64_t asked_ns = session_->now_ns();
     const std::string request =
-        MakeScanRequest(session_->root(), next_key_, options_.to.has_value() ? &*options_.to : nullptr, Wanted(),
+        MakeScanRequest(way_->root(), next_key_, options_.to.has_value() ? &*options_.to : nullptr, Wanted(),
                         kMessageBytesMax, options_.keys_only);
     const absl::StatusOr<ConstBytes> reply =
         co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
     if (!reply.ok()) co_return reply.status();
     server->scans.ObserveServer(session_->now_ns() - asked_ns);
+    if (IsRoute(*reply)) {
+      const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
+      co_return route.ok() ? way_->Follow(*route) : route.status();
+    }
     const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
     if (!result.ok()) co_return result.status();
     // The views point into the reply, which is gone at the next suspension: copy it whole, then fetch large values.
@@ -114,6 +138,7 @@ class Scan::Cursor {
       return base + static_cast<size_t>(reinterpret_cast<const std::byte*>(view.data()) - from);
     };
     next_key_.assign(result->next_key);
+    NextAt(result->next.null() ? way_->root() : result->next);
     if (!result->done && next_key_.empty()) co_return absl::DataLossError("a scan that goes on nowhere");
     done_ = result->done;
     left_ -= std::min<uint64_t>(left_, items_.size());
@@ -156,6 +181,7 @@ class Scan::Cursor {
           co_await session_->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
       if (!answer.ok()) co_return answer.status();
       const absl::StatusOr<ConstBytes> got = ParseBytesReply(*answer, MessageKind::kFetch);
+      if (got.status().code() == absl::StatusCode::kOutOfRange) co_return size_t{SIZE_MAX};  // It has moved.
       if (!got.ok()) co_return got.status();
       if (got->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
       std::memcpy(ArenaAt(at + done), got->data(), piece);
@@ -171,11 +197,16 @@ class Scan::Cursor {
     int rounds = 0;
     for (int attempt = 0; places_.size() < Wanted() && !done_ && arena_bytes_ < kArenaBytesMax;) {
       if (!leaf_ready_) {
-        if (!walk_goes_on_) walk_ = Walk(next_key_, session_->root());
+        if (!walk_goes_on_) walk_ = Walk(next_key_, way_->root());
         walk_goes_on_ = false;
-        const absl::Status status = co_await session_->WalkToLeaf(server, &walk_, &leaf_buffer_, &leaf_,
-                                                                  context.deadline_ns, &server->scans, &rounds);
-        if (!status.ok()) co_return status;
+        const absl::StatusOr<Walk::Step> step = co_await session_->WalkToLeaf(
+            server, &walk_, way_->may_use_cache(), &leaf_buffer_, &leaf_, context.deadline_ns, &server->scans, &rounds);
+        if (!step.ok()) co_return step.status();
+        if (*step != Walk::Step::kArrived) {
+          const absl::Status status = way_->Follow(walk_, *step);
+          if (!status.ok() || places_.empty()) co_return status;
+          break;
+        }
         leaf_ready_ = true;
       }
       const uint64_t wanted = Wanted() - places_.size();
@@ -205,10 +236,12 @@ class Scan::Cursor {
         slots_.push_back(slot);
       }
       const bool whole_leaf = end == leaf_.count();
-      const bool go_right = whole_leaf && leaf_.has_high() && left_ > places_.size() &&
-                            !(options_.to.has_value() && leaf_.high_key() >= *options_.to);
+      const bool more_right = whole_leaf && leaf_.has_high() && left_ > places_.size() &&
+                              !(options_.to.has_value() && leaf_.high_key() >= *options_.to);
       const Pointer right = leaf_.right();
+      const bool go_right = more_right && right.region() == leaf_.self().region();
       parts_.clear();
+      absl::Status status;
       if (!options_.keys_only) {
         for (size_t i = 0; i < slots_.size(); ++i) {
           parts_.push_back({slots_[i].extent, ArenaAt(places_[places_before + i].at),
@@ -221,11 +254,17 @@ class Scan::Cursor {
         const int64_t asked_ns = session_->now_ns();
         session_->metrics()->node_reads += go_right;
         session_->metrics()->extent_reads += parts_.size() - go_right;
-        const absl::Status status = co_await session_->Read(server, parts_);
-        if (!status.ok()) co_return status;
+        status = co_await session_->Read(server, parts_);
+        if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
+          places_.resize(places_before);
+          arena_bytes_ = arena_before;
+          leaf_ready_ = false;
+          co_return status;
+        }
         server->scans.ObserveRead(session_->now_ns() - asked_ns);
       }
-      if (!ExtentsAreRight(places_before)) {  // One was replaced since the leaf was read: read the leaf again.
+      if (!status.ok() ||
+          !ExtentsAreRight(places_before)) {  // One was replaced since the leaf was read: read the leaf again.
         ++session_->metrics()->extent_retries;
         places_.resize(places_before);
         arena_bytes_ = arena_before;
@@ -247,8 +286,9 @@ class Scan::Cursor {
       if (!go_right) {
         // The end of the keys, of the range, or of the limit. After a limit `left_` ends it.
         done_ = !leaf_.has_high() || (options_.to.has_value() && leaf_.high_key() >= *options_.to);
-        if (!done_) next_key_ = leaf_.high_key();
         leaf_ready_ = false;
+        if (!done_) next_key_ = leaf_.high_key();
+        if (more_right) NextAt(right);  // The neighbour, on whatever server.
         break;
       }
       next_key_ = leaf_.high_key();
@@ -290,7 +330,9 @@ class Scan::Cursor {
   std::string next_key_;  // Where the next batch begins, inclusive. walk_ refers to it.
   uint64_t left_;         // Of the limit.
   bool done_ = false;
-  std::optional<Path> last_path_;
+  Pointer next_root_;       // Of the meganode with next_key_, if known.
+  std::optional<Way> way_;  // Of the batch being filled...
+  std::string way_key_;     // ...and where it begins.
 
   // One-sided: the leaf of next_key_, when ready.
   Walk walk_;

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "cell/base/status_macros.h"
+#include "cell/cluster/membership_await.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -11,6 +11,9 @@ namespace {
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
 constexpr int64_t kReconnectPauseNs = 100'000'000;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
+constexpr int64_t kConnectingPauseNs = 100'000;
+constexpr int64_t kRefreshPauseNs = 10'000'000;
+constexpr int64_t kMembershipPauseNs = 200'000;
 
 }  // namespace
 
@@ -23,19 +26,13 @@ NodeBuffer::NodeBuffer(Session* session) : session_(session) {
   }
 }
 
-Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, const ClusterFile& cluster)
+Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership)
     : options_(options),
-      shape_(cluster.shape),
-      node_bytes_(cluster.shape.node_bytes),
-      root_(cluster.tree_root()),
+      membership_(std::move(membership)),
       fabric_(std::move(fabric)),
-      cache_(options.cache_bytes, cluster.shape.node_bytes, options.cache_level_min) {
-  for (const ClusterFile::Server& server : cluster.servers) {
-    for (const ClusterFile::Worker& worker : server.workers) {
-      servers_.push_back(
-          std::make_unique<ServerConnection>(worker.socket, worker.regions, options.seed + 2 * servers_.size()));
-    }
-  }
+      cache_(options.cache_bytes, membership_->state().shape.node_bytes, options.cache_level_min),
+      routes_(options.route_ranges) {
+  TakeTable();
   now_ns_ = fabric_->NowNs();
   reported_ns_ = now_ns_;
 }
@@ -68,35 +65,64 @@ void Session::End(const CallContext& context, const absl::Status& status) {
   if (options_.report) since_report_ns_.Record(latency_ns);
 }
 
-absl::StatusOr<ServerConnection*> Session::Connect(uint32_t region) {
-  for (const auto& server : servers_) {
-    for (const uint32_t owned : server->regions) {
-      if (owned != region) continue;
-      if (!server->up) RETURN_IF_ERROR(Connect(server.get()));
-      return server.get();
+// Who is in the cluster and who holds what, from the membership's newest state.
+void Session::TakeTable() {
+  const auto connection_to = [this](const WorkerId& id, const std::string& address) {
+    for (const auto& server : servers_) {
+      if (server->worker == id && server->address == address) return server.get();
     }
+    servers_.push_back(std::make_unique<ServerConnection>(id, address, options_.seed + 2 * servers_.size()));
+    return servers_.back().get();
+  };
+  for (const ClusterState::Server& server : cluster().servers) {
+    for (uint32_t i = 0; i < server.workers.size(); ++i) connection_to({server.name, i}, server.workers[i].address);
   }
-  return absl::UnavailableError(fmt::format("no server of the cluster holds region {}", region));
+  owners_.clear();
+  for (const auto& [region, entry] : cluster().table.regions) {
+    const ClusterState::Worker* worker = cluster().FindWorker(entry.owner);
+    if (worker != nullptr) owners_[region] = connection_to(entry.owner, worker->address);
+  }
 }
 
-absl::Status Session::Connect(ServerConnection* server) {
-  const int64_t now = fabric_->NowNs();
-  if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < kReconnectPauseNs) {
-    return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
+Task<absl::Status> Session::Refresh() {
+  absl::Status status = co_await RefreshAwaiter(membership_.get());
+  if (status.ok()) TakeTable();
+  co_return status;
+}
+
+Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
+  const absl::StatusOr<WorkerId> owner = cluster().OwnerOf(region);
+  if (!owner.ok()) {
+    if (region == 0) co_return absl::UnavailableError("the cluster has no root yet: no server has started");
+    co_return absl::UnavailableError(std::string(owner.status().message()));
   }
-  server->last_attempt_ns = now;
-  ASSIGN_OR_RETURN(server->id, fabric_->Connect(server->address, kConnectTimeoutNs));
-  server->up = true;
-  cache_.Clear();  // It may have begun anew.
-  for (const uint32_t region : server->regions) {
-    const std::vector<uint32_t> there = fabric_->regions(server->id);
-    if (std::find(there.begin(), there.end(), region) == there.end()) {
-      server->up = false;
-      lost_.push_back(server->id);
-      return absl::UnavailableError(fmt::format("the server at {} does not hold region {}", server->address, region));
+  ServerConnection* server = owners_.at(region);
+  if (!server->up) {
+    const absl::Status status = co_await Connect(server);
+    if (!status.ok()) {
+      co_return absl::UnavailableError(
+          fmt::format("region {} on {}: {}", region, server->worker.server, std::string(status.message())));
     }
   }
-  return absl::OkStatus();
+  co_return server;
+}
+
+Task<absl::Status> Session::Connect(ServerConnection* server) {
+  while (server->connecting) co_await SleepUntil(fabric_->NowNs() + kConnectingPauseNs);
+  if (server->up) co_return absl::OkStatus();
+  const int64_t now = fabric_->NowNs();
+  if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < kReconnectPauseNs) {
+    co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
+  }
+  server->last_attempt_ns = now;
+  server->connecting = true;
+  const absl::StatusOr<ConnectionId> id =
+      co_await ConnectAwaiter(fabric_.get(), server->address, now + kConnectTimeoutNs);
+  server->connecting = false;
+  if (!id.ok()) co_return id.status();
+  server->id = *id;
+  server->up = true;
+  co_return absl::OkStatus();
 }
 
 absl::Status Session::Note(ServerConnection* server, absl::Status status) {
@@ -119,14 +145,25 @@ void Session::GiveUpload(ServerConnection* server, uint16_t upload) {
 
 void Session::Poll(int64_t until_ns) {
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
+  const size_t told = membership_->Poll();
   now_ns_ = fabric_->NowNs();
+  if (refresh_soon_ && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
+    refresh_soon_ = false;
+    refreshing_ = true;
+    refreshed_ns_ = now_ns_;
+    membership_->Refresh([this](const absl::Status& status) {
+      refreshing_ = false;
+      if (status.ok()) TakeTable();
+    });
+  }
   while (!timers_.empty() && timers_.top().at_ns <= now_ns_) {
     const Timer timer = timers_.top();
     timers_.pop();
     timer.handle.resume();
   }
   if (options_.report && now_ns_ - reported_ns_ >= kReportEveryNs) SendReport();
-  if (fabric_->Poll() > 0) return;
+  if (fabric_->Poll() + told > 0) return;
+  if (membership_->pending()) until_ns = std::min(until_ns, now_ns_ + kMembershipPauseNs);
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
   // Reports are due meanwhile.
   fabric_->Wait(std::min(until_ns, now_ns_ + kReportEveryNs));
@@ -149,18 +186,19 @@ void Session::SendReport() {
   fabric_->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns_ + options_.timeout_us * 1000, &reporting_);
 }
 
-Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, NodeBuffer* buffer, NodeView* leaf,
-                                       int64_t deadline_ns, Selector* selector, int* reads) {
+Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache,
+                                                     NodeBuffer* buffer, NodeView* leaf, int64_t deadline_ns,
+                                                     Selector* selector, int* reads) {
   for (;;) {
     Walk::Step step;
     const Pointer wanted = walk->wants();
-    std::optional<NodeView> node = walk->may_use_cache() ? cache_.Find(wanted) : std::nullopt;
+    std::optional<NodeView> node = use_cache && walk->may_use_cache() ? cache_.Find(wanted) : std::nullopt;
     if (node.has_value()) {
       ++metrics_.cache_hits;
       step = walk->Visit(*node);
     } else {
       const int64_t asked_ns = now_ns_;
-      const ReadPart part{wanted, buffer->data(), node_bytes_};
+      const ReadPart part{wanted, buffer->data(), node_bytes()};
       ++metrics_.node_reads;
       ++*reads;
       if (absl::Status status = co_await Read(server, {&part, 1}); !status.ok()) {
@@ -169,22 +207,36 @@ Task<absl::Status> Session::WalkToLeaf(ServerConnection* server, Walk* walk, Nod
       } else {
         selector->ObserveRead(now_ns_ - asked_ns);
         NodeView view;
-        const NodeFault fault = NodeView::Parse(ConstBytes(buffer->data(), node_bytes_), wanted, &view);
+        const NodeFault fault = NodeView::Parse(ConstBytes(buffer->data(), node_bytes()), wanted, &view);
         if (fault == NodeFault::kNone) {
           step = walk->Visit(view);
-          if (view.level() > 0) cache_.Keep(view);
+          cache_.Keep(view);
           *leaf = view;
+          node = view;
         } else {
-          ++metrics_.torn;
+          if (fault == NodeFault::kTorn) ++metrics_.torn;
           step = walk->Failed(fault);
         }
       }
     }
-    if (step == Walk::Step::kArrived) co_return absl::OkStatus();
+    if (step == Walk::Step::kArrived || step == Walk::Step::kLost) co_return step;
     if (walk->moved_right()) {
       ++metrics_.moved_right;
       const Pointer parent = walk->path(walk->level() + 1);
       if (!parent.null()) cache_.Drop(parent);  // What it said is stale.
+    }
+    if (step == Walk::Step::kElsewhere) {
+      if (!walk->moved_right()) {  // A route, in the node just visited.
+        const int slot = node->ChildSlot(walk->key());
+        const std::string low = node->key(slot);
+        if (slot + 1 < node->count()) {
+          routes_.Keep(low, node->key(slot + 1), walk->wants());
+        } else {
+          routes_.Keep(low, node->has_high() ? std::optional<std::string>(node->high_key()) : std::nullopt,
+                       walk->wants());
+        }
+      }
+      co_return step;
     }
     if (step == Walk::Step::kGaveUp) {
       co_return absl::UnavailableError(

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "cell/base/random.h"
 #include "cell/client/client.h"
 #include "cell/client/node_cache.h"
-#include "cell/cluster/cluster_file.h"
-#include "cell/io/fabric.h"
+#include "cell/client/route_cache.h"
+#include "cell/cluster/membership.h"
+#include "cell/io/fabric_await.h"
 #include "cell/layout/wire.h"
 #include "cell/tree/walk.h"
 #include "selector/selector.h"
@@ -21,19 +23,20 @@ namespace cell {
 
 // One worker of a server, as this client knows it.
 struct ServerConnection {
+  WorkerId worker;
   std::string address;
-  std::vector<uint32_t> regions;
   ConnectionId id = 0;
   bool up = false;
+  bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
   Selector searches;
   Selector scans;
   std::vector<uint16_t> free_uploads;
   std::vector<std::coroutine_handle<>> waiting_for_upload;
 
-  ServerConnection(std::string address, std::vector<uint32_t> regions, uint64_t seed)
-      : address(std::move(address)),
-        regions(std::move(regions)),
+  ServerConnection(WorkerId worker, std::string address, uint64_t seed)
+      : worker(std::move(worker)),
+        address(std::move(address)),
         searches({}, seed),
         scans({}, seed + 1),
         free_uploads({4, 3, 2, 1}) {}
@@ -52,16 +55,18 @@ class NodeBuffer;
 
 class Session {
  public:
-  Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, const ClusterFile& cluster);
+  Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership);
   ~Session();
 
   const ClientOptions& options() const { return options_; }
   Fabric* fabric() { return fabric_.get(); }
   NodeCache* cache() { return &cache_; }
   ClientMetrics* metrics() { return &metrics_; }
-  Pointer root() const { return root_; }
-  uint32_t node_bytes() const { return node_bytes_; }
-  const RegionShape& shape() const { return shape_; }
+  RouteCache* routes() { return &routes_; }
+  const ClusterState& cluster() const { return membership_->state(); }
+  // Where searches begin: the root of the tree, as the region table had it last.
+  Pointer root() const { return RootOf(cluster().table.root); }
+  uint32_t node_bytes() const { return cluster().shape.node_bytes; }
   std::vector<std::unique_ptr<ServerConnection>>& servers() { return servers_; }
 
   // The clock as of the last Poll: good enough for latencies of what Poll finds, and free.
@@ -72,78 +77,53 @@ class Session {
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
 
-  // The connection to whoever holds `region`, made (again) if need be.
-  absl::StatusOr<ServerConnection*> Connect(uint32_t region);
-  absl::Status Connect(ServerConnection* server);
+  // The connection to whoever holds `region`, as far as is known; null: not known, or not connected.
+  ServerConnection* Connected(uint32_t region) const {
+    const auto it = owners_.find(region);
+    return it != owners_.end() && it->second->up ? it->second : nullptr;
+  }
+  // The same, connected if need be. Unavailable: names the region and the server.
+  Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region);
+  Task<absl::Status> Connect(ServerConnection* server);
+  // Asks for the region table again.
+  Task<absl::Status> Refresh();
+  // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
+  void RefreshSoon() { refresh_soon_ = true; }
   // To be told every status that the fabric gave for this connection.
   absl::Status Note(ServerConnection* server, absl::Status status);
 
   void Poll(int64_t until_ns);
 
-  struct ReadAwaiter : Completion {
+  struct NotedRead : ReadAwaiter {
     Session* session;
     ServerConnection* server;
-    absl::Span<const ReadPart> parts;
-    absl::Status status;
-    std::coroutine_handle<> handle;
-
-    bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> awaiting) {
-      handle = awaiting;
-      session->fabric()->Read(server->id, parts, this);
-    }
-    void Done(const absl::Status& result, ConstBytes) override {
-      if (!result.ok()) status = session->Note(server, result);
-      handle.resume();
-    }
-    absl::Status await_resume() { return std::move(status); }
+    NotedRead(Session* session, ServerConnection* server, absl::Span<const ReadPart> parts)
+        : ReadAwaiter(session->fabric(), server->id, parts), session(session), server(server) {}
+    absl::Status await_resume() { return session->Note(server, ReadAwaiter::await_resume()); }
   };
   // `parts` must live until it ends.
-  ReadAwaiter Read(ServerConnection* server, absl::Span<const ReadPart> parts) {
-    ReadAwaiter awaiter;
-    awaiter.session = this;
-    awaiter.server = server;
-    awaiter.parts = parts;
-    return awaiter;
+  NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts) {
+    return NotedRead(this, server, parts);
   }
 
-  struct CallAwaiter : Completion {
+  struct NotedCall : CallAwaiter {
     Session* session;
     ServerConnection* server;
-    ConstBytes head;
-    ConstBytes body;
-    size_t reply_bytes_max;
-    int64_t deadline_ns;
-    absl::StatusOr<ConstBytes> reply;
-    std::coroutine_handle<> handle;
-
-    bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> awaiting) {
-      handle = awaiting;
-      session->fabric()->Call(server->id, head, body, reply_bytes_max, deadline_ns, this);
+    NotedCall(Session* session, ServerConnection* server, std::string_view head, std::string_view body,
+              size_t reply_bytes_max, int64_t deadline_ns)
+        : CallAwaiter(session->fabric(), server->id, head, body, reply_bytes_max, deadline_ns),
+          session(session),
+          server(server) {}
+    absl::StatusOr<ConstBytes> await_resume() {
+      if (!reply.ok()) (void)session->Note(server, reply.status());
+      return CallAwaiter::await_resume();
     }
-    void Done(const absl::Status& result, ConstBytes bytes) override {
-      if (result.ok()) {
-        reply = bytes;
-      } else {
-        reply = session->Note(server, result);
-      }
-      handle.resume();
-    }
-    absl::StatusOr<ConstBytes> await_resume() { return std::move(reply); }
   };
   // The reply's bytes are valid until the awaiting coroutine suspends again.
-  CallAwaiter Call(ServerConnection* server, std::string_view head, std::string_view body, size_t reply_bytes_max,
-                   int64_t deadline_ns) {
+  NotedCall Call(ServerConnection* server, std::string_view head, std::string_view body, size_t reply_bytes_max,
+                 int64_t deadline_ns) {
     ++metrics_.calls;
-    CallAwaiter awaiter;
-    awaiter.session = this;
-    awaiter.server = server;
-    awaiter.head = AsBytes(head);
-    awaiter.body = AsBytes(body);
-    awaiter.reply_bytes_max = reply_bytes_max;
-    awaiter.deadline_ns = deadline_ns;
-    return awaiter;
+    return NotedCall(this, server, head, body, reply_bytes_max, deadline_ns);
   }
 
   struct SleepAwaiter {
@@ -169,10 +149,10 @@ class Session {
   UploadAwaiter TakeUpload(ServerConnection* server) { return {server}; }
   void GiveUpload(ServerConnection* server, uint16_t upload);
 
-  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On success *leaf is in `buffer`.
-  // Tells `selector` of each read's latency, and adds their number to *reads.
-  Task<absl::Status> WalkToLeaf(ServerConnection* server, Walk* walk, NodeBuffer* buffer, NodeView* leaf,
-                                int64_t deadline_ns, Selector* selector, int* reads);
+  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: *leaf is in `buffer`.
+  // kElsewhere, kLost: as the walk says. Tells `selector` of each read's latency, and adds their number to *reads.
+  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, NodeBuffer* buffer,
+                                              NodeView* leaf, int64_t deadline_ns, Selector* selector, int* reads);
 
  private:
   friend class NodeBuffer;
@@ -189,15 +169,19 @@ class Session {
   };
 
   void SendReport();
+  void TakeTable();
 
   const ClientOptions options_;
-  const RegionShape shape_;
-  const uint32_t node_bytes_;
-  const Pointer root_;
+  std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<ServerConnection>> servers_;
+  absl::flat_hash_map<uint32_t, ServerConnection*> owners_;  // By region.
+  bool refresh_soon_ = false;
+  bool refreshing_ = false;
+  int64_t refreshed_ns_ = 0;
   std::vector<ConnectionId> lost_;  // To be disconnected by the next Poll.
   NodeCache cache_;
+  RouteCache routes_;
   ClientMetrics metrics_;
   int64_t now_ns_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;

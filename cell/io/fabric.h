@@ -1,7 +1,7 @@
 // Fabric: the network seam. `Read` is always one-sided; `Call` is always an RPC.
 //
 // A Fabric object is one endpoint and belongs to one thread. It may serve (regions, Listen) and be a client (Connect,
-// Read, Call) at once. Nothing here blocks but Connect and Wait; what was asked for ends in a Completion, from Poll.
+// Read, Call) at once. Nothing here blocks but Wait; what was asked for ends in a Completion, from Poll.
 //
 //   fabric    one-sided read
 //   shm       the client maps the server's region read-only and copies it, 8 bytes at a time
@@ -12,7 +12,9 @@
 //      that it was given must live. Done may ask for more, but must not Disconnect.
 //   2. A read's bytes are those of shared memory at some moments between Read and Done, 8-byte words whole, in no
 //      order that may be relied on. Whoever reads verifies.
-//   3. A read outside a region that the peer registered fails with OutOfRange and reads nothing.
+//   3. A read outside a region that the peer holds fails with OutOfRange and reads nothing. Of a region that the peer
+//   held
+//      once it may also read what lies there now.
 //   4. When the peer is gone, reads and calls fail with Unavailable; but a call that was sent before ends with Unknown,
 //      since the peer may have served it.
 //   5. A call that is past its deadline ends with DeadlineExceeded; its reply, if it comes, is dropped.
@@ -61,8 +63,9 @@ inline constexpr size_t kReplyBytesMin = 256;
 // What a server does with calls.
 class Service {
  public:
-  // Must answer every call, by BeginReply and EndReply, before it returns. At most kCallsMax at once.
+  // Answers every call, by BeginReply and EndReply, before it returns or later. At most kCallsMax at once.
   virtual void Serve(absl::Span<const IncomingCall> calls) = 0;
+  // Calls of this peer that are not answered yet must not be answered any more.
   virtual void Disconnected(ConnectionId peer) = 0;
 
  protected:
@@ -77,8 +80,11 @@ class Fabric {
 
   // ---- Server.
 
-  // Zeroed memory that peers can read one-sided from now on, and this process alone can write.
+  // Memory that peers can read one-sided from now on, and this process alone can write: zeros, or what a dropped region
+  // of this size left.
   virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
+  // Its memory serves the next CreateRegion of this size.
+  virtual void DropRegion(uint32_t region) = 0;
   // Serves calls at `address` until the fabric is destroyed. AlreadyExists when the address is in use.
   virtual absl::Status Listen(const std::string& address, Service* service) = 0;
   // Memory for the reply of `call`: call.reply_bytes_max bytes. One reply at a time.
@@ -88,11 +94,11 @@ class Fabric {
 
   // ---- Client.
 
-  // Blocks for at most `timeout_ns`. Unavailable when nobody answers there.
-  virtual absl::StatusOr<ConnectionId> Connect(const std::string& address, int64_t timeout_ns) = 0;
+  // The connection may be used once the completion has told so. Unavailable when nobody answers there in time.
+  virtual ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) = 0;
   virtual void Disconnect(ConnectionId connection) = 0;
-  // The regions that the peer let us read when we connected, in the order of their ids.
-  virtual std::vector<uint32_t> regions(ConnectionId connection) const = 0;
+  // The peer's region may have been dropped and made again: the next read asks where it lies.
+  virtual void ForgetRegion(ConnectionId connection, uint32_t region) = 0;
   // All parts or an error; several parts cost one request to the NIC.
   virtual void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) = 0;
   // The request is head and body one after the other, copied before Call returns. reply_bytes_max: at least

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cell/io/fabric.h"
+#include "cell/io/waiter.h"
 #include "cell/layout/wire.h"
 
 namespace cell {
@@ -22,32 +23,6 @@ class FabricHarness {
   // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
   virtual void Run(Fabric* server) = 0;
   virtual void Stop(Fabric* server) = 0;
-};
-
-// Waits for completions as a blocking client does.
-class Waiter : public Completion {
- public:
-  void Done(const absl::Status& status, ConstBytes reply) override {
-    CELL_CHECK(!done_);
-    done_ = true;
-    status_ = status;
-    reply_ = std::string(AsText(reply));
-  }
-  const absl::Status& Await(Fabric* fabric) {
-    const int64_t limit_ns = fabric->NowNs() + 20'000'000'000;
-    while (!done_ && fabric->NowNs() < limit_ns) {
-      if (fabric->Poll() == 0 && !done_) fabric->Wait(fabric->NowNs() + 1'000'000'000);
-    }
-    CELL_CHECK(done_);
-    return status_;
-  }
-  bool done() const { return done_; }
-  const std::string& reply() const { return reply_; }
-
- private:
-  bool done_ = false;
-  absl::Status status_;
-  std::string reply_;
 };
 
 // Answers with the request, in capitals, cut to the room there is.
@@ -88,7 +63,7 @@ class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
     ASSERT_TRUE(server_->Listen(harness_->Address(0), service_.get()).ok());
     harness_->Run(server_.get());
     running_ = true;
-    connection_ = *client_->Connect(harness_->Address(0), kSecondNs);
+    connection_ = *ConnectTo(client_.get(), harness_->Address(0));
   }
   void TearDown() override {
     client_.reset();
@@ -116,12 +91,83 @@ class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
 };
 
 TEST_P(FabricConformance, ReadsWhatTheServerStored) {
-  EXPECT_EQ(client_->regions(connection_), std::vector<uint32_t>{7});
   for (const uint32_t bytes : {8u, 64u, 1024u, 65536u}) {
     std::vector<uint64_t> to(bytes / 8);
     ASSERT_TRUE(Read(Pointer(7, 4096), reinterpret_cast<std::byte*>(to.data()), bytes).ok());
     for (size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], (4096 + i * 8) * 3);
   }
+}
+
+// Regions come and go while clients are connected.
+TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGone) {
+  alignas(8) std::byte to[64] = {};
+  EXPECT_EQ(Read(Pointer(9, 0), to, 8).code(), absl::StatusCode::kOutOfRange);
+  StopServer();
+  RegionMemory* memory = *server_->CreateRegion(9, kRegionBytes);
+  memory->StoreWord(4096, 99);
+  harness_->Run(server_.get());
+  running_ = true;
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 99u);
+  StopServer();
+  server_->DropRegion(9);
+  memory = *server_->CreateRegion(10, kRegionBytes);  // In the same memory.
+  EXPECT_EQ(LoadWord(memory->at(4096)), 99u);
+  harness_->Run(server_.get());
+  running_ = true;
+  client_->ForgetRegion(connection_, 9);
+  Waiter call;  // By the time that it is answered, the answer about the region is on its way too.
+  client_->Call(connection_, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
+  ASSERT_TRUE(call.Await(client_.get()).ok());
+  absl::Status status;
+  for (int i = 0; i < 10'000 && status.ok(); ++i) {
+    status = Read(Pointer(9, 4096), to, 8);
+    client_->Wait(client_->NowNs() + 100'000);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  ASSERT_TRUE(Read(Pointer(10, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 99u);
+}
+
+// A service may keep calls and answer them later, in any order.
+class PatientService : public Service {
+ public:
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      kept.push_back(call);
+      kept.back().request = {};
+    }
+  }
+  void Disconnected(ConnectionId) override { kept.clear(); }
+  std::vector<IncomingCall> kept;
+};
+
+TEST_P(FabricConformance, CallsMayBeAnsweredLater) {
+  const auto server = harness_->NewEndpoint();
+  PatientService service;
+  ASSERT_TRUE(server->Listen(harness_->Address(2), &service).ok());
+  Waiter connected, first, second;
+  const ConnectionId connection = client_->Connect(harness_->Address(2), Soon(), &connected);
+  const auto until = [&](const std::function<bool()>& done) {
+    for (int i = 0; i < 1'000'000 && !done(); ++i) {
+      if (server->Poll() + client_->Poll() == 0) client_->Wait(client_->NowNs() + 1'000);
+      server->Wait(server->NowNs() + 1'000);
+    }
+    ASSERT_TRUE(done());
+  };
+  until([&] { return connected.done(); });
+  client_->Call(connection, AsBytes("1"), {}, kReplyBytesMin, Soon(), &first);
+  client_->Call(connection, AsBytes("2"), {}, kReplyBytesMin, Soon(), &second);
+  until([&] { return service.kept.size() == 2; });
+  EXPECT_FALSE(first.done() || second.done());
+  for (const size_t i : {size_t{1}, size_t{0}}) {
+    const MutableBytes to = server->BeginReply(service.kept[i]);
+    to[0] = static_cast<std::byte>('a' + i);
+    server->EndReply(service.kept[i], 1);
+    until([&] { return (i == 1 ? second : first).done(); });
+  }
+  EXPECT_EQ(first.reply(), "a");
+  EXPECT_EQ(second.reply(), "b");
 }
 
 TEST_P(FabricConformance, ReadsSeveralPartsAtOnce) {
@@ -215,7 +261,7 @@ TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
   client_->Disconnect(connection_);
   call.Await(client_.get());
   read.Await(client_.get());
-  const absl::StatusOr<ConnectionId> again = client_->Connect(harness_->Address(0), kSecondNs);
+  const absl::StatusOr<ConnectionId> again = ConnectTo(client_.get(), harness_->Address(0));
   ASSERT_TRUE(again.ok());
   Waiter next;
   client_->Call(*again, AsBytes("again"), {}, kReplyBytesMin, Soon(), &next);
@@ -227,7 +273,7 @@ TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
 TEST_P(FabricConformance, AnAddressServesOnce) {
   const std::unique_ptr<Fabric> other = harness_->NewEndpoint();
   EXPECT_EQ(other->Listen(harness_->Address(0), service_.get()).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(client_->Connect(harness_->Address(1), kSecondNs).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ConnectTo(client_.get(), harness_->Address(1)).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace cell

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "cell/io/shm_fabric.h"
 #include "cell/io/shm_memory.h"
 #include "cell/io/shm_ring.h"
@@ -16,24 +17,28 @@
 namespace cell {
 
 inline constexpr uint64_t kMagic = 0x31304d48534c4543;  // "CELSHM01"
-inline constexpr size_t kRegionsMax = kFdsMax - 3;
 struct Hello {
   uint64_t magic;
   uint32_t version;
   uint32_t reserved;
 };
 
-// Then region_count times WelcomeRegion. With it go the descriptors of the rings, the server's doorbell, the client's
-// doorbell, and the regions in order.
+// With it go the descriptors of the rings, the server's doorbell, and the client's doorbell.
 struct WelcomePacket {
   uint64_t magic;
   uint32_t version;
-  uint32_t region_count;
-};
-struct WelcomeRegion {
-  uint64_t bytes;
-  uint32_t region;
   uint32_t reserved;
+};
+// From then on the client asks for regions when it first reads them. The answer has the region's descriptor with it, or
+// none and 0 bytes if the server does not hold it.
+struct AskRegion {
+  uint64_t magic;
+  uint64_t region;
+};
+struct RegionPacket {
+  uint64_t magic;
+  uint64_t region;
+  uint64_t bytes;
 };
 
 inline constexpr uint64_t kListenerTag = 0;
@@ -88,7 +93,15 @@ struct ShmFabric::Connection {
     uint64_t id;
   };
 
+  // A read that waits for its regions to be mapped.
+  struct WaitingRead {
+    std::vector<ReadPart> parts;
+    Completion* completion;
+  };
+
   std::string address;
+  Completion* connecting = nullptr;  // To be told once the handshake is done.
+  int64_t connect_deadline_ns = 0;
   bool broken = false;
   std::string why_broken;
   Fd socket;
@@ -98,11 +111,13 @@ struct ShmFabric::Connection {
   RingWriter requests;
   RingReader replies;
   struct Mapped {
-    uint32_t id;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     ShmMemory shm;
+    bool asked = false;  // The server was asked for it, and has not answered.
+    bool known = false;  // It may be read. Both: it is read where it was known to be, until the answer comes.
   };
-  std::vector<Mapped> regions;  // Sorted by id.
+  absl::flat_hash_map<uint32_t, Mapped> regions;
+  std::vector<WaitingRead> waiting;
 
   std::vector<Pending> pending;
   std::vector<uint32_t> free_pending;
@@ -110,11 +125,15 @@ struct ShmFabric::Connection {
   size_t reply_reserved = 0;
   size_t in_flight = 0;
 
+  bool Up() const { return !broken && connecting == nullptr; }
+  // Null: not known (yet).
   const Mapped* Find(uint32_t region) const {
-    for (const Mapped& mapped : regions) {
-      if (mapped.id == region) return &mapped;
-    }
-    return nullptr;
+    const auto it = regions.find(region);
+    return it != regions.end() && it->second.known ? &it->second : nullptr;
+  }
+  static bool Holds(const Mapped& region, const ReadPart& part) {
+    const uint64_t offset = part.from.offset();
+    return offset <= region.bytes && part.bytes <= region.bytes - offset && (offset | part.bytes) % kWordBytes == 0;
   }
 };
 

@@ -53,7 +53,7 @@ void ShmFabric::Watch(int fd, uint64_t tag) {
 }
 
 size_t ShmFabric::Poll() {
-  if (++polls_ % kPollsBetweenSockets == 0) {
+  if (++polls_ % kPollsBetweenSockets == 0 || connecting_ > 0 || asking()) {
     PollSockets(0);
     ExpireCalls();
   }
@@ -67,13 +67,19 @@ size_t ShmFabric::Poll() {
   return done;
 }
 
+// Whether some read waits for a region to be handed over.
+bool ShmFabric::asking() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& connection) { return connection != nullptr && !connection->waiting.empty(); });
+}
+
 bool ShmFabric::HasWork() const {
   if (!reads_.empty() || !failed_.empty()) return true;
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome && peer->requests.HasMore()) return true;
   }
   for (const auto& connection : connections_) {
-    if (connection != nullptr && !connection->broken && connection->replies.HasMore()) return true;
+    if (connection != nullptr && connection->Up() && connection->replies.HasMore()) return true;
   }
   return false;
 }
@@ -98,7 +104,7 @@ void ShmFabric::Wait(int64_t until_ns) {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
   }
   for (const auto& connection : connections_) {
-    if (connection != nullptr && !connection->broken) work |= connection->replies.Sleep();
+    if (connection != nullptr && connection->Up()) work |= connection->replies.Sleep();
   }
   const int64_t left_ns = until_ns - NowNs();
   if (!work && left_ns > 0) {
@@ -108,7 +114,7 @@ void ShmFabric::Wait(int64_t until_ns) {
     if (peer != nullptr && peer->welcome) peer->requests.Wake();
   }
   for (const auto& connection : connections_) {
-    if (connection != nullptr && !connection->broken) connection->replies.Wake();
+    if (connection != nullptr && connection->Up()) connection->replies.Wake();
   }
   ExpireCalls();
 }
@@ -127,14 +133,15 @@ void ShmFabric::PollSockets(int timeout_ms) {
       if (peers_[index] == nullptr) continue;
       if (!peers_[index]->welcome) {
         Welcome(index);
-      } else {  // A client sends nothing more by the socket: it has closed, or ended.
-        DropPeer(index);
+      } else {
+        HandOverRegion(index);
       }
-    } else if (Connection* connection = Live(index); connection != nullptr) {
+    } else if (index < connections_.size() && connections_[index] != nullptr && !connections_[index]->broken) {
+      Connection* connection = connections_[index].get();
       if ((tag & ~uint64_t{0xffffffff}) == kConnectionDoorbellTag) {
         Silence(connection->doorbell.get());
       } else {
-        Break(connection, "the server is gone");
+        ReceiveFromServer(connection);
       }
     }
   }

@@ -1,8 +1,9 @@
 // ShmFabric: the fabric between processes of one machine.
 //
-// Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only, and handed
-// over a Unix socket with the connection's two rings (shm_ring.h). A one-sided read copies from the mapping: the
-// server's CPU does nothing. The socket stays open: its end tells each side that the other is gone, however it ended.
+// Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only. A Unix
+// socket hands over the connection's two rings (shm_ring.h), and each region when it is first read. A one-sided read
+// copies from the mapping: the server's CPU does nothing. The socket stays open: its end tells each side that the other
+// is gone, however it ended.
 //
 // Addresses are paths of Unix sockets. One thread.
 #pragma once
@@ -30,7 +31,7 @@ struct ShmFabricOptions {
 class ShmFabric : public Fabric {
  public:
   // A handshake of another version of this is refused.
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 
@@ -38,14 +39,15 @@ class ShmFabric : public Fabric {
   ~ShmFabric() override;
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
+  void DropRegion(uint32_t region) override;
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
   size_t peers() const override;
 
-  absl::StatusOr<ConnectionId> Connect(const std::string& address, int64_t timeout_ns) override;
+  ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
-  std::vector<uint32_t> regions(ConnectionId connection) const override;
+  void ForgetRegion(ConnectionId connection, uint32_t region) override;
   void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
@@ -74,11 +76,17 @@ class ShmFabric : public Fabric {
   // Server.
   void AcceptPeers();
   void Welcome(ConnectionId peer);
+  void HandOverRegion(ConnectionId peer);
   void DropPeer(ConnectionId peer);
   size_t ServeCalls();
 
   // Client.
   Connection* Live(ConnectionId connection) const;
+  absl::Status FinishHandshake(Connection* connection);
+  void ReceiveFromServer(Connection* connection);
+  void MapRegion(Connection* connection, Packet packet);
+  void Ask(Connection* connection, uint32_t region);
+  void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion);
   void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
   void FlushCalls();
   size_t TakeReplies();
@@ -89,6 +97,7 @@ class ShmFabric : public Fabric {
 
   // Both.
   bool HasWork() const;
+  bool asking() const;
   void PollSockets(int timeout_ms);
   void Watch(int fd, uint64_t tag);
 
@@ -97,6 +106,8 @@ class ShmFabric : public Fabric {
   uint32_t polls_ = 0;
 
   std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<std::unique_ptr<Region>> dropped_;
+  bool serving_ = false;
   Service* service_ = nullptr;
   Fd listener_;
   std::string address_;
@@ -108,6 +119,7 @@ class ShmFabric : public Fabric {
   size_t first_peer_ = 0;
 
   std::vector<std::unique_ptr<Connection>> connections_;
+  size_t connecting_ = 0;
   std::vector<PendingRead> reads_, finishing_;
   std::vector<ReadPart> parts_, finishing_parts_;
   std::vector<Failed> failed_;

@@ -1,5 +1,4 @@
 // ShmFabric's client half: connections made, reads and calls in flight.
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -15,54 +14,126 @@ constexpr size_t kReplyReserveBytes = ShmFabric::kReplyRingBytes - 2 * kMessageB
 
 }  // namespace
 
-absl::StatusOr<ConnectionId> ShmFabric::Connect(const std::string& address, int64_t timeout_ns) {
-  auto connection = std::make_unique<Connection>();
+ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
+  const auto id = static_cast<ConnectionId>(connections_.size());
+  connections_.push_back(std::make_unique<Connection>());
+  Connection* connection = connections_.back().get();
   connection->address = address;
-  ASSIGN_OR_RETURN(connection->socket, ConnectUnix(address));
+  connection->connecting = completion;
+  connection->connect_deadline_ns = deadline_ns;
+  ++connecting_;
+  reply_bytes_.resize(kMessageBytesMax);
   const Hello hello{kMagic, kVersion, 0};
-  RETURN_IF_ERROR(
-      SendPacket(connection->socket.get(), ConstBytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello)), {}));
-  pollfd readable{connection->socket.get(), POLLIN, 0};
-  const int ready = ::poll(&readable, 1, static_cast<int>(std::clamp<int64_t>(timeout_ns / 1'000'000, 1, INT32_MAX)));
-  if (ready == 0) return absl::UnavailableError(fmt::format("the server at {} does not answer the handshake", address));
-  ASSIGN_OR_RETURN(Packet welcome, ReceivePacket(connection->socket.get(),
-                                                 sizeof(WelcomePacket) + kRegionsMax * sizeof(WelcomeRegion)));
+  absl::StatusOr<Fd> socket = ConnectUnix(address);
+  if (!socket.ok()) {
+    Break(connection, std::string(socket.status().message()));
+    return id;
+  }
+  connection->socket = *std::move(socket);
+  Watch(connection->socket.get(), kConnectionTag | id);
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello));
+  if (!SendPacket(connection->socket.get(), bytes, {}).ok())
+    Break(connection, "the server does not take the handshake");
+  return id;
+}
+
+// The server's welcome has come, or nothing will.
+absl::Status ShmFabric::FinishHandshake(Connection* connection) {
+  ASSIGN_OR_RETURN(Packet welcome, ReceivePacket(connection->socket.get(), sizeof(WelcomePacket)));
   if (welcome.bytes.size() < sizeof(WelcomePacket)) {
-    return absl::UnavailableError(fmt::format("the server at {} refused the connection; see its log", address));
+    return absl::DataLossError("the server refused the connection; see its log");
   }
   const auto header = Load<WelcomePacket>(welcome.bytes.data());
   if (header.magic != kMagic || header.version != kVersion) {
     return absl::FailedPreconditionError(
-        fmt::format("the server at {} speaks handshake version {}, this client {}", address, header.version, kVersion));
+        fmt::format("the server speaks handshake version {}, this client {}", header.version, kVersion));
   }
-  if (header.region_count > kRegionsMax || welcome.fds.size() != 3 + header.region_count ||
-      welcome.bytes.size() != sizeof(WelcomePacket) + header.region_count * sizeof(WelcomeRegion)) {
-    return absl::DataLossError(fmt::format("the server at {} sent a malformed handshake", address));
-  }
+  if (welcome.fds.size() != 3) return absl::DataLossError("the server sent a malformed handshake");
   ASSIGN_OR_RETURN(connection->rings,
                    ShmMemory::Map(std::move(welcome.fds[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite));
   connection->server_doorbell = std::move(welcome.fds[1]);
   connection->doorbell = std::move(welcome.fds[2]);
-  for (uint32_t i = 0; i < header.region_count; ++i) {
-    const auto region = Load<WelcomeRegion>(welcome.bytes.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion));
-    ASSIGN_OR_RETURN(ShmMemory shm,
-                     ShmMemory::Map(std::move(welcome.fds[3 + i]), region.bytes, ShmMemory::Sharing::kReadOnly));
-    connection->regions.push_back({region.region, region.bytes, std::move(shm)});
-  }
   connection->requests = RingWriter(ControlAt(connection->rings, kRequestControl),
                                     connection->rings.base() + kRequestRing, kRequestRingBytes);
   connection->replies = RingReader(ControlAt(connection->rings, kReplyControl), connection->rings.base() + kReplyRing,
                                    kReplyRingBytes, kMessageBytesMax);
-  reply_bytes_.resize(kMessageBytesMax);
-  const auto id = static_cast<ConnectionId>(connections_.size());
-  Watch(connection->socket.get(), kConnectionTag | id);
-  Watch(connection->doorbell.get(), kConnectionDoorbellTag | id);
-  connections_.push_back(std::move(connection));
-  return id;
+  return absl::OkStatus();
 }
 
+void ShmFabric::ReceiveFromServer(Connection* connection) {
+  if (connection->connecting != nullptr) {
+    const absl::Status status = FinishHandshake(connection);
+    if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing yet.
+    if (!status.ok()) return Break(connection, std::string(status.message()));
+    const auto same = [connection](const auto& one) { return one.get() == connection; };
+    const auto id = std::find_if(connections_.begin(), connections_.end(), same) - connections_.begin();
+    Watch(connection->doorbell.get(), kConnectionDoorbellTag | static_cast<uint64_t>(id));
+    --connecting_;
+    failed_.push_back({std::exchange(connection->connecting, nullptr), absl::OkStatus()});
+    return;
+  }
+  absl::StatusOr<Packet> packet = ReceivePacket(connection->socket.get(), sizeof(RegionPacket));
+  if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return;
+  if (!packet.ok() || packet->bytes.empty()) return Break(connection, "the server is gone");
+  MapRegion(connection, *std::move(packet));
+}
+
+void ShmFabric::MapRegion(Connection* connection, Packet packet) {
+  if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent nonsense");
+  const auto answer = Load<RegionPacket>(packet.bytes.data());
+  const auto it = connection->regions.find(static_cast<uint32_t>(answer.region));
+  if (answer.magic != kMagic || it == connection->regions.end() || !it->second.asked) {
+    return Break(connection, "the server sent a region that was not asked for");
+  }
+  it->second = {};
+  if (packet.fds.size() == 1) {
+    absl::StatusOr<ShmMemory> shm =
+        ShmMemory::Map(std::move(packet.fds[0]), answer.bytes, ShmMemory::Sharing::kReadOnly);
+    if (!shm.ok()) return Break(connection, std::string(shm.status().message()));
+    it->second.bytes = answer.bytes;
+    it->second.shm = *std::move(shm);
+    it->second.known = true;
+  }
+  // Reads that waited for it: some may wait for others still.
+  const auto same = [connection](const auto& one) { return one.get() == connection; };
+  const auto id = std::find_if(connections_.begin(), connections_.end(), same) - connections_.begin();
+  std::vector<Connection::WaitingRead> waiting;
+  waiting.swap(connection->waiting);
+  for (const Connection::WaitingRead& read : waiting) {
+    const bool refused = !it->second.known && std::any_of(read.parts.begin(), read.parts.end(), [&](const auto& part) {
+      return part.from.region() == answer.region;
+    });
+    if (refused) {
+      failed_.push_back({read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
+                                                                            answer.region, connection->address))});
+    } else {
+      StartRead(static_cast<ConnectionId>(id), read.parts, read.completion);
+    }
+  }
+}
+
+void ShmFabric::Ask(Connection* connection, uint32_t region) {
+  Connection::Mapped& mapped = connection->regions[region];
+  if (mapped.asked) return;
+  mapped.asked = true;
+  const AskRegion ask{kMagic, region};
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&ask), sizeof(ask));
+  if (!SendPacket(connection->socket.get(), bytes, {}).ok()) Break(connection, "the server takes no questions");
+}
+
+void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
+  Connection* connection = Live(id);
+  if (connection == nullptr) return;
+  const auto it = connection->regions.find(region);
+  if (it != connection->regions.end() && it->second.known) Ask(connection, region);
+}
+
+// Null: gone, broken, or not connected yet.
 ShmFabric::Connection* ShmFabric::Live(ConnectionId id) const {
-  if (id >= connections_.size() || connections_[id] == nullptr || connections_[id]->broken) return nullptr;
+  if (id >= connections_.size() || connections_[id] == nullptr || connections_[id]->broken ||
+      connections_[id]->connecting != nullptr) {
+    return nullptr;
+  }
   return connections_[id].get();
 }
 
@@ -79,36 +150,41 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
   connection->broken = true;
   connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
   connection->backlog.clear();
+  if (connection->connecting != nullptr) {
+    --connecting_;
+    failed_.push_back({std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken)});
+  }
+  for (const Connection::WaitingRead& read : std::exchange(connection->waiting, {})) {
+    failed_.push_back({read.completion, absl::UnavailableError(connection->why_broken)});
+  }
   for (Connection::Pending& pending : connection->pending) {
     if (pending.completion == nullptr) continue;
     failed_.push_back(
         {std::exchange(pending.completion, nullptr),
          pending.sent ? absl::UnknownError(connection->why_broken) : absl::UnavailableError(connection->why_broken)});
   }
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
-}
-
-std::vector<uint32_t> ShmFabric::regions(ConnectionId id) const {
-  std::vector<uint32_t> ids;
-  if (const Connection* connection = Live(id)) {
-    for (const auto& region : connection->regions) ids.push_back(region.id);
-  }
-  return ids;
+  if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+  if (connection->doorbell.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
 }
 
 void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
-  const Connection* connection = Live(id);
-  if (connection == nullptr) {
+  if (Live(id) == nullptr) {
     const bool known = id < connections_.size() && connections_[id] != nullptr;
     failed_.push_back({completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected")});
     return;
   }
+  StartRead(id, parts, completion);
+}
+
+void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+  Connection* connection = connections_[id].get();
   for (const ReadPart& part : parts) {
     const Connection::Mapped* region = connection->Find(part.from.region());
-    const uint64_t offset = part.from.offset();
-    if (region == nullptr || offset > region->bytes || part.bytes > region->bytes - offset ||
-        (offset | part.bytes) % kWordBytes != 0) {
+    if (region == nullptr) {
+      connection->waiting.push_back({{parts.begin(), parts.end()}, completion});
+      return Ask(connection, part.from.region());
+    }
+    if (!Connection::Holds(*region, part)) {
       failed_.push_back(
           {completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
                                                          part.bytes, ToString(part.from), connection->address))});
@@ -129,11 +205,17 @@ size_t ShmFabric::FinishReads() {
   const ReadPart* part = finishing_parts_.data();
   for (const PendingRead& read : finishing_) {
     const Connection* connection = Live(read.connection);
+    absl::Status status = connection != nullptr ? absl::OkStatus() : absl::UnavailableError("connection lost");
     for (uint32_t i = 0; i < read.parts; ++i, ++part) {
-      if (connection == nullptr) continue;
-      CopyFromShared(connection->Find(part->from.region())->shm.base() + part->from.offset(), part->to, part->bytes);
+      if (!status.ok()) continue;
+      const Connection::Mapped* region = connection->Find(part->from.region());
+      if (region == nullptr || !Connection::Holds(*region, *part)) {  // Asked for again meanwhile, and it is not there.
+        status = absl::OutOfRangeError(fmt::format("region {} is gone", part->from.region()));
+        continue;
+      }
+      CopyFromShared(region->shm.base() + part->from.offset(), part->to, part->bytes);
     }
-    read.completion->Done(connection != nullptr ? absl::OkStatus() : absl::UnavailableError("connection lost"), {});
+    read.completion->Done(status, {});
   }
   const size_t finished = finishing_.size();
   finishing_.clear();
@@ -186,7 +268,7 @@ void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, u
 
 void ShmFabric::FlushCalls() {
   for (const auto& connection : connections_) {
-    if (connection == nullptr || connection->broken) continue;
+    if (connection == nullptr || connection->broken || connection->connecting != nullptr) continue;
     while (!connection->backlog.empty()) {
       const Connection::Queued& next = connection->backlog.front();
       Connection::Pending& pending = connection->pending[static_cast<uint32_t>(next.id)];
@@ -252,7 +334,12 @@ size_t ShmFabric::TellFailed() {
 void ShmFabric::ExpireCalls() {
   const int64_t now = NowNs();
   for (const auto& connection : connections_) {
-    if (connection == nullptr || connection->broken || connection->in_flight == 0) continue;
+    if (connection == nullptr || connection->broken) continue;
+    if (connection->connecting != nullptr && connection->connect_deadline_ns <= now) {
+      Break(connection.get(), "the server does not answer the handshake");
+      continue;
+    }
+    if (connection->in_flight == 0) continue;
     for (Connection::Pending& pending : connection->pending) {
       if (pending.completion == nullptr || pending.deadline_ns > now) continue;
       failed_.push_back({std::exchange(pending.completion, nullptr),

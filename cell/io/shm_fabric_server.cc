@@ -17,22 +17,30 @@ constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 }  // namespace
 
 absl::StatusOr<RegionMemory*> ShmFabric::CreateRegion(uint32_t region, uint64_t bytes) {
-  if (regions_.size() == kRegionsMax) {
-    return absl::ResourceExhaustedError(fmt::format("one endpoint holds at most {} regions", kRegionsMax));
+  const auto reusable =
+      std::find_if(dropped_.begin(), dropped_.end(), [bytes](const auto& dropped) { return dropped->bytes == bytes; });
+  std::unique_ptr<Region> made;
+  if (reusable != dropped_.end()) {
+    made = std::move(*reusable);
+    dropped_.erase(reusable);
+  } else {
+    made = std::make_unique<Region>();
+    ASSIGN_OR_RETURN(made->shm,
+                     ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
+    made->bytes = bytes;
+    made->memory = RegionMemory(made->shm.base(), bytes);
   }
-  ASSIGN_OR_RETURN(ShmMemory shm,
-                   ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
-  auto owned = std::make_unique<Region>();
-  owned->id = region;
-  owned->bytes = bytes;
-  owned->shm = std::move(shm);
-  owned->memory = RegionMemory(owned->shm.base(), bytes);
-  regions_.push_back(std::move(owned));
-  std::sort(regions_.begin(), regions_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
-  for (const auto& one : regions_) {
-    if (one->id == region) return &one->memory;
-  }
-  return absl::InternalError("unreachable");
+  made->id = region;
+  regions_.push_back(std::move(made));
+  return &regions_.back()->memory;
+}
+
+void ShmFabric::DropRegion(uint32_t region) {
+  const auto it =
+      std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
+  if (it == regions_.end()) return;
+  dropped_.push_back(std::move(*it));
+  regions_.erase(it);
 }
 
 bool ShmFabric::huge_pages() const {
@@ -88,11 +96,11 @@ void ShmFabric::Welcome(ConnectionId id) {
     return DropPeer(id);
   }
   const uint32_t version = Load<Hello>(hello->bytes.data()).version;
-  std::vector<std::byte> welcome(sizeof(WelcomePacket) + regions_.size() * sizeof(WelcomeRegion));
-  Store(welcome.data(), WelcomePacket{kMagic, kVersion, static_cast<uint32_t>(regions_.size())});
+  const WelcomePacket packet{kMagic, kVersion, 0};
+  const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
   if (version != kVersion) {  // Tell it ours, so that it can say so.
     spdlog::warn("refused a client of handshake version {}; this server has {}", version, kVersion);
-    (void)SendPacket(peer->socket.get(), ConstBytes(welcome.data(), sizeof(WelcomePacket)), {});
+    (void)SendPacket(peer->socket.get(), welcome, {});
     return DropPeer(id);
   }
   absl::StatusOr<ShmMemory> rings =
@@ -106,14 +114,31 @@ void ShmFabric::Welcome(ConnectionId id) {
   peer->requests = RingReader(ControlAt(peer->rings, kRequestControl), peer->rings.base() + kRequestRing,
                               kRequestRingBytes, kMessageBytesMax);
   peer->replies = RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
-  std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
-  for (size_t i = 0; i < regions_.size(); ++i) {
-    Store(welcome.data() + sizeof(WelcomePacket) + i * sizeof(WelcomeRegion),
-          WelcomeRegion{regions_[i]->bytes, regions_[i]->id, 0});
-    fds.push_back(regions_[i]->shm.fd());
-  }
+  const std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
   if (!SendPacket(peer->socket.get(), welcome, fds).ok()) return DropPeer(id);
   peer->welcome = true;
+}
+
+// The peer asks for a region by its socket, or has closed it.
+void ShmFabric::HandOverRegion(ConnectionId id) {
+  const int socket = peers_[id]->socket.get();
+  const absl::StatusOr<Packet> ask = ReceivePacket(socket, sizeof(AskRegion));
+  if (!ask.ok() && ask.status().code() == absl::StatusCode::kUnavailable) return;
+  if (!ask.ok() || ask->bytes.size() != sizeof(AskRegion) || Load<AskRegion>(ask->bytes.data()).magic != kMagic) {
+    return DropPeer(id);
+  }
+  RegionPacket answer{kMagic, Load<AskRegion>(ask->bytes.data()).region, 0};
+  std::vector<int> fds;
+  for (const auto& region : regions_) {
+    if (region->id != answer.region) continue;
+    answer.bytes = region->bytes;
+    fds.push_back(region->shm.fd());
+  }
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
+  if (!SendPacket(socket, bytes, fds).ok()) {
+    spdlog::warn("closed a connection: it asks for regions and does not take them");
+    DropPeer(id);
+  }
 }
 
 void ShmFabric::DropPeer(ConnectionId id) {
@@ -147,7 +172,9 @@ size_t ShmFabric::ServeCalls() {
     peer->requests.Release();
   }
   if (count > 0) first_peer_ = (first_peer_ + 1) % count;
+  serving_ = true;
   if (!calls_.empty()) service_->Serve(calls_);
+  serving_ = false;
   for (const IncomingCall& call : calls_) {
     Peer* peer = peers_[call.peer].get();
     if (peer != nullptr && peer->replies.unpublished() && peer->replies.Publish()) Ring(peer->doorbell.get());
@@ -173,7 +200,9 @@ MutableBytes ShmFabric::BeginReply(const IncomingCall& call) {
 void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
   CELL_CHECK(bytes <= call.reply_bytes_max);
   Peer* peer = peers_[call.peer].get();
-  if (!peer->broken) peer->replies.End(bytes, call.id, 0);
+  if (peer->broken) return;
+  peer->replies.End(bytes, call.id, 0);
+  if (!serving_ && peer->replies.Publish()) Ring(peer->doorbell.get());  // Else ServeCalls does it, once for all.
 }
 
 }  // namespace cell

@@ -86,9 +86,12 @@ SimFabric::~SimFabric() {
   for (size_t i = 0; i < network_->transfers_.size();) {
     SimNetwork::Transfer& transfer = network_->transfers_[i];
     const std::byte* from = transfer.lines[transfer.next].from;
-    const bool ours = std::any_of(regions_.begin(), regions_.end(), [from](const auto& region) {
-      return from >= region.second.memory.base() && from < region.second.memory.base() + region.second.memory.bytes();
-    });
+    const auto in = [from](const RegionMemory& memory) {
+      return from >= memory.base() && from < memory.base() + memory.bytes();
+    };
+    const bool ours =
+        std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) { return in(region.second.memory); }) ||
+        std::any_of(dropped_.begin(), dropped_.end(), [&](const Region& region) { return in(region.memory); });
     if (!ours && transfer.reader != this) {
       ++i;
       continue;
@@ -109,14 +112,30 @@ SimFabric::~SimFabric() {
 }
 
 absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t bytes) {
-  const uint64_t rounded = RoundUp(bytes, 4096);
-  Region made{{static_cast<std::byte*>(std::aligned_alloc(4096, rounded)), std::free}, {}};
-  std::memset(made.bytes.get(), 0, rounded);
-  made.memory = RegionMemory(made.bytes.get(), bytes);
-  made.memory.set_after_step([network = network_] { network->OnWriterStep(); });
+  Region made{{nullptr, std::free}, {}};
+  for (Region& dropped : dropped_) {
+    if (dropped.memory.bytes() != bytes) continue;
+    made = std::exchange(dropped, std::move(dropped_.back()));
+    dropped_.pop_back();
+    break;
+  }
+  if (made.bytes == nullptr) {
+    const uint64_t rounded = RoundUp(bytes, 4096);
+    made.bytes.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+    std::memset(made.bytes.get(), 0, rounded);
+    made.memory = RegionMemory(made.bytes.get(), bytes);
+    made.memory.set_after_step([network = network_] { network->OnWriterStep(); });
+  }
   const auto [it, fresh] = regions_.emplace(region, std::move(made));
   if (!fresh) return absl::AlreadyExistsError(fmt::format("region {}", region));
   return &it->second.memory;
+}
+
+void SimFabric::DropRegion(uint32_t region) {
+  const auto it = regions_.find(region);
+  if (it == regions_.end()) return;
+  dropped_.push_back(std::move(it->second));
+  regions_.erase(it);
 }
 
 absl::Status SimFabric::Listen(const std::string& address, Service* service) {
@@ -155,20 +174,16 @@ void SimFabric::ServeQueued() {
                                       std::make_move_iterator(queued_.begin() + static_cast<ptrdiff_t>(count)));
   queued_.erase(queued_.begin(), queued_.begin() + static_cast<ptrdiff_t>(count));
   std::vector<IncomingCall> calls;
-  for (size_t i = 0; i < count; ++i) {
-    calls.push_back({requests[i].peer, i, AsBytes(requests[i].bytes), requests[i].reply_bytes_max});
+  for (const Request& request : requests) {
+    calls.push_back({request.peer, request.id, AsBytes(request.bytes), request.reply_bytes_max});
   }
-  replies_.assign(count, {});
+  serving_ = true;
   service_->Serve(calls);
+  serving_ = false;
   int64_t at_ns = network_->now_ns();
-  for (size_t i = 0; i < count; ++i) {
+  for (Reply& reply : std::exchange(replies_, {})) {
     at_ns += network_->options_.call_service_ns;
-    const Peer peer = peers_[requests[i].peer];
-    if (peer.client == nullptr) continue;
-    network_->At(at_ns + network_->options_.latency_ns,
-                 [peer, alive = peer.client->alive_, id = requests[i].id, reply = std::move(replies_[i])] {
-                   if (*alive) peer.client->Finish(peer.connection, id, absl::OkStatus(), reply);
-                 });
+    Send(std::move(reply), at_ns);
   }
   busy_until_ns_ = at_ns;
   if (!queued_.empty()) ScheduleServe();
@@ -181,21 +196,37 @@ MutableBytes SimFabric::BeginReply(const IncomingCall& call) {
 
 void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
   CELL_CHECK(bytes <= call.reply_bytes_max);
-  replies_[call.id] = std::string(AsText(ConstBytes(reply_.data(), bytes)));
+  Reply reply{call.peer, call.id, std::string(AsText(ConstBytes(reply_.data(), bytes)))};
+  if (serving_) {
+    replies_.push_back(std::move(reply));
+  } else {
+    Send(std::move(reply), network_->now_ns());
+  }
+}
+
+void SimFabric::Send(Reply reply, int64_t at_ns) {
+  const Peer peer = peers_[reply.peer];
+  if (peer.client == nullptr) return;
+  network_->At(at_ns + network_->options_.latency_ns, [peer, alive = peer.client->alive_, reply = std::move(reply)] {
+    if (*alive) peer.client->Finish(peer.connection, reply.id, absl::OkStatus(), reply.bytes);
+  });
 }
 
 // ---- Client.
 
-absl::StatusOr<ConnectionId> SimFabric::Connect(const std::string& address, int64_t) {
+ConnectionId SimFabric::Connect(const std::string& address, int64_t, Completion* completion) {
   const auto it = network_->listening_.find(address);
+  const auto connection = static_cast<ConnectionId>(connections_.size());
   if (it == network_->listening_.end()) {
-    return absl::UnavailableError(fmt::format("no server answers at {}", address));
+    connections_.push_back({nullptr, 0, 0, {}});
+    Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
+    return connection;
   }
   SimFabric* server = it->second;
-  const auto connection = static_cast<ConnectionId>(connections_.size());
   const auto peer = static_cast<ConnectionId>(server->peers_.size());
   server->peers_.push_back({this, connection});
   connections_.push_back({server, peer, 0, {}});
+  Tell(completion, absl::OkStatus());
   return connection;
 }
 
@@ -214,14 +245,6 @@ void SimFabric::LoseServer(ConnectionId id) {
   for (const auto& [call, completion] : std::exchange(connections_[id].pending, {})) {
     Tell(completion, absl::UnknownError("connection lost"));
   }
-}
-
-std::vector<uint32_t> SimFabric::regions(ConnectionId id) const {
-  std::vector<uint32_t> ids;
-  if (id < connections_.size() && connections_[id].server != nullptr) {
-    for (const auto& [region, memory] : connections_[id].server->regions_) ids.push_back(region);
-  }
-  return ids;
 }
 
 void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {

@@ -43,6 +43,8 @@ class SimNetwork {
   int64_t now_ns() const { return now_ns_; }
   // Does what comes next, moving the clock to it. False: nothing will ever happen by itself.
   bool Step();
+  // Calls `run` when the clock has come to `at_ns`.
+  void At(int64_t at_ns, std::function<void()> run);
   // When that is; INT64_MAX: never.
   int64_t NextNs() const;
 
@@ -68,7 +70,6 @@ class SimNetwork {
     int64_t due_ns = 0;
   };
 
-  void At(int64_t at_ns, std::function<void()> run);
   int64_t Around(int64_t mean_ns) {
     return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns)));
   }
@@ -90,14 +91,15 @@ class SimFabric : public Fabric {
   ~SimFabric() override;
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
+  void DropRegion(uint32_t region) override;
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
   size_t peers() const override;
 
-  absl::StatusOr<ConnectionId> Connect(const std::string& address, int64_t timeout_ns) override;
+  ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
-  std::vector<uint32_t> regions(ConnectionId connection) const override;
+  void ForgetRegion(ConnectionId, uint32_t) override {}
   void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
@@ -140,7 +142,14 @@ class SimFabric : public Fabric {
 
   explicit SimFabric(SimNetwork* network) : network_(network), alive_(std::make_shared<bool>(true)) {}
 
+  struct Reply {
+    ConnectionId peer;
+    uint64_t id;
+    std::string bytes;
+  };
+
   void ScheduleServe();
+  void Send(Reply reply, int64_t at_ns);
   void ServeQueued();
   void Tell(Completion* completion, absl::Status status, std::string reply = {}) {
     ready_.push_back({completion, std::move(status), std::move(reply)});
@@ -156,11 +165,13 @@ class SimFabric : public Fabric {
   bool paused_ = false;
   bool serve_scheduled_ = false;
   int64_t busy_until_ns_ = 0;
+  bool serving_ = false;
   std::map<uint32_t, Region> regions_;
+  std::vector<Region> dropped_;
   std::vector<Peer> peers_;
   std::vector<Request> queued_;
   std::vector<std::byte> reply_;
-  std::vector<std::string> replies_;
+  std::vector<Reply> replies_;  // Of the calls being served.
 
   std::vector<Connection> connections_;
   std::vector<Ready> ready_;

@@ -30,7 +30,7 @@ TEST(SimFabric, SameSeedSameRaces) {
     RegionMemory* memory = *server->CreateRegion(1, 1 << 16);
     EchoService service(server.get());
     CELL_CHECK(server->Listen("a", &service).ok());
-    const ConnectionId connection = *client->Connect("a", 0);
+    const ConnectionId connection = *ConnectTo(client.get(), "a");
     std::string seen;
     std::vector<std::byte> ones(1024, std::byte{1});
     for (int i = 0; i < 50; ++i) {

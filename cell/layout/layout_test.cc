@@ -31,13 +31,13 @@ TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200010023000000"
+            "0200020023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030001002e000000"
+            "030002002e000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -45,17 +45,17 @@ TEST(Wire, GoldenRequests) {
             "6b");
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", &to, 10, 4096, true)),
-            "0500010023000000"
+            "0500020023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010000"
             "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600010018000000"
+            "0600020018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700010011000000"
+            "0700020011000000"
             "0700000002000000");
 }
 
@@ -78,9 +78,14 @@ TEST(Wire, GoldenReplies) {
   EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 16), 1}),
             "0300000010000000"
             "0100000000000000");
-  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 16), 2, 3, 1, 0}),
-            "0500000010000000"
-            "0200000003000100");
+  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 24), Pointer(3, 4096), 2, 3, 0, 0}),
+            "0500000018000000"
+            "0010000000030000"
+            "0200000003000000");
+  EXPECT_EQ(HexOf(RouteReply{header(MessageKind::kRoute, 26), Pointer(3, 4096), RouteKind::kChild, 1, 1, 0, 1, 1}),
+            "200000001a000000"
+            "0010000000030000"
+            "0101010001000100");
   EXPECT_EQ(HexOf(ScanEntry{5, 3, 1}), "0500000003000100");
   EXPECT_EQ(HexOf(ScanExtent{Pointer(1, 8192), 1}),
             "0020000000010000"
@@ -98,7 +103,6 @@ TEST(RegionLayout, Golden) {
   header.nodes_offset = 4096;
   header.extents_offset = 0x4001000;
   header.extents_bytes = 0x10000000;
-  header.tree_root = Pointer(2, 4096);
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
             "434c435245474e31"
             "0100000002000000"
@@ -106,14 +110,40 @@ TEST(RegionLayout, Golden) {
             "0010000000000000"
             "0010000400000000"
             "0000001000000000"
-            "0010000000020000"
+            "0000000000000000"
             "0000000000000000");
-  EXPECT_EQ(offsetof(RegionHeader, keys), 72u);
-  EXPECT_EQ(offsetof(RegionHeader, extents), 88u);
+  EXPECT_EQ(offsetof(RegionHeader, keys), 88u);
+  EXPECT_EQ(offsetof(RegionHeader, extents), 104u);
   EXPECT_EQ(sizeof(ExtentAllocatorState), 2000u);
 }
 
+TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {
+  const RouteView route{RouteKind::kChild, RootOf(7), "low", "mid", true, true};
+  std::array<std::byte, 256> room;
+  size_t bytes = WriteRouteReply(absl::MakeSpan(room), route);
+  auto parsed = ParseRouteReply(ConstBytes(room.data(), bytes));
+  ASSERT_TRUE(parsed.ok() && IsRoute(ConstBytes(room.data(), bytes)));
+  EXPECT_EQ(parsed->next, RootOf(7));
+  EXPECT_EQ(parsed->low_key, "low");
+  EXPECT_EQ(parsed->high_key, "mid");
+  EXPECT_FALSE(ParseRouteReply(ConstBytes(room.data(), bytes - 1)).ok());
+  bytes = WriteRouteReply(MutableBytes(room.data(), sizeof(RouteReply) + 5), route);
+  parsed = ParseRouteReply(ConstBytes(room.data(), bytes));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_FALSE(parsed->has_range);
+  EXPECT_EQ(parsed->next, RootOf(7));
+  // To a place that is no root.
+  bytes = WriteRouteReply(absl::MakeSpan(room), {RouteKind::kRight, Pointer(7, 8192), {}, {}, false, false});
+  EXPECT_FALSE(ParseRouteReply(ConstBytes(room.data(), bytes)).ok());
+}
+
 TEST(Wire, RequestsComeBackAsTheyWere) {
+  const std::string route = MakeAddRouteRequest(RootOf(1), 2, "some key", RootOf(9));
+  const auto parsed_route = ParseAddRouteRequest(AsBytes(route));
+  ASSERT_TRUE(parsed_route.ok());
+  EXPECT_EQ(parsed_route->key, "some key");
+  EXPECT_EQ(parsed_route->fixed.child, RootOf(9));
+  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 0, "k", RootOf(9)))).ok());
   const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0) + "value";
   ASSERT_TRUE(ParseHeader(AsBytes(put)).ok());
   const auto parsed = ParsePutRequest(AsBytes(put));

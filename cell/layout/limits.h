@@ -14,6 +14,9 @@ inline constexpr uint64_t kMeganodeBytesDefault = uint64_t{64} << 20;  // The th
 
 inline constexpr size_t kValueBytesMax = size_t{1} << 20;
 
+// How many meganodes are on the way from the tree's root to a pair.
+inline constexpr int kTiersMax = 8;
+
 // The height of a tree in one meganode. With a fan-out of at least 4 this is beyond any region size.
 inline constexpr int kLevelsMax = 24;
 

@@ -16,22 +16,27 @@
 
 namespace cell {
 
-inline constexpr uint8_t kNodeValid = 1;    // Cleared before a node is given up; a reader that sees it clear restarts.
-inline constexpr uint8_t kNodeHasHigh = 2;  // Clear: the high key is above all keys (the rightmost node of its level).
+inline constexpr uint8_t kNodeHasHigh = 2;  // Clear: the high key is above all keys.
+
+// The head version of a node that was given up: its keys are in another meganode now. A reader that sees it restarts.
+// One word is all that is stored, so that the right half of a meganode is given up in a moment; the rest of the node
+// stays as it was until the node is reused. (The thesis, 4.3.1, clears a valid flag instead.)
+inline constexpr uint64_t kVersionGone = ~uint64_t{0};
 
 struct NodeHeader {
-  uint64_t head_version;    // Even: stable. Odd: the writer is inside.
-  uint64_t crc;             // CRC64 of the body. Catches a torn image in any read order (the thesis, 4.3.1, note 1).
-  Pointer self;             // Catches a read that went astray, or a node that was reused.
-  Pointer right;            // The next node of this level; null at the right end.
-  uint8_t level;            // 0: leaf.
-  uint8_t flags;            // kNodeValid, kNodeHasHigh; other bits zero.
-  uint16_t count;           // Slots.
-  uint16_t prefix_bytes;    // Shared by low and high key, and so by all keys here. 0 without a high key.
-  uint16_t low_key_bytes;   // Inclusive lower fence, with the prefix.
+  uint64_t head_version;   // Even: stable. Odd: the writer is inside. kVersionGone: given up.
+  uint64_t crc;            // CRC64 of the body. Catches a torn image in any read order (the thesis, 4.3.1, note 1).
+  Pointer self;            // Catches a read that went astray, or a node that was reused.
+  Pointer right;           // The next node of this level; at a meganode's right end, the next meganode's root, or null.
+  uint8_t level;           // 0: leaf.
+  uint8_t flags;           // kNodeHasHigh; other bits zero.
+  uint16_t count;          // Slots.
+  uint16_t prefix_bytes;   // Shared by low and high key, and so by all keys here. 0 without a high key.
+  uint16_t low_key_bytes;  // Inclusive lower fence, with the prefix.
   uint16_t high_key_bytes;  // Exclusive upper fence, with the prefix.
   uint16_t heap_begin;      // Where the heap begins, from the node's start.
-  uint32_t reserved;        // Zero.
+  uint8_t tier;         // Of its meganode. 0: leaves hold pairs. Above: they hold roots of meganodes one tier below.
+  uint8_t reserved[3];  // Zero.
 };
 static_assert(sizeof(NodeHeader) == 48);
 static_assert(std::has_unique_object_representations_v<NodeHeader>);
@@ -56,7 +61,8 @@ struct LeafSlot {
 static_assert(sizeof(LeafSlot) == 24);
 static_assert(std::has_unique_object_representations_v<LeafSlot>);
 
-// The child whose low key is this slot's key. Slot 0's key is the node's low key.
+// The child whose low key is this slot's key. Slot 0's key is the node's low key. At level 0 (of a tier above 0) the
+// child is the root of a meganode, on any server.
 struct InnerSlot {
   SlotKey key;
   uint32_t child_low;  // The child's pointer in two halves: 12 bytes a slot instead of 16.
@@ -67,6 +73,11 @@ struct InnerSlot {
 static_assert(sizeof(InnerSlot) == 12);
 static_assert(std::has_unique_object_representations_v<InnerSlot>);
 
-constexpr size_t SlotBytes(uint8_t level) { return level == 0 ? sizeof(LeafSlot) : sizeof(InnerSlot); }
+constexpr bool HoldsPairs(const NodeHeader& node) { return node.level == 0 && node.tier == 0; }
+constexpr size_t SlotBytes(const NodeHeader& node) { return HoldsPairs(node) ? sizeof(LeafSlot) : sizeof(InnerSlot); }
+
+constexpr InnerSlot SlotOf(Pointer child) {
+  return {{}, static_cast<uint32_t>(child.raw()), static_cast<uint32_t>(child.raw() >> 32)};
+}
 
 }  // namespace cell

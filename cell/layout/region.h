@@ -5,6 +5,9 @@
 // The meganode's root is the first node, for good: a root that splits moves its content into two new nodes and
 // becomes their parent in place, so that what points at a meganode never changes when it grows.
 //
+// Memory that held a region before may be formatted for another: a reader that still looks for the old one finds nodes
+// with another region's pointer in them.
+//
 // Thread-safety: one writing thread. Others may read nodes and extents by words at any time, and of the header page
 // only the first 64 bytes, which never change after Format.
 #pragma once
@@ -51,11 +54,12 @@ struct RegionHeader {
   uint64_t nodes_offset;
   uint64_t extents_offset;
   uint64_t extents_bytes;
-  Pointer tree_root;  // In the region with the lowest id: the root of the whole tree (the thesis, 4.2).
-  uint64_t reserved;
+  uint64_t reserved[2];
   // The writing thread's own.
-  uint64_t nodes_used;
-  uint64_t keys;
+  uint64_t nodes_used;  // In use.
+  uint64_t nodes_end;   // Nodes from here on were never used.
+  uint64_t free_node;   // Offset of the first node that was freed, each one's `right` being the next; 0: none.
+  uint64_t keys;        // Pairs; above tier 0: child meganodes.
   uint64_t data_bytes;  // Of the stored keys and values.
   ExtentAllocatorState extents;
 };
@@ -68,12 +72,15 @@ struct RegionShape {
   uint64_t meganode_bytes = kMeganodeBytesDefault;     // A multiple of node_bytes.
   uint64_t extents_bytes = 4 * kMeganodeBytesDefault;  // A multiple of 4096.
 
-  uint64_t region_bytes() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096) + extents_bytes; }
+  constexpr uint64_t region_bytes() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096) + extents_bytes; }
 
   static constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
   }
 };
+
+// Where a region's meganode has its root.
+constexpr Pointer RootOf(uint32_t region) { return Pointer(region, kRegionHeaderBytes); }
 
 // A region as its writing thread sees it. All stores that readers may race with go through here.
 class RegionMemory {

@@ -4,6 +4,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/layout/limits.h"
+#include "cell/layout/region.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -141,6 +142,35 @@ absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message) {
   return request;
 }
 
+absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<AddRouteRequest> parsed{cursor.Take<AddRouteRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
+  if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax) {
+    return BadRequest(MessageKind::kAddRoute, message.size());
+  }
+  return parsed;
+}
+
+bool IsRoute(ConstBytes message) {
+  return message.size() >= sizeof(ReplyHeader) && Load<ReplyHeader>(message.data()).kind == MessageKind::kRoute;
+}
+
+absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kRoute));
+  Cursor cursor(message);
+  const auto fixed = cursor.Take<RouteReply>();
+  RouteView route{fixed.route, fixed.next, {}, {}, fixed.has_range != 0, fixed.has_high != 0};
+  route.low_key = cursor.TakeText(fixed.low_key_bytes);
+  route.high_key = cursor.TakeText(fixed.high_key_bytes);
+  const bool goes_on = route.kind == RouteKind::kChild || route.kind == RouteKind::kRight;
+  if (!cursor.ended() || fixed.route < RouteKind::kChild || fixed.route > RouteKind::kTooLow ||
+      (goes_on && route.next != RootOf(route.next.region()))) {
+    return BadReply(MessageKind::kRoute, message.size());
+  }
+  return route;
+}
+
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message) {
   RETURN_IF_ERROR(CheckReply(message, MessageKind::kSearch));
   Cursor cursor(message);
@@ -187,7 +217,7 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
     }
     items->push_back(item);
   }
-  const ScanResult result{reply.done != 0, cursor.TakeText(reply.next_key_bytes)};
+  const ScanResult result{reply.done != 0, cursor.TakeText(reply.next_key_bytes), reply.next};
   if (!cursor.ended()) return BadReply(MessageKind::kScan, message.size());
   return result;
 }
@@ -244,6 +274,16 @@ std::string MakeFetchRequest(Pointer from, uint64_t bytes) {
   return WithFixed(fixed, 0, {});
 }
 
+std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child) {
+  AddRouteRequest fixed{};
+  fixed.header.kind = MessageKind::kAddRoute;
+  fixed.root = root;
+  fixed.child = child;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.tier = tier;
+  return WithFixed(fixed, 0, {key});
+}
+
 std::string MakeTextRequest(MessageKind kind, std::string_view text) {
   struct {
     MessageHeader header;
@@ -266,6 +306,26 @@ size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, s
 
 size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status) {
   return WriteAnyReply(to, kind, status.code(), std::string(status.message()));
+}
+
+size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
+  RouteReply reply{};
+  reply.next = route.next;
+  reply.route = route.kind;
+  size_t bytes = sizeof(reply);
+  if (route.has_range && bytes + route.low_key.size() + route.high_key.size() <= to.size()) {
+    reply.has_range = 1;
+    reply.has_high = route.has_high;
+    reply.low_key_bytes = static_cast<uint16_t>(route.low_key.size());
+    reply.high_key_bytes = static_cast<uint16_t>(route.high_key.size());
+    std::memcpy(to.data() + bytes, route.low_key.data(), route.low_key.size());
+    bytes += route.low_key.size();
+    std::memcpy(to.data() + bytes, route.high_key.data(), route.high_key.size());
+    bytes += route.high_key.size();
+  }
+  reply.header = {MessageKind::kRoute, 0, static_cast<uint32_t>(bytes)};
+  Store(to.data(), reply);
+  return bytes;
 }
 
 size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text) {

@@ -17,7 +17,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 1;
+inline constexpr uint16_t kWireVersion = 2;
 
 // The most that one message carries; larger values go in several (the thesis, 6.6.2).
 inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
@@ -37,6 +37,12 @@ enum class MessageKind : uint16_t {
   kStatus = 8,   // The server's state, as JSON.
   kCheck = 9,    // Runs the tree check; its report, as JSON.
   kReport = 10,  // A client's own counters, for `cellctl top`, as JSON.
+
+  // Between servers.
+  kAddRoute = 16,  // A meganode's root becomes known to the tier above.
+
+  // In replies alone, to any request that names a meganode: it is not there, the key is another meganode's.
+  kRoute = 32,
 };
 
 struct MessageHeader {
@@ -99,6 +105,36 @@ struct FetchRequest {
   uint64_t bytes;
 };
 
+// Then the key. Answered by a WriteReply (existed: there was such a route) or a route.
+struct AddRouteRequest {
+  MessageHeader header;
+  Pointer root;   // Of the meganode that is asked.
+  Pointer child;  // From `key` on.
+  uint16_t key_bytes;
+  uint8_t tier;  // Of the meganode that shall hold the route.
+  uint8_t reserved[5];
+};
+
+enum class RouteKind : uint8_t {
+  kChild = 1,    // Go on at `next`, which covers the range, if one is given.
+  kRight = 2,    // Go on at `next`: the key is past this meganode's end.
+  kLost = 3,     // The key is below this meganode: begin again at the root of the tree.
+  kNotHeld = 4,  // This worker does not hold the region: ask the region table again.
+  kTooLow = 5,   // AddRoute: this is a meganode of a tier below, and there is none above it.
+};
+
+// Then the low key, then the high key, of `next`; left out when the reply has no room.
+struct RouteReply {
+  ReplyHeader header;
+  Pointer next;
+  RouteKind route;
+  uint8_t has_range;
+  uint8_t has_high;
+  uint8_t reserved;
+  uint16_t low_key_bytes;
+  uint16_t high_key_bytes;
+};
+
 struct SearchReply {
   ReplyHeader header;
   Pointer leaf;
@@ -124,6 +160,7 @@ struct WriteReply {
 // Then `count` entries, then the key where the next scan starts unless `done`.
 struct ScanReply {
   ReplyHeader header;
+  Pointer next;  // The root of the meganode with the next key, if it is a neighbour; else null.
   uint32_t count;
   uint16_t next_key_bytes;
   uint8_t done;
@@ -149,7 +186,9 @@ static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representatio
 static_assert(sizeof(SearchReply) == 24 && std::has_unique_object_representations_v<SearchReply>);
 static_assert(sizeof(GetReply) == 32 && std::has_unique_object_representations_v<GetReply>);
 static_assert(sizeof(WriteReply) == 16 && std::has_unique_object_representations_v<WriteReply>);
-static_assert(sizeof(ScanReply) == 16 && std::has_unique_object_representations_v<ScanReply>);
+static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
+static_assert(sizeof(RouteReply) == 24 && std::has_unique_object_representations_v<RouteReply>);
+static_assert(sizeof(ScanReply) == 24 && std::has_unique_object_representations_v<ScanReply>);
 static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
 
 template <typename Fixed>
@@ -166,6 +205,7 @@ absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
 absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message);
 absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
 absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
+absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
 
 // Replies. The server's error, if it is one; DataLoss when the bytes are not a reply to a request of this kind.
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
@@ -173,6 +213,20 @@ absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
 absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind);
 // The bytes after the header: of a fetch, or JSON text.
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
+
+// Whether a reply is a route instead of what was asked for.
+bool IsRoute(ConstBytes message);
+struct RouteView {
+  RouteKind kind;
+  Pointer next;
+  std::string_view low_key;   // With has_range.
+  std::string_view high_key;  // With has_high.
+  bool has_range;
+  bool has_high;
+};
+absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message);
+// What a reply needs room for, for a route to come with its range.
+constexpr size_t RouteReplyBytes(size_t key_bytes_max) { return sizeof(RouteReply) + 2 * key_bytes_max; }
 
 struct ScanItem {
   std::string_view key;
@@ -184,6 +238,7 @@ struct ScanItem {
 struct ScanResult {
   bool done;
   std::string_view next_key;
+  Pointer next;
 };
 // Clears and fills *items.
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
@@ -196,11 +251,14 @@ std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
 std::string MakeScanRequest(Pointer root, std::string_view from, const std::string* to, uint32_t limit,
                             uint32_t reply_bytes_max, bool keys_only);
 std::string MakeFetchRequest(Pointer from, uint64_t bytes);
+std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
 // A message that is its header and text: status, check, report.
 std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
 
 // Writes an error reply into `to`, cutting the text to what fits, and returns its bytes.
 size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status);
+// Writes a route; its range only if all of it fits.
+size_t WriteRouteReply(MutableBytes to, const RouteView& route);
 // Writes a reply header and text, cut to what fits.
 size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text);
 

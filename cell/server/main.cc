@@ -10,9 +10,9 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
-#include "cell/cluster/cluster_file.h"
+#include "cell/cluster/embedded_membership.h"
 #include "cell/io/shm_fabric.h"
-#include "cell/server/request_service.h"
+#include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -24,6 +24,7 @@ struct Flags {
   std::string poll = "adaptive";
   bool batching = true;
   bool huge_pages = true;
+  double split_at = 0.75;
   std::string log_level = "info";
 };
 
@@ -45,58 +46,56 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   return lock;
 }
 
-// One thread, one endpoint, some regions.
-struct Worker {
-  std::unique_ptr<ShmFabric> fabric;
-  std::unique_ptr<RequestService> service;
-  std::thread thread;
-};
-
-absl::StatusOr<Worker> StartWorker(const Flags& flags, const ClusterFile& cluster, const ClusterFile::Worker& config) {
-  Worker worker;
-  worker.fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
+  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
+  const ClusterState::Worker* self = membership->state().FindWorker({flags.name, index});
+  const std::string address = self->address;
+  const RegionShape shape = membership->state().shape;
+  Worker::Options options;
+  options.service = {flags.name, flags.batching};
+  options.steward.self = {flags.name, index};
+  options.steward.split_at = flags.split_at;
+  options.steward.seed = std::hash<std::string>()(address);
+  options.regions_max = self->regions_max;
+  auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
       .polling = flags.poll == "busy" ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive,
       .huge_pages = flags.huge_pages,
   });
-  std::vector<RegionMemory*> memory;
-  for (const uint32_t region : config.regions) {
-    ASSIGN_OR_RETURN(RegionMemory * one, worker.fabric->CreateRegion(region, cluster.shape.region_bytes()));
-    RETURN_IF_ERROR(Meganode::Format(one, region, cluster.shape));
-    memory.push_back(one);
-    spdlog::info("region {}: {} MB of nodes, {} MB of extents", region, cluster.shape.meganode_bytes >> 20,
-                 cluster.shape.extents_bytes >> 20);
+  ShmFabric* const shm = fabric.get();
+  auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), options);
+  RETURN_IF_ERROR(worker->Start(address));
+  spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents", index, options.regions_max,
+               shape.meganode_bytes >> 20, shape.extents_bytes >> 20);
+  if (flags.huge_pages && !shm->huge_pages()) {
+    spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
+                 (shape.region_bytes() >> 21) + 1);
   }
-  if (flags.huge_pages && !worker.fabric->huge_pages()) {
-    spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={})",
-                 (cluster.shape.region_bytes() * config.regions.size() >> 21) + 1);
-  }
-  worker.service = std::make_unique<RequestService>(worker.fabric.get(), memory,
-                                                    RequestService::Options{flags.name, flags.batching});
-  RETURN_IF_ERROR(worker.fabric->Listen(config.socket, worker.service.get()));
   return worker;
 }
 
-void RunWorker(ShmFabric* fabric) {
+void RunWorker(Worker* worker) {
   while (!stop.load(std::memory_order_relaxed)) {
-    if (fabric->Poll() == 0) fabric->Wait(fabric->NowNs() + kNapNs);
+    if (worker->Poll() == 0) worker->Wait(worker->fabric()->NowNs() + kNapNs);
   }
+  worker->Stop();
 }
 
 absl::Status Run(const Flags& flags) {
-  ASSIGN_OR_RETURN(const ClusterFile cluster, ClusterFile::Read(flags.dir));
-  const ClusterFile::Server* self = cluster.FindServer(flags.name);
+  ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
+  const ClusterState::Server* self = membership->state().FindServer(flags.name);
   if (self == nullptr) {
     return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
   }
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
-  std::vector<Worker> workers;
-  for (const ClusterFile::Worker& config : self->workers) {
-    ASSIGN_OR_RETURN(Worker worker, StartWorker(flags, cluster, config));
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (uint32_t i = 0; i < self->workers.size(); ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
     workers.push_back(std::move(worker));
   }
-  for (Worker& worker : workers) worker.thread = std::thread(RunWorker, worker.fabric.get());
+  std::vector<std::thread> threads;
+  for (const auto& worker : workers) threads.emplace_back(RunWorker, worker.get());
   spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
-  for (Worker& worker : workers) worker.thread.join();
+  for (std::thread& thread : threads) thread.join();
   spdlog::info("{} ends", flags.name);
   return absl::OkStatus();
 }
@@ -111,6 +110,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--batching,!--no-batching", flags.batching, "Walk searches that arrive together together");
   app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages, "Use huge pages where there are enough");
+  app.add_option("--split-at", flags.split_at, "Split a meganode when this much of its nodes or extents is used")
+      ->check(CLI::Range(0.1, 0.95))
+      ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

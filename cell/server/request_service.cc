@@ -21,6 +21,12 @@ Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
   return reply;
 }
 
+std::string Hex(std::string_view bytes) {
+  std::string hex;
+  for (const unsigned char c : bytes) hex += fmt::format("{:02x}", c);
+  return hex;
+}
+
 uint64_t Counter(const nlohmann::json& report, const char* name) {
   const auto it = report.find(name);
   return it != report.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
@@ -28,17 +34,33 @@ uint64_t Counter(const nlohmann::json& report, const char* name) {
 
 }  // namespace
 
-RequestService::RequestService(Fabric* fabric, std::vector<RegionMemory*> memory, Options options)
-    : fabric_(fabric), options_(std::move(options)), started_ns_(fabric->NowNs()) {
-  for (RegionMemory* one : memory) regions_.push_back(std::make_unique<Region>(one));
+RequestService::RequestService(Fabric* fabric, Regions* regions, Options options)
+    : fabric_(fabric), options_(std::move(options)), started_ns_(fabric->NowNs()), regions_(regions) {}
+
+RequestService::Found RequestService::Find(Pointer root, std::string_view key) const {
+  Found found;
+  HeldRegion* region = regions_->Find(root.region());
+  if (region == nullptr || region->meganode.root() != root) return found;
+  const Meganode& tree = region->meganode;
+  if (tree.tier() == 0 && tree.Covers(key)) {
+    found.tree = &region->meganode;
+    return found;
+  }
+  found.route = tree.RouteOf(key);
+  using Kind = Meganode::Route::Kind;
+  found.kind = found.route.kind == Kind::kChild   ? RouteKind::kChild
+               : found.route.kind == Kind::kRight ? RouteKind::kRight
+                                                  : RouteKind::kLost;
+  return found;
 }
 
-absl::StatusOr<Meganode*> RequestService::Find(Pointer root) {
-  for (const auto& region : regions_) {
-    if (region->meganode.root() == root) return &region->meganode;
+size_t RequestService::WriteRoute(MutableBytes to, const Found& found) {
+  RouteView view{found.kind, found.route.next, found.route.low, {}, found.kind == RouteKind::kChild, false};
+  if (found.route.high.has_value()) {
+    view.high_key = *found.route.high;
+    view.has_high = true;
   }
-  return absl::FailedPreconditionError(
-      fmt::format("{} holds no meganode with its root at {}", options_.name, ToString(root)));
+  return WriteRouteReply(to, view);
 }
 
 void RequestService::Serve(absl::Span<const IncomingCall> calls) {
@@ -52,39 +74,44 @@ void RequestService::AnswerError(const IncomingCall& call, MessageKind kind, con
   fabric_->EndReply(call, WriteErrorReply(fabric_->BeginReply(call), kind, status));
 }
 
-// All searches and gets among the calls, meganode by meganode.
+// All searches and gets among the calls, together.
 void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
-  for (const auto& region : regions_) {
-    lookups_.clear();
-    lookup_calls_.clear();
-    bool gets = false;
-    for (const IncomingCall& call : calls) {
-      const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
-      if (!header.ok() || (header->kind != MessageKind::kSearch && header->kind != MessageKind::kGet)) continue;
-      const absl::StatusOr<Parsed<KeyRequest>> request = ParseKeyRequest(call.request);
-      if (!request.ok() || request->fixed.root != region->meganode.root()) continue;
-      gets |= header->kind == MessageKind::kGet;
-      lookups_.push_back({request->key, absl::OkStatus(), {}});
-      lookup_calls_.push_back(&call);
+  lookups_.clear();
+  lookup_calls_.clear();
+  bool gets = false;
+  for (const IncomingCall& call : calls) {
+    const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
+    if (!header.ok() || (header->kind != MessageKind::kSearch && header->kind != MessageKind::kGet)) continue;
+    const absl::StatusOr<Parsed<KeyRequest>> request = ParseKeyRequest(call.request);
+    if (!request.ok()) {
+      AnswerError(call, header->kind, request.status());
+      continue;
     }
-    if (lookups_.empty()) continue;
-    if (options_.batching) {
-      region->meganode.FindBatch(absl::MakeSpan(lookups_), gets);
-    } else {
-      for (Meganode::Lookup& lookup : lookups_) region->meganode.FindBatch({&lookup, 1}, false);
+    const Found found = Find(request->fixed.root, request->key);
+    if (found.tree == nullptr) {
+      ++routed_;
+      fabric_->EndReply(call, WriteRoute(fabric_->BeginReply(call), found));
+      continue;
     }
-    for (size_t i = 0; i < lookups_.size(); ++i) {
-      const MessageKind kind = Load<MessageHeader>(lookup_calls_[i]->request.data()).kind;
-      ++served_[static_cast<size_t>(kind)];
-      AnswerLookup(*lookup_calls_[i], kind, region->meganode, lookups_[i]);
-    }
+    gets |= header->kind == MessageKind::kGet;
+    lookups_.push_back({found.tree, request->key, absl::OkStatus(), {}});
+    lookup_calls_.push_back(&call);
+  }
+  if (options_.batching) {
+    Meganode::FindBatch(absl::MakeSpan(lookups_), gets);
+  } else {
+    for (Meganode::Lookup& lookup : lookups_) Meganode::FindBatch({&lookup, 1}, false);
+  }
+  for (size_t i = 0; i < lookups_.size(); ++i) {
+    const MessageKind kind = Load<MessageHeader>(lookup_calls_[i]->request.data()).kind;
+    ++served_[static_cast<size_t>(kind)];
+    AnswerLookup(*lookup_calls_[i], kind, lookups_[i]);
   }
 }
 
-void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode& tree,
-                                  const Meganode::Lookup& lookup) {
+void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup) {
   absl::Status status = lookup.status;
-  if (status.ok()) status = tree.CheckKey(lookup.key);
+  if (status.ok()) status = lookup.tree->CheckKey(lookup.key);
   if (!status.ok()) return AnswerError(call, kind, status);
   const MutableBytes to = fabric_->BeginReply(call);
   if (kind == MessageKind::kSearch) {
@@ -104,24 +131,28 @@ void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, co
     if (reply.value_bytes <= kInlineValueBytesMax && sizeof(reply) + reply.value_bytes <= to.size()) {
       reply.inlined = 1;
       reply.header.bytes += reply.value_bytes;
-      std::memcpy(to.data() + sizeof(reply), tree.Extent(slot.extent) + lookup.key.size(), reply.value_bytes);
+      std::memcpy(to.data() + sizeof(reply), lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes);
     }
   }
   Store(to.data(), reply);
   fabric_->EndReply(call, reply.header.bytes);
 }
 
+std::string RequestService::AnswerPeer(ConstBytes request) {
+  std::string reply(kMessageBytesMax, 0);
+  const MutableBytes to(reinterpret_cast<std::byte*>(reply.data()), reply.size());
+  absl::StatusOr<size_t> bytes = AddRoute(request, to);
+  if (!bytes.ok()) bytes = WriteErrorReply(to, MessageKind::kAddRoute, bytes.status());
+  reply.resize(*bytes);
+  return reply;
+}
+
 void RequestService::ServeOne(const IncomingCall& call) {
   const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
   if (!header.ok()) return AnswerError(call, MessageKind{}, header.status());
   const MessageKind kind = header->kind;
-  if (kind == MessageKind::kSearch || kind == MessageKind::kGet) {
-    const absl::StatusOr<Parsed<KeyRequest>> request = ParseKeyRequest(call.request);
-    if (!request.ok()) return AnswerError(call, kind, request.status());
-    const absl::Status owner = Find(request->fixed.root).status();
-    if (!owner.ok()) AnswerError(call, kind, owner);
-    return;  // Else ServeLookups has answered it.
-  }
+  if (kind == MessageKind::kSearch || kind == MessageKind::kGet) return;  // ServeLookups has answered it.
+  if (kind == MessageKind::kPut && !held_.empty() && Hold(call, absl::OkStatus(), fabric_->NowNs())) return;
   // The handlers compose their reply in place; the room is taken before they run.
   const MutableBytes to = fabric_->BeginReply(call);
   absl::StatusOr<size_t> bytes = absl::InvalidArgumentError("");
@@ -145,15 +176,30 @@ void RequestService::ServeOne(const IncomingCall& call) {
       bytes = WriteTextReply(to, kind, StatusJson());
       break;
     case MessageKind::kCheck:
-      bytes = WriteTextReply(to, kind, CheckJson());
+      if (before_check_) before_check_();
+      if (call.request.size() == sizeof(MessageHeader)) {
+        bytes = WriteTextReply(to, kind, CheckJson());
+      } else {
+        bytes = Routes(AsText(call.request.subspan(sizeof(MessageHeader))), to);
+      }
       break;
     case MessageKind::kReport:
       bytes = Report(call, to);
       break;
+    case MessageKind::kAddRoute:
+      bytes = AddRoute(call.request, to);
+      break;
     default:
       bytes = absl::InvalidArgumentError(fmt::format("unknown request of kind {}", static_cast<int>(kind)));
   }
-  if (bytes.ok()) {
+  if (kind == MessageKind::kPut && Hold(call, bytes.status(), fabric_->NowNs())) return;
+  Answer(call, kind, std::move(bytes), to);
+}
+
+void RequestService::Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to) {
+  if (bytes.ok() && IsRoute({to.data(), *bytes})) {
+    ++routed_;
+  } else if (bytes.ok()) {
     ++served_[static_cast<size_t>(kind)];
   } else {
     ++refused_;
@@ -162,21 +208,78 @@ void RequestService::ServeOne(const IncomingCall& call) {
   fabric_->EndReply(call, *bytes);
 }
 
+// ---- Writes that wait.
+
+size_t RequestService::held(uint32_t region) const {
+  return static_cast<size_t>(
+      std::count_if(held_.begin(), held_.end(), [region](const Held& held) { return held.region == region; }));
+}
+
+// `status`: of the put. Ok before it was tried: then it waits only behind others of its region.
+bool RequestService::Hold(const IncomingCall& call, const absl::Status& status, int64_t since_ns) {
+  if (!status.ok() && status.code() != absl::StatusCode::kResourceExhausted) return false;
+  const absl::StatusOr<Parsed<PutRequest>> request = ParsePutRequest(call.request);
+  if (!request.ok()) return false;
+  const uint32_t region = request->fixed.root.region();
+  HeldRegion* const full = regions_->Find(region);
+  if (full == nullptr || held_.size() >= kHeldMax) return false;
+  if (status.ok()) {
+    if (held(region) == 0) return false;
+  } else if (!on_full_ || !on_full_(full)) {
+    return false;
+  }
+  held_.push_back({call, std::string(AsText(call.request)), region, since_ns});
+  held_.back().call.request = {};
+  ++held_ever_;
+  return true;
+}
+
+size_t RequestService::RetryHeld() {
+  size_t answered = 0;
+  std::vector<uint32_t> full;  // Whose first still has to wait: then the others have, too.
+  for (auto it = held_.begin(); it != held_.end();) {
+    if (std::find(full.begin(), full.end(), it->region) != full.end()) {
+      ++it;
+      continue;
+    }
+    it->call.request = AsBytes(it->request);
+    const MutableBytes to = fabric_->BeginReply(it->call);
+    absl::StatusOr<size_t> bytes = Put(it->call, to);
+    HeldRegion* const region = regions_->Find(it->region);
+    const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
+    if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && on_full_(region) &&
+        waited_ns < kHeldMaxNs) {
+      full.push_back(it->region);
+      it->call.request = {};
+      ++it;
+      continue;
+    }
+    held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
+    Answer(it->call, MessageKind::kPut, std::move(bytes), to);
+    it = held_.erase(it);
+    ++answered;
+  }
+  return answered;
+}
+
 absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<PutRequest> request, ParsePutRequest(call.request));
-  ASSIGN_OR_RETURN(Meganode * tree, Find(request.fixed.root));
+  const Found found = Find(request.fixed.root, request.key);
+  if (found.tree == nullptr) return WriteRoute(to, found);
+  Meganode* const tree = found.tree;
   auto reply = ReplyOf<WriteReply>(MessageKind::kPut);
   if (request.fixed.upload == 0) {
     ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, request.value, request.fixed.crc, request.fixed.hint));
   } else {
     std::string& upload = peers_[call.peer].uploads[request.fixed.upload - 1];
-    upload_bytes_ -= upload.size();
-    const std::string value = std::exchange(upload, {});
-    if (value.size() != request.fixed.value_bytes) {
+    if (upload.size() != request.fixed.value_bytes) {
       return absl::InvalidArgumentError(
-          fmt::format("{} of {} bytes of the value were uploaded", value.size(), request.fixed.value_bytes));
+          fmt::format("{} of {} bytes of the value were uploaded", upload.size(), request.fixed.value_bytes));
     }
-    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, value, request.fixed.crc, request.fixed.hint));
+    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, upload, request.fixed.crc, request.fixed.hint));
+    upload_bytes_ -= upload.size();  // Else it stays: the put may be tried again.
+    upload.clear();
+    upload.shrink_to_fit();
   }
   Store(to.data(), reply);
   return sizeof(reply);
@@ -184,7 +287,9 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, MutableByte
 
 absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<KeyRequest> request, ParseKeyRequest(call.request));
-  ASSIGN_OR_RETURN(Meganode * tree, Find(request.fixed.root));
+  const Found found = Find(request.fixed.root, request.key);
+  if (found.tree == nullptr) return WriteRoute(to, found);
+  Meganode* const tree = found.tree;
   auto reply = ReplyOf<WriteReply>(MessageKind::kDelete);
   ASSIGN_OR_RETURN(reply.existed, tree->Delete(request.key, request.fixed.hint));
   Store(to.data(), reply);
@@ -193,7 +298,9 @@ absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, MutableB
 
 absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(call.request));
-  ASSIGN_OR_RETURN(Meganode * tree, Find(request.fixed.root));
+  const Found found = Find(request.fixed.root, request.key);
+  if (found.tree == nullptr) return WriteRoute(to, found);
+  const Meganode* const tree = found.tree;
   const bool has_to = request.fixed.has_to != 0;
   const bool keys_only = request.fixed.keys_only != 0;
   const std::string_view end = request.value;
@@ -212,7 +319,8 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
   int slot = leaf.LowerBound(request.key);
   bool full = false;
   for (int leaves = 0; !full; ++leaves) {
-    if (leaf.has_high()) Prefetch(tree->Node(leaf.right()).bytes(), leaf.node_bytes());
+    const bool last = leaf.right().region() != tree->region();
+    if (!last) Prefetch(tree->Node(leaf.right()).bytes(), leaf.node_bytes());
     if (!keys_only) {
       for (int i = slot; i < leaf.count(); ++i) {
         const LeafSlot one = leaf.leaf_slot(i);
@@ -258,6 +366,10 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
       reply.done = 1;
       break;
     }
+    if (last) {
+      reply.next = leaf.right();
+      break;
+    }
     // Many empty leaves: go on in another call, so that others get their turn.
     if (leaves == kLeavesPerScan || reply.count == request.fixed.limit) break;
     leaf = tree->Node(leaf.right());
@@ -276,12 +388,9 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 // The bytes may be another extent's by now: the client checks the CRC over all pieces.
 absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
-  for (const auto& region : regions_) {
-    if (region->meganode.region() != request.from.region()) continue;
-    if (!region->meganode.ExtentInBounds(request.from, request.bytes) ||
-        request.bytes > to.size() - sizeof(ReplyHeader)) {
-      break;
-    }
+  const HeldRegion* region = regions_->Find(request.from.region());
+  if (region != nullptr && region->meganode.ExtentInBounds(request.from, request.bytes) &&
+      request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
     std::memcpy(to.data() + sizeof(ReplyHeader), region->meganode.Extent(request.from), request.bytes);
     return sizeof(ReplyHeader) + request.bytes;
@@ -309,6 +418,21 @@ absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableB
   return WriteTextReply(to, MessageKind::kUpload, "");
 }
 
+absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes to) {
+  ASSIGN_OR_RETURN(const Parsed<AddRouteRequest> request, ParseAddRouteRequest(message));
+  HeldRegion* region = regions_->Find(request.fixed.root.region());
+  if (region == nullptr) return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
+  Meganode& tree = region->meganode;
+  if (tree.tier() < request.fixed.tier) return WriteRouteReply(to, {RouteKind::kTooLow, {}, {}, {}, false, false});
+  if (tree.tier() > request.fixed.tier || !tree.Covers(request.key)) {
+    return WriteRoute(to, Find(request.fixed.root, request.key));
+  }
+  auto reply = ReplyOf<WriteReply>(MessageKind::kAddRoute);
+  ASSIGN_OR_RETURN(reply.existed, tree.InsertRoute(request.key, request.fixed.child));
+  Store(to.data(), reply);
+  return sizeof(reply);
+}
+
 absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableBytes to) {
   const std::string_view text = AsText(call.request.subspan(sizeof(MessageHeader)));
   if (text.size() > kReportBytesMax || !nlohmann::json::parse(text, nullptr, false).is_object()) {
@@ -319,6 +443,7 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
 }
 
 void RequestService::Disconnected(ConnectionId peer) {
+  std::erase_if(held_, [peer](const Held& held) { return held.call.peer == peer; });
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();
@@ -340,14 +465,20 @@ std::string RequestService::StatusJson() const {
   json["batches"] = batches_;
   json["refused"] = refused_;
   const std::pair<const char*, MessageKind> kinds[] = {
-      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},      {"put", MessageKind::kPut},
-      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},    {"fetch", MessageKind::kFetch},
-      {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}};
+      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},       {"put", MessageKind::kPut},
+      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
+      {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
   for (const auto& [name, kind] : kinds) json["served"][name] = served_[static_cast<size_t>(kind)];
-  for (const auto& region : regions_) {
+  json["routed"] = routed_;
+  json["held_writes"] = {
+      {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
+  json["regions_max"] = regions_->regions_max();
+  json["regions"] = nlohmann::json::array();
+  for (const HeldRegion* region : regions_->all()) {
     const RegionHeader& header = region->meganode.header();
     const ExtentAllocator::Usage extents = region->meganode.extents();
     json["regions"].push_back({{"region", header.region},
+                               {"tier", region->meganode.tier()},
                                {"keys", header.keys},
                                {"data_bytes", header.data_bytes},
                                {"node_bytes", header.node_bytes},
@@ -359,6 +490,7 @@ std::string RequestService::StatusJson() const {
                                {"largest_free_bytes", extents.largest_free_bytes},
                                {"fragmentation", extents.fragmentation()}});
   }
+  if (more_status_) more_status_(&json);
   json["departed_clients"] = {{"operations", departed_.operations},
                               {"server_path", departed_.server_path},
                               {"client_path", departed_.client_path},
@@ -375,9 +507,14 @@ std::string RequestService::StatusJson() const {
 
 std::string RequestService::CheckJson() const {
   nlohmann::json json = nlohmann::json::array();
-  for (const auto& region : regions_) {
+  for (const HeldRegion* region : regions_->all()) {
+    if (!region->joined) continue;
     const TreeReport report = CheckTree(*region->memory);
     json.push_back({{"region", region->meganode.region()},
+                    {"tier", report.range.tier},
+                    {"low", Hex(report.range.low)},
+                    {"right", report.range.right.region()},
+                    {"routes", report.routes.size()},
                     {"keys", report.keys},
                     {"data_bytes", report.data_bytes},
                     {"levels", report.levels},
@@ -387,8 +524,28 @@ std::string RequestService::CheckJson() const {
                     {"extents", report.extents},
                     {"error_count", report.error_count},
                     {"errors", report.errors}});
+    if (report.range.high.has_value()) json.back()["high"] = Hex(*report.range.high);
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// "REGION FIRST": the routes of a region from the FIRST on, as many as fit.
+absl::StatusOr<size_t> RequestService::Routes(std::string_view text, MutableBytes to) const {
+  unsigned id = 0, first = 0;
+  if (std::sscanf(std::string(text).c_str(), "%u %u", &id, &first) != 2) {
+    return absl::InvalidArgumentError("a check asks for \"REGION FIRST\"");
+  }
+  const HeldRegion* region = regions_->Find(id);
+  if (region == nullptr) return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
+  const TreeReport report = CheckTree(*region->memory);
+  nlohmann::json json = nlohmann::json::array();
+  size_t bytes = 0;
+  for (size_t i = first; i < report.routes.size() && bytes < kMessageBytesMax / 2; ++i) {
+    const auto& [key, child] = report.routes[i];
+    json.push_back({Hex(key), child.region()});
+    bytes += 2 * key.size() + 16;
+  }
+  return WriteTextReply(to, MessageKind::kCheck, json.dump());
 }
 
 }  // namespace cell

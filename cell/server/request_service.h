@@ -6,13 +6,16 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
-#include "cell/tree/meganode.h"
+#include "cell/server/regions.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace cell {
 
@@ -23,20 +26,28 @@ class RequestService : public Service {
     bool batching = true;  // Off: each search by itself, to measure what batching gains.
   };
 
-  // Everything must outlive this. `memory` is formatted.
-  RequestService(Fabric* fabric, std::vector<RegionMemory*> memory, Options options);
+  // Both must outlive this.
+  RequestService(Fabric* fabric, Regions* regions, Options options);
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
 
-  const Meganode& meganode(size_t i) const { return regions_[i]->meganode; }
+  // A request between servers, of this worker to itself.
+  std::string AnswerPeer(ConstBytes request);
+  // Asked when a write finds its region full: true if that is being mended, and the write is to wait.
+  void set_on_full(std::function<bool(HeldRegion*)> on_full) { on_full_ = std::move(on_full); }
+  // Writes to the region that wait.
+  size_t held(uint32_t region) const;
+  // Tries writes that wait again, in their order; those that have waited too long fail. How many were answered.
+  size_t RetryHeld();
+  bool retry_due() const { return !held_.empty(); }
+
+  // What the steward adds to the status.
+  void set_more_status(std::function<void(nlohmann::json*)> more_status) { more_status_ = std::move(more_status); }
+  // Called before a check, so that what is being freed is freed.
+  void set_before_check(std::function<void()> before_check) { before_check_ = std::move(before_check); }
 
  private:
-  struct Region {
-    explicit Region(RegionMemory* memory) : memory(memory), meganode(memory) {}
-    RegionMemory* memory;
-    Meganode meganode;
-  };
   struct Peer {
     std::array<std::string, kUploadsMax> uploads;
     std::string report;  // JSON, checked.
@@ -45,33 +56,63 @@ class RequestService : public Service {
   struct ClientTotals {
     uint64_t operations = 0, server_path = 0, client_path = 0, retries = 0;
   };
+  // A write that waits for its region to have room.
+  struct Held {
+    IncomingCall call;
+    std::string request;
+    uint32_t region;
+    int64_t since_ns;
+  };
+  // Beyond, writes fail at once.
+  static constexpr size_t kHeldMax = 4096;
+  static constexpr int64_t kHeldMaxNs = 1'000'000'000;
+
   // The uploads of all peers together: beyond it puts of large values must wait.
   static constexpr size_t kUploadBytesMax = size_t{256} << 20;
 
-  absl::StatusOr<Meganode*> Find(Pointer root);
+  // The meganode that a request on `key` names, or the answer that leads on.
+  struct Found {
+    Meganode* tree = nullptr;  // Null: `route` leads on.
+    RouteKind kind = RouteKind::kNotHeld;
+    Meganode::Route route;
+  };
+  Found Find(Pointer root, std::string_view key) const;
+  static size_t WriteRoute(MutableBytes to, const Found& found);
   void ServeLookups(absl::Span<const IncomingCall> calls);
   void ServeOne(const IncomingCall& call);
 
+  // Whether the write is to wait, with this outcome so far. Keeps it then.
+  bool Hold(const IncomingCall& call, const absl::Status& status, int64_t since_ns);
+  void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
   absl::StatusOr<size_t> Put(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Delete(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Scan(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Report(const IncomingCall& call, MutableBytes to);
   std::string StatusJson() const;
   std::string CheckJson() const;
+  absl::StatusOr<size_t> Routes(std::string_view text, MutableBytes to) const;
 
-  void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode& tree, const Meganode::Lookup& lookup);
+  void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup);
   void AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status);
 
   Fabric* fabric_;
   const Options options_;
   const int64_t started_ns_;
-  std::vector<std::unique_ptr<Region>> regions_;
+  Regions* const regions_;
+  std::function<void(nlohmann::json*)> more_status_;
+  std::function<void()> before_check_;
+  std::function<bool(HeldRegion*)> on_full_;
+  std::deque<Held> held_;
+  uint64_t held_ever_ = 0;
+  int64_t held_longest_ns_ = 0;
   std::map<ConnectionId, Peer> peers_;
   size_t upload_bytes_ = 0;
   ClientTotals departed_;
-  std::array<uint64_t, 16> served_{};  // By MessageKind.
+  std::array<uint64_t, 32> served_{};  // By MessageKind.
+  uint64_t routed_ = 0;                // Answered with a route.
   uint64_t refused_ = 0;               // Answered with an error.
   uint64_t batches_ = 0;
 

@@ -5,6 +5,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/io/sim_fabric.h"
+#include "cell/io/waiter.h"
 #include "cell/tree/tree_check.h"
 
 namespace cell {
@@ -24,13 +25,9 @@ class Reply : public Completion {
 class RequestServiceTest : public ::testing::Test {
  protected:
   RequestServiceTest() {
-    const RegionShape shape{1024, 1 << 20, 8 << 20};
-    memory_ = *server_->CreateRegion(1, shape.region_bytes());
-    CELL_CHECK(Meganode::Format(memory_, 1, shape).ok());
-    service_ = std::make_unique<RequestService>(server_.get(), std::vector<RegionMemory*>{memory_},
-                                                RequestService::Options{"test", true});
-    CELL_CHECK(server_->Listen("server", service_.get()).ok());
-    connection_ = *client_->Connect("server", 0);
+    memory_ = (*regions_.Create(1, {}))->memory;
+    CELL_CHECK(server_->Listen("server", &service_).ok());
+    connection_ = *ConnectTo(client_.get(), "server");
   }
 
   std::string Call(const std::string& head, const std::string& body = "", size_t room = kMessageBytesMax) {
@@ -54,8 +51,9 @@ class RequestServiceTest : public ::testing::Test {
 
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
+  Regions regions_{server_.get(), {1024, 1 << 20, 8 << 20}, 8};
+  RequestService service_{server_.get(), &regions_, {"test", true}};
   RegionMemory* memory_;
-  std::unique_ptr<RequestService> service_;
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   ConnectionId connection_;
   const Pointer root_{1, kRegionHeaderBytes};
@@ -130,7 +128,8 @@ TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
   EXPECT_EQ(code(""), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code("nonsense"), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(MakeTextRequest(static_cast<MessageKind>(99))), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, Pointer(9, 4096), {}, "k")), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ParseRouteReply(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, Pointer(9, 4096), {}, "k"))))->kind,
+            RouteKind::kNotHeld);
   EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, "")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(MakeKeyRequest(MessageKind::kGet, root_, {}, std::string(300, 'k'))),
             absl::StatusCode::kInvalidArgument);

@@ -26,7 +26,7 @@ std::string_view ShortestSeparator(std::string_view left, std::string_view right
 
 }  // namespace
 
-absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape) {
+absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range) {
   if (!ValidNodeBytes(shape.node_bytes)) {
     return absl::InvalidArgumentError(fmt::format("node size {} is not a power of two from {} to {}", shape.node_bytes,
                                                   kNodeBytesMin, kNodeBytesMax));
@@ -53,18 +53,18 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
   header.nodes_offset = kRegionHeaderBytes;
   header.extents_offset = kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096);
   header.extents_bytes = shape.extents_bytes;
-  header.tree_root = Pointer(region, header.nodes_offset);
   header.nodes_used = 1;
+  header.nodes_end = 1;
   ExtentAllocator(memory).Format();
   NodeDraft root(shape.node_bytes);
-  root.Begin(header.tree_root, 0, "", std::nullopt, Pointer());
+  root.Begin(RootOf(region), 0, range.low, range.high, range.right, range.tier);
   root.Publish(memory, header.nodes_offset);
   return absl::OkStatus();
 }
 
 Meganode::Meganode(RegionMemory* memory)
     : memory_(memory),
-      root_(memory->header().region, memory->header().nodes_offset),
+      root_(RootOf(memory->header().region)),
       extents_(memory),
       draft_(memory->header().node_bytes),
       right_draft_(memory->header().node_bytes) {
@@ -91,25 +91,61 @@ absl::Status Meganode::CheckKey(std::string_view key) const {
   return absl::OkStatus();
 }
 
+Meganode::Range Meganode::range() const {
+  const NodeView root = Node(root_);
+  return {root.tier(), std::string(root.low_key()),
+          root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
+}
+
+double Meganode::fill() const {
+  const RegionHeader& h = header();
+  return std::max(
+      static_cast<double>(h.nodes_used) / static_cast<double>(h.node_count),
+      static_cast<double>(h.extents.bytes_used) / static_cast<double>(std::max<uint64_t>(1, h.extents_bytes)));
+}
+
+absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
+  if (step == Walk::Step::kGaveUp) return GaveUp(key);
+  return absl::OutOfRangeError(fmt::format("{} is not in the meganode of region {}", ForMessage(key), region()));
+}
+
+Meganode::Route Meganode::RouteOf(std::string_view key) const {
+  const NodeView root = Node(root_);
+  if (root.BelowLow(key)) return {Route::Kind::kLost, {}, {}, {}};
+  if (root.PastHigh(key)) return {Route::Kind::kRight, root.right(), {}, {}};
+  if (root.tier() == 0) return {Route::Kind::kHere, root_, {}, {}};
+  const absl::StatusOr<NodeView> bottom = LeafOf(key);
+  const int slot = bottom.ok() ? bottom->ChildSlot(key) : -1;
+  if (slot < 0) return {Route::Kind::kLost, {}, {}, {}};
+  Route route{Route::Kind::kChild, bottom->inner_slot(slot).child(), bottom->key(slot), {}};
+  if (slot + 1 < bottom->count()) {
+    route.high = bottom->key(slot + 1);
+  } else if (bottom->has_high()) {
+    route.high = bottom->high_key();
+  }
+  return route;
+}
+
 absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
-  Walk walk(key, root_);
+  Walk walk(key, root_, 0, tier());
   for (;;) {
     const NodeView node = Node(walk.wants());
     Prefetch(node.bytes(), node.node_bytes());  // Its misses overlap, instead of following one on the other.
     const Walk::Step step = walk.Visit(node);
     if (step == Walk::Step::kArrived) return node;
-    if (step == Walk::Step::kGaveUp) return GaveUp(key);
+    if (step != Walk::Step::kRead) return NotHere(step, key);
   }
 }
 
 absl::StatusOr<Meganode::Place> Meganode::Find(std::string_view key) const {
   ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
   Place place{leaf.self(), std::nullopt};
+  if (!leaf.holds_pairs()) return NotHere(Walk::Step::kElsewhere, key);
   if (const std::optional<int> slot = leaf.Find(key)) place.slot = leaf.leaf_slot(*slot);
   return place;
 }
 
-void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) const {
+void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
   // Header, heads, and of inner nodes some slots: what is looked at first.
   constexpr size_t kPrefetchedBytes = 320;
   for (size_t begin = 0; begin < lookups.size(); begin += kBatchMax) {
@@ -118,18 +154,18 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) cons
     std::array<uint8_t, kBatchMax> active;
     size_t left = batch.size();
     for (size_t i = 0; i < left; ++i) {
-      walks[i] = Walk(batch[i].key, root_);
+      walks[i] = Walk(batch[i].key, batch[i].tree->root_);
       active[i] = static_cast<uint8_t>(i);
     }
     while (left > 0) {
       for (size_t i = 0; i < left;) {
         Lookup& lookup = batch[active[i]];
         Walk& walk = walks[active[i]];
-        const NodeView node = Node(walk.wants());
+        const NodeView node = lookup.tree->Node(walk.wants());
         const Walk::Step step = walk.Visit(node);
         if (step == Walk::Step::kRead) {
-          const std::byte* next = memory_->at(walk.wants().offset());
-          Prefetch(next, node.level() == 1 ? header().node_bytes : kPrefetchedBytes);
+          const std::byte* next = lookup.tree->memory_->at(walk.wants().offset());
+          Prefetch(next, node.level() == 1 ? node.node_bytes() : kPrefetchedBytes);
           ++i;
           continue;
         }
@@ -139,10 +175,11 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) cons
           if (const std::optional<int> slot = node.Find(lookup.key)) {
             const LeafSlot found = node.leaf_slot(*slot);
             lookup.place.slot = found;
-            if (prefetch_extents) Prefetch(Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
+            if (prefetch_extents)
+              Prefetch(lookup.tree->Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
           }
         } else {
-          lookup.status = GaveUp(lookup.key);
+          lookup.status = lookup.tree->NotHere(step, lookup.key);
         }
         active[i] = active[--left];
       }
@@ -151,12 +188,12 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) cons
 }
 
 absl::StatusOr<Meganode::Descent> Meganode::Descend(std::string_view key, uint8_t level) const {
-  Walk walk(key, root_, level);
+  Walk walk(key, root_, level, tier());
   Descent descent;
   for (;;) {
     const NodeView node = Node(walk.wants());
     const Walk::Step step = walk.Visit(node);
-    if (step == Walk::Step::kGaveUp) return GaveUp(key);
+    if (step != Walk::Step::kRead && step != Walk::Step::kArrived) return NotHere(step, key);
     if (step == Walk::Step::kArrived) {
       descent.node = node.self();
       return descent;
@@ -172,12 +209,12 @@ absl::StatusOr<Meganode::Descent> Meganode::Descend(std::string_view key, uint8_
 bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
   const uint64_t begin = header().nodes_offset;
   if (hint.region() != header().region || hint.offset() < begin ||
-      hint.offset() >= begin + header().nodes_used * header().node_bytes ||
+      hint.offset() >= begin + header().nodes_end * header().node_bytes ||
       (hint.offset() - begin) % header().node_bytes != 0) {
     return false;
   }
   const NodeView node = Node(hint);
-  return node.valid() && node.level() == 0 && node.Covers(key);
+  return !node.gone() && node.holds_pairs() && node.Covers(key);
 }
 
 // Every level may split, and the root into two more.
@@ -188,7 +225,25 @@ bool Meganode::NodesLeftForSplit() const {
 Pointer Meganode::AllocateNode() {
   RegionHeader& h = memory_->header();
   CELL_CHECK(h.nodes_used < h.node_count);
-  return Pointer(h.region, h.nodes_offset + h.nodes_used++ * h.node_bytes);
+  ++h.nodes_used;
+  if (h.free_node != 0) {
+    const Pointer node(h.region, h.free_node);
+    h.free_node = Node(node).right().raw();
+    return node;
+  }
+  return Pointer(h.region, h.nodes_offset + h.nodes_end++ * h.node_bytes);
+}
+
+void Meganode::MarkGone(Pointer node) {
+  memory_->StoreWord(node.offset(), kVersionGone);
+  memory_->AfterStep();
+}
+
+void Meganode::FreeNode(Pointer node) {
+  RegionHeader& h = memory_->header();
+  memory_->StoreWord(node.offset() + offsetof(NodeHeader, right), h.free_node);
+  h.free_node = node.offset();
+  --h.nodes_used;
 }
 
 absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {
@@ -219,6 +274,7 @@ absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string
 
 absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
   RETURN_IF_ERROR(CheckKey(key));
+  if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
@@ -250,7 +306,7 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
     h.data_bytes += slot.extent_bytes;
     h.data_bytes -= old.extent_bytes;
   } else {
-    if (absl::Status status = InsertIntoLeaf(descent.node, key, slot); !status.ok()) {
+    if (absl::Status status = InsertAtBottom(descent.node, key, slot); !status.ok()) {
       extents_.Free(offset);
       return status;
     }
@@ -258,11 +314,26 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
     h.data_bytes += slot.extent_bytes;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  Changed(key);
   return found.has_value();
 }
 
-absl::Status Meganode::InsertIntoLeaf(Pointer leaf, std::string_view key, const LeafSlot& slot) {
-  const NodeView node = Node(leaf);
+absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {
+  if (tier() == 0) return NotHere(Walk::Step::kLost, key);
+  ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
+  const bool found = Node(descent.node).Find(key).has_value();
+  if (!found) {
+    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, SlotOf(child)));
+    ++memory_->header().keys;
+  }
+  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  if (!found) Changed(key);
+  return found;
+}
+
+template <typename Slot>
+absl::Status Meganode::InsertAtBottom(Pointer pointer, std::string_view key, const Slot& slot) {
+  const NodeView node = Node(pointer);
   const int at = node.LowerBound(key);
   draft_.CopyOf(node);
   if (draft_.Insert(at, key, slot)) {
@@ -313,6 +384,8 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   const Pointer right_self = AllocateNode();
   const Pointer old_right = node.right();
   const uint8_t level = node.level();
+  const uint8_t tier = node.tier();
+  const bool rightmost = old_right.region() != header().region;
   std::string separator;
 
   const auto fill = [](NodeDraft* draft, const Entry* begin, const Entry* end) {
@@ -322,9 +395,10 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
     return true;
   };
   const auto try_cut = [&](size_t cut) {
-    separator = level == 0 ? std::string(ShortestSeparator(entries[cut - 1].key, entries[cut].key)) : entries[cut].key;
-    draft_.Begin(left_self, level, low, separator, right_self);
-    right_draft_.Begin(right_self, level, separator, high, old_right);
+    separator =
+        node.holds_pairs() ? std::string(ShortestSeparator(entries[cut - 1].key, entries[cut].key)) : entries[cut].key;
+    draft_.Begin(left_self, level, low, separator, right_self, tier);
+    right_draft_.Begin(right_self, level, separator, high, old_right, tier);
     return fill(&draft_, entries.data(), entries.data() + cut) &&
            fill(&right_draft_, entries.data() + cut, entries.data() + entries.size());
   };
@@ -332,7 +406,7 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   // not fit (long fences), the nearest cut that does; KeyBytesMax promises that there is one.
   const size_t last = entries.size() - 1;
   size_t middle = last;
-  if (node.has_high() || at != node.count()) {
+  if (!rightmost || at != node.count()) {
     size_t sum = 0;
     middle = 0;
     while (middle < last && sum + entries[middle].bytes <= total / 2) sum += entries[middle++].bytes;
@@ -351,15 +425,9 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   if (!Observe(SplitStep::kLeftWritten)) return std::nullopt;
   if (!raise) return Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self};
 
-  const auto child_slot = [](Pointer child) {
-    InnerSlot inner{};
-    inner.child_low = static_cast<uint32_t>(child.raw());
-    inner.child_high = static_cast<uint32_t>(child.raw() >> 32);
-    return inner;
-  };
   CELL_CHECK(level + 1 < kLevelsMax);
-  draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, std::nullopt, Pointer());
-  CELL_CHECK(draft_.Insert(0, low, child_slot(left_self)) && draft_.Insert(1, separator, child_slot(right_self)));
+  draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, high, old_right, tier);
+  CELL_CHECK(draft_.Insert(0, low, SlotOf(left_self)) && draft_.Insert(1, separator, SlotOf(right_self)));
   Publish(&draft_);
   Observe(SplitStep::kSeparatorWritten);
   return std::nullopt;
@@ -375,9 +443,7 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
     const NodeView parent = Node(descent->node);
     if (parent.Find(separator.key).has_value()) continue;  // Someone finished it before.
     const int at = parent.LowerBound(separator.key);
-    InnerSlot slot{};
-    slot.child_low = static_cast<uint32_t>(separator.child.raw());
-    slot.child_high = static_cast<uint32_t>(separator.child.raw() >> 32);
+    const InnerSlot slot = SlotOf(separator.child);
     draft_.CopyOf(parent);
     if (draft_.Insert(at, separator.key, slot)) {
       Publish(&draft_);
@@ -390,6 +456,7 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
   RETURN_IF_ERROR(CheckKey(key));
+  if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   Descent descent;
   if (HintIsRight(hint, key)) {
     descent.node = hint;
@@ -409,6 +476,7 @@ absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
     h.data_bytes -= old.extent_bytes;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  if (found.has_value()) Changed(key);
   return found.has_value();
 }
 

@@ -4,6 +4,10 @@
 // the separator into the parent as a later step. Until then readers reach the sibling by the right link, and the next
 // writer that passes finishes the split. Deletes never rebalance. Every step is one published node. See README.md.
 //
+// A meganode of tier 0 holds pairs; one above holds routes: the roots of meganodes one tier below, by their low keys.
+// Its range is [low key, high key); keys outside are another's, and operations on them fail with OutOfRange. RouteOf
+// then says where to go on.
+//
 // Thread-safety: one thread calls it; others may read the region's nodes and extents at any time.
 //
 // Invariants
@@ -29,17 +33,33 @@ namespace cell {
 
 class Meganode {
  public:
-  // Makes an empty tree in `memory`: zeroed, and at least shape.region_bytes() long. Its root is the tree's root.
-  static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape);
+  // What a meganode covers, and its neighbour there.
+  struct Range {
+    uint8_t tier = 0;
+    std::string low;
+    std::optional<std::string> high;  // None: to the end.
+    Pointer right;                    // The root of the meganode that begins at `high`.
+  };
+
+  // Makes an empty meganode in `memory`, at least shape.region_bytes() long: zeros, or what was a region before.
+  static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range);
+  static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape) {
+    return Format(memory, region, shape, Range());
+  }
 
   // A formatted region; `memory` must outlive this.
   explicit Meganode(RegionMemory* memory);
 
   Pointer root() const { return root_; }
+  Range range() const;
+  uint8_t tier() const { return Node(root_).tier(); }
+  bool Covers(std::string_view key) const { return Node(root_).Covers(key); }
   uint32_t region() const { return header().region; }
   const RegionHeader& header() const { return memory_->header(); }
   size_t key_bytes_max() const { return KeyBytesMax(header().node_bytes); }
   ExtentAllocator::Usage extents() const { return extents_.usage(); }
+  // How full it is, of 1: by nodes or by extents, whichever is more.
+  double fill() const;
 
   // Where a key's leaf is, and its slot there if it is stored.
   struct Place {
@@ -48,17 +68,34 @@ class Meganode {
   };
   absl::StatusOr<Place> Find(std::string_view key) const;
 
-  // Many searches at once, interleaved with prefetching so that their cache misses overlap (design.md, 10: cache
-  // misses are what a search costs). Results are those of Find, one by one.
+  // Many searches at once, of any of the thread's meganodes, interleaved with prefetching so that their cache misses
+  // overlap (design.md, 10: cache misses are what a search costs). Results are those of Find, one by one.
   struct Lookup {
+    const Meganode* tree;
     std::string_view key;
     absl::Status status;
     Place place;
   };
   static constexpr size_t kBatchMax = 16;
-  void FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) const;
+  static void FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents);
 
-  // The leaf that holds `key`'s place, for scans; valid until the next change.
+  // Where the search for a key leads from here.
+  struct Route {
+    enum class Kind : uint8_t {
+      kHere,   // The key's place is in this meganode.
+      kChild,  // In the child `next`, which covers [low, high).
+      kRight,  // In the neighbour `next` or beyond: this meganode ends before.
+      kLost,   // Below this meganode.
+    };
+    Kind kind = Kind::kHere;
+    Pointer next;
+    std::string low;
+    std::optional<std::string> high;
+  };
+  Route RouteOf(std::string_view key) const;
+
+  // The leaf that holds `key`'s place, for scans; above tier 0, the node whose slots are routes. Valid until the next
+  // change.
   absl::StatusOr<NodeView> LeafOf(std::string_view key) const;
   NodeView Node(Pointer pointer) const;
   const std::byte* Extent(Pointer extent) const { return memory_->at(extent.offset()); }
@@ -70,10 +107,17 @@ class Meganode {
   // InvalidArgument: a size or the CRC is wrong. ResourceExhausted: nodes or extents are used up.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {});
 
+  // Above tier 0: from `key` on, to the next route's key, the child is `child`. True: there was a route of this key; it
+  // is left as it is.
+  absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
+
   // True: the key was there.
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {});
 
   absl::Status CheckKey(std::string_view key) const;
+
+  // Called after each change of a pair or a route, with its key.
+  void set_on_change(std::function<void(std::string_view key)> on_change) { on_change_ = std::move(on_change); }
 
   // The steps of a split, as an observer sees them right after each.
   enum class SplitStep { kRightWritten, kLeftWritten, kSeparatorWritten };
@@ -81,6 +125,8 @@ class Meganode {
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
+  friend class MeganodeSplit;
+
   // A split that its parent does not know of yet.
   struct Separator {
     uint8_t level;  // Of the node that must hold it.
@@ -93,16 +139,26 @@ class Meganode {
     std::vector<Separator> unfinished;
   };
 
+  absl::Status NotHere(Walk::Step step, std::string_view key) const;
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
   absl::StatusOr<uint64_t> StoreExtent(std::string_view key, std::string_view value);
-  absl::Status InsertIntoLeaf(Pointer leaf, std::string_view key, const LeafSlot& slot);
+  template <typename Slot>
+  absl::Status InsertAtBottom(Pointer node, std::string_view key, const Slot& slot);
   void InsertSeparators(std::vector<Separator> pending);
   template <typename Slot>
   std::optional<Separator> Split(const NodeView& node, int at, std::string_view key, const Slot& slot);
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
+  void Changed(std::string_view key) {
+    if (on_change_) [[unlikely]]
+      on_change_(key);
+  }
+
   Pointer AllocateNode();
+  // Gives a node up: readers that come to it are sent back. Its bytes stay until FreeNode.
+  void MarkGone(Pointer node);
+  void FreeNode(Pointer node);
   bool NodesLeftForSplit() const;
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
 
@@ -112,6 +168,7 @@ class Meganode {
   NodeDraft draft_;
   NodeDraft right_draft_;
   std::function<bool(SplitStep)> split_observer_;
+  std::function<void(std::string_view key)> on_change_;
 };
 
 }  // namespace cell

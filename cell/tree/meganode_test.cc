@@ -245,8 +245,8 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
   std::vector<std::string> keys;
   for (int i = 0; i < 1000; ++i) keys.push_back(std::to_string(random.Below(20'000)));
   std::vector<Meganode::Lookup> lookups(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) lookups[i].key = keys[i];
-  tree.FindBatch(absl::MakeSpan(lookups), true);
+  for (size_t i = 0; i < keys.size(); ++i) lookups[i] = {&tree, keys[i], {}, {}};
+  Meganode::FindBatch(absl::MakeSpan(lookups), true);
   for (size_t i = 0; i < keys.size(); ++i) {
     const Meganode::Place want = *tree.Find(keys[i]);
     ASSERT_TRUE(lookups[i].status.ok());

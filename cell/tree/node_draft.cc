@@ -13,13 +13,13 @@ size_t SharedPrefix(std::string_view a, std::string_view b) {
 }  // namespace
 
 void NodeDraft::Begin(Pointer self, uint8_t level, std::string_view low_key, std::optional<std::string_view> high_key,
-                      Pointer right) {
+                      Pointer right, uint8_t tier) {
   std::fill_n(bytes_.begin(), node_bytes_, std::byte{0});
   NodeHeader& h = header();
   h.self = self;
   h.right = right;
   h.level = level;
-  h.flags = kNodeValid;
+  h.tier = tier;
   h.low_key_bytes = static_cast<uint16_t>(low_key.size());
   size_t at = node_bytes_ - kTailVersionBytes - low_key.size();
   std::memcpy(bytes_.data() + at, low_key.data(), low_key.size());
@@ -38,11 +38,11 @@ void NodeDraft::CopyOf(const NodeView& node) { std::memcpy(bytes_.data(), node.b
 
 size_t NodeDraft::FreeBytes() const {
   const NodeHeader& h = view().header();
-  return h.heap_begin - sizeof(NodeHeader) - h.count * (kKeyHeadBytes + SlotBytes(h.level));
+  return h.heap_begin - sizeof(NodeHeader) - h.count * (kKeyHeadBytes + SlotBytes(h));
 }
 
 bool NodeDraft::InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes) {
-  CELL_CHECK(slot_bytes == SlotBytes(header().level) && key.size() >= header().prefix_bytes);
+  CELL_CHECK(slot_bytes == SlotBytes(header()) && key.size() >= header().prefix_bytes);
   const std::string_view suffix = key.substr(header().prefix_bytes);
   const size_t tail_bytes = suffix.size() - std::min(suffix.size(), kKeyHeadBytes);
   const size_t needed = kKeyHeadBytes + slot_bytes + tail_bytes;
@@ -73,7 +73,7 @@ bool NodeDraft::InsertSlot(int i, std::string_view key, SlotKey* slot, size_t sl
 void NodeDraft::Remove(int i) {
   NodeHeader& h = header();
   CELL_CHECK(i >= 0 && i < h.count);
-  const size_t slot_bytes = SlotBytes(h.level);
+  const size_t slot_bytes = SlotBytes(h);
   std::byte* const heads = bytes_.data() + sizeof(NodeHeader);
   std::byte* const slots = heads + kKeyHeadBytes * h.count;
   const size_t before = slot_bytes * static_cast<size_t>(i);
@@ -97,7 +97,7 @@ void NodeDraft::Compact() {
   std::array<std::byte, kNodeBytesMax> old;
   std::memcpy(old.data(), bytes_.data(), node_bytes_);
   const NodeView before = NodeView::Trusted(old.data(), node_bytes_);
-  const size_t slot_bytes = SlotBytes(h.level);
+  const size_t slot_bytes = SlotBytes(h);
   size_t at = before.low_key_offset() - (before.has_high() ? before.high_key_rest().size() : 0);
   for (int i = 0; i < h.count; ++i) {
     SlotKey key = before.slot_key(i);
@@ -116,7 +116,8 @@ void NodeDraft::Compact() {
 
 void NodeDraft::Publish(RegionMemory* memory, uint64_t offset) {
   const uint64_t tail_offset = offset + node_bytes_ - kTailVersionBytes;
-  const uint64_t version = LoadWord(memory->at(offset), std::memory_order_relaxed);
+  // The tail's: the head may say that the node was given up.
+  const uint64_t version = LoadWord(memory->at(tail_offset), std::memory_order_relaxed);
   CELL_CHECK(version % 2 == 0);
   header().crc = NodeCrc(bytes_.data(), node_bytes_);
   memory->StoreWord(offset, version + 1, std::memory_order_relaxed);

@@ -19,9 +19,9 @@ class NodeDraft {
  public:
   explicit NodeDraft(uint32_t node_bytes) : node_bytes_(node_bytes) { CELL_CHECK(ValidNodeBytes(node_bytes)); }
 
-  // An empty, valid node. No high key: it is the rightmost of its level.
+  // An empty node. No high key: it is the rightmost of its level.
   void Begin(Pointer self, uint8_t level, std::string_view low_key, std::optional<std::string_view> high_key,
-             Pointer right);
+             Pointer right, uint8_t tier = 0);
   void CopyOf(const NodeView& node);
 
   // Puts a slot before slot i. `key` is whole (with the prefix); the slot's `key` field is filled in here. False, and

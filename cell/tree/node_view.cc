@@ -24,6 +24,7 @@ uint64_t NodeCrc(const std::byte* node, uint32_t node_bytes) {
 NodeFault NodeView::Parse(ConstBytes image, Pointer self, NodeView* view, Checks checks) {
   if (!ValidNodeBytes(image.size())) return NodeFault::kMalformed;
   const NodeView candidate(image.data(), static_cast<uint32_t>(image.size()));
+  if (candidate.gone()) return NodeFault::kGone;
   if (candidate.head_version() != candidate.tail_version() || candidate.head_version() % 2 != 0) {
     return NodeFault::kTorn;
   }
@@ -38,11 +39,12 @@ NodeFault NodeView::Parse(ConstBytes image, Pointer self, NodeView* view, Checks
 
 bool NodeView::WellFormed() const {
   const NodeHeader& h = header();
-  if ((h.flags & ~(kNodeValid | kNodeHasHigh)) != 0 || h.reserved != 0 || h.level >= kLevelsMax) return false;
+  if ((h.flags & ~kNodeHasHigh) != 0 || h.level >= kLevelsMax || h.tier >= kTiersMax) return false;
+  if ((h.reserved[0] | h.reserved[1] | h.reserved[2]) != 0) return false;
   if (!has_high() && (h.high_key_bytes != 0 || h.prefix_bytes != 0)) return false;
   if (h.prefix_bytes > h.low_key_bytes || (has_high() && h.prefix_bytes > h.high_key_bytes)) return false;
   const size_t fences = size_t{h.low_key_bytes} + h.high_key_bytes - h.prefix_bytes * size_t{has_high()};
-  const size_t slots_end = sizeof(NodeHeader) + h.count * (kKeyHeadBytes + SlotBytes(h.level));
+  const size_t slots_end = sizeof(NodeHeader) + h.count * (kKeyHeadBytes + SlotBytes(h));
   const size_t end = node_bytes_ - kTailVersionBytes;
   if (fences > end || h.heap_begin < slots_end || h.heap_begin > end - fences) return false;
   for (int i = 0; i < h.count; ++i) {

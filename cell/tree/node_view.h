@@ -22,6 +22,7 @@ enum class NodeFault {
   kNone,
   kTorn,       // The writer was inside, or the reads overlapped a write: read again.
   kForeign,    // Whole, but not the node that was asked for.
+  kGone,       // Given up: its keys are in another meganode.
   kMalformed,  // Whole by its CRC, and yet not a node. A writer's fault; never followed.
 };
 
@@ -41,7 +42,9 @@ class NodeView {
   uint32_t node_bytes() const { return node_bytes_; }
 
   uint8_t level() const { return header().level; }
-  bool valid() const { return (header().flags & kNodeValid) != 0; }
+  uint8_t tier() const { return header().tier; }
+  bool holds_pairs() const { return HoldsPairs(header()); }
+  bool gone() const { return header().head_version == kVersionGone; }
   bool has_high() const { return (header().flags & kNodeHasHigh) != 0; }
   int count() const { return header().count; }
   Pointer self() const { return header().self; }
@@ -82,7 +85,7 @@ class NodeView {
   const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(bytes_); }
   const std::byte* slot(int i) const {
     return bytes_ + sizeof(NodeHeader) + kKeyHeadBytes * static_cast<size_t>(count()) +
-           SlotBytes(level()) * static_cast<size_t>(i);
+           SlotBytes(header()) * static_cast<size_t>(i);
   }
   uint32_t head(int i) const { return heads()[i]; }
   std::string_view tail(SlotKey key) const {

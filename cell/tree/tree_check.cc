@@ -1,6 +1,8 @@
 #include "cell/tree/tree_check.h"
 
+#include <map>
 #include <optional>
+#include <set>
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/base/crc64.h"
@@ -17,11 +19,15 @@ class TreeCheck {
 
   TreeReport Run() {
     if (!CheckHeader()) return report_;
-    const std::optional<NodeView> root = Read(Pointer(header_.region, header_.nodes_offset));
+    report_.region = header_.region;
+    const std::optional<NodeView> root = Read(RootOf(header_.region));
     if (!root.has_value()) return report_;
     root_ = root->self();
     report_.levels = root->level() + 1;
-    std::vector<Child> expected = {{"", root_}};
+    Meganode::Range& range = report_.range;
+    range = {root->tier(), std::string(root->low_key()), std::nullopt, root->right()};
+    if (root->has_high()) range.high = root->high_key();
+    std::vector<Child> expected = {{range.low, root_}};
     for (int level = root->level(); level >= 0 && !expected.empty(); --level) expected = CheckLevel(level, expected);
     CheckExtents();
     Expect(report_.keys == header_.keys, "header", fmt::format("says {} keys, {} found", header_.keys, report_.keys));
@@ -49,7 +55,8 @@ class TreeCheck {
     const bool sane =
         header_.layout_version == kLayoutVersion && ValidNodeBytes(header_.node_bytes) &&
         header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
-        header_.nodes_used <= header_.node_count && header_.extents_offset <= memory_.bytes() &&
+        header_.nodes_used <= header_.nodes_end && header_.nodes_end <= header_.node_count &&
+        header_.extents_offset <= memory_.bytes() &&
         header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
         header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <= header_.extents_offset;
     Expect(sane, "header", "sizes do not add up, or another layout version");
@@ -60,7 +67,7 @@ class TreeCheck {
     const std::string where = fmt::format("node {}", ToString(pointer));
     const uint64_t begin = header_.nodes_offset;
     if (pointer.region() != header_.region || pointer.offset() < begin ||
-        pointer.offset() >= begin + header_.nodes_used * header_.node_bytes ||
+        pointer.offset() >= begin + header_.nodes_end * header_.node_bytes ||
         (pointer.offset() - begin) % header_.node_bytes != 0) {
       Expect(false, where, "pointer is not to a node of this region");
       return std::nullopt;
@@ -71,6 +78,7 @@ class TreeCheck {
     Expect(fault == NodeFault::kNone, where,
            fault == NodeFault::kTorn      ? "versions or CRC are wrong"
            : fault == NodeFault::kForeign ? "carries another node's pointer"
+           : fault == NodeFault::kGone    ? "was given up"
                                           : "is malformed");
     if (fault != NodeFault::kNone) return std::nullopt;
     return node;
@@ -80,7 +88,7 @@ class TreeCheck {
   std::vector<Child> CheckLevel(int level, const std::vector<Child>& expected) {
     std::vector<Child> below;
     size_t listed = 0;
-    std::string last_high;
+    std::string last_high = report_.range.low;
     bool ended = false;
     Pointer next = expected.front().node;
     for (uint64_t steps = 0; !next.null(); ++steps) {
@@ -92,9 +100,9 @@ class TreeCheck {
       const std::optional<NodeView> node = Read(next);
       if (!node.has_value()) break;
       ++report_.nodes;
-      Expect(node->valid(), where, "is not valid");
       Expect(node->level() == level, where, fmt::format("has level {}", node->level()));
-      if (node->level() != level) break;
+      Expect(node->tier() == report_.range.tier, where, fmt::format("has tier {}", node->tier()));
+      if (node->level() != level || node->tier() != report_.range.tier) break;
       Expect(node->low_key() == last_high, where,
              fmt::format("low key {} is not the left neighbour's high key {}", ForMessage(node->low_key()),
                          ForMessage(last_high)));
@@ -105,14 +113,19 @@ class TreeCheck {
         ++report_.half_splits;
       }
       CheckSlots(*node, where, &below);
-      ended = !node->has_high();
-      Expect(ended == node->right().null(), where, "high key and right link disagree");
-      if (ended) break;
-      last_high = node->high_key();
+      ended = node->right() == report_.range.right;
+      if (ended) {
+        Expect(node->has_high() == report_.range.high.has_value() &&
+                   (!node->has_high() || node->high_key() == *report_.range.high),
+               where, "ends the level at another high key than the root's");
+        break;
+      }
+      Expect(node->has_high() && !node->right().null(), where, "high key and right link disagree");
+      last_high = node->has_high() ? node->high_key() : "";
       next = node->right();
     }
     const std::string where = fmt::format("level {}", level);
-    Expect(ended, where, "does not reach the end of the key space");
+    Expect(ended, where, "does not reach the end of the meganode");
     Expect(listed == expected.size(), where,
            fmt::format("{} of {} children that parents list are in it", listed, expected.size()));
     return below;
@@ -122,7 +135,7 @@ class TreeCheck {
     std::string last;
     if (node.level() == 0) {
       ++report_.leaves;
-      Walk walk(node.low_key(), root_);
+      Walk walk(node.low_key(), root_, 0, node.tier());
       Walk::Step step = Walk::Step::kRead;
       while (step == Walk::Step::kRead) {
         const std::optional<NodeView> visited = Read(walk.wants());
@@ -130,18 +143,25 @@ class TreeCheck {
       }
       Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where,
              "a search for its low key ends elsewhere");
-    } else {
-      Expect(node.count() > 0, where, "is an inner node without children");
     }
+    Expect(node.count() > 0 || node.holds_pairs(), where, "is an inner node without children");
     for (int i = 0; i < node.count(); ++i) {
       const std::string key = node.key(i);
       Expect(i == 0 || key > last, where, fmt::format("key {} is not above the one before", ForMessage(key)));
       Expect(node.Covers(key), where, fmt::format("key {} is outside the fences", ForMessage(key)));
-      if (node.level() == 0) {
+      if (node.holds_pairs()) {
         CheckLeafSlot(node.leaf_slot(i), key, where);
       } else {
         Expect(i != 0 || key == node.low_key(), where, "first separator is not the low key");
-        below->push_back({key, node.inner_slot(i).child()});
+        const Pointer child = node.inner_slot(i).child();
+        if (node.level() > 0) {
+          below->push_back({key, child});
+        } else {
+          Expect(child == RootOf(child.region()) && child.region() != header_.region, where,
+                 fmt::format("route {} is not to another meganode's root", ForMessage(key)));
+          report_.routes.emplace_back(key, child);
+          ++report_.keys;
+        }
       }
       last = key;
     }
@@ -195,5 +215,48 @@ class TreeCheck {
 }  // namespace
 
 TreeReport CheckTree(const RegionMemory& memory) { return TreeCheck(memory).Run(); }
+
+ClusterReport CheckNeighbours(const std::vector<TreeReport>& regions) {
+  ClusterReport report;
+  std::map<uint8_t, std::map<std::string, const TreeReport*>> tiers;  // By low key.
+  std::map<uint8_t, std::set<std::string>> routed;
+  const auto error = [&](uint32_t region, std::string what) {
+    report.errors.push_back(fmt::format("region {}: {}", region, what));
+  };
+  for (const TreeReport& region : regions) {
+    if (region.range.tier == 0) report.keys += region.keys;
+    const auto [it, fresh] = tiers[region.range.tier].emplace(region.range.low, &region);
+    if (!fresh) error(region.region, fmt::format("begins at the same key as region {}", it->second->region));
+  }
+  for (const auto& [tier, by_low] : tiers) {
+    if (!by_low.begin()->first.empty())
+      error(by_low.begin()->second->region, "is the first of its tier, and yet keys are below");
+    for (auto it = by_low.begin(); it != by_low.end(); ++it) {
+      const TreeReport& region = *it->second;
+      const auto next = std::next(it);
+      const bool last = next == by_low.end();
+      if (last != !region.range.high.has_value() || (!last && *region.range.high != next->first)) {
+        error(region.region, "does not end where its tier's next meganode begins");
+      } else if (region.range.right != (last ? Pointer() : RootOf(next->second->region))) {
+        error(region.region, "its right link is not to its tier's next meganode");
+      }
+      for (const auto& [key, child] : region.routes) {
+        const auto below = tiers.find(static_cast<uint8_t>(tier - 1));
+        const auto found =
+            below == tiers.end() ? std::map<std::string, const TreeReport*>::const_iterator() : below->second.find(key);
+        if (below == tiers.end() || found == below->second.end() || RootOf(found->second->region) != child) {
+          error(region.region, fmt::format("route {} leads to no meganode that begins there", ForMessage(key)));
+        }
+        routed[static_cast<uint8_t>(tier - 1)].insert(key);
+      }
+    }
+  }
+  const uint8_t top = tiers.empty() ? 0 : tiers.rbegin()->first;
+  for (const auto& [tier, by_low] : tiers) {
+    if (tier == top) continue;
+    for (const auto& [low, region] : by_low) report.missing_routes += !routed[tier].contains(low);
+  }
+  return report;
+}
 
 }  // namespace cell

@@ -65,9 +65,9 @@ TEST_F(DamageTest, ANodeInAnothersPlace) {
   ExpectError("");
 }
 
-TEST_F(DamageTest, AnInvalidNode) {
-  Change("01000", [&](NodeDraft* draft) { HeaderOf(draft).flags &= ~kNodeValid; });
-  ExpectError("is not valid");
+TEST_F(DamageTest, AGivenUpNode) {
+  region_.memory()->StoreWord(tree_.LeafOf("01000")->self().offset(), kVersionGone);
+  ExpectError("was given up");
 }
 
 TEST_F(DamageTest, ASkippedNeighbour) {

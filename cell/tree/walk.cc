@@ -6,20 +6,28 @@ Walk::Step Walk::Visit(const NodeView& node) {
   if (++visits_ > kVisitsMax) return Step::kGaveUp;
   moved_right_ = false;
   torn_ = 0;
-  const bool right_level = level_ < 0 ? node.level() >= stop_level_ : node.level() == level_;
-  if (!node.valid() || !right_level || node.BelowLow(key_)) return SetBack();
+  if (level_ < 0) {  // The root.
+    if (node.gone() || node.BelowLow(key_) || node.tier() < stop_tier_ ||
+        (node.tier() == stop_tier_ && node.level() < stop_level_)) {
+      return Step::kLost;
+    }
+    tier_ = static_cast<int8_t>(node.tier());
+  } else if (node.gone() || node.level() != level_ || node.tier() != tier_ || node.BelowLow(key_)) {
+    return SetBack();
+  }
   level_ = static_cast<int8_t>(node.level());
   if (node.PastHigh(key_)) {
     if (node.right().null()) return SetBack();
     moved_right_ = true;
     wants_ = node.right();
-    return Step::kRead;
+    return wants_.region() == root_.region() ? Step::kRead : Step::kElsewhere;
   }
   path_[node.level()] = node.self();
-  if (node.level() == stop_level_) return Step::kArrived;
+  if (node.level() == stop_level_ && node.tier() == stop_tier_) return Step::kArrived;
   const int slot = node.ChildSlot(key_);
   if (slot < 0) return SetBack();
   wants_ = node.inner_slot(slot).child();
+  if (node.level() == 0) return Step::kElsewhere;
   --level_;
   return Step::kRead;
 }
@@ -28,6 +36,7 @@ Walk::Step Walk::Failed(NodeFault fault) {
   if (++visits_ > kVisitsMax) return Step::kGaveUp;
   if (fault == NodeFault::kTorn && ++torn_ < kTornReadsBeforeSetback) return Step::kRead;
   torn_ = 0;
+  if (level_ < 0 && fault != NodeFault::kTorn) return Step::kLost;
   return SetBack();
 }
 

@@ -1,4 +1,4 @@
-// Walk: the search of a B-link tree as a step machine without I/O (Sagiv; the thesis, 4.2 and 4.3).
+// Walk: the search of one meganode's B-link tree as a step machine without I/O (Sagiv; the thesis, 4.2 and 4.3).
 //
 // It says which node it wants; its driver fetches that node, parses it and hands the view to Visit; and so on until
 // Visit answers kArrived: the view holds the key's place at the level asked for. The server drives it over its own
@@ -6,6 +6,10 @@
 //
 // A reader that meets an invalid node, a wrong level, or a key below the low key goes back to the last node that was
 // right, and after kSetbacksBeforeRoot such setbacks to the root. Past kVisitsMax visits in all it gives up.
+//
+// A walk stays in the meganode where it began. A right link or a child that is another meganode's root ends it with
+// kElsewhere, and whoever drives it goes on there with another walk; a root that is not (or no longer) the key's ends
+// it with kLost, and the search begins again from the root of the tree.
 //
 // Not thread-safe. `key` must outlive the walk.
 #pragma once
@@ -25,14 +29,17 @@ class Walk {
   static constexpr int kTornReadsBeforeSetback = 32;
 
   enum class Step {
-    kRead,     // Fetch wants().
-    kArrived,  // The visited node is the place of the key.
-    kGaveUp,   // Out of budget: Unavailable.
+    kRead,       // Fetch wants().
+    kArrived,    // The visited node is the place of the key.
+    kElsewhere,  // wants() is the root of another meganode: moved_right() tells a neighbour from a child.
+    kLost,       // The meganode is not there any more, or the key is below it.
+    kGaveUp,     // Out of budget: Unavailable.
   };
 
   Walk() = default;
-  Walk(std::string_view key, Pointer root, uint8_t stop_level = 0)
-      : key_(key), root_(root), wants_(root), stop_level_(stop_level) {}
+  // From a meganode's root to the node of `stop_level` and `stop_tier` that covers `key`.
+  Walk(std::string_view key, Pointer root, uint8_t stop_level = 0, uint8_t stop_tier = 0)
+      : key_(key), root_(root), wants_(root), stop_level_(stop_level), stop_tier_(stop_tier) {}
 
   Pointer wants() const { return wants_; }
   std::string_view key() const { return key_; }
@@ -42,7 +49,8 @@ class Walk {
   // wants() could not be read whole, or was not the node that was meant.
   Step Failed(NodeFault fault);
 
-  // After kArrived at a leaf: goes on to the place of `key`, which is the leaf's high key, by its right link.
+  // After kArrived at a leaf: goes on to the place of `key`, which is the leaf's high key, by its right link, which is
+  // in this meganode.
   void ContinueRight(const NodeView& leaf, std::string_view key);
 
   // The last Visit followed a right link: what the parent said is stale, or a split is not finished.
@@ -54,6 +62,9 @@ class Walk {
   int visits() const { return visits_; }
   // Of wants(); -1: any.
   int level() const { return level_; }
+  // Of the meganode, once its root was visited; -1 before.
+  int tier() const { return tier_; }
+  Pointer root() const { return root_; }
 
  private:
   Step SetBack();
@@ -62,7 +73,9 @@ class Walk {
   Pointer root_;
   Pointer wants_;
   uint8_t stop_level_ = 0;
+  uint8_t stop_tier_ = 0;
   int8_t level_ = -1;  // That wants() must have; -1: any, it is the root.
+  int8_t tier_ = -1;
   bool moved_right_ = false;
   int visits_ = 0;
   int setbacks_ = 0;

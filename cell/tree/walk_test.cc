@@ -82,7 +82,7 @@ TEST_F(WalkTest, GoesBackToTheParentWhenANodeWasReused) {
   EXPECT_EQ(last, Walk::Step::kArrived);
 }
 
-TEST_F(WalkTest, LeavesANodeOfAWrongLevelOrWithoutTheValidFlag) {
+TEST_F(WalkTest, LeavesANodeOfAWrongLevel) {
   Make(1, 1, "", std::nullopt, 0, {{"", 2}});
   Make(2, 1, "", std::nullopt, 0, {{"", 1}});
   Walk::Step last;

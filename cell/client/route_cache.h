@@ -1,0 +1,81 @@
+// RouteCache: which meganode holds a range of keys, from searches before (the thesis, 4.2 and 5.3).
+//
+// A range that is out of date leads to a meganode that ends before the key, or is gone: then it is dropped, and the
+// search begins at the root of the tree. Least recently used out first. One thread.
+#pragma once
+
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cell/layout/pointer.h"
+
+namespace cell {
+
+class RouteCache {
+ public:
+  explicit RouteCache(size_t ranges_max) : ranges_max_(ranges_max) {}
+
+  // The root of the meganode whose range holds `key`, or null.
+  Pointer Find(std::string_view key) {
+    const auto it = Holding(key);
+    if (it == ranges_.end()) return {};
+    by_use_.splice(by_use_.begin(), by_use_, it->second.use);
+    return it->second.meganode;
+  }
+
+  // [low, high) is in the meganode with this root; without `high`, to the end.
+  void Keep(std::string_view low, std::optional<std::string_view> high, Pointer meganode) {
+    if (ranges_max_ == 0) return;
+    // What it overlaps is older.
+    auto it = ranges_.upper_bound(low);
+    if (it != ranges_.begin()) {
+      const auto before = std::prev(it);
+      if (!before->second.high.has_value() || *before->second.high > low) it = before;
+    }
+    while (it != ranges_.end() && (!high.has_value() || it->first < *high)) it = Erase(it);
+    if (ranges_.size() >= ranges_max_) Erase(by_use_.back());
+    const auto made = ranges_.emplace(std::string(low), Range{std::nullopt, meganode, {}}).first;
+    if (high.has_value()) made->second.high = std::string(*high);
+    by_use_.push_front(made);
+    made->second.use = by_use_.begin();
+  }
+
+  void Drop(std::string_view key) {
+    const auto it = Holding(key);
+    if (it != ranges_.end()) Erase(it);
+  }
+  void Clear() {
+    ranges_.clear();
+    by_use_.clear();
+  }
+  size_t size() const { return ranges_.size(); }
+
+ private:
+  struct Range;
+  using Ranges = std::map<std::string, Range, std::less<>>;  // By low key.
+  struct Range {
+    std::optional<std::string> high;
+    Pointer meganode;
+    std::list<Ranges::iterator>::iterator use;
+  };
+
+  Ranges::iterator Holding(std::string_view key) {
+    auto it = ranges_.upper_bound(key);
+    if (it == ranges_.begin()) return ranges_.end();
+    --it;
+    return it->second.high.has_value() && key >= *it->second.high ? ranges_.end() : it;
+  }
+  Ranges::iterator Erase(Ranges::iterator it) {
+    by_use_.erase(it->second.use);
+    return ranges_.erase(it);
+  }
+
+  const size_t ranges_max_;
+  Ranges ranges_;
+  std::list<Ranges::iterator> by_use_;  // Most recent first.
+};
+
+}  // namespace cell

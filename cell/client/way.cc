@@ -1,0 +1,98 @@
+#include "cell/client/way.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kPauseNs = 20'000;
+constexpr int kPauseDoublings = 8;  // To 5 ms.
+
+}  // namespace
+
+void Way::Begin() {
+  root_ = losses_ == 0 ? session_->routes()->Find(key_) : Pointer();
+  from_route_ = !root_.null();
+  ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
+  if (!from_route_) root_ = session_->root();
+  server_ = session_->Connected(root_.region());
+}
+
+absl::Status Way::GoTo(Pointer root) {
+  if (++hops_ > kHopsMax) {
+    return absl::UnavailableError(fmt::format("no way to {} through {} meganodes", ForMessage(key_), kHopsMax));
+  }
+  root_ = root;
+  from_route_ = false;
+  server_ = session_->Connected(root_.region());
+  return absl::OkStatus();
+}
+
+absl::Status Way::Follow(const RouteView& route) {
+  switch (route.kind) {
+    case RouteKind::kChild:
+      if (route.has_range) {
+        session_->routes()->Keep(
+            route.low_key, route.has_high ? std::optional<std::string_view>(route.high_key) : std::nullopt, route.next);
+      }
+      return GoTo(route.next);
+    case RouteKind::kRight:
+      return GoRight(route.next);
+    case RouteKind::kLost:
+    case RouteKind::kNotHeld:
+    case RouteKind::kTooLow:
+      break;
+  }
+  return Lose();
+}
+
+absl::Status Way::Follow(const Walk& walk, Walk::Step step) {
+  if (step == Walk::Step::kLost) return Lose();
+  return walk.moved_right() ? GoRight(walk.wants()) : GoTo(walk.wants());
+}
+
+// What led here is stale: it would have led to the neighbour else.
+absl::Status Way::GoRight(Pointer next) {
+  if (from_route_) session_->routes()->Drop(key_);
+  if (root_ == session_->root()) session_->RefreshSoon();
+  return GoTo(next);
+}
+
+absl::Status Way::Lose() {
+  session_->routes()->Drop(key_);
+  if (server_ != nullptr && server_->up) session_->fabric()->ForgetRegion(server_->id, root_.region());
+  ++session_->metrics()->lost;
+  ++losses_;
+  lost_ = true;
+  server_ = nullptr;
+  return absl::OkStatus();
+}
+
+Task<absl::Status> Way::Find() {
+  absl::Status failed;
+  for (int tries = 0;; ++tries) {
+    if (lost_ || tries > 0) {
+      // It may take a moment until the table knows of a move.
+      if (losses_ > 1) {
+        co_await session_->SleepUntil(session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings)));
+      }
+      const absl::Status refreshed = co_await session_->Refresh();
+      if (!refreshed.ok() && failed.ok()) failed = refreshed;
+      losses_ = std::max(losses_, 1);
+      lost_ = false;
+      Begin();
+    }
+    if (server_ != nullptr && server_->up) co_return absl::OkStatus();
+    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(root_.region());
+    if (server.ok()) {
+      server_ = *server;
+      co_return absl::OkStatus();
+    }
+    if (tries > 0) co_return server.status();  // By the newest table, too.
+    if (session_->now_ns() > context_.deadline_ns) co_return server.status();
+  }
+}
+
+}  // namespace cell

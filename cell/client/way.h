@@ -1,0 +1,55 @@
+// Way: how an operation gets to the meganode that holds its key (the thesis, 4.2).
+//
+// It begins at a cached route or at the root of the tree and goes from meganode to meganode: each is asked by its
+// server or read by this client, and either has the key's place or leads on. What was cached and led astray is dropped.
+// When the way is lost (a meganode has moved, or a split was overtaken), the region table is asked again and the search
+// begins anew from the root, without caches, until the deadline.
+#pragma once
+
+#include "cell/client/session.h"
+
+namespace cell {
+
+class Way {
+ public:
+  // `key` must outlive it.
+  Way(Session* session, std::string_view key, const CallContext& context)
+      : session_(session), key_(key), context_(context) {
+    Begin();
+  }
+
+  // The root of the meganode to ask next.
+  Pointer root() const { return root_; }
+  // The connection to its worker; null: Find it first.
+  ServerConnection* server() const { return server_; }
+  // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
+  Task<absl::Status> Find();
+  // After the way was lost once, nodes must come from servers.
+  bool may_use_cache() const { return losses_ == 0; }
+
+  // A server's answer that leads on. An error only when that never ends.
+  absl::Status Follow(const RouteView& route);
+  // This client's own search of the meganode led on: `walk` ended with kElsewhere or kLost.
+  absl::Status Follow(const Walk& walk, Walk::Step step);
+  // The meganode is not what it was.
+  absl::Status Lose();
+  // To a neighbour that the meganode named.
+  absl::Status GoTo(Pointer root);
+
+ private:
+  static constexpr int kHopsMax = 1000;
+  void Begin();
+  absl::Status GoRight(Pointer next);
+
+  Session* session_;
+  std::string_view key_;
+  CallContext context_;
+  Pointer root_;
+  ServerConnection* server_ = nullptr;
+  bool from_route_ = false;  // root_ is what the route cache said.
+  int hops_ = 0;
+  int losses_ = 0;
+  bool lost_ = false;  // Find must refresh.
+};
+
+}  // namespace cell

@@ -1,0 +1,129 @@
+#include "cell/cluster/embedded_membership.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/unix_socket.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+std::optional<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory) {
+  const std::optional<std::string> text = ReadFile(directory + "/cluster.json");
+  if (!text.has_value()) {
+    return absl::NotFoundError(fmt::format(
+        "no cluster in \"{}\" (no cluster.json there): start one with //tools:up --dir {}", directory, directory));
+  }
+  ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
+  std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, std::move(state)));
+  ASSIGN_OR_RETURN(membership->state_.table, membership->ReadTable());
+  return membership;
+}
+
+absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& text, const std::string& directory) {
+  const auto bad = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("{}/cluster.json: {}", directory, what));
+  };
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
+    return bad("is not a cluster file (damaged?)");
+  }
+  if (json["format"] != kFormat) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}/cluster.json has format {}, this program reads format {}: use "
+                    "the release that made it",
+                    directory, json["format"].dump(), kFormat));
+  }
+  ClusterState state;
+  std::set<std::string> names;
+  try {
+    state.shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
+                   json.at("extents_bytes").get<uint64_t>()};
+    for (const auto& server_json : json.at("servers")) {
+      ClusterState::Server server{server_json.at("name").get<std::string>(), {}};
+      for (const auto& worker_json : server_json.at("workers")) {
+        server.workers.push_back({directory + "/" + worker_json.at("socket").get<std::string>(),
+                                  worker_json.at("regions_max").get<uint32_t>()});
+      }
+      if (server.workers.empty()) return bad(fmt::format("{} has no workers", server.name));
+      if (!names.insert(server.name).second) return bad(fmt::format("lists two servers named {}", server.name));
+      state.servers.push_back(std::move(server));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return bad(error.what());
+  }
+  if (!ValidNodeBytes(state.shape.node_bytes)) return bad("node_bytes is not a power of two from 512 to 4096");
+  if (state.servers.empty()) return bad("lists no server");
+  return state;
+}
+
+absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() const {
+  const std::optional<std::string> text = ReadFile(directory_ + "/regions.json");
+  if (!text.has_value()) return RegionTable();  // No server has started yet.
+  absl::StatusOr<RegionTable> table = RegionTable::Parse(*text);
+  if (table.ok()) return table;
+  return absl::InvalidArgumentError(
+      fmt::format("{}/regions.json: {}", directory_, std::string(table.status().message())));
+}
+
+absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) const {
+  const std::string path = directory_ + "/regions.json";
+  const Fd lock(::open((directory_ + "/regions.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot lock {}/regions.lock", directory_));
+  }
+  ASSIGN_OR_RETURN(RegionTable table, ReadTable());
+  RETURN_IF_ERROR(change(&table));
+  ++table.version;
+  {
+    std::ofstream file(path + ".new", std::ios::trunc);
+    file << table.ToJson() << "\n";
+    file.flush();
+    if (!file) return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
+  }
+  if (::rename((path + ".new").c_str(), path.c_str()) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot replace {}", path));
+  }
+  return table;
+}
+
+void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
+  Told told{std::move(done), table.status(), {}};
+  if (table.ok()) told.table = *std::move(table);
+  told_.push_back(std::move(told));
+}
+
+void EmbeddedMembership::Refresh(Done done) { Tell(std::move(done), ReadTable()); }
+void EmbeddedMembership::Change(TableChange change, Done done) { Tell(std::move(done), ChangeTable(change)); }
+
+size_t EmbeddedMembership::Poll() {
+  if (told_.empty()) return 0;
+  std::vector<Told> now;
+  now.swap(told_);
+  for (Told& told : now) {
+    if (told.status.ok() && told.table.version >= state_.table.version) state_.table = std::move(told.table);
+    told.done(told.status);
+  }
+  return now.size();
+}
+
+}  // namespace cell

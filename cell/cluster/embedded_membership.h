@@ -1,0 +1,54 @@
+// The embedded membership: a cluster on one machine is a directory.
+//
+//   cluster.json   written once, by //tools:up, before the servers start: what all must agree on
+//     {"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 268435456,
+//      "servers": [{"name": "server-0", "workers": [{"socket": "server-0.0.sock", "regions_max": 16}]}]}
+//   regions.json   the region table; replaced as a whole (rename) by who holds the lock on regions.lock
+//
+// Its calls do their work at once: they take the time of some file operations, about 100 us.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cell/cluster/membership.h"
+
+namespace cell {
+
+class EmbeddedMembership : public Membership {
+ public:
+  static constexpr int kFormat = 2;
+
+  // Of `directory`. NotFound: no cluster there. FailedPrecondition: another release's. InvalidArgument: damaged, or its
+  // values make no sense. Every message says what to do.
+  static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory);
+  // cluster.json's content.
+  static absl::StatusOr<ClusterState> ParseConfig(const std::string& json, const std::string& directory);
+
+  const ClusterState& state() const override { return state_; }
+  void Refresh(Done done) override;
+  void Change(TableChange change, Done done) override;
+  size_t Poll() override;
+  bool pending() const override { return !told_.empty(); }
+
+ private:
+  struct Told {
+    Done done;
+    absl::Status status;
+    RegionTable table;  // If it is ok.
+  };
+
+  EmbeddedMembership(std::string directory, ClusterState state)
+      : directory_(std::move(directory)), state_(std::move(state)) {}
+
+  absl::StatusOr<RegionTable> ReadTable() const;
+  absl::StatusOr<RegionTable> ChangeTable(const TableChange& change) const;
+  void Tell(Done done, absl::StatusOr<RegionTable> table);
+
+  const std::string directory_;
+  ClusterState state_;
+  std::vector<Told> told_;
+};
+
+}  // namespace cell

@@ -1,0 +1,126 @@
+#include "cell/cluster/embedded_membership.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+namespace cell {
+namespace {
+
+constexpr char kGood[] = R"({"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 4096,
+  "servers": [{"name": "server-0", "workers": [{"socket": "a.sock", "regions_max": 4}, {"socket": "b.sock", "regions_max": 5}]}]})";
+
+std::string With(const std::string& from, const std::string& to) {
+  std::string text = kGood;
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(ClusterConfig, SaysWhoIsInTheCluster) {
+  const auto state = EmbeddedMembership::ParseConfig(kGood, "/d");
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->FindWorker({"server-0", 1})->address, "/d/b.sock");
+  EXPECT_EQ(state->FindWorker({"server-0", 1})->regions_max, 5u);
+  EXPECT_EQ(state->FindWorker({"server-0", 2}), nullptr);
+  EXPECT_EQ(state->FindWorker({"server-1", 0}), nullptr);
+  EXPECT_EQ(state->OwnerOf(1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ClusterConfig, RefusesWhatItCannotTrust) {
+  const auto code = [](const std::string& text) {
+    return EmbeddedMembership::ParseConfig(text, "/d").status().code();
+  };
+  EXPECT_EQ(code(""), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("[1]"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(std::string(kGood).substr(0, 100)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("\"format\": 2", "\"format\": 1")), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(With("1024", "\"many\"")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("1024", "1000")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("\"server-0\"", "7")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EmbeddedMembership::Open("/nowhere").status().code(), absl::StatusCode::kNotFound);
+}
+
+class EmbeddedMembershipTest : public ::testing::Test {
+ protected:
+  EmbeddedMembershipTest() {
+    char name[] = "/tmp/cell-test-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    std::ofstream(directory_ + "/cluster.json") << kGood;
+  }
+  ~EmbeddedMembershipTest() override {
+    for (const char* file : {"cluster.json", "regions.json", "regions.json.new", "regions.lock"}) {
+      ::unlink((directory_ + "/" + file).c_str());
+    }
+    ::rmdir(directory_.c_str());
+  }
+  static absl::Status Add(EmbeddedMembership* membership) {
+    absl::Status result = absl::UnknownError("not told");
+    membership->Change([](RegionTable* table) { return table->Add({"server-0", 0}).status(); },
+                       [&result](const absl::Status& status) { result = status; });
+    EXPECT_TRUE(membership->pending());
+    EXPECT_EQ(membership->Poll(), 1u);
+    return result;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(EmbeddedMembershipTest, ChangesAreSeenByOthersOnceTheyAsk) {
+  const auto a = *EmbeddedMembership::Open(directory_);
+  const auto b = *EmbeddedMembership::Open(directory_);
+  EXPECT_EQ(a->state().table, RegionTable());
+  ASSERT_TRUE(Add(a.get()).ok());
+  EXPECT_EQ(a->state().table.regions.size(), 1u);
+  EXPECT_EQ(b->state().table.regions.size(), 0u);
+  bool told = false;
+  b->Refresh([&told](const absl::Status& status) { told = status.ok(); });
+  EXPECT_EQ(b->state().table.regions.size(), 0u);
+  b->Poll();
+  EXPECT_TRUE(told);
+  EXPECT_EQ(b->state().table, a->state().table);
+  EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table, a->state().table);
+}
+
+TEST_F(EmbeddedMembershipTest, AChangeThatIsRefusedChangesNothing) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  const RegionTable before = membership->state().table;
+  absl::Status result;
+  membership->Change(
+      [](RegionTable* table) {
+        table->regions.clear();
+        return absl::AbortedError("no");
+      },
+      [&result](const absl::Status& status) { result = status; });
+  membership->Poll();
+  EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(membership->state().table, before);
+  EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table, before);
+}
+
+TEST_F(EmbeddedMembershipTest, ManyAtOnceLoseNothing) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this] {
+      const auto membership = *EmbeddedMembership::Open(directory_);
+      for (int j = 0; j < 50; ++j) EXPECT_TRUE(Add(membership.get()).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const RegionTable table = (*EmbeddedMembership::Open(directory_))->state().table;
+  EXPECT_EQ(table.regions.size(), 200u);
+  EXPECT_EQ(table.next_region, 201u);
+  EXPECT_EQ(table.version, 200u);
+}
+
+TEST_F(EmbeddedMembershipTest, ADamagedTableIsSaidSo) {
+  std::ofstream(directory_ + "/regions.json") << "{\"version\":";
+  const auto membership = EmbeddedMembership::Open(directory_);
+  EXPECT_EQ(membership.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(membership.status().message()).find("regions.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cell

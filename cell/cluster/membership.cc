@@ -1,0 +1,29 @@
+#include "cell/cluster/membership.h"
+
+#include "fmt/format.h"
+
+namespace cell {
+
+const ClusterState::Server* ClusterState::FindServer(const std::string& name) const {
+  for (const Server& server : servers) {
+    if (server.name == name) return &server;
+  }
+  return nullptr;
+}
+
+const ClusterState::Worker* ClusterState::FindWorker(const WorkerId& id) const {
+  const Server* server = FindServer(id.server);
+  return server != nullptr && id.worker < server->workers.size() ? &server->workers[id.worker] : nullptr;
+}
+
+absl::StatusOr<WorkerId> ClusterState::OwnerOf(uint32_t region) const {
+  const RegionTable::Entry* entry = table.Find(region);
+  if (entry == nullptr) return absl::NotFoundError(fmt::format("the cluster has no region {}", region));
+  if (FindWorker(entry->owner) == nullptr) {
+    return absl::UnavailableError(
+        fmt::format("region {} is held by {}, which is not in the cluster", region, entry->owner.server));
+  }
+  return entry->owner;
+}
+
+}  // namespace cell

@@ -1,0 +1,61 @@
+// Membership: who is in the cluster, and the region table, as this member sees them.
+//
+//   embedded    a directory on one machine (embedded_membership.h)
+//
+// What is seen may be old: a table that is out of date leads to a worker that says so, or to nodes that are gone, and
+// then Refresh tells better. Changes are atomic: each is made to the newest table, one after the other.
+//
+// One thread. Callbacks are told by Poll alone, and state() changes there alone.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cell/cluster/region_table.h"
+#include "cell/layout/region.h"
+
+namespace cell {
+
+struct ClusterState {
+  struct Worker {
+    std::string address;  // What the fabric connects to.
+    uint32_t regions_max = 0;
+  };
+  struct Server {
+    std::string name;
+    std::vector<Worker> workers;
+  };
+
+  RegionShape shape;
+  std::vector<Server> servers;
+  RegionTable table;
+
+  const Server* FindServer(const std::string& name) const;
+  // Null: no such server is a member.
+  const Worker* FindWorker(const WorkerId& id) const;
+  // The worker that holds a region. NotFound: the table does not know the region. Unavailable: its server is gone.
+  absl::StatusOr<WorkerId> OwnerOf(uint32_t region) const;
+};
+
+class Membership {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+  // Changes a table, or refuses with an error. May be called several times, for one change that is made.
+  using TableChange = std::function<absl::Status(RegionTable*)>;
+
+  virtual ~Membership() = default;
+
+  virtual const ClusterState& state() const = 0;
+  // Unavailable: the membership cannot be reached, and state() is what it was.
+  virtual void Refresh(Done done) = 0;
+  // The change's own error, and then nothing was changed; or as Refresh, and then it is not known.
+  virtual void Change(TableChange change, Done done) = 0;
+  // Tells what is done. The number of callbacks told.
+  virtual size_t Poll() = 0;
+  // Whether a callback is still to come.
+  virtual bool pending() const = 0;
+};
+
+}  // namespace cell

@@ -1,0 +1,84 @@
+// A membership in one process's memory, for simulations and tests. All members of a cluster share one MemoryCluster;
+// each may have a thread of its own. An answer takes as many Polls as the cluster's random source says.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cell/base/random.h"
+#include "cell/cluster/membership.h"
+
+namespace cell {
+
+struct MemoryCluster {
+  explicit MemoryCluster(ClusterState state, uint64_t seed = 1, int polls_max = 1)
+      : state(std::move(state)), random(seed), polls_max(polls_max) {}
+
+  std::mutex mutex;  // Held for what follows.
+  ClusterState state;
+  Random random;
+  int polls_max;
+};
+
+class MemoryMembership : public Membership {
+ public:
+  explicit MemoryMembership(std::shared_ptr<MemoryCluster> cluster) : cluster_(std::move(cluster)) {
+    const std::lock_guard lock(cluster_->mutex);
+    state_ = cluster_->state;
+  }
+
+  const ClusterState& state() const override { return state_; }
+  void Refresh(Done done) override { Tell(std::move(done), absl::OkStatus()); }
+  void Change(TableChange change, Done done) override {
+    absl::Status status;
+    {
+      const std::lock_guard lock(cluster_->mutex);
+      RegionTable table = cluster_->state.table;
+      status = change(&table);
+      if (status.ok()) {
+        ++table.version;
+        cluster_->state.table = std::move(table);
+      }
+    }
+    Tell(std::move(done), status);
+  }
+  size_t Poll() override {
+    std::vector<Told> now;
+    for (size_t i = 0; i < told_.size();) {
+      if (--told_[i].polls_left > 0) {
+        ++i;
+        continue;
+      }
+      now.push_back(std::move(told_[i]));
+      told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    for (Told& told : now) {
+      if (told.state.table.version >= state_.table.version) state_ = std::move(told.state);
+      told.done(told.status);
+    }
+    return now.size();
+  }
+  bool pending() const override { return !told_.empty(); }
+
+ private:
+  struct Told {
+    Done done;
+    absl::Status status;
+    ClusterState state;
+    int polls_left;
+  };
+
+  void Tell(Done done, absl::Status status) {
+    const std::lock_guard lock(cluster_->mutex);
+    const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
+    told_.push_back({std::move(done), std::move(status), cluster_->state, polls});
+  }
+
+  const std::shared_ptr<MemoryCluster> cluster_;
+  ClusterState state_;
+  std::vector<Told> told_;
+};
+
+}  // namespace cell

@@ -1,0 +1,79 @@
+#include "cell/cluster/region_table.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+
+size_t RegionTable::CountOf(const WorkerId& worker) const {
+  return static_cast<size_t>(
+      std::count_if(regions.begin(), regions.end(), [&](const auto& region) { return region.second.owner == worker; }));
+}
+
+absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner) {
+  if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids were handed out");
+  regions[next_region] = {owner, 1};
+  return next_region++;
+}
+
+absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
+  const auto it = regions.find(region);
+  if (it == regions.end() || it->second.epoch != epoch) {
+    return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
+  }
+  it->second = {to, epoch + 1};
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
+  if (root != from) return absl::AbortedError(fmt::format("the root is in region {} by now", root));
+  root = to;
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::Remove(uint32_t region) {
+  if (region == root) return absl::FailedPreconditionError(fmt::format("region {} holds the root", region));
+  regions.erase(region);
+  return absl::OkStatus();
+}
+
+std::string RegionTable::ToJson() const {
+  nlohmann::json json = {{"version", version}, {"next_region", next_region}, {"root", root}};
+  json["regions"] = nlohmann::json::array();
+  for (const auto& [region, entry] : regions) {
+    json["regions"].push_back(
+        {{"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}});
+  }
+  return json.dump(1);
+}
+
+absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
+  const auto bad = [](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("not a region table: {}", what));
+  };
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return bad("damaged");
+  RegionTable table;
+  try {
+    table.version = json.at("version").get<uint64_t>();
+    table.next_region = json.at("next_region").get<uint32_t>();
+    table.root = json.at("root").get<uint32_t>();
+    for (const auto& one : json.at("regions")) {
+      const auto region = one.at("region").get<uint32_t>();
+      Entry entry{{one.at("server").get<std::string>(), one.at("worker").get<uint32_t>()},
+                  one.at("epoch").get<uint64_t>()};
+      if (region == 0 || region >= table.next_region || !table.regions.emplace(region, std::move(entry)).second) {
+        return bad(fmt::format("region {} is out of range or listed twice", region));
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return bad(error.what());
+  }
+  if (table.next_region == 0 || table.next_region > Pointer::kRegionMax + 1) return bad("next_region is out of range");
+  if (table.root != 0 && table.Find(table.root) == nullptr) return bad("the root's region is not listed");
+  return table;
+}
+
+}  // namespace cell

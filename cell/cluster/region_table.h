@@ -1,0 +1,64 @@
+// RegionTable: which worker holds which region, and where the root of the tree is. Pure: no I/O.
+//
+// It is the one thing that all members of a cluster agree on; a Membership keeps it and changes it atomically. Region
+// ids are handed out once and never again. An epoch grows each time a region changes hands.
+//
+// The root is a hint that never leads astray: any meganode that was the root is still the first of its tier, and right
+// links lead from it to every key.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/layout/pointer.h"
+
+namespace cell {
+
+struct WorkerId {
+  std::string server;
+  uint32_t worker = 0;
+  auto operator<=>(const WorkerId&) const = default;
+};
+
+inline std::string ToString(const WorkerId& id) { return fmt::format("{}.{}", id.server, id.worker); }
+
+struct RegionTable {
+  struct Entry {
+    WorkerId owner;
+    uint64_t epoch = 1;
+    bool operator==(const Entry&) const = default;
+  };
+
+  uint64_t version = 0;  // Counts changes.
+  uint32_t next_region = 1;
+  uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
+  std::map<uint32_t, Entry> regions;
+
+  const Entry* Find(uint32_t region) const {
+    const auto it = regions.find(region);
+    return it == regions.end() ? nullptr : &it->second;
+  }
+  size_t CountOf(const WorkerId& worker) const;
+
+  // Changes. An error leaves the table as it was.
+
+  // A new region, held by `owner`. ResourceExhausted when all ids were handed out.
+  absl::StatusOr<uint32_t> Add(const WorkerId& owner);
+  // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone.
+  absl::Status Move(uint32_t region, uint64_t epoch, const WorkerId& to);
+  // Aborted when the root is not `from` any more.
+  absl::Status SetRoot(uint32_t from, uint32_t to);
+  absl::Status Remove(uint32_t region);
+
+  std::string ToJson() const;
+  // InvalidArgument when it is no table, or its values make no sense.
+  static absl::StatusOr<RegionTable> Parse(const std::string& json);
+
+  bool operator==(const RegionTable&) const = default;
+};
+
+}  // namespace cell

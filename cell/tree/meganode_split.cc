@@ -1,0 +1,171 @@
+#include "cell/tree/meganode_split.h"
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+
+namespace cell {
+
+std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
+  // The middle of the root's children, then the rest of the way in the middle one's, and so on down to the leaves.
+  NodeView node = from.Node(from.root());
+  if (node.level() == 0) return std::nullopt;  // The key is to be a border of leaves: then no leaf must be cut.
+  const std::string low(node.low_key());
+  double at = 0.5;
+  while (node.level() > 1 && node.count() > 0) {
+    const double place = at * node.count();
+    const int slot = std::min(static_cast<int>(place), node.count() - 1);
+    at = place - slot;
+    node = from.Node(node.inner_slot(slot).child());
+  }
+  if (node.count() == 0) return std::nullopt;  // Never, in a sound tree.
+  const int slot = std::clamp(static_cast<int>(at * node.count() + 0.5), 0, node.count() - 1);
+  std::string key = node.key(slot);
+  if (key <= low && slot + 1 < node.count()) key = node.key(slot + 1);
+  if (key <= low) return std::nullopt;
+  return key;
+}
+
+MeganodeSplit::MeganodeSplit(Meganode* from, Meganode* to, std::string key)
+    : from_(from), to_(to), key_(std::move(key)), next_(key_) {
+  CELL_CHECK(from->Covers(key_) && key_ > from->range().low && to->range().low == key_ && !from->on_change_);
+  from_->set_on_change([this](std::string_view changed) {
+    if (changed >= key_ && (copied_ || changed < next_)) Mirror(changed);
+  });
+}
+
+MeganodeSplit::~MeganodeSplit() { from_->set_on_change(nullptr); }
+
+absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::string& key) {
+  if (!node.holds_pairs()) return to_->InsertRoute(key, node.inner_slot(slot).child()).status();
+  const LeafSlot pair = node.leaf_slot(slot);
+  const std::string_view extent = AsText(ConstBytes(from_->Extent(pair.extent), pair.extent_bytes));
+  RETURN_IF_ERROR(to_->Put(key, extent.substr(key.size()), pair.crc, last_leaf_).status());
+  return absl::OkStatus();
+}
+
+void MeganodeSplit::Mirror(std::string_view changed) {
+  if (!mirrored_.ok()) return;
+  const std::string key(changed);
+  const NodeView node = *from_->LeafOf(key);
+  if (const std::optional<int> slot = node.Find(key)) {
+    mirrored_ = CopySlot(node, *slot, key);
+  } else {
+    mirrored_ = to_->Delete(key).status();
+  }
+}
+
+absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
+  RETURN_IF_ERROR(mirrored_);
+  std::string key;
+  for (size_t done = 0; done < entries && !copied_;) {
+    const NodeView node = *from_->LeafOf(next_);
+    if (node.right().region() == from_->region()) Prefetch(from_->Node(node.right()).bytes(), node.node_bytes());
+    const int first = node.LowerBound(next_);
+    if (node.holds_pairs()) {
+      for (int i = first; i < node.count(); ++i) {
+        const LeafSlot pair = node.leaf_slot(i);
+        Prefetch(from_->Extent(pair.extent), std::min<size_t>(pair.extent_bytes, 512));
+      }
+    }
+    for (int i = first; i < node.count(); ++i) {
+      node.CopyKey(i, &key);
+      RETURN_IF_ERROR(CopySlot(node, i, key));
+    }
+    if (node.holds_pairs() && node.count() > first) last_leaf_ = to_->LeafOf(key)->self();
+    done += static_cast<size_t>(node.count() - first) + 1;
+    if (node.right().region() != from_->region()) {
+      copied_ = true;
+    } else {
+      next_ = node.high_key();
+    }
+  }
+  return copied_;
+}
+
+// The node of `level` that covers what is just below `key`, searching from `from`, which is that or higher.
+NodeView MeganodeSplit::LastBefore(std::string_view key, uint8_t level, Pointer from) const {
+  NodeView node = from_->Node(from);
+  for (;;) {
+    while (node.has_high() && node.high_key() < key) node = from_->Node(node.right());
+    if (node.level() == level) return node;
+    node = from_->Node(node.inner_slot(std::max(0, node.LowerBound(key) - 1)).child());
+  }
+}
+
+// The nodes of a level right of the cut. `above`: those of the level above, whose children most of them are: fetched
+// ahead, so that the links need not be waited for one by one.
+std::vector<Pointer> MeganodeSplit::RightPart(const NodeView& cut, const std::vector<Pointer>& above) const {
+  std::vector<Pointer> nodes;
+  size_t parent = 0;
+  Pointer fetched_until;
+  for (Pointer next = cut.right(); next.region() == from_->region(); next = from_->Node(next).right()) {
+    if (parent < above.size() && (fetched_until.null() || next == fetched_until)) {
+      const NodeView node = from_->Node(above[parent++]);
+      for (int i = 0; i < node.count(); ++i) Prefetch(from_->Node(node.inner_slot(i).child()).bytes(), 64);
+      fetched_until = parent < above.size() ? from_->Node(above[parent]).inner_slot(0).child() : Pointer();
+    }
+    nodes.push_back(next);
+  }
+  return nodes;
+}
+
+void MeganodeSplit::Cut(const NodeView& node) {
+  const std::string low(node.low_key());
+  NodeDraft& draft = from_->draft_;
+  draft.Begin(node.self(), node.level(), low, key_, to_->root(), node.tier());
+  for (int i = 0; i < node.count(); ++i) {
+    const std::string key = node.key(i);
+    if (key >= key_) break;
+    if (node.holds_pairs()) {
+      CELL_CHECK(draft.Insert(i, key, node.leaf_slot(i)));  // It ended at the split key before: nothing grows.
+    } else if (!draft.Insert(i, key, node.inner_slot(i))) {
+      // The split key is longer than the high key was. Children without a slot are reached by right links.
+      CELL_CHECK(i > 0);
+      break;
+    }
+  }
+  from_->Publish(&draft);
+}
+
+absl::Status MeganodeSplit::Finish() {
+  RETURN_IF_ERROR(mirrored_);
+  CELL_CHECK(copied_);
+  from_->set_on_change(nullptr);
+  const int top = from_->Node(from_->root()).level();
+  std::vector<NodeView> cuts;
+  std::vector<std::vector<Pointer>> right_parts;
+  std::vector<Pointer> above;
+  Pointer from = from_->root();
+  for (int level = top; level >= 0; --level) {
+    const NodeView cut = LastBefore(key_, static_cast<uint8_t>(level), from);
+    CELL_CHECK(!cut.holds_pairs() || cut.high_key() == key_);
+    from = cut.self();
+    above = RightPart(cut, above);
+    cuts.push_back(cut);
+    right_parts.push_back(above);
+  }
+  for (const NodeView& cut : cuts) Cut(cut);
+  for (const std::vector<Pointer>& part : right_parts) {
+    for (const Pointer node : part) from_->MarkGone(node);
+    given_up_.insert(given_up_.end(), part.begin(), part.end());
+  }
+  RegionHeader& left = from_->memory_->header();
+  left.keys -= to_->header().keys;
+  left.data_bytes -= to_->header().data_bytes;
+  return absl::OkStatus();
+}
+
+bool MeganodeSplit::Reclaim(size_t nodes) {
+  for (; nodes > 0 && !given_up_.empty(); --nodes) {
+    const NodeView node = from_->Node(given_up_.back());
+    if (node.holds_pairs()) {
+      for (int i = 0; i < node.count(); ++i) from_->extents_.Free(node.leaf_slot(i).extent.offset());
+    }
+    from_->FreeNode(node.self());
+    given_up_.pop_back();
+  }
+  return given_up_.empty();
+}
+
+}  // namespace cell
