@@ -57,7 +57,7 @@ class TestCluster {
     std::vector<TreeReport> reports;
     for (Worker* worker : workers) {
       for (HeldRegion* region : worker->regions()->all()) {
-        if (!region->joined) continue;
+        if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
         reports.push_back(CheckTree(*region->memory));
         all.error_count += reports.back().error_count;
         for (const std::string& error : reports.back().errors) {
@@ -112,7 +112,7 @@ class SimCluster : public TestCluster {
   }
   // Nothing goes on that is not asked for.
   bool Quiet() const {
-    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->steward()->idle(); });
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->turns()->idle(); });
   }
   SimNetwork* network() { return &network_; }
   SimFabric* server(size_t i = 0) { return fabrics_[i]; }
@@ -175,7 +175,7 @@ class ShmCluster : public TestCluster {
       bool idle = true;
       for (Worker* worker : workers) {
         worker->Poll();
-        idle &= worker->steward()->idle();
+        idle &= worker->turns()->idle();
       }
       if (idle) break;
     }

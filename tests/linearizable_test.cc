@@ -206,6 +206,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
     totals->splits += counters.splits;
     totals->roots += counters.roots_made;
     totals->routes += counters.routes_added;
+    totals->moves += cluster.worker(static_cast<size_t>(i))->mover()->counters().taken;
   }
   return !::testing::Test::HasFailure();
 }
@@ -243,6 +244,30 @@ TEST(Linearizable, MixedPathsThroughMeganodeSplits) {
   EXPECT_GT(totals.scans, 1'000u);
   EXPECT_GT(totals.splits, 200u);
   EXPECT_GT(totals.roots, 30u);
+}
+
+// And over three servers, between which regions move all the time.
+TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
+  Load load;
+  load.shape = {512, 32 << 10, 64 << 10};
+  load.keys = 3000;
+  load.writers = 4;
+  load.writes_each = 1500;
+  load.cluster.servers = 3;
+  load.cluster.steward.copied_per_turn = 8;
+  load.cluster.steward.freed_per_turn = 2;
+  load.cluster.steward.balance_every_ns = 50'000;
+  load.cluster.membership_polls_max = 20;
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    if (!RunSeed(load, seed, &totals)) break;
+  }
+  EXPECT_GT(totals.reads, 50'000u);
+  EXPECT_GT(totals.scans, 1'000u);
+  EXPECT_GT(totals.splits, 200u);
+  EXPECT_GT(totals.roots, 30u);
+  EXPECT_GT(totals.moves, 100u);
+  EXPECT_GT(totals.lost, 100u);
 }
 
 }  // namespace

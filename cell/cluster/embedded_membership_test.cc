@@ -29,9 +29,7 @@ TEST(ClusterConfig, SaysWhoIsInTheCluster) {
 }
 
 TEST(ClusterConfig, RefusesWhatItCannotTrust) {
-  const auto code = [](const std::string& text) {
-    return EmbeddedMembership::ParseConfig(text, "/d").status().code();
-  };
+  const auto code = [](const std::string& text) { return EmbeddedMembership::ParseConfig(text, "/d").status().code(); };
   EXPECT_EQ(code(""), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code("[1]"), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(std::string(kGood).substr(0, 100)), absl::StatusCode::kInvalidArgument);
@@ -57,8 +55,11 @@ class EmbeddedMembershipTest : public ::testing::Test {
   }
   static absl::Status Add(EmbeddedMembership* membership) {
     absl::Status result = absl::UnknownError("not told");
-    membership->Change([](RegionTable* table) { return table->Add({"server-0", 0}).status(); },
-                       [&result](const absl::Status& status) { result = status; });
+    membership->Change(
+        [](RegionTable* table) {
+          return table->Add({"server-0", 0}).status();
+        },
+        [&result](const absl::Status& status) { result = status; });
     EXPECT_TRUE(membership->pending());
     EXPECT_EQ(membership->Poll(), 1u);
     return result;

@@ -46,6 +46,7 @@ std::string RegionTable::ToJson() const {
     json["regions"].push_back(
         {{"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}});
   }
+  json["draining"] = draining;
   return json.dump(1);
 }
 
@@ -68,6 +69,7 @@ absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
         return bad(fmt::format("region {} is out of range or listed twice", region));
       }
     }
+    table.draining = json.value("draining", std::set<std::string>());
   } catch (const nlohmann::json::exception& error) {
     return bad(error.what());
   }

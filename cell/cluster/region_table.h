@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,6 +38,7 @@ struct RegionTable {
   uint32_t next_region = 1;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   std::map<uint32_t, Entry> regions;
+  std::set<std::string> draining;  // Servers that shall hold no regions.
 
   const Entry* Find(uint32_t region) const {
     const auto it = regions.find(region);

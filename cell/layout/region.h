@@ -13,10 +13,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/shared_words.h"
@@ -82,6 +84,45 @@ struct RegionShape {
 // Where a region's meganode has its root.
 constexpr Pointer RootOf(uint32_t region) { return Pointer(region, kRegionHeaderBytes); }
 
+// Which 4096-byte pages of a region were written: what a copy of it needs. The header page counts as written always.
+class WrittenPages {
+ public:
+  static constexpr uint64_t kPageBytes = 4096;
+
+  explicit WrittenPages(uint64_t region_bytes) : words_((region_bytes / kPageBytes + 64) / 64) {}
+  void Mark(uint64_t offset, uint64_t bytes) {
+    for (uint64_t page = offset / kPageBytes; page <= (offset + bytes - 1) / kPageBytes; ++page) {
+      words_[page / 64] |= uint64_t{1} << page % 64;
+    }
+  }
+  void Clear() { std::fill(words_.begin(), words_.end(), 0); }
+  void Add(const WrittenPages& other) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+  }
+  uint64_t count() const {
+    uint64_t count = 0;
+    for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
+    return count;
+  }
+  // Takes the first run of at most `pages_max` written pages out; {0, 0} when there is none.
+  std::pair<uint32_t, uint32_t> TakeRun(uint32_t pages_max) {
+    uint32_t first = 0, pages = 0;
+    for (size_t i = 0; i < words_.size() && pages < pages_max; ++i) {
+      while (words_[i] != 0 && pages < pages_max) {
+        const auto page = static_cast<uint32_t>(i * 64) + static_cast<uint32_t>(std::countr_zero(words_[i]));
+        if (pages > 0 && page != first + pages) return {first, pages};
+        if (pages == 0) first = page;
+        ++pages;
+        words_[i] &= words_[i] - 1;
+      }
+    }
+    return {first, pages};
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
 // A region as its writing thread sees it. All stores that readers may race with go through here.
 class RegionMemory {
  public:
@@ -94,12 +135,14 @@ class RegionMemory {
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }
 
   void StoreWord(uint64_t offset, uint64_t value, std::memory_order order = std::memory_order_release) {
+    if (written_ != nullptr) written_->Mark(offset, kWordBytes);
     cell::StoreWord(base_ + offset, value, order);
   }
 
   // Stores private bytes (a multiple of 8), one cache line after the other.
   void Store(uint64_t offset, const std::byte* from, size_t bytes) {
     constexpr size_t kLineBytes = 64;
+    if (written_ != nullptr) written_->Mark(offset, bytes);
     for (size_t done = 0; done < bytes;) {
       const size_t step = std::min(kLineBytes - (offset + done) % kLineBytes, bytes - done);
       CopyToShared(from + done, base_ + offset + done, step);
@@ -113,12 +156,16 @@ class RegionMemory {
       after_step_();
   }
 
+  // Where to note what is stored from now on; null: nowhere.
+  void set_written(WrittenPages* written) { written_ = written; }
+
   // Called between the steps of every store to nodes and extents: where a simulated fabric lets one-sided reads go on.
   void set_after_step(std::function<void()> after_step) { after_step_ = std::move(after_step); }
 
  private:
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
+  WrittenPages* written_ = nullptr;
   std::function<void()> after_step_;
 };
 

@@ -152,6 +152,26 @@ absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message)
   return parsed;
 }
 
+absl::StatusOr<Parsed<MoveRequest>> ParseMoveRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<MoveRequest> parsed{cursor.Take<MoveRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(cursor.left());
+  if (!cursor.ended() || parsed.fixed.step < MoveStep::kOffer || parsed.fixed.step > MoveStep::kCancel) {
+    return BadRequest(MessageKind::kMove, message.size());
+  }
+  return parsed;
+}
+
+absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs) {
+  runs->clear();
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMove));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<MoveReply>();
+  for (uint32_t i = 0; i < reply.runs && cursor.ok(); ++i) runs->push_back(cursor.Take<PageRun>());
+  if (!cursor.ended()) return BadReply(MessageKind::kMove, message.size());
+  return reply;
+}
+
 bool IsRoute(ConstBytes message) {
   return message.size() >= sizeof(ReplyHeader) && Load<ReplyHeader>(message.data()).kind == MessageKind::kRoute;
 }
@@ -282,6 +302,16 @@ std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key
   fixed.key_bytes = static_cast<uint16_t>(key.size());
   fixed.tier = tier;
   return WithFixed(fixed, 0, {key});
+}
+
+std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker, std::string_view server) {
+  MoveRequest fixed{};
+  fixed.header.kind = MessageKind::kMove;
+  fixed.epoch = epoch;
+  fixed.region = region;
+  fixed.worker = worker;
+  fixed.step = step;
+  return WithFixed(fixed, 0, {server});
 }
 
 std::string MakeTextRequest(MessageKind kind, std::string_view text) {

@@ -40,6 +40,7 @@ enum class MessageKind : uint16_t {
 
   // Between servers.
   kAddRoute = 16,  // A meganode's root becomes known to the tier above.
+  kMove = 17,      // The steps of a region's move (server/mover.h).
 
   // In replies alone, to any request that names a meganode: it is not there, the key is another meganode's.
   kRoute = 32,
@@ -115,6 +116,37 @@ struct AddRouteRequest {
   uint8_t reserved[5];
 };
 
+enum class MoveStep : uint8_t {
+  kOffer = 1,    // Giver to taker: take this region.
+  kBegin = 2,    // Taker to giver: tell me what is written, now...
+  kWritten = 3,  // ...and what was written since.
+  kFreeze = 4,   // Take no more writes, and tell me the last.
+  kSeal = 5,     // I have it all: give up all nodes.
+  kDone = 6,     // The table says that it is mine.
+  kCancel = 7,
+};
+
+// Then, of an offer, the name of the giver's server. Answered by a MoveReply.
+struct MoveRequest {
+  MessageHeader header;
+  uint64_t epoch;  // Of the region, before the move.
+  uint32_t region;
+  uint32_t worker;  // Of the giver.
+  MoveStep step;
+  uint8_t reserved[7];
+};
+
+// Then `runs` runs of written pages.
+struct MoveReply {
+  ReplyHeader header;
+  uint32_t runs;
+  uint32_t more;  // Pages that had no room here.
+};
+struct PageRun {
+  uint32_t first;
+  uint32_t pages;
+};
+
 enum class RouteKind : uint8_t {
   kChild = 1,    // Go on at `next`, which covers the range, if one is given.
   kRight = 2,    // Go on at `next`: the key is past this meganode's end.
@@ -187,6 +219,8 @@ static_assert(sizeof(SearchReply) == 24 && std::has_unique_object_representation
 static_assert(sizeof(GetReply) == 32 && std::has_unique_object_representations_v<GetReply>);
 static_assert(sizeof(WriteReply) == 16 && std::has_unique_object_representations_v<WriteReply>);
 static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
+static_assert(sizeof(MoveRequest) == 32 && std::has_unique_object_representations_v<MoveRequest>);
+static_assert(sizeof(MoveReply) == 16 && sizeof(PageRun) == 8);
 static_assert(sizeof(RouteReply) == 24 && std::has_unique_object_representations_v<RouteReply>);
 static_assert(sizeof(ScanReply) == 24 && std::has_unique_object_representations_v<ScanReply>);
 static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
@@ -194,7 +228,7 @@ static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;    // KeyRequest, PutRequest; ScanRequest: from.
+  std::string_view key;    // KeyRequest, PutRequest, AddRouteRequest; ScanRequest: from; MoveRequest: the server.
   std::string_view value;  // PutRequest: value, UploadRequest: bytes, ScanRequest: to, GetReply: value.
 };
 
@@ -207,6 +241,8 @@ absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
 absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
 absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
 
+absl::StatusOr<Parsed<MoveRequest>> ParseMoveRequest(ConstBytes message);
+
 // Replies. The server's error, if it is one; DataLoss when the bytes are not a reply to a request of this kind.
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
 absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
@@ -214,6 +250,7 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
 // The bytes after the header: of a fetch, or JSON text.
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
 
+absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs);
 // Whether a reply is a route instead of what was asked for.
 bool IsRoute(ConstBytes message);
 struct RouteView {
@@ -252,6 +289,8 @@ std::string MakeScanRequest(Pointer root, std::string_view from, const std::stri
                             uint32_t reply_bytes_max, bool keys_only);
 std::string MakeFetchRequest(Pointer from, uint64_t bytes);
 std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
+std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
+                            std::string_view server = {});
 // A message that is its header and text: status, check, report.
 std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
 

@@ -25,6 +25,7 @@ struct Flags {
   bool batching = true;
   bool huge_pages = true;
   double split_at = 0.75;
+  bool balance = true;
   std::string log_level = "info";
 };
 
@@ -55,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.service = {flags.name, flags.batching};
   options.steward.self = {flags.name, index};
   options.steward.split_at = flags.split_at;
+  options.steward.balance = flags.balance;
   options.steward.seed = std::hash<std::string>()(address);
   options.regions_max = self->regions_max;
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
@@ -113,6 +115,8 @@ int Main(int argc, char** argv) {
   app.add_option("--split-at", flags.split_at, "Split a meganode when this much of its nodes or extents is used")
       ->check(CLI::Range(0.1, 0.95))
       ->capture_default_str();
+  app.add_flag("--balance,!--no-balance", flags.balance, "Give regions to servers that hold fewer, by itself")
+      ->default_str("true");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -1,7 +1,7 @@
 // Regions: those that a worker holds, each with its meganode. One thread: the worker's.
 #pragma once
 
-#include <deque>
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -13,10 +13,19 @@
 namespace cell {
 
 struct HeldRegion {
-  explicit HeldRegion(RegionMemory* memory) : memory(memory), meganode(memory) {}
+  enum class State {
+    kServing,
+    kFrozen,  // Read, and not written: the last of it is being copied to another worker.
+    kSealed,  // Not even read: it is the other worker's, or nearly so.
+  };
 
-  RegionMemory* memory;
+  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written)
+      : memory(memory), written(std::move(written)), meganode(memory) {}
+
+  RegionMemory* const memory;
+  const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
   Meganode meganode;
+  State state = State::kServing;
   bool busy = false;   // Being split or moved.
   bool joined = true;  // Part of the tree; else being filled.
 };
@@ -28,7 +37,8 @@ class Regions {
 
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
-  size_t size() const { return regions_.size(); }
+  // Held, and on their way here.
+  size_t size() const { return regions_.size() + arriving_; }
   // All, by their ids.
   std::vector<HeldRegion*> all() const {
     std::vector<HeldRegion*> all;
@@ -46,22 +56,49 @@ class Regions {
 
   // An empty meganode in a new region. ResourceExhausted: the worker holds as many as it may, or memory is out.
   absl::StatusOr<HeldRegion*> Create(uint32_t region, const Meganode::Range& range) {
-    if (regions_.size() >= regions_max_) {
-      return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions, its limit", regions_.size()));
-    }
+    RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
+    auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
+    memory->set_written(written.get());
     RETURN_IF_ERROR(Meganode::Format(memory, region, shape_, range));
-    return regions_.emplace(region, std::make_unique<HeldRegion>(memory)).first->second.get();
+    return regions_.emplace(region, std::make_unique<HeldRegion>(memory, std::move(written))).first->second.get();
   }
   void Drop(uint32_t region) {
+    HeldRegion* const held = Find(region);
+    CELL_CHECK(held != nullptr);
+    held->memory->set_written(nullptr);
     regions_.erase(region);
     fabric_->DropRegion(region);
   }
 
+  // A region that comes from another worker: memory to copy it to, and then either is called.
+  absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
+    RETURN_IF_ERROR(HasRoom());
+    ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
+    ++arriving_;
+    return memory;
+  }
+  // `written`: what was copied. The memory holds a whole region.
+  HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written) {
+    --arriving_;
+    memory->set_written(written.get());
+    return regions_.emplace(region, std::make_unique<HeldRegion>(memory, std::move(written))).first->second.get();
+  }
+  void NotArrived(uint32_t region) {
+    --arriving_;
+    fabric_->DropRegion(region);
+  }
+
  private:
+  absl::Status HasRoom() const {
+    if (size() < regions_max_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions, its limit (--regions-max)", size()));
+  }
+
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;
+  size_t arriving_ = 0;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
 };
 

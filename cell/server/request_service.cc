@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
+#include "cell/server/mover.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -40,7 +41,7 @@ RequestService::RequestService(Fabric* fabric, Regions* regions, Options options
 RequestService::Found RequestService::Find(Pointer root, std::string_view key) const {
   Found found;
   HeldRegion* region = regions_->Find(root.region());
-  if (region == nullptr || region->meganode.root() != root) return found;
+  if (region == nullptr || region->meganode.root() != root || region->state == HeldRegion::State::kSealed) return found;
   const Meganode& tree = region->meganode;
   if (tree.tier() == 0 && tree.Covers(key)) {
     found.tree = &region->meganode;
@@ -152,16 +153,15 @@ void RequestService::ServeOne(const IncomingCall& call) {
   if (!header.ok()) return AnswerError(call, MessageKind{}, header.status());
   const MessageKind kind = header->kind;
   if (kind == MessageKind::kSearch || kind == MessageKind::kGet) return;  // ServeLookups has answered it.
-  if (kind == MessageKind::kPut && !held_.empty() && Hold(call, absl::OkStatus(), fabric_->NowNs())) return;
+  const bool write = kind == MessageKind::kPut || kind == MessageKind::kDelete;
+  if (write && Hold(call, kind, nullptr)) return;
   // The handlers compose their reply in place; the room is taken before they run.
   const MutableBytes to = fabric_->BeginReply(call);
   absl::StatusOr<size_t> bytes = absl::InvalidArgumentError("");
   switch (kind) {
     case MessageKind::kPut:
-      bytes = Put(call, to);
-      break;
     case MessageKind::kDelete:
-      bytes = Delete(call, to);
+      bytes = Write(call, kind, to);
       break;
     case MessageKind::kScan:
       bytes = Scan(call, to);
@@ -189,10 +189,14 @@ void RequestService::ServeOne(const IncomingCall& call) {
     case MessageKind::kAddRoute:
       bytes = AddRoute(call.request, to);
       break;
+    case MessageKind::kMove:
+      if (mover_ != nullptr) bytes = mover_->Serve(call.peer, call.request, to);
+      break;
     default:
       bytes = absl::InvalidArgumentError(fmt::format("unknown request of kind {}", static_cast<int>(kind)));
   }
-  if (kind == MessageKind::kPut && Hold(call, bytes.status(), fabric_->NowNs())) return;
+  const absl::Status status = bytes.status();
+  if (write && !status.ok() && Hold(call, kind, &status)) return;
   Answer(call, kind, std::move(bytes), to);
 }
 
@@ -215,20 +219,19 @@ size_t RequestService::held(uint32_t region) const {
       std::count_if(held_.begin(), held_.end(), [region](const Held& held) { return held.region == region; }));
 }
 
-// `status`: of the put. Ok before it was tried: then it waits only behind others of its region.
-bool RequestService::Hold(const IncomingCall& call, const absl::Status& status, int64_t since_ns) {
-  if (!status.ok() && status.code() != absl::StatusCode::kResourceExhausted) return false;
-  const absl::StatusOr<Parsed<PutRequest>> request = ParsePutRequest(call.request);
-  if (!request.ok()) return false;
-  const uint32_t region = request->fixed.root.region();
-  HeldRegion* const full = regions_->Find(region);
-  if (full == nullptr || held_.size() >= kHeldMax) return false;
-  if (status.ok()) {
-    if (held(region) == 0) return false;
-  } else if (!on_full_ || !on_full_(full)) {
+bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome) {
+  if (call.request.size() < sizeof(MessageHeader) + sizeof(Pointer)) return false;
+  // Both kinds of write name the meganode's root first.
+  const uint32_t id = Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region();
+  HeldRegion* const region = regions_->Find(id);
+  if (region == nullptr || held_.size() >= kHeldMax) return false;
+  if (outcome == nullptr) {
+    // Behind others of its region, in order.
+    if (region->state != HeldRegion::State::kFrozen && (held_.empty() || held(id) == 0)) return false;
+  } else if (outcome->code() != absl::StatusCode::kResourceExhausted || !on_full_ || !on_full_(region)) {
     return false;
   }
-  held_.push_back({call, std::string(AsText(call.request)), region, since_ns});
+  held_.push_back({call, std::string(AsText(call.request)), kind, id, fabric_->NowNs()});
   held_.back().call.request = {};
   ++held_ever_;
   return true;
@@ -236,30 +239,42 @@ bool RequestService::Hold(const IncomingCall& call, const absl::Status& status, 
 
 size_t RequestService::RetryHeld() {
   size_t answered = 0;
-  std::vector<uint32_t> full;  // Whose first still has to wait: then the others have, too.
+  std::vector<uint32_t> waiting;  // Whose first still has to wait: then the others have, too.
   for (auto it = held_.begin(); it != held_.end();) {
-    if (std::find(full.begin(), full.end(), it->region) != full.end()) {
+    if (std::find(waiting.begin(), waiting.end(), it->region) != waiting.end()) {
+      ++it;
+      continue;
+    }
+    HeldRegion* const region = regions_->Find(it->region);
+    const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
+    const bool frozen = region != nullptr && region->state == HeldRegion::State::kFrozen;
+    if (frozen && waited_ns < kHeldMaxNs) {
+      waiting.push_back(it->region);
       ++it;
       continue;
     }
     it->call.request = AsBytes(it->request);
     const MutableBytes to = fabric_->BeginReply(it->call);
-    absl::StatusOr<size_t> bytes = Put(it->call, to);
-    HeldRegion* const region = regions_->Find(it->region);
-    const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
+    absl::StatusOr<size_t> bytes = absl::UnavailableError(
+        fmt::format("region {} is being moved, which takes too long; nothing was written", it->region));
+    if (!frozen) bytes = Write(it->call, it->kind, to);
     if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && on_full_(region) &&
         waited_ns < kHeldMaxNs) {
-      full.push_back(it->region);
+      waiting.push_back(it->region);
       it->call.request = {};
       ++it;
       continue;
     }
     held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
-    Answer(it->call, MessageKind::kPut, std::move(bytes), to);
+    Answer(it->call, it->kind, std::move(bytes), to);
     it = held_.erase(it);
     ++answered;
   }
   return answered;
+}
+
+absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKind kind, MutableBytes to) {
+  return kind == MessageKind::kPut ? Put(call, to) : Delete(call, to);
 }
 
 absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, MutableBytes to) {
@@ -389,7 +404,8 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
   const HeldRegion* region = regions_->Find(request.from.region());
-  if (region != nullptr && region->meganode.ExtentInBounds(request.from, request.bytes) &&
+  if (region != nullptr && region->state != HeldRegion::State::kSealed &&
+      region->meganode.ExtentInBounds(request.from, request.bytes) &&
       request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
     std::memcpy(to.data() + sizeof(ReplyHeader), region->meganode.Extent(request.from), request.bytes);
@@ -421,7 +437,9 @@ absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableB
 absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<AddRouteRequest> request, ParseAddRouteRequest(message));
   HeldRegion* region = regions_->Find(request.fixed.root.region());
-  if (region == nullptr) return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
+  if (region == nullptr || region->state != HeldRegion::State::kServing) {
+    return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
+  }
   Meganode& tree = region->meganode;
   if (tree.tier() < request.fixed.tier) return WriteRouteReply(to, {RouteKind::kTooLow, {}, {}, {}, false, false});
   if (tree.tier() > request.fixed.tier || !tree.Covers(request.key)) {
@@ -443,6 +461,7 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
 }
 
 void RequestService::Disconnected(ConnectionId peer) {
+  if (mover_ != nullptr) mover_->Disconnected(peer);
   std::erase_if(held_, [peer](const Held& held) { return held.call.peer == peer; });
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
@@ -508,7 +527,7 @@ std::string RequestService::StatusJson() const {
 std::string RequestService::CheckJson() const {
   nlohmann::json json = nlohmann::json::array();
   for (const HeldRegion* region : regions_->all()) {
-    if (!region->joined) continue;
+    if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
     const TreeReport report = CheckTree(*region->memory);
     json.push_back({{"region", region->meganode.region()},
                     {"tier", report.range.tier},

@@ -19,6 +19,8 @@
 
 namespace cell {
 
+class Mover;
+
 class RequestService : public Service {
  public:
   struct Options {
@@ -31,6 +33,8 @@ class RequestService : public Service {
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
+
+  void set_mover(Mover* mover) { mover_ = mover; }
 
   // A request between servers, of this worker to itself.
   std::string AnswerPeer(ConstBytes request);
@@ -56,10 +60,11 @@ class RequestService : public Service {
   struct ClientTotals {
     uint64_t operations = 0, server_path = 0, client_path = 0, retries = 0;
   };
-  // A write that waits for its region to have room.
+  // A write that waits for its region to have room, or to have moved.
   struct Held {
     IncomingCall call;
     std::string request;
+    MessageKind kind;
     uint32_t region;
     int64_t since_ns;
   };
@@ -81,8 +86,9 @@ class RequestService : public Service {
   void ServeLookups(absl::Span<const IncomingCall> calls);
   void ServeOne(const IncomingCall& call);
 
-  // Whether the write is to wait, with this outcome so far. Keeps it then.
-  bool Hold(const IncomingCall& call, const absl::Status& status, int64_t since_ns);
+  // Whether a write is to wait, before it is tried (null), or after it had this outcome. Keeps it then.
+  bool Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome);
+  absl::StatusOr<size_t> Write(const IncomingCall& call, MessageKind kind, MutableBytes to);
   void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
   absl::StatusOr<size_t> Put(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Delete(const IncomingCall& call, MutableBytes to);
@@ -105,6 +111,7 @@ class RequestService : public Service {
   std::function<void(nlohmann::json*)> more_status_;
   std::function<void()> before_check_;
   std::function<bool(HeldRegion*)> on_full_;
+  Mover* mover_ = nullptr;
   std::deque<Held> held_;
   uint64_t held_ever_ = 0;
   int64_t held_longest_ns_ = 0;

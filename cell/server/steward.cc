@@ -4,7 +4,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
-#include "cell/io/fabric_await.h"
+#include "cell/cluster/placement.h"
 #include "cell/tree/meganode_split.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -15,21 +15,30 @@ namespace {
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kSplitPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
-constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
-constexpr int64_t kCallTimeoutNs = 2'000'000'000;
+constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
 
 }  // namespace
 
-Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Options options)
+Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
+                 Mover* mover, Turns* turns, const Points* points, Options options)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
       service_(service),
+      peers_(peers),
+      mover_(mover),
+      turns_(turns),
+      points_(points),
       options_(std::move(options)),
       random_(options_.seed) {
   service_->set_more_status([this](nlohmann::json* json) {
+    (*json)["mover"] = {{"given", mover_->counters().given},
+                        {"taken", mover_->counters().taken},
+                        {"failed", mover_->counters().failed},
+                        {"pages", mover_->counters().pages},
+                        {"longest_frozen_us", static_cast<double>(mover_->counters().longest_frozen_ns) / 1e3}};
     (*json)["steward"] = {{"splits", counters_.splits},
                           {"splits_failed", counters_.splits_failed},
                           {"routes_added", counters_.routes_added},
@@ -41,8 +50,6 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
     for (MeganodeSplit* split : reclaiming_) (void)split->Reclaim(SIZE_MAX);
   });
 }
-
-Steward::~Steward() { CELL_CHECK(tasks_.empty()); }
 
 absl::Status Steward::Start() {
   std::optional<absl::Status> changed;
@@ -71,58 +78,29 @@ absl::Status Steward::Start() {
   return absl::OkStatus();
 }
 
-void Steward::Begin(Task<bool> task) {
-  tasks_.push_back(std::move(task));
-  tasks_.back().Start();
-}
-
-size_t Steward::Step() {
-  for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
-  size_t done = membership_->Poll() + service_->RetryHeld();
-  if (!turn_waiters_.empty()) {
-    std::vector<std::coroutine_handle<>> now;
-    now.swap(turn_waiters_);
-    for (const std::coroutine_handle<> waiter : now) waiter.resume();
-    done += now.size();
-  }
+void Steward::Step() {
   const int64_t now_ns = fabric_->NowNs();
-  while (!sleepers_.empty() && (stopping_ || sleepers_.begin()->first <= now_ns)) {
-    const std::coroutine_handle<> sleeper = sleepers_.begin()->second;
-    sleepers_.erase(sleepers_.begin());
-    sleeper.resume();
-    ++done;
-  }
-  if (!stopping_ && now_ns >= look_at_ns_) {
-    look_at_ns_ = now_ns + kLookEveryNs;
-    LookForWork();
-  }
-  tasks_.remove_if([](const Task<bool>& task) { return task.done(); });
-  return done;
-}
-
-int64_t Steward::NextNs() const {
-  if (!turn_waiters_.empty() || membership_->pending() || service_->retry_due()) return 0;
-  return sleepers_.empty() ? INT64_MAX : sleepers_.begin()->first;
-}
-
-void Steward::Stop() {
-  stopping_ = true;
-  while (!tasks_.empty()) {
-    if (Step() + fabric_->Poll() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
-  }
-}
-
-void Steward::LookForWork() {
+  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + kLookEveryNs;
   for (HeldRegion* region : regions_->all()) {
     if (!region->busy && region->meganode.fill() >= options_.split_at) BeginSplit(region);
+  }
+  if (balancing_ || now_ns < balance_at_ns_) return;
+  balance_at_ns_ = now_ns + options_.balance_every_ns;
+  if (membership_->state().table.draining.contains(options_.self.server)) {
+    balancing_ = true;
+    turns_->Begin(Drain());
+  } else if (options_.balance) {
+    balancing_ = true;
+    turns_->Begin(Balance());
   }
 }
 
 bool Steward::BeginSplit(HeldRegion* region) {
   const auto it = not_before_ns_.find(region->meganode.region());
-  if (stopping_ || (it != not_before_ns_.end() && it->second > fabric_->NowNs())) return false;
+  if (turns_->stopping() || (it != not_before_ns_.end() && it->second > fabric_->NowNs())) return false;
   region->busy = true;
-  Begin(Split(region));
+  turns_->Begin(Split(region));
   return true;
 }
 
@@ -137,21 +115,23 @@ Task<bool> Steward::Split(HeldRegion* region) {
     range.low = *key;
     const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range));
     status = right.status();
-    if (status.ok() && !stopping_) {
+    if (status.ok() && !turns_->stopping()) {
       (*right)->busy = true;
       (*right)->joined = false;
       made = (*right)->meganode.region();
+      points_->Reach("split: region made");
       MeganodeSplit split(from, &(*right)->meganode, *key);
       bool copied = false;
-      while (!copied && status.ok() && !stopping_) {
+      while (!copied && status.ok() && !turns_->stopping()) {
         // Writes that wait for it gain more from its end than from their turn.
         const size_t hurry = service_->held(id) > 0 ? kHurry : 1;
         const absl::StatusOr<bool> more = split.Copy(hurry * options_.copied_per_turn);
         status = more.status();
         if (status.ok()) copied = *more;
-        co_await NextTurn();
+        co_await turns_->Next();
       }
-      if (copied && !stopping_) {
+      if (copied && !turns_->stopping()) {
+        points_->Reach("split: copied");
         const int64_t begun_ns = fabric_->NowNs();
         status = split.Finish();
         counters_.longest_cut_ns =
@@ -159,10 +139,12 @@ Task<bool> Steward::Split(HeldRegion* region) {
         if (status.ok()) {
           (*right)->joined = true;
           service_->RetryHeld();
-          Begin(AddRoute(static_cast<uint8_t>(from->tier() + 1), *key, (*right)->meganode.root()));
+          points_->Reach("split: cut");
+          turns_->Begin(AddRoute(static_cast<uint8_t>(from->tier() + 1), *key, (*right)->meganode.root()));
           reclaiming_.push_back(&split);
-          while (!split.Reclaim(stopping_ ? SIZE_MAX : options_.freed_per_turn)) co_await NextTurn();
+          while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
           std::erase(reclaiming_, &split);
+          points_->Reach("split: freed");
           ++counters_.splits;
           spdlog::info("region {} was split: keys from {} on are in region {}", id, ForMessage(*key), made);
           (*right)->busy = false;
@@ -171,7 +153,7 @@ Task<bool> Steward::Split(HeldRegion* region) {
       }
     }
   }
-  if (stopping_) co_return true;
+  if (turns_->stopping()) co_return true;
   if (made != 0) co_await Abandon(made);
   if (!status.ok()) {
     ++counters_.splits_failed;
@@ -214,15 +196,16 @@ Task<bool> Steward::Abandon(uint32_t region) {
 }
 
 Task<bool> Steward::AddRoute(uint8_t tier, std::string key, Pointer child) {
-  while (!stopping_) {
+  while (!turns_->stopping()) {
     const absl::Status status = co_await TryAddRoute(tier, key, child);
     if (status.ok()) {
       ++counters_.routes_added;
+      points_->Reach("split: route added");
       co_return true;
     }
     spdlog::debug("the route to {} is not known yet: {}", ToString(child), std::string(status.message()));
-    co_await Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
-    if (stopping_) break;
+    co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
+    if (turns_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);
   }
   co_return false;
@@ -273,40 +256,58 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
     co_return status;
   }
   ++counters_.roots_made;
+  points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);
   co_return absl::OkStatus();
+}
+
+Task<bool> Steward::Balance() {
+  (void)co_await RefreshAwaiter(membership_);
+  const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
+  std::vector<uint32_t> movable;
+  for (const HeldRegion* region : regions_->all()) {
+    if (!region->busy) movable.push_back(region->meganode.region());
+  }
+  if (to.has_value() && !movable.empty() && !turns_->stopping()) {
+    const uint32_t region = movable[random_.Below(movable.size())];
+    const absl::Status status = co_await mover_->Give(region, *to);
+    if (status.ok()) {
+      balance_at_ns_ = 0;  // Perhaps one more.
+    } else {
+      spdlog::info("region {} was not given to {}: {}", region, ToString(*to), std::string(status.message()));
+    }
+  }
+  balancing_ = false;
+  co_return true;
+}
+
+Task<bool> Steward::Drain() {
+  (void)co_await RefreshAwaiter(membership_);
+  for (const HeldRegion* held : regions_->all()) {
+    const uint32_t region = held->meganode.region();
+    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/false, &random_);
+    if (!to.has_value()) {
+      spdlog::warn("no other server has room for region {}", region);
+      break;
+    }
+    if (turns_->stopping()) break;
+    const absl::Status status = co_await mover_->Give(region, *to);
+    if (!status.ok()) {
+      spdlog::info("region {} was not given to {}: {}", region, ToString(*to), std::string(status.message()));
+    }
+    (void)co_await RefreshAwaiter(membership_);
+    break;  // The list may have changed; on with the next Step.
+  }
+  balance_at_ns_ = regions_->size() > 0 ? fabric_->NowNs() + kDrainPauseNs : balance_at_ns_;
+  balancing_ = false;
+  co_return true;
 }
 
 Task<absl::StatusOr<std::string>> Steward::AskOwner(uint32_t region, std::string request) {
   absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(region);
   if (!owner.ok()) co_return owner.status();
   if (*owner == options_.self) co_return service_->AnswerPeer(AsBytes(request));
-  co_return co_await AskWorker(*std::move(owner), std::move(request));
-}
-
-Task<absl::StatusOr<std::string>> Steward::AskWorker(WorkerId worker, std::string request) {
-  Link& link = links_[worker];
-  if (!link.up) {
-    const ClusterState::Worker* known = membership_->state().FindWorker(worker);
-    if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", ToString(worker)));
-    const absl::StatusOr<ConnectionId> connection =
-        co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
-    if (!connection.ok()) co_return connection.status();
-    if (link.up) {
-      lost_.push_back(*connection);  // Another task was faster.
-    } else {
-      link = {*connection, true};
-    }
-  }
-  const ConnectionId used = link.connection;
-  const absl::StatusOr<ConstBytes> reply =
-      co_await CallAwaiter(fabric_, used, request, {}, kMessageBytesMax, fabric_->NowNs() + kCallTimeoutNs);
-  if (reply.ok()) co_return std::string(AsText(*reply));
-  if (link.up && link.connection == used) {
-    link.up = false;
-    lost_.push_back(used);
-  }
-  co_return reply.status();
+  co_return co_await peers_->Ask(*std::move(owner), std::move(request));
 }
 
 }  // namespace cell

@@ -1,5 +1,5 @@
 // Worker: one thread's part of a server. One fabric endpoint, the regions that it holds, the service that answers
-// requests on them, and the steward that looks after them.
+// requests on them, the steward that looks after them, and the mover that gives and takes them.
 #pragma once
 
 #include <memory>
@@ -15,34 +15,67 @@ class Worker {
     RequestService::Options service;
     StewardOptions steward;
     size_t regions_max = 16;
+    Points points;
   };
 
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
-      : fabric_(std::move(fabric)),
+      : points_(options.points),
+        fabric_(std::move(fabric)),
         membership_(std::move(membership)),
+        turns_(fabric_.get()),
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
         service_(fabric_.get(), &regions_, options.service),
-        steward_(fabric_.get(), membership_.get(), &regions_, &service_, options.steward) {}
+        peers_(fabric_.get(), membership_.get()),
+        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &turns_, &points_,
+               options.steward.self),
+        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &turns_, &points_,
+                 options.steward) {
+    service_.set_mover(&mover_);
+  }
 
   // Serves at `address` from now on, whenever Poll is called.
   absl::Status Start(const std::string& address) {
     RETURN_IF_ERROR(steward_.Start());
     return fabric_->Listen(address, &service_);
   }
-  size_t Poll() { return fabric_->Poll() + steward_.Step(); }
-  void Wait(int64_t until_ns) { fabric_->Wait(std::min(until_ns, steward_.NextNs())); }
-  void Stop() { steward_.Stop(); }
+
+  // Does what can be done now. The number of things done.
+  size_t Poll() {
+    peers_.Step();
+    const size_t done = fabric_->Poll() + membership_->Poll() + turns_.Step() + service_.RetryHeld();
+    mover_.Step();
+    steward_.Step();
+    return done;
+  }
+  void Wait(int64_t until_ns) {
+    const bool now = membership_->pending() || service_.retry_due();
+    fabric_->Wait(now ? 0 : std::min(until_ns, turns_.NextNs()));
+  }
+  // Ends what is going on, as far as it can be ended. Then only the destructor.
+  void Stop() {
+    turns_.Stop();
+    while (!turns_.idle()) {
+      if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
+    }
+  }
 
   Fabric* fabric() { return fabric_.get(); }
   Regions* regions() { return &regions_; }
   RequestService* service() { return &service_; }
   Steward* steward() { return &steward_; }
+  Mover* mover() { return &mover_; }
+  Turns* turns() { return &turns_; }
+  Points* points() { return &points_; }
 
  private:
+  Points points_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
+  Turns turns_;
   Regions regions_;
   RequestService service_;
+  Peers peers_;
+  Mover mover_;
   Steward steward_;
 };
 

@@ -239,6 +239,34 @@ void Meganode::MarkGone(Pointer node) {
   memory_->AfterStep();
 }
 
+void Meganode::GiveUp() {
+  for (uint64_t i = 0; i < header().nodes_end; ++i) {
+    MarkGone(Pointer(region(), header().nodes_offset + i * header().node_bytes));
+  }
+}
+
+void Meganode::Restore() {
+  for (uint64_t i = 0; i < header().nodes_end; ++i) {
+    const uint64_t node = header().nodes_offset + i * header().node_bytes;
+    memory_->StoreWord(node, LoadWord(memory_->at(node + header().node_bytes - kTailVersionBytes)));
+  }
+  for (uint64_t free = header().free_node; free != 0; free = Node(Pointer(region(), free)).right().raw()) {
+    MarkGone(Pointer(region(), free));
+  }
+}
+
+absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape) {
+  const bool good = header.magic == kRegionMagic && header.layout_version == kLayoutVersion &&
+                    header.region == region && header.node_bytes == shape.node_bytes &&
+                    header.node_count == shape.meganode_bytes / shape.node_bytes &&
+                    header.nodes_offset == kRegionHeaderBytes &&
+                    header.extents_offset == kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096) &&
+                    header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 &&
+                    header.nodes_used <= header.nodes_end && header.nodes_end <= header.node_count;
+  if (good) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("what came is not region {} of this cluster's shape", region));
+}
+
 void Meganode::FreeNode(Pointer node) {
   RegionHeader& h = memory_->header();
   memory_->StoreWord(node.offset() + offsetof(NodeHeader, right), h.free_node);

@@ -116,6 +116,13 @@ class Meganode {
 
   absl::Status CheckKey(std::string_view key) const;
 
+  // The whole meganode has a copy elsewhere: all its nodes are given up. Or, as long as nothing was changed since, they
+  // are not after all.
+  void GiveUp();
+  void Restore();
+  // Whether `header` is that of a region of this shape, and its numbers make sense: before a copy is trusted.
+  static absl::Status CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape);
+
   // Called after each change of a pair or a route, with its key.
   void set_on_change(std::function<void(std::string_view key)> on_change) { on_change_ = std::move(on_change); }
 

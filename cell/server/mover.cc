@@ -1,0 +1,334 @@
+#include "cell/server/mover.h"
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "cell/cluster/membership_await.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kSilenceNs = 1'000'000'000;
+constexpr int64_t kWaitNs = 200'000;
+constexpr int64_t kSettlePauseNs = 5'000'000;
+// Rounds of copying end when what was written meanwhile is this little, or they do not get shorter.
+constexpr uint64_t kFewPages = 64;
+constexpr int kRoundsMax = 12;
+constexpr uint32_t kRunPagesMax = 64;   // Of one read.
+constexpr size_t kReadPartsMax = 16;    // At once...
+constexpr uint32_t kReadPagesMax = 64;  // ...and together.
+
+absl::Status NoSuchMove(uint32_t region) {
+  return absl::FailedPreconditionError(fmt::format("region {} is not being moved by this worker (any more)", region));
+}
+
+}  // namespace
+
+Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
+             Turns* turns, const Points* points, WorkerId self)
+    : fabric_(fabric),
+      membership_(membership),
+      regions_(regions),
+      service_(service),
+      peers_(peers),
+      turns_(turns),
+      points_(points),
+      self_(std::move(self)) {}
+
+// ---- The giver.
+
+Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
+  HeldRegion* const region = regions_->Find(id);
+  const RegionTable::Entry* entry = membership_->state().table.Find(id);
+  if (region == nullptr || region->busy || entry == nullptr || entry->owner != self_) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker, or is busy", id));
+  }
+  region->busy = true;
+  Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
+  giving.heard_ns = fabric_->NowNs();
+  points_->Reach("move: giver: before the offer");
+  std::string offer = MakeMoveRequest(MoveStep::kOffer, id, giving.epoch, self_.worker, self_.server);
+  const absl::StatusOr<std::string> reply = co_await peers_->Ask(to, std::move(offer));
+  std::vector<PageRun> none;
+  absl::Status status = reply.ok() ? ParseMoveReply(AsBytes(*reply), &none).status() : reply.status();
+  if (!status.ok()) {  // But if the offer did arrive, its taker may have begun; then Step sees to it.
+    const auto it = givings_.find(id);
+    if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
+  }
+  while (givings_.contains(id) && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
+  if (regions_->Find(id) == nullptr) co_return absl::OkStatus();
+  if (status.ok()) status = absl::AbortedError(fmt::format("{} did not take region {}", ToString(to), id));
+  ++counters_.failed;
+  co_return status;
+}
+
+size_t Mover::Serve(ConnectionId peer, ConstBytes message, MutableBytes to) {
+  const absl::StatusOr<Parsed<MoveRequest>> request = ParseMoveRequest(message);
+  absl::Status status = request.status();
+  Giving* tell = nullptr;
+  if (status.ok()) status = ServeStep(peer, *request, &tell);
+  if (!status.ok()) return WriteErrorReply(to, MessageKind::kMove, status);
+  if (tell != nullptr) return WriteRuns(to, regions_->Find(request->fixed.region), tell);
+  Store(to.data(), MoveReply{{MessageKind::kMove, 0, sizeof(MoveReply)}, 0, 0});
+  return sizeof(MoveReply);
+}
+
+absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell) {
+  const uint32_t id = request.fixed.region;
+  if (request.fixed.step == MoveStep::kOffer) {
+    if (turns_->stopping() || membership_->state().table.draining.contains(self_.server)) {
+      return absl::ResourceExhaustedError(fmt::format("{} takes no regions", self_.server));
+    }
+    if (regions_->Find(id) != nullptr || regions_->size() >= regions_->regions_max()) {
+      return absl::ResourceExhaustedError(fmt::format("{} has no room for region {}", self_.server, id));
+    }
+    turns_->Begin(Take(id, request.fixed.epoch, WorkerId{std::string(request.key), request.fixed.worker}));
+    return absl::OkStatus();
+  }
+  HeldRegion* const region = regions_->Find(id);
+  const auto it = givings_.find(id);
+  if (region == nullptr || it == givings_.end() || it->second.epoch != request.fixed.epoch || it->second.settling) {
+    return NoSuchMove(id);
+  }
+  Giving& giving = it->second;
+  const bool begins = request.fixed.step == MoveStep::kBegin;
+  if (begins == giving.begun || (giving.begun && giving.taker != peer)) return NoSuchMove(id);
+  giving.heard_ns = fabric_->NowNs();
+  switch (request.fixed.step) {
+    case MoveStep::kBegin:
+      giving.begun = true;
+      giving.taker = peer;
+      *tell = &giving;
+      points_->Reach("move: giver: begun");
+      return absl::OkStatus();
+    case MoveStep::kWritten:
+      *tell = &giving;
+      points_->Reach("move: giver: copying");
+      return absl::OkStatus();
+    case MoveStep::kFreeze:
+      giving.frozen = true;
+      giving.frozen_ns = fabric_->NowNs();
+      region->state = HeldRegion::State::kFrozen;
+      *tell = &giving;
+      points_->Reach("move: giver: frozen");
+      return absl::OkStatus();
+    case MoveStep::kSeal:
+      if (!giving.frozen || giving.sealed || giving.pending.count() != 0) return NoSuchMove(id);
+      giving.sealed = true;
+      region->state = HeldRegion::State::kSealed;
+      region->meganode.GiveUp();
+      points_->Reach("move: giver: sealed");
+      return absl::OkStatus();
+    case MoveStep::kDone:
+      if (!giving.sealed) return NoSuchMove(id);
+      EndGiving(id, true);
+      points_->Reach("move: giver: done");
+      return absl::OkStatus();
+    case MoveStep::kCancel:
+      if (giving.sealed) {
+        giving.settling = true;
+        turns_->Begin(Settle(id));
+      } else {
+        EndGiving(id, false);
+      }
+      return absl::OkStatus();
+    case MoveStep::kOffer:
+      break;
+  }
+  return NoSuchMove(id);
+}
+
+size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const {
+  region->written->Mark(0, sizeof(RegionHeader));  // Its counts are stored in other ways.
+  giving->pending.Add(*region->written);
+  giving->noted.Add(*region->written);
+  region->written->Clear();
+  MoveReply reply{};
+  size_t bytes = sizeof(reply);
+  while (bytes + sizeof(PageRun) <= to.size()) {
+    const auto [first, pages] = giving->pending.TakeRun(kRunPagesMax);
+    if (pages == 0) break;
+    Store(to.data() + bytes, PageRun{first, pages});
+    bytes += sizeof(PageRun);
+    ++reply.runs;
+  }
+  reply.more = static_cast<uint32_t>(giving->pending.count());
+  reply.header = {MessageKind::kMove, 0, static_cast<uint32_t>(bytes)};
+  Store(to.data(), reply);
+  return bytes;
+}
+
+// `given`: it is the taker's. Else it is as it was before, and was not sealed, or is restored.
+void Mover::EndGiving(uint32_t id, bool given) {
+  const auto it = givings_.find(id);
+  HeldRegion* const region = regions_->Find(id);
+  if (it->second.frozen) {
+    counters_.longest_frozen_ns =
+        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(fabric_->NowNs() - it->second.frozen_ns));
+  }
+  if (given) {
+    ++counters_.given;
+    spdlog::info("region {} was given to {}", id, ToString(it->second.to));
+    regions_->Drop(id);
+  } else {
+    region->written->Add(it->second.noted);
+    region->state = HeldRegion::State::kServing;
+    region->busy = false;
+  }
+  givings_.erase(it);
+  service_->RetryHeld();
+}
+
+void Mover::Disconnected(ConnectionId peer) {
+  for (auto& [id, giving] : givings_) {
+    if (giving.begun && giving.taker == peer) giving.heard_ns = INT64_MIN / 2;
+  }
+}
+
+void Mover::Step() {
+  std::vector<uint32_t> silent;
+  for (const auto& [id, giving] : givings_) {
+    if (!giving.settling && fabric_->NowNs() - giving.heard_ns > kSilenceNs) silent.push_back(id);
+  }
+  for (const uint32_t id : silent) {
+    Giving& giving = givings_.at(id);
+    spdlog::warn("{} does not go on with region {}", ToString(giving.to), id);
+    if (giving.sealed) {
+      giving.settling = true;
+      turns_->Begin(Settle(id));
+    } else {
+      EndGiving(id, false);
+    }
+  }
+}
+
+// The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
+Task<bool> Mover::Settle(uint32_t id) {
+  const uint64_t epoch = givings_.at(id).epoch;
+  while (!turns_->stopping()) {
+    Membership::TableChange take_back = [id, epoch, self = self_](RegionTable* table) {
+      return table->Move(id, epoch, self);
+    };
+    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(take_back));
+    const RegionTable::Entry* entry = membership_->state().table.Find(id);
+    if (status.ok() || (entry != nullptr && entry->owner == self_ && entry->epoch == epoch + 1)) {
+      spdlog::info("region {} stays here", id);
+      regions_->Find(id)->meganode.Restore();
+      EndGiving(id, false);
+      co_return true;
+    }
+    (void)co_await RefreshAwaiter(membership_);
+    entry = membership_->state().table.Find(id);
+    if (entry == nullptr || entry->owner != self_) {
+      EndGiving(id, true);
+      co_return true;
+    }
+    co_await turns_->Sleep(kSettlePauseNs);
+  }
+  co_return false;
+}
+
+// ---- The taker.
+
+Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
+  const absl::StatusOr<RegionMemory*> memory = regions_->Receive(id);
+  if (!memory.ok()) co_return false;  // The giver hears nothing, and goes on as before.
+  auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
+  peers_->ForgetRegion(from, id);
+  Taking taking{id, epoch, from, *memory, written.get()};
+  absl::Status status = co_await Copy(taking);
+  if (status.ok()) status = co_await Commit(taking);
+  if (!status.ok()) {
+    ++counters_.failed;
+    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
+    regions_->NotArrived(id);
+    std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch);
+    (void)co_await peers_->Ask(from, std::move(cancel));
+    co_return false;
+  }
+  (void)regions_->Arrived(id, *memory, std::move(written));
+  ++counters_.taken;
+  spdlog::info("region {} was taken from {}", id, ToString(from));
+  points_->Reach("move: taker: serves");
+  std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
+  (void)co_await peers_->Ask(from, std::move(done));  // If it does not arrive, the giver asks the table.
+  co_return true;
+}
+
+Task<absl::Status> Mover::Copy(Taking taking) {
+  absl::StatusOr<uint64_t> pages = co_await CopyWritten(taking, MoveStep::kBegin);
+  points_->Reach("move: taker: first copy");
+  uint64_t last = UINT64_MAX;
+  for (int round = 0; pages.ok() && *pages > kFewPages && *pages < last && round < kRoundsMax; ++round) {
+    last = *pages;
+    pages = co_await CopyWritten(taking, MoveStep::kWritten);
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  }
+  if (pages.ok()) pages = co_await CopyWritten(taking, MoveStep::kFreeze);
+  if (!pages.ok()) co_return pages.status();
+  points_->Reach("move: taker: last copy");
+  co_return Meganode::CheckHeader(taking.memory->header(), taking.region, regions_->shape());
+}
+
+Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep step) {
+  uint64_t copied = 0;
+  for (uint32_t more = 1; more > 0; step = MoveStep::kWritten) {
+    std::string request = MakeMoveRequest(step, taking.region, taking.epoch);
+    const absl::StatusOr<std::string> answer = co_await peers_->Ask(taking.from, std::move(request));
+    if (!answer.ok()) co_return answer.status();
+    std::vector<PageRun> runs;
+    const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*answer), &runs);
+    if (!reply.ok()) co_return reply.status();
+    more = reply->more;
+    const uint64_t pages_max = taking.memory->bytes() / WrittenPages::kPageBytes;
+    for (size_t at = 0; at < runs.size();) {
+      std::vector<ReadPart> parts;
+      for (uint32_t pages = 0; at < runs.size() && parts.size() < kReadPartsMax && pages < kReadPagesMax; ++at) {
+        const PageRun run = runs[at];
+        if (run.pages == 0 || run.pages > kRunPagesMax || run.first >= pages_max || run.pages > pages_max - run.first) {
+          co_return absl::DataLossError(fmt::format("{} names pages that are none", ToString(taking.from)));
+        }
+        const uint64_t offset = uint64_t{run.first} * WrittenPages::kPageBytes;
+        const uint64_t bytes = uint64_t{run.pages} * WrittenPages::kPageBytes;
+        parts.push_back({Pointer(taking.region, offset), taking.memory->base() + offset, static_cast<uint32_t>(bytes)});
+        taking.written->Mark(offset, bytes);
+        pages += run.pages;
+        copied += run.pages;
+      }
+      const absl::Status status = co_await peers_->Read(taking.from, parts);
+      if (!status.ok()) co_return status;
+    }
+  }
+  counters_.pages += copied;
+  co_return copied;
+}
+
+// From the giver's seal to the change of the table.
+Task<absl::Status> Mover::Commit(const Taking& taking) {
+  std::string seal = MakeMoveRequest(MoveStep::kSeal, taking.region, taking.epoch);
+  const absl::StatusOr<std::string> sealed = co_await peers_->Ask(taking.from, std::move(seal));
+  if (!sealed.ok()) co_return sealed.status();
+  std::vector<PageRun> none;
+  const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);
+  if (!reply.ok()) co_return reply.status();
+  points_->Reach("move: taker: before the table");
+  for (;;) {
+    Membership::TableChange change = [taking, self = self_](RegionTable* table) {
+      return table->Move(taking.region, taking.epoch, self);
+    };
+    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
+    points_->Reach("move: taker: after the table");
+    const RegionTable::Entry* entry = membership_->state().table.Find(taking.region);
+    if (status.ok() || (entry != nullptr && entry->owner == self_ && entry->epoch == taking.epoch + 1)) {
+      co_return absl::OkStatus();
+    }
+    if (status.code() == absl::StatusCode::kAborted) co_return status;  // The giver has taken it back.
+    // It is not known whether the table was changed, and nobody may serve the region before it is.
+    if (turns_->stopping()) co_return status;
+    co_await turns_->Sleep(kSettlePauseNs);
+    (void)co_await RefreshAwaiter(membership_);
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,43 @@
+// Peers: a worker's connections to the other workers of its cluster, made when first needed. One thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cell/base/task.h"
+#include "cell/cluster/membership.h"
+#include "cell/io/fabric.h"
+
+namespace cell {
+
+class Peers {
+ public:
+  Peers(Fabric* fabric, const Membership* membership) : fabric_(fabric), membership_(membership) {}
+
+  // A request to a worker, which is not this one, and its reply. Unavailable: it is not in the cluster, or does not
+  // answer. Unknown: it may have got the request.
+  Task<absl::StatusOr<std::string>> Ask(WorkerId worker, std::string request);
+  // Reads of its regions.
+  Task<absl::Status> Read(WorkerId worker, absl::Span<const ReadPart> parts);
+  // Of a region that may have been there before.
+  void ForgetRegion(const WorkerId& worker, uint32_t region);
+
+  // Outside of all completions: ends connections that were lost.
+  void Step();
+
+ private:
+  struct Link {
+    ConnectionId connection = 0;
+    bool up = false;
+  };
+  Task<absl::StatusOr<ConnectionId>> Connect(WorkerId worker);
+  void Lost(const WorkerId& worker, ConnectionId used);
+
+  Fabric* const fabric_;
+  const Membership* const membership_;
+  std::map<WorkerId, Link> links_;
+  std::vector<ConnectionId> lost_;
+};
+
+}  // namespace cell

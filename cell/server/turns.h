@@ -1,0 +1,77 @@
+// Turns: the coroutines that a worker runs beside its requests. Each goes on a little in each Step. One thread.
+#pragma once
+
+#include <coroutine>
+#include <list>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cell/base/task.h"
+#include "cell/io/fabric.h"
+
+namespace cell {
+
+class Turns {
+ public:
+  explicit Turns(Fabric* fabric) : fabric_(fabric) {}
+  ~Turns() { CELL_CHECK(tasks_.empty()); }
+
+  void Begin(Task<bool> task) {
+    tasks_.push_back(std::move(task));
+    tasks_.back().Start();
+  }
+
+  struct TurnAwaiter {
+    Turns* turns;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) { turns->waiters_.push_back(awaiting); }
+    void await_resume() const noexcept {}
+  };
+  struct SleepAwaiter {
+    Turns* turns;
+    int64_t until_ns;
+    bool await_ready() const noexcept { return turns->stopping_; }
+    void await_suspend(std::coroutine_handle<> awaiting) { turns->sleepers_.emplace(until_ns, awaiting); }
+    void await_resume() const noexcept {}
+  };
+  TurnAwaiter Next() { return {this}; }
+  // Shorter when all is to stop.
+  SleepAwaiter Sleep(int64_t ns) { return {this, fabric_->NowNs() + ns}; }
+
+  // Tasks are to end as soon as they can.
+  bool stopping() const { return stopping_; }
+  void Stop() { stopping_ = true; }
+  bool idle() const { return tasks_.empty(); }
+
+  // The number of tasks that went on.
+  size_t Step() {
+    std::vector<std::coroutine_handle<>> now;
+    now.swap(waiters_);
+    for (const std::coroutine_handle<> waiter : now) waiter.resume();
+    size_t done = now.size();
+    const int64_t now_ns = fabric_->NowNs();
+    while (!sleepers_.empty() && (stopping_ || sleepers_.begin()->first <= now_ns)) {
+      const std::coroutine_handle<> sleeper = sleepers_.begin()->second;
+      sleepers_.erase(sleepers_.begin());
+      sleeper.resume();
+      ++done;
+    }
+    tasks_.remove_if([](const Task<bool>& task) { return task.done(); });
+    return done;
+  }
+  // When Step has something to do by itself; INT64_MAX: never.
+  int64_t NextNs() const {
+    if (!waiters_.empty()) return 0;
+    return sleepers_.empty() ? INT64_MAX : sleepers_.begin()->first;
+  }
+
+ private:
+  Fabric* const fabric_;
+  bool stopping_ = false;
+  std::list<Task<bool>> tasks_;
+  std::vector<std::coroutine_handle<>> waiters_;
+  std::multimap<int64_t, std::coroutine_handle<>> sleepers_;
+};
+
+}  // namespace cell
