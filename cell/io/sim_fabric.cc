@@ -90,8 +90,8 @@ SimFabric::~SimFabric() {
       return from >= memory.base() && from < memory.base() + memory.bytes();
     };
     const bool ours =
-        std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) { return in(region.second.memory); }) ||
-        std::any_of(dropped_.begin(), dropped_.end(), [&](const Region& region) { return in(region.memory); });
+        std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) { return in(region.second->memory); }) ||
+        std::any_of(dropped_.begin(), dropped_.end(), [&](const auto& region) { return in(region->memory); });
     if (!ours && transfer.reader != this) {
       ++i;
       continue;
@@ -112,23 +112,22 @@ SimFabric::~SimFabric() {
 }
 
 absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t bytes) {
-  Region made{{nullptr, std::free}, {}};
-  for (Region& dropped : dropped_) {
-    if (dropped.memory.bytes() != bytes) continue;
-    made = std::exchange(dropped, std::move(dropped_.back()));
-    dropped_.pop_back();
-    break;
-  }
-  if (made.bytes == nullptr) {
+  if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {}", region));
+  std::unique_ptr<Region> made;
+  const auto reusable = std::find_if(dropped_.begin(), dropped_.end(),
+                                     [bytes](const auto& dropped) { return dropped->memory.bytes() == bytes; });
+  if (reusable != dropped_.end()) {
+    made = std::move(*reusable);
+    dropped_.erase(reusable);
+  } else {
     const uint64_t rounded = RoundUp(bytes, 4096);
-    made.bytes.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
-    std::memset(made.bytes.get(), 0, rounded);
-    made.memory = RegionMemory(made.bytes.get(), bytes);
-    made.memory.set_after_step([network = network_] { network->OnWriterStep(); });
+    made =
+        std::make_unique<Region>(Region{{static_cast<std::byte*>(std::aligned_alloc(4096, rounded)), std::free}, {}});
+    std::memset(made->bytes.get(), 0, rounded);
+    made->memory = RegionMemory(made->bytes.get(), bytes);
+    made->memory.set_after_step([network = network_] { network->OnWriterStep(); });
   }
-  const auto [it, fresh] = regions_.emplace(region, std::move(made));
-  if (!fresh) return absl::AlreadyExistsError(fmt::format("region {}", region));
-  return &it->second.memory;
+  return &regions_.emplace(region, std::move(made)).first->second->memory;
 }
 
 void SimFabric::DropRegion(uint32_t region) {
@@ -218,14 +217,14 @@ ConnectionId SimFabric::Connect(const std::string& address, int64_t, Completion*
   const auto it = network_->listening_.find(address);
   const auto connection = static_cast<ConnectionId>(connections_.size());
   if (it == network_->listening_.end()) {
-    connections_.push_back({nullptr, 0, 0, {}});
+    connections_.push_back({nullptr, 0, 0, {}, {}});
     Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
     return connection;
   }
   SimFabric* server = it->second;
   const auto peer = static_cast<ConnectionId>(server->peers_.size());
   server->peers_.push_back({this, connection});
-  connections_.push_back({server, peer, 0, {}});
+  connections_.push_back({server, peer, 0, {}, {}});
   Tell(completion, absl::OkStatus());
   return connection;
 }
@@ -254,9 +253,11 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
   SimNetwork::Transfer transfer{this, completion, {}, 0, 0};
   for (const ReadPart& part : parts) {
     const auto region = connections_[id].server->regions_.find(part.from.region());
+    RegionMemory*& memory = connections_[id].mapped[part.from.region()];
+    if (memory == nullptr && region != connections_[id].server->regions_.end()) memory = &region->second->memory;
     const uint64_t offset = part.from.offset();
-    if (region == connections_[id].server->regions_.end() || offset > region->second.memory.bytes() ||
-        part.bytes > region->second.memory.bytes() - offset || (offset | part.bytes) % kWordBytes != 0) {
+    if (memory == nullptr || offset > memory->bytes() || part.bytes > memory->bytes() - offset ||
+        (offset | part.bytes) % kWordBytes != 0) {
       return Tell(completion,
                   absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the server's regions",
                                                     part.bytes, ToString(part.from))));
@@ -264,7 +265,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
     constexpr uint64_t kLineBytes = 64;
     for (uint64_t at = 0; at < part.bytes;) {
       const uint64_t bytes = std::min<uint64_t>(kLineBytes - (offset + at) % kLineBytes, part.bytes - at);
-      transfer.lines.push_back({region->second.memory.at(offset + at), part.to + at, bytes});
+      transfer.lines.push_back({memory->at(offset + at), part.to + at, bytes});
       at += bytes;
     }
   }

@@ -99,7 +99,9 @@ class SimFabric : public Fabric {
 
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
-  void ForgetRegion(ConnectionId, uint32_t) override {}
+  void ForgetRegion(ConnectionId connection, uint32_t region) override {
+    connections_[connection].mapped.erase(region);
+  }
   void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
@@ -127,6 +129,9 @@ class SimFabric : public Fabric {
     ConnectionId peer;
     uint64_t calls = 0;
     std::map<uint64_t, Completion*> pending;
+    // Where regions were when they were first read. They are read there even when they were dropped since, as memory
+    // that was mapped or registered once can be.
+    std::map<uint32_t, RegionMemory*> mapped;
   };
   struct Request {
     ConnectionId peer;
@@ -166,8 +171,8 @@ class SimFabric : public Fabric {
   bool serve_scheduled_ = false;
   int64_t busy_until_ns_ = 0;
   bool serving_ = false;
-  std::map<uint32_t, Region> regions_;
-  std::vector<Region> dropped_;
+  std::map<uint32_t, std::unique_ptr<Region>> regions_;
+  std::vector<std::unique_ptr<Region>> dropped_;
   std::vector<Peer> peers_;
   std::vector<Request> queued_;
   std::vector<std::byte> reply_;
