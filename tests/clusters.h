@@ -5,7 +5,7 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
+#include <set>
 #include <thread>
 
 #include "cell/base/random.h"
@@ -21,6 +21,7 @@ namespace cell {
 struct TestClusterOptions {
   int servers = 1;
   size_t regions_max = 64;  // Of each server.
+  int64_t silence_ns = 1'000'000'000;
   StewardOptions steward;
   int membership_polls_max = 1;
 };
@@ -50,6 +51,7 @@ class TestCluster {
     made.steward.self = {made.service.name, 0};
     made.steward.seed += static_cast<uint64_t>(server);
     made.regions_max = options.regions_max;
+    made.silence_ns = options.silence_ns;
     return made;
   }
   static TreeReport CheckAll(const std::vector<Worker*>& workers) {
@@ -90,15 +92,22 @@ class SimCluster : public TestCluster {
     for (int i = 0; i < options.servers; ++i) {
       auto fabric = network_.NewEndpoint();
       fabrics_.push_back(fabric.get());
-      workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::make_unique<MemoryMembership>(cluster_),
-                                                  WorkerOptions(options, i)));
+      auto membership = std::make_unique<MemoryMembership>(cluster_);
+      memberships_.push_back(membership.get());
+      workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::move(membership), WorkerOptions(options, i)));
       CELL_CHECK(workers_.back()->Start(fmt::format("sim{}", i)).ok());
-      TakeTurns(workers_.back().get());
+      TakeTurns(workers_.size() - 1);
     }
   }
   ~SimCluster() override {
-    for (const auto& worker : workers_) worker->Stop();
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (!Dead(i)) workers_[i]->Stop();
+    }
     *alive_ = false;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      // What a dead worker was about to do waits for ever, and refers to all of it.
+      if (Dead(i)) graveyard_->push_back(std::move(workers_[i]));
+    }
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(Client::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
@@ -110,9 +119,28 @@ class SimCluster : public TestCluster {
     for (const auto& worker : workers_) workers.push_back(worker.get());
     return CheckAll(workers);
   }
-  // Nothing goes on that is not asked for.
+  // Nothing goes on that is not asked for, but for the dead.
   bool Quiet() const {
-    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->turns()->idle(); });
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (!Dead(i) && !workers_[i]->turns()->idle()) return false;
+    }
+    return true;
+  }
+  // From within one of its points, or from outside.
+  void Kill(size_t i) {
+    fabrics_[i]->Crash();
+    memberships_[i]->Crash();
+    dead_.insert(i);
+  }
+  bool Dead(size_t i) const { return dead_.contains(i); }
+  // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
+  void Stop(size_t i) {
+    fabrics_[i]->SetPaused(true);
+    stopped_.insert(i);
+  }
+  void Continue(size_t i) {
+    stopped_.erase(i);
+    fabrics_[i]->SetPaused(false);
   }
   SimNetwork* network() { return &network_; }
   SimFabric* server(size_t i = 0) { return fabrics_[i]; }
@@ -122,13 +150,12 @@ class SimCluster : public TestCluster {
  private:
   static constexpr uint64_t kTurnNs = 1'000;
 
-  void TakeTurns(Worker* worker) {
-    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(2 * kTurnNs)),
-                [this, worker, alive = alive_] {
-                  if (!*alive) return;
-                  worker->Poll();
-                  TakeTurns(worker);
-                });
+  void TakeTurns(size_t i) {
+    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(2 * kTurnNs)), [this, i, alive = alive_] {
+      if (!*alive || Dead(i)) return;
+      if (!stopped_.contains(i)) workers_[i]->Poll();
+      TakeTurns(i);
+    });
   }
 
   SimNetwork network_;
@@ -136,6 +163,9 @@ class SimCluster : public TestCluster {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<MemoryCluster> cluster_;
   std::vector<SimFabric*> fabrics_;
+  std::vector<MemoryMembership*> memberships_;
+  std::set<size_t> dead_, stopped_;
+  static inline auto* const graveyard_ = new std::vector<std::unique_ptr<Worker>>;  // Never emptied.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

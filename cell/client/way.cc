@@ -71,27 +71,30 @@ absl::Status Way::Lose() {
 }
 
 Task<absl::Status> Way::Find() {
-  absl::Status failed;
-  for (int tries = 0;; ++tries) {
-    if (lost_ || tries > 0) {
+  for (;;) {
+    if (lost_) {
       // It may take a moment until the table knows of a move.
       if (losses_ > 1) {
         co_await session_->SleepUntil(session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings)));
       }
-      const absl::Status refreshed = co_await session_->Refresh();
-      if (!refreshed.ok() && failed.ok()) failed = refreshed;
-      losses_ = std::max(losses_, 1);
+      (void)co_await session_->Refresh();  // If it cannot be asked, what is known must do.
       lost_ = false;
       Begin();
     }
     if (server_ != nullptr && server_->up) co_return absl::OkStatus();
-    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(root_.region());
+    const uint32_t region = root_.region();
+    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region);
     if (server.ok()) {
       server_ = *server;
       co_return absl::OkStatus();
     }
-    if (tries > 0) co_return server.status();  // By the newest table, too.
-    if (session_->now_ns() > context_.deadline_ns) co_return server.status();
+    // Once more by the newest table: the region may have moved.
+    const RegionTable::Entry* entry = session_->cluster().table.Find(region);
+    const uint64_t epoch = entry != nullptr ? entry->epoch : 0;
+    if (unreachable_ == std::pair(region, epoch) || session_->now_ns() > context_.deadline_ns)
+      co_return server.status();
+    unreachable_ = {region, epoch};
+    (void)Lose();
   }
 }
 

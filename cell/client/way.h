@@ -46,7 +46,8 @@ class Way {
   CallContext context_;
   Pointer root_;
   ServerConnection* server_ = nullptr;
-  bool from_route_ = false;  // root_ is what the route cache said.
+  std::pair<uint32_t, uint64_t> unreachable_{};  // A region, and its epoch, whose server did not answer.
+  bool from_route_ = false;                      // root_ is what the route cache said.
   int hops_ = 0;
   int losses_ = 0;
   bool lost_ = false;  // Find must refresh.

@@ -30,8 +30,12 @@ class MemoryMembership : public Membership {
   }
 
   const ClusterState& state() const override { return state_; }
+  // The member has died: it changes nothing any more, and is told nothing.
+  void Crash() { crashed_ = true; }
+
   void Refresh(Done done) override { Tell(std::move(done), absl::OkStatus()); }
   void Change(TableChange change, Done done) override {
+    if (crashed_) return;
     absl::Status status;
     {
       const std::lock_guard lock(cluster_->mutex);
@@ -71,11 +75,13 @@ class MemoryMembership : public Membership {
   };
 
   void Tell(Done done, absl::Status status) {
+    if (crashed_) return;
     const std::lock_guard lock(cluster_->mutex);
     const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
     told_.push_back({std::move(done), std::move(status), cluster_->state, polls});
   }
 
+  bool crashed_ = false;
   const std::shared_ptr<MemoryCluster> cluster_;
   ClusterState state_;
   std::vector<Told> told_;

@@ -79,10 +79,8 @@ void SimNetwork::CopyLine(size_t i) {
 
 // ---- Server.
 
-SimFabric::~SimFabric() {
-  *alive_ = false;
-  if (!address_.empty()) network_->listening_.erase(address_);
-  // Lines of our memory can be copied no more: their reads fail.
+// Lines of our memory can be copied no more: their reads fail. And so do, or are forgotten, our own.
+void SimFabric::FailTransfers(bool tell_own) {
   for (size_t i = 0; i < network_->transfers_.size();) {
     SimNetwork::Transfer& transfer = network_->transfers_[i];
     const std::byte* from = transfer.lines[transfer.next].from;
@@ -98,12 +96,38 @@ SimFabric::~SimFabric() {
     }
     if (transfer.reader != this) {
       transfer.reader->Tell(transfer.completion, absl::UnavailableError("the server is gone"));
-    } else {
+    } else if (tell_own) {
       transfer.completion->Done(absl::UnavailableError("this endpoint is closing"), {});
     }
     std::swap(transfer, network_->transfers_.back());
     network_->transfers_.pop_back();
   }
+}
+
+void SimFabric::Crash() {
+  crashed_ = true;
+  *alive_ = false;
+  ready_.clear();
+  queued_.clear();
+  if (!address_.empty()) network_->listening_.erase(std::exchange(address_, {}));
+  FailTransfers(/*tell_own=*/false);
+  for (Peer& peer : peers_) {
+    if (peer.client != nullptr) std::exchange(peer.client, nullptr)->LoseServer(peer.connection);
+  }
+  for (Connection& connection : connections_) {
+    SimFabric* const server = std::exchange(connection.server, nullptr);
+    if (server == nullptr) continue;
+    server->peers_[connection.peer].client = nullptr;
+    network_->At(network_->now_ns(), [server, alive = server->alive_, peer = connection.peer] {
+      if (*alive && server->service_ != nullptr) server->service_->Disconnected(peer);
+    });
+  }
+}
+
+SimFabric::~SimFabric() {
+  *alive_ = false;
+  if (!address_.empty()) network_->listening_.erase(address_);
+  FailTransfers(/*tell_own=*/true);
   for (const Peer& peer : peers_) {
     if (peer.client != nullptr) peer.client->LoseServer(peer.connection);
   }
@@ -205,7 +229,7 @@ void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
 
 void SimFabric::Send(Reply reply, int64_t at_ns) {
   const Peer peer = peers_[reply.peer];
-  if (peer.client == nullptr) return;
+  if (peer.client == nullptr || crashed_) return;
   network_->At(at_ns + network_->options_.latency_ns, [peer, alive = peer.client->alive_, reply = std::move(reply)] {
     if (*alive) peer.client->Finish(peer.connection, reply.id, absl::OkStatus(), reply.bytes);
   });
@@ -216,7 +240,7 @@ void SimFabric::Send(Reply reply, int64_t at_ns) {
 ConnectionId SimFabric::Connect(const std::string& address, int64_t, Completion* completion) {
   const auto it = network_->listening_.find(address);
   const auto connection = static_cast<ConnectionId>(connections_.size());
-  if (it == network_->listening_.end()) {
+  if (it == network_->listening_.end() || crashed_) {
     connections_.push_back({nullptr, 0, 0, {}, {}});
     Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
     return connection;

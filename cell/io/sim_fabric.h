@@ -110,6 +110,10 @@ class SimFabric : public Fabric {
   void Wait(int64_t until_ns) override;
   int64_t NowNs() const override { return network_->now_ns(); }
 
+  // As if its process had died: peers lose it, its memory can be read no more, and whatever it still does has no
+  // effect.
+  void Crash();
+
   // A paused endpoint serves no calls; its memory can still be read, as that of a stopped process can.
   void SetPaused(bool paused);
 
@@ -156,7 +160,9 @@ class SimFabric : public Fabric {
   void ScheduleServe();
   void Send(Reply reply, int64_t at_ns);
   void ServeQueued();
+  void FailTransfers(bool tell_own);
   void Tell(Completion* completion, absl::Status status, std::string reply = {}) {
+    if (crashed_) return;
     ready_.push_back({completion, std::move(status), std::move(reply)});
   }
   void Finish(ConnectionId connection, uint64_t call, absl::Status status, std::string reply);
@@ -168,6 +174,7 @@ class SimFabric : public Fabric {
   std::string address_;
   Service* service_ = nullptr;
   bool paused_ = false;
+  bool crashed_ = false;
   bool serve_scheduled_ = false;
   int64_t busy_until_ns_ = 0;
   bool serving_ = false;

@@ -9,11 +9,10 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kSilenceNs = 1'000'000'000;
 constexpr int64_t kWaitNs = 200'000;
 constexpr int64_t kSettlePauseNs = 5'000'000;
-// Rounds of copying end when what was written meanwhile is this little, or they do not get shorter.
-constexpr uint64_t kFewPages = 64;
+// Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
+constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
 constexpr uint32_t kRunPagesMax = 64;   // Of one read.
 constexpr size_t kReadPartsMax = 16;    // At once...
@@ -26,7 +25,7 @@ absl::Status NoSuchMove(uint32_t region) {
 }  // namespace
 
 Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-             Turns* turns, const Points* points, WorkerId self)
+             Turns* turns, const Points* points, WorkerId self, int64_t silence_ns)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
@@ -34,7 +33,8 @@ Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestSe
       peers_(peers),
       turns_(turns),
       points_(points),
-      self_(std::move(self)) {}
+      self_(std::move(self)),
+      silence_ns_(silence_ns) {}
 
 // ---- The giver.
 
@@ -189,7 +189,7 @@ void Mover::Disconnected(ConnectionId peer) {
 void Mover::Step() {
   std::vector<uint32_t> silent;
   for (const auto& [id, giving] : givings_) {
-    if (!giving.settling && fabric_->NowNs() - giving.heard_ns > kSilenceNs) silent.push_back(id);
+    if (!giving.settling && fabric_->NowNs() - giving.heard_ns > silence_ns_) silent.push_back(id);
   }
   for (const uint32_t id : silent) {
     Giving& giving = givings_.at(id);
@@ -259,8 +259,9 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
 Task<absl::Status> Mover::Copy(Taking taking) {
   absl::StatusOr<uint64_t> pages = co_await CopyWritten(taking, MoveStep::kBegin);
   points_->Reach("move: taker: first copy");
+  const uint64_t few = 1 + regions_->shape().region_bytes() / WrittenPages::kPageBytes / kFewShare;
   uint64_t last = UINT64_MAX;
-  for (int round = 0; pages.ok() && *pages > kFewPages && *pages < last && round < kRoundsMax; ++round) {
+  for (int round = 0; pages.ok() && *pages > few && *pages < last && round < kRoundsMax; ++round) {
     last = *pages;
     pages = co_await CopyWritten(taking, MoveStep::kWritten);
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");

@@ -35,8 +35,9 @@ namespace cell {
 class Mover {
  public:
   // All must outlive this.
+  // `silence_ns`: after so long without a word the other side is given up.
   Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Turns* turns,
-        const Points* points, WorkerId self);
+        const Points* points, WorkerId self, int64_t silence_ns);
 
   // Gives a held region, which is not busy, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
   // room. Else it is still here.
@@ -100,6 +101,7 @@ class Mover {
   Turns* const turns_;
   const Points* const points_;
   const WorkerId self_;
+  const int64_t silence_ns_;
   std::map<uint32_t, Giving> givings_;
   Counters counters_;
 };

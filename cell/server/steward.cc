@@ -147,8 +147,8 @@ Task<bool> Steward::Split(HeldRegion* region) {
           points_->Reach("split: freed");
           ++counters_.splits;
           spdlog::info("region {} was split: keys from {} on are in region {}", id, ForMessage(*key), made);
-          (*right)->busy = false;
-          made = 0;
+          made =
+              0;  // It is free to be split or moved once its route is known: until then this worker alone leads to it.
         }
       }
     }
@@ -200,6 +200,7 @@ Task<bool> Steward::AddRoute(uint8_t tier, std::string key, Pointer child) {
     const absl::Status status = co_await TryAddRoute(tier, key, child);
     if (status.ok()) {
       ++counters_.routes_added;
+      if (HeldRegion* const region = regions_->Find(child.region())) region->busy = false;
       points_->Reach("split: route added");
       co_return true;
     }

@@ -58,6 +58,8 @@ class Steward {
   };
   const Counters& counters() const { return counters_; }
 
+  void set_balance(bool balance) { options_.balance = balance; }
+
  private:
   // False: not now, it failed a moment ago.
   bool BeginSplit(HeldRegion* region);
@@ -85,7 +87,7 @@ class Steward {
   Mover* const mover_;
   Turns* const turns_;
   const Points* const points_;
-  const Options options_;
+  Options options_;
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;

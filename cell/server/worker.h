@@ -15,6 +15,7 @@ class Worker {
     RequestService::Options service;
     StewardOptions steward;
     size_t regions_max = 16;
+    int64_t silence_ns = 1'000'000'000;  // Of another worker in a move, after which it is given up.
     Points points;
   };
 
@@ -26,8 +27,8 @@ class Worker {
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
         service_(fabric_.get(), &regions_, options.service),
         peers_(fabric_.get(), membership_.get()),
-        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &turns_, &points_,
-               options.steward.self),
+        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &turns_, &points_, options.steward.self,
+               options.silence_ns),
         steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &turns_, &points_,
                  options.steward) {
     service_.set_mover(&mover_);
