@@ -405,7 +405,8 @@ int Main(int argc, char** argv) {
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
   CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
-  app.add_option("--cluster", flags.cluster, "The cluster's directory")->envname("CELL_CLUSTER");
+  app.add_option("--cluster", flags.cluster, "The cluster: its directory, or zk://HOST:PORT/NAME")
+      ->envname("CELL_CLUSTER");
   app.add_option(
          "--workload", flags.workload,
          "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")

@@ -28,6 +28,7 @@ constexpr int kDone = 0, kAbsent = 1, kError = 2;
 
 struct Flags {
   std::string cluster;
+  std::string zookeeper_digest;
   std::string path = "hybrid";
   std::string output = "text";
   double timeout = 5;
@@ -422,6 +423,7 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const Flags& flags) {
   if (flags.cluster.empty()) return absl::InvalidArgumentError("say which cluster: --cluster DIR, or CELL_CLUSTER=DIR");
   ClientOptions options;
   options.cluster = flags.cluster;
+  options.zookeeper_digest = flags.zookeeper_digest;
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
   options.report = false;  // `top` shows the others.
@@ -488,7 +490,10 @@ int Main(int argc, char** argv) {
   CLI::App app{
       "Looks at a Cell cluster and changes what is in it. Without a command: a prompt.\n"
       "Exit status: 0 found or done, 1 absent, 2 error (one line on standard error)."};
-  app.add_option("--cluster", flags.cluster, "The cluster's directory")->envname("CELL_CLUSTER");
+  app.add_option("--cluster", flags.cluster, "The cluster: its directory, or zk://HOST:PORT/NAME")
+      ->envname("CELL_CLUSTER");
+  app.add_option("--zookeeper-digest", flags.zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")
+      ->envname("CELL_ZOOKEEPER_DIGEST");
   app.add_option("--path", flags.path, "Who walks the tree")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();

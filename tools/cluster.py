@@ -3,18 +3,22 @@
 A cluster is a directory with
     cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
     regions.json    which server holds which region; the servers write it
-    processes.json  the processes that `up` started, so that `down` ends exactly those
+    processes.json  the processes that `up` started, in that order, so that `down` ends exactly those
     server-N.log    each server's log
+    zookeeper/      of a cluster whose membership a ZooKeeper keeps that `up` started (then without cluster.json)
 """
 
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+ZOOKEEPER = "/usr/share/zookeeper/bin/zkServer.sh"
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -82,34 +86,102 @@ def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, region
     }
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_zookeeper(directory, port, members=None, my_id=1):
+    """A ZooKeeper server of Debian's on loopback. `members`: of an ensemble, by id, (peer port, election port)."""
+    if not Path(ZOOKEEPER).exists():
+        raise ClusterError("there is no ZooKeeper: apt-get install zookeeper")
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
+             "clientPortAddress=127.0.0.1", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
+    for member, (peer, election) in (members or {}).items():
+        lines.append(f"server.{member}=127.0.0.1:{peer}:{election}")
+    (directory / "myid").write_text(f"{my_id}\n")
+    (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+    with open(directory / "zookeeper.log", "ab") as log:
+        return subprocess.Popen([ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],
+                                env={**os.environ, "ZOOCFGDIR": str(directory), "ZOO_LOG_DIR": str(directory)},
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+def wait_for_zookeeper(port, process=None, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and (process is None or process.poll() is None):
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as connection:
+                connection.sendall(b"ruok")
+                if connection.recv(16) == b"imok":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise ClusterError(f"ZooKeeper does not answer at 127.0.0.1:{port}")
+
+
 def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       regions_max=16, server_flags=(), wait_seconds=60):
-    """Starts a cluster and waits until it answers. Returns the servers' processes."""
+       regions_max=16, server_flags=(), wait_seconds=60, zookeeper=None, name="cell"):
+    """Starts a cluster and waits until it answers. Returns the servers' processes.
+
+    zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     if running(directory):
         raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
     (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
-    (directory / "cluster.json").write_text(
-        json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max), indent=1) + "\n")
-    started = []
+    (directory / "cluster.json").unlink(missing_ok=True)
+    flags, helpers, started = list(server_flags), [], []
     try:
+        if zookeeper is None:
+            (directory / "cluster.json").write_text(
+                json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max), indent=1) + "\n")
+            address = str(directory)
+        else:
+            if zookeeper == "start":
+                port = free_port()
+                helpers.append(start_zookeeper(directory / "zookeeper", port))
+                write_processes(directory, helpers)
+                wait_for_zookeeper(port, helpers[0])
+                zookeeper = f"127.0.0.1:{port}"
+            address = f"zk://{zookeeper}/{name}"
+            flags += ["--cluster", address, "--workers", str(workers), "--regions-max", str(regions_max), "--node-bytes", str(node_bytes),
+                      "--meganode-bytes", str(meganode_bytes), "--extents-bytes", str(extents_bytes)]
+        (directory / "address").write_text(address + "\n")
         for s in range(servers):
-            with open(directory / f"server-{s}.log", "ab") as log:
-                process = subprocess.Popen(
-                    [binary("cell/server/cell_server"), "--dir", str(directory), "--name", f"server-{s}", *server_flags],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-            started.append(process)
-            write_processes(directory, started)
+            anew = ["--begin-anew"] if s == 0 and zookeeper is not None else []
+            started.append(start_server(directory, f"server-{s}", flags + anew))
+            write_processes(directory, helpers + started)
+            if anew:
+                wait_until_it_answers(directory, started, wait_seconds)
         wait_until_it_answers(directory, started, wait_seconds)
     except BaseException:
         end(started)
+        end(helpers)
         (directory / "processes.json").unlink(missing_ok=True)
         raise
     return started
 
 
+def start_server(directory, name, flags):
+    with open(directory / f"{name}.log", "ab") as log:
+        return subprocess.Popen([binary("cell/server/cell_server"), "--dir", str(directory), "--name", name, *flags],
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+def address_of(directory):
+    """How cellctl calls the cluster that `up` started there."""
+    try:
+        return (directory / "address").read_text().strip()
+    except FileNotFoundError:
+        return str(directory)
+
+
 def write_processes(directory, processes):
-    listed = [{"pid": p.pid, "start_time": start_time(p.pid)} for p in processes]
+    listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
     (directory / "processes.json").write_text(json.dumps(listed) + "\n")
 
 
@@ -120,7 +192,7 @@ def wait_until_it_answers(directory, processes, seconds):
             if process.poll() is not None:
                 log = (directory / f"server-{s}.log").read_text().strip().splitlines()
                 raise ClusterError(f"server-{s} ended with status {process.returncode}: {log[-1] if log else 'no log'}")
-        answer = subprocess.run([binary("tools/cellctl"), "--cluster", str(directory), "status"],
+        answer = subprocess.run([binary("tools/cellctl"), "--cluster", address_of(directory), "status"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if answer.returncode == 0:
             return
@@ -142,18 +214,19 @@ def end(processes, seconds=10):
 
 
 def down(directory, seconds=10):
-    """Ends what `up` started there, and nothing else. Returns how many processes that were."""
-    if not (directory / "cluster.json").exists():
+    """Ends what `up` started there, and nothing else: servers first. Returns how many processes that were."""
+    if not (directory / "address").exists() and not (directory / "cluster.json").exists():
         raise ClusterError(f"no cluster in {directory}")
     ours = running(directory)
-    for p in ours:
-        os.kill(p["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + seconds
-    left = ours
-    while left and time.monotonic() < deadline:
-        time.sleep(0.02)
-        left = [p for p in left if start_time(p["pid"]) == p["start_time"]]
-    for p in left:
-        os.kill(p["pid"], signal.SIGKILL)
+    for helper in (False, True):
+        left = [p for p in ours if p.get("helper", False) == helper]
+        for p in left:
+            os.kill(p["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            left = [p for p in left if start_time(p["pid"]) == p["start_time"]]
+        for p in left:
+            os.kill(p["pid"], signal.SIGKILL)
     (directory / "processes.json").unlink(missing_ok=True)
     return len(ours)

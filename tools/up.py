@@ -12,7 +12,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory; made if it is not there")
     parser.add_argument("--servers", type=int, default=1,
-                        help="server processes; until meganodes can split, the first holds all keys")
+                        help="server processes; keys spread over them as meganodes split")
+    parser.add_argument("--zookeeper", nargs="?", const="start", metavar="HOST:PORT",
+                        help="let ZooKeeper keep the membership: the one there, or without an address one of its own")
+    parser.add_argument("--name", default="cell", help="of the cluster, in ZooKeeper")
     parser.add_argument("--workers", type=int, default=1, help="threads of each server, each with regions of its own")
     parser.add_argument("--node-bytes", type=int, default=1024, choices=(512, 1024, 2048, 4096))
     parser.add_argument("--meganode-bytes", default="64M", help="nodes of each region")
@@ -28,12 +31,13 @@ def main():
     flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
     try:
         processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
-                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags)
+                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags,
+                               zookeeper=args.zookeeper, name=args.name)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2
     print(f"{args.servers} server(s) up in {directory}\n"
-          f"  export CELL_CLUSTER={directory}\n"
+          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n"
           f"  ./bazelw run //tools:cellctl -- status\n"
           f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
     if args.detach:

@@ -2,7 +2,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/client/session.h"
-#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/open_membership.h"
 #include "cell/io/shm_fabric.h"
 
 namespace cell {
@@ -43,7 +43,7 @@ Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) 
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(options.cluster));
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
       .polling = options.busy_poll ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive});
   return Open(options, std::move(fabric), std::move(membership));

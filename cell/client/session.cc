@@ -67,6 +67,7 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 
 // Who is in the cluster and who holds what, from the membership's newest state.
 void Session::TakeTable() {
+  taken_revision_ = cluster().revision;
   const auto connection_to = [this](const WorkerId& id, const std::string& address) {
     for (const auto& server : servers_) {
       if (server->worker == id && server->address == address) return server.get();
@@ -75,7 +76,9 @@ void Session::TakeTable() {
     return servers_.back().get();
   };
   for (const ClusterState::Server& server : cluster().servers) {
-    for (uint32_t i = 0; i < server.workers.size(); ++i) connection_to({server.name, i}, server.workers[i].address);
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      if (!server.workers[i].address.empty()) connection_to({server.name, i}, server.workers[i].address);
+    }
   }
   owners_.clear();
   for (const auto& [region, entry] : cluster().table.regions) {
@@ -146,6 +149,7 @@ void Session::GiveUpload(ServerConnection* server, uint16_t upload) {
 void Session::Poll(int64_t until_ns) {
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
   const size_t told = membership_->Poll();
+  if (cluster().revision != taken_revision_) TakeTable();
   now_ns_ = fabric_->NowNs();
   if (refresh_soon_ && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
     refresh_soon_ = false;

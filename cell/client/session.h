@@ -102,9 +102,7 @@ class Session {
     absl::Status await_resume() { return session->Note(server, ReadAwaiter::await_resume()); }
   };
   // `parts` must live until it ends.
-  NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts) {
-    return NotedRead(this, server, parts);
-  }
+  NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts) { return NotedRead(this, server, parts); }
 
   struct NotedCall : CallAwaiter {
     Session* session;
@@ -176,6 +174,7 @@ class Session {
   std::unique_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<ServerConnection>> servers_;
   absl::flat_hash_map<uint32_t, ServerConnection*> owners_;  // By region.
+  uint64_t taken_revision_ = 0;
   bool refresh_soon_ = false;
   bool refreshing_ = false;
   int64_t refreshed_ns_ = 0;

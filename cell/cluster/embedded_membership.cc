@@ -120,7 +120,10 @@ size_t EmbeddedMembership::Poll() {
   std::vector<Told> now;
   now.swap(told_);
   for (Told& told : now) {
-    if (told.status.ok() && told.table.version >= state_.table.version) state_.table = std::move(told.table);
+    if (told.status.ok() && told.table.version >= state_.table.version) {
+      state_.table = std::move(told.table);
+      ++state_.revision;
+    }
     told.done(told.status);
   }
   return now.size();

@@ -13,7 +13,10 @@ const ClusterState::Server* ClusterState::FindServer(const std::string& name) co
 
 const ClusterState::Worker* ClusterState::FindWorker(const WorkerId& id) const {
   const Server* server = FindServer(id.server);
-  return server != nullptr && id.worker < server->workers.size() ? &server->workers[id.worker] : nullptr;
+  if (server == nullptr || id.worker >= server->workers.size() || server->workers[id.worker].address.empty()) {
+    return nullptr;
+  }
+  return &server->workers[id.worker];
 }
 
 absl::StatusOr<WorkerId> ClusterState::OwnerOf(uint32_t region) const {

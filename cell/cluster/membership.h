@@ -1,6 +1,7 @@
 // Membership: who is in the cluster, and the region table, as this member sees them.
 //
 //   embedded    a directory on one machine (embedded_membership.h)
+//   ZooKeeper   (zookeeper_membership.h)
 //
 // What is seen may be old: a table that is out of date leads to a worker that says so, or to nodes that are gone, and
 // then Refresh tells better. Changes are atomic: each is made to the newest table, one after the other.
@@ -20,7 +21,7 @@ namespace cell {
 
 struct ClusterState {
   struct Worker {
-    std::string address;  // What the fabric connects to.
+    std::string address;  // What the fabric connects to. Empty: it is not there.
     uint32_t regions_max = 0;
   };
   struct Server {
@@ -29,8 +30,9 @@ struct ClusterState {
   };
 
   RegionShape shape;
-  std::vector<Server> servers;
+  std::vector<Server> servers;  // Those that are there; embedded: those that are listed.
   RegionTable table;
+  uint64_t revision = 0;  // Grows whenever this member sees another state.
 
   const Server* FindServer(const std::string& name) const;
   // Null: no such server is a member.
@@ -56,6 +58,8 @@ class Membership {
   virtual size_t Poll() = 0;
   // Whether a callback is still to come.
   virtual bool pending() const = 0;
+  // A worker may acknowledge writes until then, on CLOCK_MONOTONIC: as long as no one can take it for dead.
+  virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
 };
 
 }  // namespace cell

@@ -59,7 +59,11 @@ class MemoryMembership : public Membership {
       told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
     }
     for (Told& told : now) {
-      if (told.state.table.version >= state_.table.version) state_ = std::move(told.state);
+      if (told.state.table.version >= state_.table.version) {
+        const uint64_t revision = state_.revision;
+        state_ = std::move(told.state);
+        state_.revision = revision + 1;
+      }
       told.done(told.status);
     }
     return now.size();

@@ -39,6 +39,13 @@ absl::Status RegionTable::Remove(uint32_t region) {
   return absl::OkStatus();
 }
 
+void RegionTable::Made(const std::string& id) {
+  made.push_back(id);
+  if (made.size() > kMadeMax) made.pop_front();
+}
+
+bool RegionTable::WasMade(const std::string& id) const { return std::find(made.begin(), made.end(), id) != made.end(); }
+
 std::string RegionTable::ToJson() const {
   nlohmann::json json = {{"version", version}, {"next_region", next_region}, {"root", root}};
   json["regions"] = nlohmann::json::array();
@@ -47,6 +54,7 @@ std::string RegionTable::ToJson() const {
         {{"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}});
   }
   json["draining"] = draining;
+  json["made"] = made;
   return json.dump(1);
 }
 
@@ -69,6 +77,7 @@ absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
         return bad(fmt::format("region {} is out of range or listed twice", region));
       }
     }
+    table.made = json.value("made", std::deque<std::string>());
     table.draining = json.value("draining", std::set<std::string>());
   } catch (const nlohmann::json::exception& error) {
     return bad(error.what());

@@ -9,6 +9,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -39,6 +40,7 @@ struct RegionTable {
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   std::map<uint32_t, Entry> regions;
   std::set<std::string> draining;  // Servers that shall hold no regions.
+  std::deque<std::string> made;    // The ids of the last changes, for who lost the answer.
 
   const Entry* Find(uint32_t region) const {
     const auto it = regions.find(region);
@@ -55,6 +57,10 @@ struct RegionTable {
   // Aborted when the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);
+  // Notes the id of the change, and whether it was one of the last kMadeMax.
+  static constexpr size_t kMadeMax = 64;
+  void Made(const std::string& id);
+  bool WasMade(const std::string& id) const;
 
   std::string ToJson() const;
   // InvalidArgument when it is no table, or its values make no sense.

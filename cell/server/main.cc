@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/zookeeper_membership.h"
 #include "cell/io/shm_fabric.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -20,12 +21,19 @@ namespace {
 
 struct Flags {
   std::string dir;
+  std::string cluster;
+  std::string zookeeper_digest;
   std::string name = "server-0";
+  uint32_t workers = 1;
+  uint32_t regions_max = 16;
+  RegionShape shape;
   std::string poll = "adaptive";
   bool batching = true;
   bool huge_pages = true;
   double split_at = 0.75;
   bool balance = true;
+  bool begin_anew = false;
+  std::string stop_at;
   std::string log_level = "info";
 };
 
@@ -47,18 +55,45 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   return lock;
 }
 
+// This worker's way into the cluster, and what the cluster knows of it.
+absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self) {
+  if (flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(flags.dir));
+    return embedded;
+  }
+  ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(flags.cluster));
+  options.digest = flags.zookeeper_digest;
+  const ClusterState::Worker announced{fmt::format("{}/{}.{}.sock", flags.dir, self.server, self.worker),
+                                       flags.regions_max};
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
+                   ZooKeeperMembership::Join(options, flags.shape, self, announced));
+  return zookeeper;
+}
+
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
-  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
-  const ClusterState::Worker* self = membership->state().FindWorker({flags.name, index});
+  const WorkerId id{flags.name, index};
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, Join(flags, id));
+  const ClusterState::Worker* self = membership->state().FindWorker(id);
+  if (self == nullptr) {
+    return absl::NotFoundError(fmt::format("the cluster lists no worker {} of {}", index, flags.name));
+  }
   const std::string address = self->address;
   const RegionShape shape = membership->state().shape;
   Worker::Options options;
   options.service = {flags.name, flags.batching};
-  options.steward.self = {flags.name, index};
+  options.steward.self = id;
   options.steward.split_at = flags.split_at;
   options.steward.balance = flags.balance;
+  options.steward.begin_anew = flags.begin_anew && index == 0;
   options.steward.seed = std::hash<std::string>()(address);
   options.regions_max = self->regions_max;
+  if (!flags.stop_at.empty()) {
+    options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
+      if (point != stop_at) return;
+      spdlog::warn("stops at \"{}\", as --stop-at says", point);
+      ::raise(SIGSTOP);
+    };
+  }
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
       .polling = flags.poll == "busy" ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive,
       .huge_pages = flags.huge_pages,
@@ -83,14 +118,18 @@ void RunWorker(Worker* worker) {
 }
 
 absl::Status Run(const Flags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
-  const ClusterState::Server* self = membership->state().FindServer(flags.name);
-  if (self == nullptr) {
-    return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
+  uint32_t count = flags.workers;
+  if (flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
+    const ClusterState::Server* self = membership->state().FindServer(flags.name);
+    if (self == nullptr) {
+      return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
+    }
+    count = static_cast<uint32_t>(self->workers.size());
   }
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   std::vector<std::unique_ptr<Worker>> workers;
-  for (uint32_t i = 0; i < self->workers.size(); ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
     workers.push_back(std::move(worker));
   }
@@ -104,8 +143,28 @@ absl::Status Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app{"A Cell server: holds the regions that DIR/cluster.json gives it and serves them over shared memory."};
-  app.add_option("--dir", flags.dir, "The cluster's directory, with cluster.json")->required();
+  CLI::App app{
+      "A Cell server: holds regions of a cluster and serves them over shared memory. Without --cluster, the cluster is "
+      "the directory DIR (//tools:up makes one)."};
+  app.add_option("--dir", flags.dir, "Where its sockets are; without --cluster, the cluster's directory")->required();
+  CLI::Option* cluster =
+      app.add_option("--cluster", flags.cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps");
+  app.add_option("--zookeeper-digest", flags.zookeeper_digest,
+                 "USER:PASSWORD: the cluster's znodes are for those who know it")
+      ->envname("CELL_ZOOKEEPER_DIGEST");
+  app.add_option("--workers", flags.workers, "Threads, each with regions of its own")
+      ->needs(cluster)
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--regions-max", flags.regions_max, "That each worker may hold")
+      ->needs(cluster)
+      ->capture_default_str();
+  app.add_option("--node-bytes", flags.shape.node_bytes, "All servers of a cluster must have the same")
+      ->needs(cluster)
+      ->capture_default_str();
+  app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same")->needs(cluster)->capture_default_str();
+  app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")->needs(cluster)->capture_default_str();
+  app.add_flag("--begin-anew", flags.begin_anew, "Forget all regions that the cluster had; what was in them is lost");
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
   app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
@@ -117,6 +176,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--balance,!--no-balance", flags.balance, "Give regions to servers that hold fewer, by itself")
       ->default_str("true");
+  app.add_option("--stop-at", flags.stop_at, "For tests: SIGSTOP at this point of a split or move");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

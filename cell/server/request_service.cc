@@ -274,6 +274,10 @@ size_t RequestService::RetryHeld() {
 }
 
 absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKind kind, MutableBytes to) {
+  if (membership_ != nullptr && fabric_->NowNs() > membership_->LeaseUntilNs()) {
+    return absl::UnavailableError(
+        fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.name));
+  }
   return kind == MessageKind::kPut ? Put(call, to) : Delete(call, to);
 }
 

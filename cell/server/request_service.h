@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/cluster/membership.h"
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/regions.h"
@@ -35,6 +36,8 @@ class RequestService : public Service {
   void Disconnected(ConnectionId peer) override;
 
   void set_mover(Mover* mover) { mover_ = mover; }
+  // Whose lease writes need.
+  void set_membership(const Membership* membership) { membership_ = membership; }
 
   // A request between servers, of this worker to itself.
   std::string AnswerPeer(ConstBytes request);
@@ -112,6 +115,7 @@ class RequestService : public Service {
   std::function<void()> before_check_;
   std::function<bool(HeldRegion*)> on_full_;
   Mover* mover_ = nullptr;
+  const Membership* membership_ = nullptr;
   std::deque<Held> held_;
   uint64_t held_ever_ = 0;
   int64_t held_longest_ns_ = 0;

@@ -57,7 +57,19 @@ absl::Status Steward::Start() {
   membership_->Change(
       [this, &made](RegionTable* table) -> absl::Status {
         made = 0;
-        if (table->root != 0) return absl::AlreadyExistsError("there is a root");
+        if (options_.begin_anew) {
+          table->regions.clear();
+          table->draining.clear();
+          table->root = 0;
+        }
+        const RegionTable::Entry* root = table->Find(table->root);
+        if (root != nullptr && root->owner == options_.self) {
+          return absl::FailedPreconditionError(
+              fmt::format("region {}, the root of the tree, was lost when {} ended: end all servers and bring the "
+                          "cluster up anew (--begin-anew), empty",
+                          table->root, options_.self.server));
+        }
+        if (root != nullptr) return absl::AlreadyExistsError("there is a root");
         ASSIGN_OR_RETURN(made, table->Add(options_.self));
         return table->SetRoot(0, made);
       },
@@ -82,6 +94,14 @@ void Steward::Step() {
   const int64_t now_ns = fabric_->NowNs();
   if (turns_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
+  if ((now_ns > membership_->LeaseUntilNs()) != lapsed_) {
+    lapsed_ = !lapsed_;
+    if (lapsed_) {
+      spdlog::error("{} cannot renew its session: it acknowledges no writes until it can", ToString(options_.self));
+    } else {
+      spdlog::info("{} has renewed its session", ToString(options_.self));
+    }
+  }
   for (HeldRegion* region : regions_->all()) {
     if (!region->busy && region->meganode.fill() >= options_.split_at) BeginSplit(region);
   }

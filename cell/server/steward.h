@@ -32,6 +32,7 @@ struct StewardOptions {
   double split_at = 0.75;       // Of its nodes or extents used, a meganode is split.
   size_t copied_per_turn = 64;  // Entries.
   size_t freed_per_turn = 16;   // Nodes.
+  bool begin_anew = false;      // Forget all regions that there were.
   bool balance = true;          // Give regions to workers that hold fewer, by itself.
   int64_t balance_every_ns = 100'000'000;
   uint64_t seed = 1;
@@ -91,6 +92,7 @@ class Steward {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
+  bool lapsed_ = false;                        // The lease on our membership.
   bool balancing_ = false;                     // Or draining.
   std::map<uint32_t, int64_t> not_before_ns_;  // Regions whose split failed: when to try again.
   std::vector<MeganodeSplit*> reclaiming_;     // Finished, their right parts not yet freed.

@@ -32,6 +32,7 @@ class Worker {
         steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &turns_, &points_,
                  options.steward) {
     service_.set_mover(&mover_);
+    service_.set_membership(membership_.get());
   }
 
   // Serves at `address` from now on, whenever Poll is called.

@@ -1,0 +1,17 @@
+// How clusters are named on command lines: a directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cell/cluster/membership.h"
+
+namespace cell {
+
+inline bool NamesZooKeeper(const std::string& cluster) { return cluster.compare(0, 5, "zk://") == 0; }
+
+// As a client. `digest`: for ZooKeeper, or empty. Errors as of EmbeddedMembership::Open and ZooKeeperMembership::Open.
+absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest);
+
+}  // namespace cell

@@ -1,0 +1,477 @@
+#include "cell/cluster/zookeeper_membership.h"
+
+#include <zookeeper/zookeeper.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "cell/base/random.h"
+#include "cell/base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int kFormat = 2;
+constexpr size_t kNodeBytesMaxOfZooKeeper = size_t{1} << 20;
+constexpr int kChangesMax = 100;
+
+int64_t MonotonicNs() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+bool Lost(int rc) { return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONMOVED; }
+bool Expired(int rc) { return rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE || rc == ZCLOSING; }
+
+absl::Status ToStatus(int rc, const std::string& what) {
+  const std::string text = fmt::format("ZooKeeper: {}: {}", what, zerror(rc));
+  if (rc == ZNONODE) return absl::NotFoundError(text);
+  if (rc == ZNODEEXISTS) return absl::AlreadyExistsError(text);
+  if (rc == ZNOAUTH || rc == ZAUTHFAILED) return absl::PermissionDeniedError(text);
+  return absl::UnavailableError(text);
+}
+
+std::string ConfigJson(const RegionShape& shape) {
+  return nlohmann::json({{"format", kFormat},
+                         {"node_bytes", shape.node_bytes},
+                         {"meganode_bytes", shape.meganode_bytes},
+                         {"extents_bytes", shape.extents_bytes}})
+      .dump();
+}
+
+absl::StatusOr<RegionShape> ParseConfig(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  RegionShape shape;
+  try {
+    if (!json.is_object()) return absl::InvalidArgumentError("the cluster's znode holds no configuration");
+    if (json.at("format") != kFormat) {
+      return absl::FailedPreconditionError(
+          fmt::format("the cluster has format {}, this program reads format {}", json.at("format").dump(), kFormat));
+    }
+    shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
+             json.at("extents_bytes").get<uint64_t>()};
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", error.what()));
+  }
+  if (!ValidNodeBytes(shape.node_bytes)) return absl::InvalidArgumentError("the cluster's node_bytes make no sense");
+  return shape;
+}
+
+}  // namespace
+
+absl::StatusOr<ZooKeeperOptions> ZooKeeperOptions::Parse(const std::string& uri) {
+  constexpr std::string_view kScheme = "zk://";
+  const size_t slash = uri.find('/', kScheme.size());
+  if (uri.compare(0, kScheme.size(), kScheme) != 0 || slash == std::string::npos || slash == kScheme.size() ||
+      slash + 1 == uri.size() || uri.find('/', slash + 1) != std::string::npos) {
+    return absl::InvalidArgumentError(fmt::format("\"{}\" is not zk://HOST:PORT[,HOST:PORT...]/NAME", uri));
+  }
+  ZooKeeperOptions options;
+  options.servers = uri.substr(kScheme.size(), slash - kScheme.size());
+  options.name = uri.substr(slash + 1);
+  return options;
+}
+
+class ZooKeeperMembership::Impl {
+ public:
+  explicit Impl(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
+    zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // What it would say of lost connections, we say ourselves.
+    Random random(static_cast<uint64_t>(MonotonicNs()) ^ reinterpret_cast<uintptr_t>(this));
+    id_ = fmt::format("{:016x}", random.Next());
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    if (handle_ != nullptr) zookeeper_close(handle_);  // Ends the session: our znode is gone at once.
+  }
+
+  // ---- Before the thread runs.
+
+  absl::Status Open() {
+    if (handle_ == nullptr) RETURN_IF_ERROR(Connect());
+    RETURN_IF_ERROR(Read());
+    state_ = read_;
+    thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Join(const RegionShape& shape, const WorkerId& self, const ClusterState::Worker& worker) {
+    self_ = ToString(self);
+    announcement_ = nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}}).dump();
+    RETURN_IF_ERROR(Connect());
+    const std::string config = ConfigJson(shape);
+    for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
+                                     std::pair(root_ + "/table", RegionTable().ToJson())}) {
+      const int rc =
+          Retry([&] { return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0); });
+      if (rc != ZOK && rc != ZNODEEXISTS) return ToStatus(rc, path);
+    }
+    ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
+    ASSIGN_OR_RETURN(const RegionShape theirs, ParseConfig(there));
+    if (ConfigJson(theirs) != config) {
+      return absl::FailedPreconditionError(
+          fmt::format("the cluster {} has {}, and this server was started with {}", options_.name, there, config));
+    }
+    RETURN_IF_ERROR(Announce());
+    return Open();
+  }
+
+  // ---- For the owner's thread.
+
+  const ClusterState& state() const { return state_; }
+  bool pending() const { return pending_ > 0; }
+  int64_t lease_until_ns() const { return self_.empty() ? INT64_MAX : lease_until_ns_.load(); }
+
+  void Ask(TableChange change, Done done) {
+    ++pending_;
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back({std::move(change), std::move(done)});
+    }
+    wake_.notify_all();
+  }
+
+  size_t Poll() {
+    if (!has_told_.load(std::memory_order_acquire)) return 0;
+    std::vector<Told> now;
+    {
+      const std::lock_guard lock(mutex_);
+      now.swap(told_);
+      has_told_ = false;
+    }
+    for (Told& told : now) {
+      if (told.state.table.version >= state_.table.version) {
+        const uint64_t revision = state_.revision;
+        state_ = std::move(told.state);
+        state_.revision = revision + 1;
+      }
+      if (!told.done) continue;
+      --pending_;
+      told.done(told.status);
+    }
+    return now.size();
+  }
+
+ private:
+  struct Job {
+    TableChange change;  // Null: a refresh.
+    Done done;
+  };
+  struct Told {
+    Done done;  // Null: a watch has fired.
+    absl::Status status;
+    ClusterState state;
+  };
+
+  static int Size(const std::string& text) { return static_cast<int>(text.size()); }
+  const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
+  int64_t session_ns() const {
+    return int64_t{handle_ != nullptr ? zoo_recv_timeout(handle_) : options_.session_ms} * 1'000'000;
+  }
+
+  static void Watch(zhandle_t*, int type, int, const char*, void* context) {
+    if (type == ZOO_SESSION_EVENT) return;  // What the session is worth, each call tells.
+    auto* const self = static_cast<Impl*>(context);
+    {
+      const std::lock_guard lock(self->mutex_);
+      self->changed_ = true;
+    }
+    self->wake_.notify_all();
+  }
+
+  // A new session.
+  absl::Status Connect() {
+    if (handle_ != nullptr) zookeeper_close(handle_);
+    handle_ = zookeeper_init(options_.servers.c_str(), &Impl::Watch, options_.session_ms, nullptr, this, 0);
+    if (handle_ == nullptr) {
+      return absl::InvalidArgumentError(fmt::format("ZooKeeper at {}: {}", options_.servers, std::strerror(errno)));
+    }
+    if (!options_.digest.empty()) {
+      zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
+    }
+    const int64_t give_up_ns = MonotonicNs() + 2 * session_ns();
+    while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
+      if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
+        return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} refuses the digest", options_.servers));
+      }
+      if (MonotonicNs() > give_up_ns) {
+        return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return absl::OkStatus();
+  }
+
+  // Our ephemeral znode. One that a session before has left goes away when that expires.
+  absl::Status Announce() {
+    const std::string path = root_ + "/workers/" + self_;
+    const int64_t give_up_ns = MonotonicNs() + 3 * session_ns();
+    for (;;) {
+      const int64_t asked_ns = MonotonicNs();
+      int rc = zoo_create(handle_, path.c_str(), announcement_.data(), Size(announcement_), acl(), ZOO_EPHEMERAL,
+                          nullptr, 0);
+      if (rc == ZNODEEXISTS) {
+        Stat stat{};
+        rc = zoo_exists(handle_, path.c_str(), 0, &stat);
+        if (rc == ZOK && stat.ephemeralOwner != zoo_client_id(handle_)->client_id) rc = ZNODEEXISTS;
+      }
+      if (rc == ZOK) {
+        lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
+        return absl::OkStatus();
+      }
+      if (!Lost(rc) && rc != ZNODEEXISTS && rc != ZNONODE) return ToStatus(rc, path);
+      if (MonotonicNs() > give_up_ns) {
+        if (rc == ZNODEEXISTS) {
+          return absl::AlreadyExistsError(
+              fmt::format("a worker {} is in the cluster {} already", self_, options_.name));
+        }
+        return ToStatus(rc, path);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  // Calls until the connection holds. For calls that may be made twice. Each that succeeds renews the lease.
+  int Retry(const std::function<int()>& call) {
+    const int64_t give_up_ns = MonotonicNs() + 2 * session_ns();
+    for (;;) {
+      const int64_t asked_ns = MonotonicNs();
+      const int rc = call();
+      if (rc == ZOK || rc == ZNONODE || rc == ZNODEEXISTS || rc == ZBADVERSION) {
+        // ZooKeeper heard from us after `asked_ns`: until then and a session's time it keeps our znode.
+        if (announced_) lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
+        return rc;
+      }
+      if (!Lost(rc) || MonotonicNs() > give_up_ns || stopping_) return rc;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& path, Stat* stat, bool watch) {
+    std::string data(kNodeBytesMaxOfZooKeeper, 0);
+    Stat ignored{};
+    int size = 0;
+    const int rc = Retry([&] {
+      size = Size(data);
+      return zoo_wget(handle_, path.c_str(), watch ? &Impl::Watch : nullptr, this, data.data(), &size,
+                      stat != nullptr ? stat : &ignored);
+    });
+    if (rc != ZOK) return Failed(rc, path);
+    data.resize(static_cast<size_t>(std::max(size, 0)));
+    return data;
+  }
+
+  // What is there, into read_. Watches tell of the next change.
+  absl::Status Read() {
+    if (workers_version_ < 0) RETURN_IF_ERROR(ReadConfig());
+    RETURN_IF_ERROR(ReadWorkers());
+    ASSIGN_OR_RETURN(const std::string table, Get(root_ + "/table", nullptr, true));
+    ASSIGN_OR_RETURN(read_.table, RegionTable::Parse(table));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadConfig() {
+    const absl::StatusOr<std::string> config = Get(root_, nullptr, false);
+    if (config.status().code() == absl::StatusCode::kNotFound) {
+      return absl::NotFoundError(
+          fmt::format("no cluster {} in the ZooKeeper at {}: start one with //tools:up --zookeeper", options_.name,
+                      options_.servers));
+    }
+    if (!config.ok()) return config.status();
+    ASSIGN_OR_RETURN(read_.shape, ParseConfig(*config));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadWorkers() {
+    const std::string workers = root_ + "/workers";
+    String_vector names{};
+    Stat stat{};
+    const int rc =
+        Retry([&] { return zoo_wget_children2(handle_, workers.c_str(), &Impl::Watch, this, &names, &stat); });
+    if (rc != ZOK) return Failed(rc, workers);
+    std::vector<std::string> children(names.data, names.data + names.count);
+    deallocate_String_vector(&names);
+    if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each that comes or goes.
+    std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
+    for (const std::string& child : children) {
+      const absl::StatusOr<std::string> data = Get(workers + "/" + child, nullptr, false);
+      if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
+      if (!data.ok()) return data.status();
+      const auto json = nlohmann::json::parse(*data, nullptr, false);
+      const size_t dot = child.rfind('.');
+      uint32_t index = 0;
+      if (!json.is_object() || dot == std::string::npos || std::sscanf(child.c_str() + dot + 1, "%u", &index) != 1 ||
+          index > 1024) {
+        return absl::DataLossError(fmt::format("ZooKeeper: {}/{} makes no sense", workers, child));
+      }
+      servers[child.substr(0, dot)][index] = {json.value("address", ""), json.value("regions_max", 0u)};
+    }
+    read_.servers.clear();
+    for (const auto& [name, its] : servers) {
+      ClusterState::Server server{name, std::vector<ClusterState::Worker>(its.rbegin()->first + 1)};
+      for (const auto& [index, worker] : its) server.workers[index] = worker;
+      read_.servers.push_back(std::move(server));
+    }
+    workers_version_ = stat.cversion;
+    return absl::OkStatus();
+  }
+
+  absl::Status Failed(int rc, const std::string& what) {
+    if (Expired(rc)) expired_ = true;
+    return ToStatus(rc, what);
+  }
+
+  absl::Status ChangeTable(const TableChange& change) {
+    const std::string path = root_ + "/table";
+    const std::string id = fmt::format("{}/{}", id_, ++changes_);
+    bool sent = false;
+    for (int tries = 0; tries < kChangesMax; ++tries) {
+      Stat stat{};
+      ASSIGN_OR_RETURN(const std::string data, Get(path, &stat, false));
+      ASSIGN_OR_RETURN(RegionTable table, RegionTable::Parse(data));
+      if (sent && table.WasMade(id)) {  // By a call whose answer was lost.
+        read_.table = std::move(table);
+        return absl::OkStatus();
+      }
+      RETURN_IF_ERROR(change(&table));
+      ++table.version;
+      table.Made(id);
+      const std::string json = table.ToJson();
+      sent = true;
+      const int64_t asked_ns = MonotonicNs();
+      const int rc = zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version);
+      if (rc == ZOK) {
+        if (announced_) lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
+        read_.table = std::move(table);
+        return absl::OkStatus();
+      }
+      // BADVERSION: another was faster, or we ourselves were, if an answer was lost before.
+      if (rc != ZBADVERSION && !Lost(rc)) return Failed(rc, path);
+    }
+    return absl::UnavailableError("the region table changes too fast to be changed");
+  }
+
+  void Tell(Told told) {
+    const std::lock_guard lock(mutex_);
+    told_.push_back(std::move(told));
+    has_told_.store(true, std::memory_order_release);
+  }
+
+  void Run() {
+    announced_ = !self_.empty();
+    for (;;) {
+      Job job;
+      bool refresh = false;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, std::chrono::nanoseconds(session_ns() / 8),
+                       [this] { return stopping_ || changed_ || !jobs_.empty(); });
+        if (stopping_) break;
+        if (!jobs_.empty()) {
+          job = std::move(jobs_.front());
+          jobs_.pop_front();
+        } else {
+          refresh = std::exchange(changed_, false);
+        }
+      }
+      if (expired_) Rejoin();
+      if (job.done) {
+        const absl::Status status = job.change ? ChangeTable(job.change) : Read();
+        if (!status.ok() && job.change) (void)Read();  // Whoever was faster.
+        Tell({std::move(job.done), status, read_});
+      } else if (refresh) {
+        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_});
+      } else if (announced_) {
+        Stat stat{};
+        const int rc = Retry([&] { return zoo_exists(handle_, root_.c_str(), 0, &stat); });
+        if (Expired(rc)) expired_ = true;
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    for (Job& job : jobs_) told_.push_back({std::move(job.done), absl::UnavailableError("this member ends"), read_});
+    jobs_.clear();
+    has_told_ = !told_.empty();
+  }
+
+  // After the session has expired: a new one, and our znode again.
+  void Rejoin() {
+    announced_ = false;
+    spdlog::warn("the session with ZooKeeper has expired");
+    absl::Status status = Connect();
+    if (status.ok() && !self_.empty()) status = Announce();
+    if (!status.ok()) {
+      spdlog::warn("{}", std::string(status.message()));
+      return;
+    }
+    expired_ = false;
+    announced_ = !self_.empty();
+    const std::lock_guard lock(mutex_);
+    changed_ = true;
+  }
+
+  const ZooKeeperOptions options_;
+  const std::string root_;
+  std::string id_;
+  std::string self_;  // Empty: a client.
+  std::string announcement_;
+  zhandle_t* handle_ = nullptr;
+  uint64_t changes_ = 0;
+  ClusterState read_;         // By the thread that asks ZooKeeper...
+  int workers_version_ = -1;  // ...and of which version its servers are.
+  bool expired_ = false;
+  bool announced_ = false;
+  std::atomic<int64_t> lease_until_ns_ = 0;
+
+  ClusterState state_;
+  size_t pending_ = 0;
+
+  std::thread thread_;
+  std::mutex mutex_;  // Held for what follows.
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
+  std::vector<Told> told_;
+  bool changed_ = false;  // A watch has fired.
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> has_told_ = false;
+};
+
+ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ZooKeeperMembership::~ZooKeeperMembership() = default;
+
+absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Open(const ZooKeeperOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(const ZooKeeperOptions& options,
+                                                                               const RegionShape& shape,
+                                                                               const WorkerId& self,
+                                                                               const ClusterState::Worker& worker) {
+  auto impl = std::make_unique<Impl>(options);
+  RETURN_IF_ERROR(impl->Join(shape, self, worker));
+  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
+}
+
+const ClusterState& ZooKeeperMembership::state() const { return impl_->state(); }
+void ZooKeeperMembership::Refresh(Done done) { impl_->Ask(nullptr, std::move(done)); }
+void ZooKeeperMembership::Change(TableChange change, Done done) { impl_->Ask(std::move(change), std::move(done)); }
+size_t ZooKeeperMembership::Poll() { return impl_->Poll(); }
+bool ZooKeeperMembership::pending() const { return impl_->pending(); }
+int64_t ZooKeeperMembership::LeaseUntilNs() const { return impl_->lease_until_ns(); }
+
+}  // namespace cell

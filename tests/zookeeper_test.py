@@ -1,0 +1,128 @@
+"""Cell over real ZooKeepers: an ensemble of three, one of them killed under load; a ZooKeeper that stops; strangers."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster
+
+SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
+
+
+class ZooKeeper(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-zk-")
+        self.directory = Path(self.temporary.name)
+        self.servers, self.zookeepers = [], []
+
+    def tearDown(self):
+        for process in self.zookeepers:
+            os.killpg(process.pid, signal.SIGCONT)
+        cluster.end(self.servers)
+        for process in self.zookeepers:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # The script that starts it, and Java.
+            except ProcessLookupError:
+                pass
+            process.wait()
+        self.temporary.cleanup()
+
+    def ensemble(self, count):
+        ports = [cluster.free_port() for _ in range(3 * count)]
+        members = {i + 1: (ports[3 * i + 1], ports[3 * i + 2]) for i in range(count)} if count > 1 else None
+        for i in range(count):
+            self.zookeepers.append(cluster.start_zookeeper(self.directory / f"zookeeper-{i}", ports[3 * i], members, i + 1))
+        for i in range(count):
+            cluster.wait_for_zookeeper(ports[3 * i], self.zookeepers[i])
+        return ",".join(f"127.0.0.1:{ports[3 * i]}" for i in range(count))
+
+    def up(self, zookeeper, servers=3, **options):
+        self.servers = cluster.up(self.directory / "cell", servers=servers, zookeeper=zookeeper, **{**SMALL, **options})
+        self.address = cluster.address_of(self.directory / "cell")
+
+    def ctl(self, *arguments, address=None, **options):
+        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", address or self.address, *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60, **options)
+
+    def bench(self, *arguments):
+        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--cluster", self.address, "--json", "-", *arguments],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_one_of_three_is_killed_under_load(self):
+        self.up(self.ensemble(3))
+        load = self.bench("--workload", "ycsb-a", "--keys", "300000", "--seconds", "3")
+        time.sleep(2)
+        os.killpg(self.zookeepers[0].pid, signal.SIGKILL)
+        out, error = load.communicate(timeout=100)
+        self.assertEqual(load.returncode, 0, error)
+        self.assertEqual(json.loads(out)["errors"], 0)
+        self.assertEqual(self.ctl("put", "still", "written").returncode, 0)
+        status = [json.loads(line) for line in self.ctl("-o", "json", "status").stdout.splitlines()]
+        self.assertEqual(len(status), 3)
+        self.assertTrue(all(len(server["regions"]) >= 2 for server in status), "regions over all servers")
+        check = self.ctl("check")
+        self.assertEqual(check.returncode, 0, check.stderr)
+        counts = {path: len(self.ctl("-o", "json", "--path", path, "scan", "--keys-only").stdout.splitlines()) for path in ("server", "client")}
+        self.assertEqual(counts, {"server": 300001, "client": 300001})
+
+    def test_without_zookeeper_no_write_is_acknowledged_and_reads_go_on(self):
+        self.up(self.ensemble(1), servers=2)
+        prompt = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", self.address], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
+        self.addCleanup(prompt.communicate)
+
+        def say(line):
+            """What the prompt answers; the error of a command that there is not marks the end."""
+            prompt.stdin.write(line + "\nno-such-command\n")
+            prompt.stdin.flush()
+            text = ""
+            while "Run with --help" not in text:
+                text += prompt.stdout.readline()
+                self.assertIsNone(prompt.poll())
+            return text.split("The following argument")[0].strip()
+
+        self.assertEqual(say("put key before"), "")
+        os.killpg(self.zookeepers[0].pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 30
+        refused = ""
+        while "cannot renew its session" not in refused and time.monotonic() < deadline:
+            refused = say("put key meanwhile")
+            time.sleep(0.1)
+        self.assertIn("cannot renew its session", refused)
+        self.assertIn("cannot renew its session", (self.directory / "cell" / "server-0.log").read_text())
+        self.assertNotEqual(say("get key"), "")
+        os.killpg(self.zookeepers[0].pid, signal.SIGCONT)
+        deadline = time.monotonic() + 30
+        answer = refused
+        while answer != "" and time.monotonic() < deadline:
+            answer = say("put key after")
+            time.sleep(0.1)
+        self.assertEqual(answer, "")
+        self.assertEqual(say("get key"), "after")
+
+    def test_strangers_are_refused(self):
+        os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"
+        self.addCleanup(os.environ.pop, "CELL_ZOOKEEPER_DIGEST", None)
+        self.up(self.ensemble(1), servers=1)
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        flags = ["--cluster", self.address, "--dir", str(self.directory / "cell")]
+        other = subprocess.run([cluster.binary("cell/server/cell_server"), *flags, "--name", "other", "--node-bytes", "512"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("was started with", other.stderr)
+        del os.environ["CELL_ZOOKEEPER_DIGEST"]
+        self.assertIn("not authenticated", self.ctl("get", "key").stderr)
+        os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"
+        nowhere = self.ctl("get", "key", address=self.address + "-not-there")
+        self.assertEqual(nowhere.returncode, 2)
+        self.assertIn("no cluster cell-not-there", nowhere.stderr)
+        self.assertIn("is not zk://", self.ctl("get", "key", address="zk://x").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
