@@ -40,7 +40,8 @@ class TestCluster {
     state.shape = shape;
     for (int i = 0; i < options.servers; ++i) {
       state.servers.push_back({fmt::format("server-{}", i),
-                               {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}}});
+                               {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}},
+                               ""});
     }
     return state;
   }

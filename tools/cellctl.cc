@@ -17,6 +17,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
+#include "cell/control/control_client.h"
 #include "cell/layout/limits.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -29,6 +30,11 @@ constexpr int kDone = 0, kAbsent = 1, kError = 2;
 struct Flags {
   std::string cluster;
   std::string zookeeper_digest;
+  ControlTls tls;
+  uint32_t region = 0;
+  std::string server;
+  std::string level;
+  bool cancel = false;
   std::string path = "hybrid";
   std::string output = "text";
   double timeout = 5;
@@ -382,6 +388,103 @@ int Top(Client* client, const Flags& flags) {
   return kDone;
 }
 
+// ---- The control plane, of one server or of all.
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const Flags& flags, const std::string& name) {
+  for (const auto& server : client->Servers()) {
+    if (server.name != name) continue;
+    if (server.control.empty()) return absl::UnavailableError(fmt::format("{} tells of no control plane", name));
+    return ControlClient::Open(server.control, flags.tls);
+  }
+  return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
+}
+
+// The server that holds a region, by the servers' own word.
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlOfRegion(Client* client, const Flags& flags) {
+  for (const auto& server : client->Servers()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<ControlClient> control, ControlOf(client, flags, server.name));
+    const absl::StatusOr<ControlClient::Regions> regions = control->ListRegions();
+    if (!regions.ok()) continue;
+    for (const auto& region : regions->regions) {
+      if (region.region == flags.region) return control;
+    }
+  }
+  return absl::NotFoundError(fmt::format("no server holds region {}", flags.region));
+}
+
+int Regions(Client* client, const Flags& flags) {
+  absl::Status failed;
+  if (!flags.json()) {
+    fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>7}\n", "server", "worker", "region", "epoch", "tier", "keys",
+               "fill");
+  }
+  for (const auto& server : client->Servers()) {
+    const auto control = ControlOf(client, flags, server.name);
+    const auto regions = control.ok() ? (*control)->ListRegions() : control.status();
+    if (!regions.ok()) {
+      failed = regions.status();
+      continue;
+    }
+    for (const auto& r : regions->regions) {
+      if (flags.json()) {
+        fmt::print("{}\n", nlohmann::json{{"server", server.name},
+                                          {"worker", r.worker},
+                                          {"region", r.region},
+                                          {"epoch", r.epoch},
+                                          {"tier", r.tier},
+                                          {"keys", r.keys},
+                                          {"fill", r.fill},
+                                          {"busy", r.busy}}
+                               .dump());
+      } else {
+        fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>6.1f}%{}\n", server.name, r.worker, r.region, r.epoch,
+                   r.tier, r.keys, 100 * r.fill, r.busy ? "  busy" : "");
+      }
+    }
+  }
+  return failed.ok() ? kDone : Fail(failed);
+}
+
+int Split(Client* client, const Flags& flags) {
+  const auto control = ControlOfRegion(client, flags);
+  const absl::Status status = control.ok() ? (*control)->Split(flags.region) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
+int Move(Client* client, const Flags& flags) {
+  const auto control = ControlOfRegion(client, flags);
+  const absl::Status status = control.ok() ? (*control)->Move(flags.region, flags.server, 0) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
+int Drain(Client* client, const Flags& flags) {
+  const auto control = ControlOf(client, flags, flags.server);
+  const absl::Status status = control.ok() ? (*control)->Drain(flags.cancel) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
+int Rebalance(Client* client, const Flags& flags) {
+  uint64_t moved = 0;
+  for (const auto& server : client->Servers()) {
+    const auto control = ControlOf(client, flags, server.name);
+    const auto its = control.ok() ? (*control)->Rebalance() : control.status();
+    if (!its.ok()) return Fail(its.status());
+    moved += *its;
+  }
+  if (flags.json()) {
+    fmt::print("{}\n", nlohmann::json{{"moved", moved}}.dump());
+  } else {
+    fmt::print("{} regions moved\n", moved);
+  }
+  return kDone;
+}
+
+int LogLevel(Client* client, const Flags& flags) {
+  const auto control = ControlOf(client, flags, flags.server);
+  const absl::Status status = control.ok() ? (*control)->SetLogLevel(flags.level) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
 using Command = std::function<int(Client*, const Flags&)>;
 
 // Declares the commands on `app`; the one that is parsed is left in *chosen.
@@ -414,6 +517,18 @@ void Declare(CLI::App* app, Flags* flags, Command* chosen) {
       ->required();
   add("status", "Each server's regions, keys and fill", Status);
   add("check", "Check every invariant of every tree; stops each server meanwhile (about a second per GB)", Check);
+  add("regions", "The regions of all servers, with epoch, tier and fill", Regions);
+  add("split", "Split a region's meganode now", Split)->add_option("region", flags->region)->required();
+  CLI::App* move = add("move", "Move REGION to SERVER", Move);
+  move->add_option("region", flags->region)->required();
+  move->add_option("server", flags->server)->required();
+  CLI::App* drain = add("drain", "Move all regions away from SERVER, and give it no more", Drain);
+  drain->add_option("server", flags->server)->required();
+  drain->add_flag("--cancel", flags->cancel, "Give it regions again");
+  add("rebalance", "Move regions to servers that hold fewer, until that would not help", Rebalance);
+  CLI::App* log_level = add("log-level", "Set what SERVER logs: trace, debug, info, warning, error", LogLevel);
+  log_level->add_option("server", flags->server)->required();
+  log_level->add_option("level", flags->level)->required();
   CLI::App* top = add("top", "What clients do, line by line: rate, latency, paths, retries", Top);
   top->add_option("--interval", flags->interval, "Seconds between lines")->check(CLI::Range(0.1, 3600.0));
   top->add_option("--count", flags->count, "End after so many lines; 0: never")->check(CLI::NonNegativeNumber);
@@ -446,7 +561,9 @@ int Prompt(const Flags& given) {
     el_set(edit, EL_EDITOR, "emacs");
     el_set(edit, EL_HIST, ::history, lines);
     if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
-    fmt::print("Commands: put get del has scan load status check top. help, exit.\n");
+    fmt::print(
+        "Commands: put get del has scan load status check top regions split move drain rebalance log-level. help, "
+        "exit.\n");
   }
   int last = kDone;
   for (;;) {
@@ -494,6 +611,9 @@ int Main(int argc, char** argv) {
       ->envname("CELL_CLUSTER");
   app.add_option("--zookeeper-digest", flags.zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")
       ->envname("CELL_ZOOKEEPER_DIGEST");
+  app.add_option("--tls-authority", flags.tls.authority, "PEM: who signs the control planes' certificates");
+  app.add_option("--tls-certificate", flags.tls.certificate, "PEM: ours, if they ask for one");
+  app.add_option("--tls-key", flags.tls.key, "PEM: its key");
   app.add_option("--path", flags.path, "Who walks the tree")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();

@@ -78,6 +78,12 @@ Task<bool> Client::AsyncSleepUntil(int64_t at_ns) {
 
 void Client::Poll(int64_t until_ns) { session_->Poll(until_ns); }
 int64_t Client::NowNs() const { return session_->fabric()->NowNs(); }
+std::vector<Client::ServerInfo> Client::Servers() const {
+  std::vector<ServerInfo> servers;
+  for (const ClusterState::Server& server : session_->cluster().servers)
+    servers.push_back({server.name, server.control});
+  return servers;
+}
 size_t Client::key_bytes_max() const { return KeyBytesMax(session_->node_bytes()); }
 const ClientMetrics& Client::metrics() const { return *session_->metrics(); }
 void Client::ResetMetrics() { *session_->metrics() = ClientMetrics(); }

@@ -183,6 +183,13 @@ class Client {
   absl::StatusOr<std::vector<std::string>> ServerStatus();
   absl::StatusOr<std::vector<std::string>> ServerCheck();
 
+  // Who is in the cluster, as far as is known.
+  struct ServerInfo {
+    std::string name;
+    std::string control;  // HOST:PORT of its control plane, or empty.
+  };
+  std::vector<ServerInfo> Servers() const;
+
   size_t key_bytes_max() const;
   const ClientMetrics& metrics() const;
   // Counts from zero again: after a warm-up.

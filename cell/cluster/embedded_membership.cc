@@ -36,6 +36,9 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
   std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, std::move(state)));
   ASSIGN_OR_RETURN(membership->state_.table, membership->ReadTable());
+  for (ClusterState::Server& server : membership->state_.servers) {
+    server.control = ReadFile(directory + "/" + server.name + ".control").value_or("");
+  }
   return membership;
 }
 
@@ -59,7 +62,7 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
     state.shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
                    json.at("extents_bytes").get<uint64_t>()};
     for (const auto& server_json : json.at("servers")) {
-      ClusterState::Server server{server_json.at("name").get<std::string>(), {}};
+      ClusterState::Server server{server_json.at("name").get<std::string>(), {}, {}};
       for (const auto& worker_json : server_json.at("workers")) {
         server.workers.push_back({directory + "/" + worker_json.at("socket").get<std::string>(),
                                   worker_json.at("regions_max").get<uint32_t>()});

@@ -27,6 +27,7 @@ struct ClusterState {
   struct Server {
     std::string name;
     std::vector<Worker> workers;
+    std::string control;  // HOST:PORT of its control plane; empty: not known.
   };
 
   RegionShape shape;

@@ -9,7 +9,7 @@ namespace {
 
 ClusterState FourServers() {
   ClusterState state;
-  for (int i = 0; i < 4; ++i) state.servers.push_back({fmt::format("s{}", i), {{"", 10}}});
+  for (int i = 0; i < 4; ++i) state.servers.push_back({fmt::format("s{}", i), {{"", 10}}, ""});
   return state;
 }
 

@@ -109,9 +109,11 @@ class ZooKeeperMembership::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status Join(const RegionShape& shape, const WorkerId& self, const ClusterState::Worker& worker) {
+  absl::Status Join(const RegionShape& shape, const WorkerId& self, const ClusterState::Worker& worker,
+                    const std::string& control) {
     self_ = ToString(self);
-    announcement_ = nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}}).dump();
+    announcement_ =
+        nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}, {"control", control}}).dump();
     RETURN_IF_ERROR(Connect());
     const std::string config = ConfigJson(shape);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
@@ -307,6 +309,7 @@ class ZooKeeperMembership::Impl {
     deallocate_String_vector(&names);
     if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each that comes or goes.
     std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
+    std::map<std::string, std::string> controls;
     for (const std::string& child : children) {
       const absl::StatusOr<std::string> data = Get(workers + "/" + child, nullptr, false);
       if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
@@ -319,10 +322,11 @@ class ZooKeeperMembership::Impl {
         return absl::DataLossError(fmt::format("ZooKeeper: {}/{} makes no sense", workers, child));
       }
       servers[child.substr(0, dot)][index] = {json.value("address", ""), json.value("regions_max", 0u)};
+      controls[child.substr(0, dot)] = json.value("control", "");
     }
     read_.servers.clear();
     for (const auto& [name, its] : servers) {
-      ClusterState::Server server{name, std::vector<ClusterState::Worker>(its.rbegin()->first + 1)};
+      ClusterState::Server server{name, std::vector<ClusterState::Worker>(its.rbegin()->first + 1), controls[name]};
       for (const auto& [index, worker] : its) server.workers[index] = worker;
       read_.servers.push_back(std::move(server));
     }
@@ -461,9 +465,10 @@ absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Open(c
 absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(const ZooKeeperOptions& options,
                                                                                const RegionShape& shape,
                                                                                const WorkerId& self,
-                                                                               const ClusterState::Worker& worker) {
+                                                                               const ClusterState::Worker& worker,
+                                                                               const std::string& control) {
   auto impl = std::make_unique<Impl>(options);
-  RETURN_IF_ERROR(impl->Join(shape, self, worker));
+  RETURN_IF_ERROR(impl->Join(shape, self, worker, control));
   return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
 }
 

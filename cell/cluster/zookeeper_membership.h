@@ -1,7 +1,7 @@
 // The membership that Apache ZooKeeper keeps, for clusters of several machines.
 //
 //   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..}
-//   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": ..}
+//   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": .., "control": ..}
 //   /NAME/table               persistent: the region table
 //
 // The table is one znode, changed by compare-and-set of its version: at 60 bytes a region it takes 15,000 regions (of
@@ -42,7 +42,8 @@ class ZooKeeperMembership : public Membership {
   // worker is in it.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Join(const ZooKeeperOptions& options,
                                                                    const RegionShape& shape, const WorkerId& self,
-                                                                   const ClusterState::Worker& worker);
+                                                                   const ClusterState::Worker& worker,
+                                                                   const std::string& control);
   ~ZooKeeperMembership() override;
 
   const ClusterState& state() const override;

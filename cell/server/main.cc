@@ -1,17 +1,22 @@
 // cell_server: one server process of a cluster. Usually started by //tools:up.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
+#include "cell/control/control_server.h"
 #include "cell/io/shm_fabric.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -33,6 +38,7 @@ struct Flags {
   double split_at = 0.75;
   bool balance = true;
   bool begin_anew = false;
+  ControlOptions control;
   std::string stop_at;
   std::string log_level = "info";
 };
@@ -55,6 +61,23 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   return lock;
 }
 
+// A free port instead of 0: the cluster must be told of it before the control plane listens there.
+absl::StatusOr<std::string> WithPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return absl::InvalidArgumentError(fmt::format("\"{}\" is not HOST:PORT", address));
+  if (address.substr(colon + 1) != "0") return address;
+  const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(any);
+  if (::bind(probe.get(), reinterpret_cast<const sockaddr*>(&any), size) != 0 ||
+      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&any), &size) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, "no free port for the control plane");
+  }
+  return fmt::format("{}:{}", address.substr(0, colon), ::ntohs(any.sin_port));
+}
+
 // This worker's way into the cluster, and what the cluster knows of it.
 absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self) {
   if (flags.cluster.empty()) {
@@ -66,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   const ClusterState::Worker announced{fmt::format("{}/{}.{}.sock", flags.dir, self.server, self.worker),
                                        flags.regions_max};
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
-                   ZooKeeperMembership::Join(options, flags.shape, self, announced));
+                   ZooKeeperMembership::Join(options, flags.shape, self, announced, flags.control.address));
   return zookeeper;
 }
 
@@ -117,7 +140,8 @@ void RunWorker(Worker* worker) {
   worker->Stop();
 }
 
-absl::Status Run(const Flags& flags) {
+absl::Status Run(Flags flags) {
+  ASSIGN_OR_RETURN(flags.control.address, WithPort(flags.control.address));
   uint32_t count = flags.workers;
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
@@ -133,10 +157,16 @@ absl::Status Run(const Flags& flags) {
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
     workers.push_back(std::move(worker));
   }
+  std::vector<Worker*> all;
+  for (const auto& worker : workers) all.push_back(worker.get());
+  ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
+  std::ofstream(fmt::format("{}/{}.control", flags.dir, flags.name), std::ios::trunc) << control->address();
+  spdlog::info("control plane at {}", control->address());
   std::vector<std::thread> threads;
   for (const auto& worker : workers) threads.emplace_back(RunWorker, worker.get());
   spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
   for (std::thread& thread : threads) thread.join();
+  control.reset();
   spdlog::info("{} ends", flags.name);
   return absl::OkStatus();
 }
@@ -176,6 +206,11 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--balance,!--no-balance", flags.balance, "Give regions to servers that hold fewer, by itself")
       ->default_str("true");
+  app.add_option("--control", flags.control.address, "Where the control plane (gRPC) listens; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--tls-certificate", flags.control.tls_certificate, "PEM: TLS for the control plane");
+  app.add_option("--tls-key", flags.control.tls_key, "PEM: its key");
+  app.add_option("--tls-authority", flags.control.tls_authority, "PEM: only clients with a certificate by this one");
   app.add_option("--stop-at", flags.stop_at, "For tests: SIGSTOP at this point of a split or move");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))

@@ -39,6 +39,9 @@ class RequestService : public Service {
   // Whose lease writes need.
   void set_membership(const Membership* membership) { membership_ = membership; }
 
+  // The worker's state and statistics.
+  std::string StatusJson() const;
+
   // A request between servers, of this worker to itself.
   std::string AnswerPeer(ConstBytes request);
   // Asked when a write finds its region full: true if that is being mended, and the write is to wait.
@@ -100,7 +103,6 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Report(const IncomingCall& call, MutableBytes to);
-  std::string StatusJson() const;
   std::string CheckJson() const;
   absl::StatusOr<size_t> Routes(std::string_view text, MutableBytes to) const;
 

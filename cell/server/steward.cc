@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kSplitPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
+constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
@@ -175,6 +176,7 @@ Task<bool> Steward::Split(HeldRegion* region) {
   }
   if (turns_->stopping()) co_return true;
   if (made != 0) co_await Abandon(made);
+  last_split_[id] = status;
   if (!status.ok()) {
     ++counters_.splits_failed;
     not_before_ns_[id] = fabric_->NowNs() + kSplitPauseNs;
@@ -280,6 +282,67 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);
   co_return absl::OkStatus();
+}
+
+Task<absl::Status> Steward::SplitNow(uint32_t id) {
+  HeldRegion* region = regions_->Find(id);
+  if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
+  if (region->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is being split or moved", id));
+  not_before_ns_.erase(id);
+  if (!BeginSplit(region)) co_return absl::CancelledError("this server ends");
+  do {
+    co_await turns_->Sleep(kWaitNs);
+    region = regions_->Find(id);
+  } while (region != nullptr && region->busy && !turns_->stopping());
+  if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  co_return last_split_[id];
+}
+
+Task<absl::Status> Steward::SetDraining(bool draining) {
+  (void)co_await RefreshAwaiter(membership_);
+  const ClusterState& state = membership_->state();
+  size_t room = 0;
+  for (const ClusterState::Server& server : state.servers) {
+    if (server.name == options_.self.server || state.table.draining.contains(server.name)) continue;
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      room += server.workers[i].regions_max -
+              std::min<size_t>(server.workers[i].regions_max, state.table.CountOf({server.name, i}));
+    }
+  }
+  if (draining && room < regions_->size()) {
+    co_return absl::FailedPreconditionError(fmt::format("{} holds {} regions, and the other servers have room for {}",
+                                                        options_.self.server, regions_->size(), room));
+  }
+  Membership::TableChange change = [draining, server = options_.self.server](RegionTable* table) {
+    if (draining) {
+      table->draining.insert(server);
+    } else {
+      table->draining.erase(server);
+    }
+    return absl::OkStatus();
+  };
+  balance_at_ns_ = 0;
+  co_return co_await ChangeAwaiter(membership_, std::move(change));
+}
+
+Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
+  while (balancing_ && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
+  balancing_ = true;
+  absl::Status status;
+  while (!turns_->stopping()) {
+    (void)co_await RefreshAwaiter(membership_);
+    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
+    uint32_t movable = 0;
+    for (const HeldRegion* region : regions_->all()) {
+      if (!region->busy) movable = region->meganode.region();
+    }
+    if (!to.has_value() || movable == 0) break;
+    status = co_await mover_->Give(movable, *to);
+    if (!status.ok()) break;
+    ++*moved;
+  }
+  balancing_ = false;
+  co_return status;
 }
 
 Task<bool> Steward::Balance() {

@@ -53,6 +53,12 @@ class Steward {
   // Looks for what is to be done, and begins it.
   void Step();
 
+  // What an operator asks for (control.proto).
+  Task<absl::Status> SplitNow(uint32_t region);
+  Task<absl::Status> SetDraining(bool draining);
+  // Adds to *moved.
+  Task<absl::Status> RebalanceNow(uint64_t* moved);
+
   struct Counters {
     uint64_t splits = 0, splits_failed = 0, routes_added = 0, roots_made = 0;
     uint64_t longest_cut_ns = 0;  // Of the last step of a split, in which the worker does nothing else.
@@ -95,7 +101,8 @@ class Steward {
   bool lapsed_ = false;                        // The lease on our membership.
   bool balancing_ = false;                     // Or draining.
   std::map<uint32_t, int64_t> not_before_ns_;  // Regions whose split failed: when to try again.
-  std::vector<MeganodeSplit*> reclaiming_;     // Finished, their right parts not yet freed.
+  std::map<uint32_t, absl::Status> last_split_;
+  std::vector<MeganodeSplit*> reclaiming_;  // Finished, their right parts not yet freed.
   Counters counters_;
 };
 

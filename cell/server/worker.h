@@ -2,8 +2,12 @@
 // requests on them, the steward that looks after them, and the mover that gives and takes them.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "cell/server/steward.h"
 
@@ -41,8 +45,16 @@ class Worker {
     return fabric_->Listen(address, &service_);
   }
 
+  // From any thread: `work` is done on the worker's, by its next Poll.
+  void Post(std::function<void(Worker*)> work) {
+    const std::lock_guard lock(posted_mutex_);
+    posted_.push_back(std::move(work));
+    has_posted_.store(true, std::memory_order_release);
+  }
+
   // Does what can be done now. The number of things done.
   size_t Poll() {
+    if (has_posted_.load(std::memory_order_acquire)) DoPosted();
     peers_.Step();
     const size_t done = fabric_->Poll() + membership_->Poll() + turns_.Step() + service_.RetryHeld();
     mover_.Step();
@@ -62,6 +74,7 @@ class Worker {
   }
 
   Fabric* fabric() { return fabric_.get(); }
+  const Membership* membership() const { return membership_.get(); }
   Regions* regions() { return &regions_; }
   RequestService* service() { return &service_; }
   Steward* steward() { return &steward_; }
@@ -70,6 +83,20 @@ class Worker {
   Points* points() { return &points_; }
 
  private:
+  void DoPosted() {
+    std::vector<std::function<void(Worker*)>> now;
+    {
+      const std::lock_guard lock(posted_mutex_);
+      now.swap(posted_);
+      has_posted_ = false;
+    }
+    for (const auto& work : now) work(this);
+  }
+
+  std::mutex posted_mutex_;
+  std::vector<std::function<void(Worker*)>> posted_;
+  std::atomic<bool> has_posted_ = false;
+
   Points points_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;

@@ -1,0 +1,121 @@
+#include "cell/control/control_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/control/control.grpc.pb.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return absl::UnavailableError(fmt::format("no control plane answers at {}: {}", address, status.error_message()));
+  }
+  return absl::Status(code, status.error_message());
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path);
+  if (!file) return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+class ControlClient::Impl {
+ public:
+  Impl(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : address_(std::move(address)), stub_(control::Control::NewStub(grpc::CreateChannel(address_, credentials))) {}
+
+  template <typename Request, typename Reply>
+  absl::Status Call(grpc::Status (control::Control::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                    const Request& request, Reply* reply) {
+    grpc::ClientContext context;
+    return FromGrpc(address_, (stub_.get()->*method)(&context, request, reply));
+  }
+
+ private:
+  const std::string address_;
+  std::unique_ptr<control::Control::Stub> stub_;
+};
+
+ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlClient::~ControlClient() = default;
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& address, const ControlTls& tls) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (!tls.authority.empty()) {
+    grpc::SslCredentialsOptions options;
+    ASSIGN_OR_RETURN(options.pem_root_certs, ReadFile(tls.authority));
+    ASSIGN_OR_RETURN(options.pem_cert_chain, ReadFile(tls.certificate));
+    ASSIGN_OR_RETURN(options.pem_private_key, ReadFile(tls.key));
+    credentials = grpc::SslCredentials(options);
+  }
+  return std::unique_ptr<ControlClient>(new ControlClient(std::make_unique<Impl>(address, credentials)));
+}
+
+absl::StatusOr<std::vector<std::string>> ControlClient::Status() {
+  control::StatusReply reply;
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply));
+  return std::vector<std::string>(reply.worker_json().begin(), reply.worker_json().end());
+}
+
+absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
+  control::RegionsReply reply;
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply));
+  ControlClient::Regions regions{{}, reply.free()};
+  for (const auto& one : reply.regions()) {
+    regions.regions.push_back(
+        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy()});
+  }
+  return regions;
+}
+
+absl::Status ControlClient::Split(uint32_t region) {
+  control::SplitRequest request;
+  request.set_region(region);
+  control::SplitReply reply;
+  return impl_->Call(&control::Control::Stub::Split, request, &reply);
+}
+
+absl::Status ControlClient::Move(uint32_t region, const std::string& server, uint32_t worker) {
+  control::MoveRequest request;
+  request.set_region(region);
+  request.set_server(server);
+  request.set_worker(worker);
+  control::MoveReply reply;
+  return impl_->Call(&control::Control::Stub::Move, request, &reply);
+}
+
+absl::Status ControlClient::Drain(bool cancel) {
+  control::DrainRequest request;
+  request.set_cancel(cancel);
+  control::DrainReply reply;
+  return impl_->Call(&control::Control::Stub::Drain, request, &reply);
+}
+
+absl::StatusOr<uint64_t> ControlClient::Rebalance() {
+  control::RebalanceReply reply;
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply));
+  return reply.moved();
+}
+
+absl::Status ControlClient::SetLogLevel(const std::string& level) {
+  control::SetLogLevelRequest request;
+  request.set_level(level);
+  control::SetLogLevelReply reply;
+  return impl_->Call(&control::Control::Stub::SetLogLevel, request, &reply);
+}
+
+}  // namespace cell

@@ -1,0 +1,51 @@
+// ControlClient: asks a server's control plane (control.proto). Blocking; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cell {
+
+struct ControlTls {
+  // Files in PEM; all empty: no TLS.
+  std::string authority;    // Who signs servers' certificates.
+  std::string certificate;  // Our own, if servers ask for it.
+  std::string key;
+};
+
+class ControlClient {
+ public:
+  // InvalidArgument: a file cannot be read. Whether anybody is there, the calls tell.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Open(const std::string& address, const ControlTls& tls);
+  ~ControlClient();
+
+  struct Region {
+    uint32_t region, worker, tier;
+    uint64_t epoch, keys;
+    double fill;
+    bool busy;
+  };
+  struct Regions {
+    std::vector<Region> regions;
+    uint32_t free;
+  };
+
+  absl::StatusOr<std::vector<std::string>> Status();
+  absl::StatusOr<Regions> ListRegions();
+  absl::Status Split(uint32_t region);
+  absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
+  absl::Status Drain(bool cancel);
+  absl::StatusOr<uint64_t> Rebalance();
+  absl::Status SetLogLevel(const std::string& level);
+
+ private:
+  class Impl;
+  explicit ControlClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cell

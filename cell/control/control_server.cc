@@ -1,0 +1,223 @@
+#include "cell/control/control_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <sstream>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/control/control.grpc.pb.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+// How long an operator waits for a split or a move; a drain takes as long as it takes.
+constexpr std::chrono::seconds kAnswerTimeout{60};
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ControlOptions& options) {
+  if (options.tls_certificate.empty() && options.tls_key.empty() && options.tls_authority.empty()) {
+    return grpc::InsecureServerCredentials();
+  }
+  if (options.tls_certificate.empty() || options.tls_key.empty()) {
+    return absl::InvalidArgumentError("TLS needs both a certificate and its key");
+  }
+  grpc::SslServerCredentialsOptions tls;
+  grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
+  ASSIGN_OR_RETURN(pair.cert_chain, ReadFile(options.tls_certificate));
+  ASSIGN_OR_RETURN(pair.private_key, ReadFile(options.tls_key));
+  tls.pem_key_cert_pairs.push_back(std::move(pair));
+  if (!options.tls_authority.empty()) {
+    ASSIGN_OR_RETURN(tls.pem_root_certs, ReadFile(options.tls_authority));
+    tls.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+  }
+  return grpc::SslServerCredentials(tls);
+}
+
+}  // namespace
+
+class ControlServer::Impl : public control::Control::Service {
+ public:
+  explicit Impl(std::vector<Worker*> workers) : workers_(std::move(workers)) {}
+
+  grpc::Status Status(grpc::ServerContext*, const control::StatusRequest*, control::StatusReply* reply) override {
+    for (Worker* worker : workers_) {
+      const absl::StatusOr<std::string> json = On<std::string>(
+          worker, [](Worker* its) { return absl::StatusOr<std::string>(its->service()->StatusJson()); });
+      if (!json.ok()) return ToGrpc(json.status());
+      reply->add_worker_json(*json);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Regions(grpc::ServerContext*, const control::RegionsRequest*, control::RegionsReply* reply) override {
+    uint32_t free = 0;
+    for (uint32_t i = 0; i < workers_.size(); ++i) {
+      const absl::StatusOr<control::RegionsReply> part = On<control::RegionsReply>(workers_[i], [i](Worker* its) {
+        control::RegionsReply listed;
+        for (const HeldRegion* held : its->regions()->all()) {
+          const Meganode& tree = held->meganode;
+          control::RegionsReply::Region* region = listed.add_regions();
+          region->set_region(tree.region());
+          region->set_worker(i);
+          const RegionTable::Entry* entry = its->membership()->state().table.Find(tree.region());
+          region->set_epoch(entry != nullptr ? entry->epoch : 0);
+          region->set_tier(tree.tier());
+          region->set_keys(tree.header().keys);
+          region->set_fill(tree.fill());
+          region->set_busy(held->busy);
+        }
+        listed.set_free(static_cast<uint32_t>(its->regions()->regions_max() - its->regions()->size()));
+        return absl::StatusOr<control::RegionsReply>(std::move(listed));
+      });
+      if (!part.ok()) return ToGrpc(part.status());
+      reply->MergeFrom(*part);
+      free += part->free();
+    }
+    reply->set_free(free);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Split(grpc::ServerContext*, const control::SplitRequest* request, control::SplitReply*) override {
+    const uint32_t region = request->region();
+    return OnOwner(region, [region](Worker* its) { return its->steward()->SplitNow(region); });
+  }
+
+  grpc::Status Move(grpc::ServerContext*, const control::MoveRequest* request, control::MoveReply*) override {
+    const uint32_t region = request->region();
+    WorkerId to{request->server(), request->worker()};
+    return OnOwner(region, [region, to](Worker* its) { return its->mover()->Give(region, to); });
+  }
+
+  grpc::Status Drain(grpc::ServerContext* context, const control::DrainRequest* request,
+                     control::DrainReply*) override {
+    const bool cancel = request->cancel();
+    const absl::Status status =
+        Task1(workers_[0], [cancel](Worker* its) { return its->steward()->SetDraining(!cancel); });
+    if (!status.ok() || cancel) return ToGrpc(status);
+    while (!context->IsCancelled()) {
+      size_t left = 0;
+      for (Worker* worker : workers_) {
+        const absl::StatusOr<size_t> its =
+            On<size_t>(worker, [](Worker* w) { return absl::StatusOr<size_t>(w->regions()->size()); });
+        if (!its.ok()) return ToGrpc(its.status());
+        left += *its;
+      }
+      if (left == 0) return grpc::Status::OK;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return grpc::Status::CANCELLED;
+  }
+
+  grpc::Status Rebalance(grpc::ServerContext*, const control::RebalanceRequest*,
+                         control::RebalanceReply* reply) override {
+    for (Worker* worker : workers_) {
+      auto moved = std::make_shared<uint64_t>(0);
+      const absl::Status status =
+          Task1(worker, [moved](Worker* its) { return its->steward()->RebalanceNow(moved.get()); });
+      if (!status.ok()) return ToGrpc(status);
+      reply->set_moved(reply->moved() + *moved);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,
+                           control::SetLogLevelReply*) override {
+    for (const char* level : {"trace", "debug", "info", "warning", "error"}) {
+      if (request->level() != level) continue;
+      spdlog::set_level(spdlog::level::from_str(level));
+      return grpc::Status::OK;
+    }
+    return {grpc::StatusCode::INVALID_ARGUMENT, "a log level is trace, debug, info, warning or error"};
+  }
+
+  std::unique_ptr<grpc::Server> server;
+
+ private:
+  // Does `work` on the worker's thread.
+  template <typename T, typename Work>
+  absl::StatusOr<T> On(Worker* worker, Work work) {
+    auto result = std::make_shared<std::promise<absl::StatusOr<T>>>();
+    std::future<absl::StatusOr<T>> future = result->get_future();
+    worker->Post([result, work](Worker* its) { result->set_value(work(its)); });
+    if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
+      return absl::DeadlineExceededError("the worker does not answer");
+    }
+    return future.get();
+  }
+
+  // Runs a coroutine there.
+  template <typename Work>
+  absl::Status Task1(Worker* worker, Work work) {
+    auto result = std::make_shared<std::promise<absl::Status>>();
+    std::future<absl::Status> future = result->get_future();
+    worker->Post([result, work](Worker* its) { its->turns()->Begin(Finish(its, work, result)); });
+    if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
+      return absl::DeadlineExceededError("it takes longer than a minute; it goes on");
+    }
+    return future.get();
+  }
+  template <typename Work>
+  static Task<bool> Finish(Worker* worker, Work work, std::shared_ptr<std::promise<absl::Status>> result) {
+    absl::Status status = co_await work(worker);
+    result->set_value(std::move(status));
+    co_return true;
+  }
+
+  template <typename Work>
+  grpc::Status OnOwner(uint32_t region, Work work) {
+    for (Worker* worker : workers_) {
+      const absl::StatusOr<bool> here = On<bool>(
+          worker, [region](Worker* its) { return absl::StatusOr<bool>(its->regions()->Find(region) != nullptr); });
+      if (!here.ok()) return ToGrpc(here.status());
+      if (*here) return ToGrpc(Task1(worker, work));
+    }
+    return {grpc::StatusCode::NOT_FOUND, fmt::format("this server does not hold region {}", region)};
+  }
+
+  const std::vector<Worker*> workers_;
+};
+
+ControlServer::ControlServer(std::unique_ptr<Impl> impl, std::string address)
+    : impl_(std::move(impl)), address_(std::move(address)) {}
+ControlServer::~ControlServer() {
+  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+}
+
+absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlOptions& options,
+                                                                    std::vector<Worker*> workers) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  auto impl = std::make_unique<Impl>(std::move(workers));
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(options.address, credentials, &port);
+  builder.RegisterService(impl.get());
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr || port == 0) {
+    return absl::InvalidArgumentError(fmt::format("the control plane cannot listen at {}", options.address));
+  }
+  std::string address = fmt::format("{}:{}", options.address.substr(0, options.address.rfind(':')), port);
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl), std::move(address)));
+}
+
+}  // namespace cell
