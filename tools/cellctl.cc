@@ -277,50 +277,56 @@ double Share(const nlohmann::json& region, const char* used, const char* total) 
 }
 
 int Status(Client* client, const Flags& flags) {
-  const auto texts = client->ServerStatus();
-  if (!texts.ok()) return Fail(texts.status());
   if (!flags.json()) {
-    fmt::print("{:<12} {:>9} {:>8} {:>7} {:>12} {:>14} {:>7} {:>8} {:>13}\n", "server", "uptime s", "clients", "region",
-               "keys", "data bytes", "nodes", "extents", "fragmentation");
+    fmt::print("{:<12} {:>9} {:>8} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}\n", "server", "uptime s", "clients",
+               "region", "tier", "keys", "data bytes", "nodes", "extents", "fragmentation");
   }
-  for (const std::string& text : *texts) {
+  absl::Status failed;
+  for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
+    if (!text.ok()) {
+      failed = text.status();
+      continue;
+    }
+    if (flags.json()) {
+      fmt::print("{}\n", *text);
+      continue;
+    }
+    const auto json = nlohmann::json::parse(*text, nullptr, false);
+    if (json.is_discarded()) return Fail(absl::DataLossError("the server's status is not JSON"));
+    for (const auto& region : json["regions"]) {
+      fmt::print("{:<12} {:>9.0f} {:>8} {:>7} {:>5} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%\n",
+                 json.value("server", ""), json.value("uptime_seconds", 0.0), json.value("connections", 0),
+                 region.value("region", 0), region.value("tier", 0), region.value("keys", uint64_t{0}),
+                 region.value("data_bytes", uint64_t{0}), Share(region, "nodes_used", "nodes"),
+                 Share(region, "extent_bytes_used", "extent_bytes"), 100 * region.value("fragmentation", 0.0));
+    }
+  }
+  return failed.ok() ? kDone : Fail(failed);
+}
+
+int Check(Client* client, const Flags& flags) {
+  const auto check = client->Check();
+  if (!check.ok()) return Fail(check.status());
+  for (const std::string& text : check->regions_json) {
     if (flags.json()) {
       fmt::print("{}\n", text);
       continue;
     }
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) return Fail(absl::DataLossError("the server's status is not JSON"));
-    for (const auto& region : json["regions"]) {
-      fmt::print("{:<12} {:>9.0f} {:>8} {:>7} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%\n", json.value("server", ""),
-                 json.value("uptime_seconds", 0.0), json.value("connections", 0), region.value("region", 0),
-                 region.value("keys", uint64_t{0}), region.value("data_bytes", uint64_t{0}),
-                 Share(region, "nodes_used", "nodes"), Share(region, "extent_bytes_used", "extent_bytes"),
-                 100 * region.value("fragmentation", 0.0));
-    }
+    const auto region = nlohmann::json::parse(text, nullptr, false);
+    fmt::print("region {}: {} {} in {} leaves, {} nodes, {} levels, {} half splits: {}\n", region.value("region", 0),
+               region.value("keys", uint64_t{0}), region.value("tier", 0) == 0 ? "keys" : "routes",
+               region.value("leaves", uint64_t{0}), region.value("nodes", uint64_t{0}), region.value("levels", 0),
+               region.value("half_splits", uint64_t{0}),
+               region.value("error_count", uint64_t{0}) == 0 ? "no errors" : "DAMAGED");
   }
-  return kDone;
-}
-
-int Check(Client* client, const Flags& flags) {
-  const auto texts = client->ServerCheck();
-  if (!texts.ok()) return Fail(texts.status());
-  uint64_t errors = 0;
-  for (const std::string& text : *texts) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) return Fail(absl::DataLossError("the server's report is not JSON (too long?)"));
-    if (flags.json()) fmt::print("{}\n", text);
-    for (const auto& region : json) {
-      errors += region.value("error_count", uint64_t{0});
-      if (flags.json()) continue;
-      fmt::print("region {}: {} keys in {} leaves, {} nodes, {} levels, {} half splits: {}\n",
-                 region.value("region", 0), region.value("keys", uint64_t{0}), region.value("leaves", uint64_t{0}),
-                 region.value("nodes", uint64_t{0}), region.value("levels", 0),
-                 region.value("half_splits", uint64_t{0}),
-                 region.value("error_count", uint64_t{0}) == 0 ? "no errors" : "DAMAGED");
-      for (const auto& error : region["errors"]) fmt::print("  {}\n", error.get<std::string>());
-    }
+  for (const std::string& error : check->errors) fmt::print("  {}\n", error);
+  if (!check->errors.empty()) {
+    return Fail(absl::DataLossError(fmt::format("{} errors in the tree", check->errors.size())));
   }
-  if (errors != 0) return Fail(absl::DataLossError(fmt::format("{} errors in the tree", errors)));
+  if (!flags.json()) {
+    fmt::print("{} keys in {} regions, {} routes still missing: no errors\n", check->keys, check->regions_json.size(),
+               check->missing_routes);
+  }
   return kDone;
 }
 
@@ -332,13 +338,12 @@ int Top(Client* client, const Flags& flags) {
   Totals last;
   double last_uptime = 0;
   for (int i = 0; flags.count == 0 || i <= flags.count; ++i) {
-    const auto texts = client->ServerStatus();
-    if (!texts.ok()) return Fail(texts.status());
     Totals now;
     double uptime = 0, p50 = 0, p99 = 0, weight = 0;
     size_t clients = 0;
-    for (const std::string& text : *texts) {
-      const auto json = nlohmann::json::parse(text, nullptr, false);
+    for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
+      if (!text.ok()) return Fail(text.status());
+      const auto json = nlohmann::json::parse(*text, nullptr, false);
       if (json.is_discarded()) return Fail(absl::DataLossError("the server's status is not JSON"));
       uptime = std::max(uptime, json.value("uptime_seconds", 0.0));
       const auto add = [&now](const nlohmann::json& report) {

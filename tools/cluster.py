@@ -124,14 +124,17 @@ def wait_for_zookeeper(port, process=None, seconds=60):
 
 
 def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       regions_max=16, server_flags=(), wait_seconds=60, zookeeper=None, name="cell"):
+       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell"):
     """Starts a cluster and waits until it answers. Returns the servers' processes.
 
+    flags_of: more flags, by the server's name. The first server holds the root of the tree.
     zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if running(directory):
         raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
+    for stale in directory.glob("*.sock"):
+        stale.unlink()
     (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
     (directory / "cluster.json").unlink(missing_ok=True)
     flags, helpers, started = list(server_flags), [], []
@@ -153,10 +156,10 @@ def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20
         (directory / "address").write_text(address + "\n")
         for s in range(servers):
             anew = ["--begin-anew"] if s == 0 and zookeeper is not None else []
-            started.append(start_server(directory, f"server-{s}", flags + anew))
+            started.append(start_server(directory, f"server-{s}", flags + anew + (flags_of or {}).get(f"server-{s}", [])))
             write_processes(directory, helpers + started)
-            if anew:
-                wait_until_it_answers(directory, started, wait_seconds)
+            if s == 0:
+                wait_until_it_listens(directory, started[0], wait_seconds)
         wait_until_it_answers(directory, started, wait_seconds)
     except BaseException:
         end(started)
@@ -183,6 +186,12 @@ def address_of(directory):
 def write_processes(directory, processes):
     listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
     (directory / "processes.json").write_text(json.dumps(listed) + "\n")
+
+
+def wait_until_it_listens(directory, process, seconds):
+    deadline = time.monotonic() + seconds
+    while not (directory / "server-0.0.sock").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def wait_until_it_answers(directory, processes, seconds):

@@ -4,6 +4,9 @@
 #include "cell/client/session.h"
 #include "cell/cluster/open_membership.h"
 #include "cell/io/shm_fabric.h"
+#include "cell/tree/tree_check.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 
@@ -90,36 +93,86 @@ void Client::ResetMetrics() { *session_->metrics() = ClientMetrics(); }
 
 namespace {
 
-Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* server, MessageKind kind) {
+Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* server, MessageKind kind,
+                                          std::string text) {
   if (!server->up) {
-    if (absl::Status status = co_await session->Connect(server); !status.ok()) co_return status;
+    absl::Status status = co_await session->Connect(server);
+    if (!status.ok())
+      co_return absl::Status(status.code(),
+                             fmt::format("{}: {}", server->worker.server, std::string(status.message())));
   }
   const CallContext context = session->Begin({});
-  const std::string request = MakeTextRequest(kind);
+  const std::string request = MakeTextRequest(kind, text);
   const absl::StatusOr<ConstBytes> reply =
       co_await session->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
   if (!reply.ok()) co_return reply.status();
-  const absl::StatusOr<ConstBytes> text = ParseBytesReply(*reply, kind);
-  if (!text.ok()) co_return text.status();
-  co_return std::string(AsText(*text));
+  const absl::StatusOr<ConstBytes> answer = ParseBytesReply(*reply, kind);
+  if (!answer.ok()) co_return answer.status();
+  co_return std::string(AsText(*answer));
 }
 
-absl::StatusOr<std::vector<std::string>> AskAll(Client* client, Session* session, MessageKind kind) {
-  std::vector<std::string> texts;
-  for (const auto& server : session->servers()) {
-    ASSIGN_OR_RETURN(std::string text, client->Run(AskText(session, server.get(), kind)));
-    texts.push_back(std::move(text));
+absl::StatusOr<std::string> Unhex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   }
-  return texts;
+  return bytes;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> Client::ServerStatus() {
-  return AskAll(this, session_.get(), MessageKind::kStatus);
+std::vector<absl::StatusOr<std::string>> Client::ServerStatus() {
+  std::vector<absl::StatusOr<std::string>> texts;
+  for (const auto& server : session_->servers()) {
+    texts.push_back(Run(AskText(session_.get(), server.get(), MessageKind::kStatus, "")));
+  }
+  return texts;
 }
-absl::StatusOr<std::vector<std::string>> Client::ServerCheck() {
-  return AskAll(this, session_.get(), MessageKind::kCheck);
+
+absl::StatusOr<Client::ClusterCheck> Client::Check() {
+  ClusterCheck check;
+  std::vector<TreeReport> reports;
+  for (const auto& server : session_->servers()) {
+    ASSIGN_OR_RETURN(const std::string text, Run(AskText(session_.get(), server.get(), MessageKind::kCheck, "")));
+    try {
+      for (const auto& json : nlohmann::json::parse(text)) {
+        TreeReport& report = reports.emplace_back();
+        report.region = json.at("region").get<uint32_t>();
+        report.keys = json.at("keys").get<uint64_t>();
+        report.range.tier = json.at("tier").get<uint8_t>();
+        ASSIGN_OR_RETURN(report.range.low, Unhex(json.at("low").get<std::string>()));
+        if (json.contains("high")) {
+          ASSIGN_OR_RETURN(report.range.high, Unhex(json.at("high").get<std::string>()));
+        }
+        const auto right = json.at("right").get<uint32_t>();
+        if (right != 0) report.range.right = RootOf(right);
+        for (const auto& error : json.at("errors")) {
+          check.errors.push_back(fmt::format("region {}: {}", report.region, error.get<std::string>()));
+        }
+        const auto routes = json.at("routes").get<size_t>();
+        while (report.routes.size() < routes) {
+          const std::string ask = fmt::format("{} {}", report.region, report.routes.size());
+          ASSIGN_OR_RETURN(const std::string part,
+                           Run(AskText(session_.get(), server.get(), MessageKind::kCheck, ask)));
+          const auto listed = nlohmann::json::parse(part);
+          if (listed.empty()) break;
+          for (const auto& route : listed) {
+            ASSIGN_OR_RETURN(std::string key, Unhex(route.at(0).get<std::string>()));
+            report.routes.emplace_back(std::move(key), RootOf(route.at(1).get<uint32_t>()));
+          }
+        }
+        check.regions_json.push_back(json.dump());
+      }
+    } catch (const std::exception& error) {
+      return absl::DataLossError(
+          fmt::format("the report of {} makes no sense: {}", server->worker.server, error.what()));
+    }
+  }
+  const ClusterReport between = CheckNeighbours(reports);
+  check.errors.insert(check.errors.end(), between.errors.begin(), between.errors.end());
+  check.keys = between.keys;
+  check.missing_routes = between.missing_routes;
+  return check;
 }
 
 }  // namespace cell

@@ -178,10 +178,18 @@ class Client {
     return task.Take();
   }
 
-  // Of each server: its state, or its tree check, as JSON. A check stops the server for as long as it takes (about a
-  // second per GB).
-  absl::StatusOr<std::vector<std::string>> ServerStatus();
-  absl::StatusOr<std::vector<std::string>> ServerCheck();
+  // Of each worker: its state, as JSON; or why it does not answer.
+  std::vector<absl::StatusOr<std::string>> ServerStatus();
+
+  // Each region's tree check, and what is wrong between them. A check stops each server for as long as it takes (about
+  // a second per GB). Splits and moves that go on meanwhile show up as errors between regions: check a quiet cluster.
+  struct ClusterCheck {
+    std::vector<std::string> regions_json;
+    std::vector<std::string> errors;  // Of all regions, and between them.
+    uint64_t keys = 0;
+    uint64_t missing_routes = 0;  // Meganodes that only their left neighbour leads to.
+  };
+  absl::StatusOr<ClusterCheck> Check();
 
   // Who is in the cluster, as far as is known.
   struct ServerInfo {

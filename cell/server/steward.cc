@@ -332,12 +332,9 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
   while (!turns_->stopping()) {
     (void)co_await RefreshAwaiter(membership_);
     const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
-    uint32_t movable = 0;
-    for (const HeldRegion* region : regions_->all()) {
-      if (!region->busy) movable = region->meganode.region();
-    }
-    if (!to.has_value() || movable == 0) break;
-    status = co_await mover_->Give(movable, *to);
+    const std::vector<uint32_t> movable = Movable();
+    if (!to.has_value() || movable.empty()) break;
+    status = co_await mover_->Give(movable.front(), *to);
     if (!status.ok()) break;
     ++*moved;
   }
@@ -345,13 +342,19 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
   co_return status;
 }
 
+// What may be given away to balance: not meganodes of routes, which hold little and are on everybody's way.
+std::vector<uint32_t> Steward::Movable() const {
+  std::vector<uint32_t> movable;
+  for (const HeldRegion* region : regions_->all()) {
+    if (!region->busy && region->meganode.tier() == 0) movable.push_back(region->meganode.region());
+  }
+  return movable;
+}
+
 Task<bool> Steward::Balance() {
   (void)co_await RefreshAwaiter(membership_);
   const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
-  std::vector<uint32_t> movable;
-  for (const HeldRegion* region : regions_->all()) {
-    if (!region->busy) movable.push_back(region->meganode.region());
-  }
+  const std::vector<uint32_t> movable = Movable();
   if (to.has_value() && !movable.empty() && !turns_->stopping()) {
     const uint32_t region = movable[random_.Below(movable.size())];
     const absl::Status status = co_await mover_->Give(region, *to);

@@ -78,6 +78,7 @@ class Steward {
   Task<absl::Status> TryAddRoute(uint8_t tier, const std::string& key, Pointer child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
 
+  std::vector<uint32_t> Movable() const;
   // Gives one region to a worker with fewer.
   Task<bool> Balance();
   // Gives all regions away.

@@ -1,0 +1,209 @@
+"""A cluster of real processes over shared memory: splits and moves, the control plane, servers stopped and killed."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster
+
+SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+class Cluster(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-cluster-")
+        self.directory = Path(self.temporary.name)
+        self.servers = []
+
+    def tearDown(self):
+        for process in self.servers:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+        cluster.end(self.servers)
+        self.temporary.cleanup()
+
+    def begin_anew(self):
+        self.tearDown()
+        self.setUp()
+
+    def up(self, servers=3, **options):
+        self.servers = cluster.up(self.directory, servers=servers, **{**SMALL, **options})
+
+    def ctl(self, *arguments, **options):
+        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, errors="replace", timeout=90,
+                              **options)
+
+    def done(self, *arguments):
+        result = self.ctl(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def refused(self, part, *arguments):
+        result = self.ctl(*arguments)
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        self.assertIn(part, result.stderr)
+
+    def load(self, first, count, value="v" * 100):
+        text = "".join(f"key{i * 7919 % 1000003:07}\t{i} {value}\n" for i in range(first, first + count))
+        return self.ctl("load", "-", input=text)
+
+    def regions(self):
+        return [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
+
+    def expect_keys(self, count):
+        for path in ("server", "client", "hybrid"):
+            keys = self.done("--path", path, "scan", "--keys-only").splitlines()
+            self.assertEqual(len(keys), count, path)
+            self.assertEqual(keys, sorted(keys), path)
+        self.assertIn("no errors", self.done("check").splitlines()[-1])
+
+    def test_it_grows_over_all_servers_and_obeys(self):
+        self.up()
+        self.assertEqual(self.load(0, 200_000).returncode, 0)
+        regions = self.regions()
+        held = {name: [r for r in regions if r["server"] == name] for name in ("server-0", "server-1", "server-2")}
+        self.assertTrue(all(held.values()), held)
+        self.expect_keys(200_000)
+
+        one = next(r["region"] for r in held["server-0"] if r["tier"] == 0)
+        self.done("split", str(one))
+        self.assertEqual(len(self.regions()), len(regions) + 1)
+        self.done("move", str(one), "server-2")
+        moved = next(r for r in self.regions() if r["region"] == one)
+        self.assertEqual(moved["server"], "server-2")
+        self.assertGreater(moved["epoch"], 1)
+        self.refused("no server holds region 999", "split", "999")
+        self.refused("server-9", "move", str(one), "server-9")
+        self.refused("log level", "log-level", "server-0", "loud")
+        self.done("log-level", "server-0", "debug")
+        self.expect_keys(200_000)
+
+        self.done("drain", "server-1")
+        self.assertEqual([r for r in self.regions() if r["server"] == "server-1"], [])
+        self.expect_keys(200_000)
+        self.done("drain", "server-0")
+        self.refused("room for 0", "drain", "server-2")
+        self.expect_keys(200_000)
+        self.done("drain", "server-0", "--cancel")
+        self.done("drain", "server-1", "--cancel")
+        self.done("rebalance")
+        deadline = time.monotonic() + 20
+        counts = {}
+        while time.monotonic() < deadline:
+            counts = {}
+            for r in self.regions():
+                counts[r["server"]] = counts.get(r["server"], 0) + 1
+            if len(counts) == 3 and max(counts.values()) - min(counts.values()) <= 1:
+                break
+            time.sleep(0.1)
+        self.assertEqual(len(counts), 3, counts)
+        self.assertLessEqual(max(counts.values()) - min(counts.values()), 1, counts)
+        self.expect_keys(200_000)
+
+    def reach(self, point):
+        """Loads until server-1 has stopped at the point; the number of keys that were acknowledged before at least."""
+        loaded = 0
+        self.up(flags_of={"server-1": ["--stop-at", point]})
+        loader = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", str(self.directory), "--timeout", "30", "load", "-"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.set_blocking(loader.stdin.fileno(), False)
+        victim = self.servers[1]
+        pending = b""
+        deadline = time.monotonic() + 60
+        while state_of(victim.pid) != "T" and time.monotonic() < deadline:
+            if len(pending) < 1 << 16:
+                pending += b"".join(b"key%07d\t%d %s\n" % (i * 7919 % 1000003, i, b"v" * 100) for i in range(loaded, loaded + 500))
+                loaded += 500
+            try:
+                pending = pending[os.write(loader.stdin.fileno(), pending):]
+            except BlockingIOError:
+                time.sleep(0.001)
+        self.assertEqual(state_of(victim.pid), "T", f"{point} was not reached")
+        return loader, pending, loaded
+
+    def test_stopped_servers_go_on(self):
+        for point in ("split: cut", "move: giver: frozen", "move: giver: sealed", "move: taker: before the table"):
+            with self.subTest(point=point):
+                self.begin_anew()
+                loader, pending, loaded = self.reach(point)
+                time.sleep(1.5)  # Longer than the others wait for a word.
+                self.servers[1].send_signal(signal.SIGCONT)
+                deadline = time.monotonic() + 60
+                while pending and time.monotonic() < deadline:
+                    if state_of(self.servers[1].pid) == "T":
+                        self.servers[1].send_signal(signal.SIGCONT)  # It has come there again.
+                    try:
+                        pending = pending[os.write(loader.stdin.fileno(), pending):]
+                    except BlockingIOError:
+                        time.sleep(0.001)
+                loader.stdin.close()
+                while loader.poll() is None and time.monotonic() < deadline:
+                    if state_of(self.servers[1].pid) == "T":
+                        self.servers[1].send_signal(signal.SIGCONT)
+                    time.sleep(0.01)
+                self.assertEqual(loader.wait(5), 0, loader.stderr.read())
+                loader.stdout.close()
+                loader.stderr.close()
+                quiet = time.monotonic() + 1.0
+                while time.monotonic() < quiet:
+                    if state_of(self.servers[1].pid) == "T":
+                        self.servers[1].send_signal(signal.SIGCONT)
+                    time.sleep(0.01)
+                for path in ("server", "client"):
+                    keys = self.done("--path", path, "scan", "--keys-only").splitlines()
+                    self.assertEqual(len(set(keys)), len(keys))
+                    self.assertEqual(len(keys), loaded, f"{point} over {path}")
+
+    def test_what_a_killed_server_held_is_named_and_the_rest_is_there(self):
+        for point in ("split: cut", "move: giver: sealed", "move: taker: after the table"):
+            with self.subTest(point=point):
+                self.begin_anew()
+                loader, _, loaded = self.reach(point)
+                self.servers[1].kill()
+                self.servers[1].wait()
+                loader.kill()
+                loader.communicate()
+                time.sleep(2.5)  # The others notice, and settle what was going on.
+                lost = found = 0
+                for i in range(0, loaded, max(1, loaded // 300)):
+                    key = f"key{i * 7919 % 1000003:07}"
+                    answer = self.ctl("--path", "client" if i % 2 else "server", "get", key)
+                    if answer.returncode == 0:
+                        found += answer.stdout.startswith(f"{i} ")
+                    elif answer.returncode == 2:
+                        self.assertRegex(answer.stderr, r"region \d+ on server-1: ")
+                        lost += 1
+                self.assertGreater(found, 50)
+                self.refused("server-1", "check")
+
+    def test_tls_lets_in_who_has_a_certificate(self):
+        def openssl(*arguments):
+            subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
+        for name in ("server", "client"):
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+            (self.directory / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
+                    "-days", "2", "-extfile", "san")
+        at = str(self.directory)
+        self.up(servers=1, server_flags=["--tls-certificate", f"{at}/server.pem", "--tls-key", f"{at}/server.key", "--tls-authority", f"{at}/ca.pem"])
+        authority = ["--tls-authority", f"{at}/ca.pem"]
+        self.assertIn("server-0", self.done(*authority, "--tls-certificate", f"{at}/client.pem", "--tls-key", f"{at}/client.key", "regions"))
+        self.assertEqual(self.ctl(*authority, "regions").returncode, 2)  # Without a certificate of its own.
+        self.assertEqual(self.ctl("regions").returncode, 2)              # Without TLS.
+
+
+if __name__ == "__main__":
+    unittest.main()
