@@ -56,6 +56,7 @@ const std::vector<Mix>& Mixes() {
       {"search", {{Op::kSearch, 100}}},
       {"get", {{Op::kGet, 100}}},
       {"put", {{Op::kUpdate, 100}}},
+      {"insert", {{Op::kInsert, 100}}},
       {"scan", {{Op::kScan, 100}}},
       {"mixed", {{Op::kGet, 80}, {Op::kUpdate, 10}, {Op::kScan, 10}}},
       {"ycsb-a", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
@@ -107,7 +108,8 @@ class BenchThread {
     end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
     next_due_ns_ = static_cast<double>(client_->NowNs());
     interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
-    next_insert_ = flags_.keys + static_cast<uint64_t>(index_) * 1'000'000'000;
+    // Other keys for each thread and seed.
+    next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
 
     std::vector<Task<bool>> lanes;
     for (int i = 0; i < flags_.depth; ++i) lanes.push_back(Lane());
@@ -237,7 +239,7 @@ Task<bool> LoadLane(Client* client, uint64_t* next, uint64_t keys, absl::Status*
   co_return true;
 }
 
-absl::Status Load(const Flags& flags) {
+absl::Status Load(const Flags& flags, nlohmann::json* json) {
   ClientOptions options;
   options.cluster = flags.cluster;
   options.path = Path::kServer;
@@ -251,6 +253,8 @@ absl::Status Load(const Flags& flags) {
   absl::Status status;
   std::vector<Task<bool>> lanes;
   for (int i = 0; i < 64; ++i) lanes.push_back(LoadLane(client.get(), &next, flags.keys, &status));
+  const int64_t begun_ns = client->NowNs();
+  client->ResetMetrics();
   for (Task<bool>& lane : lanes) lane.Start();
   uint64_t shown = 0;
   for (const Task<bool>& lane : lanes) {
@@ -260,6 +264,11 @@ absl::Status Load(const Flags& flags) {
     }
   }
   if (progress) fmt::print(stderr, "\r{:60}\r", "");
+  const double seconds = static_cast<double>(client->NowNs() - begun_ns) / 1e9;
+  const Histogram& latency_ns = client->metrics().latency_ns;
+  (*json)["load_keys_per_second"] = static_cast<double>(flags.keys) / seconds;
+  (*json)["load_longest_put_ms"] = static_cast<double>(latency_ns.max()) / 1e6;
+  (*json)["load_p999_ms"] = static_cast<double>(latency_ns.Quantile(0.999)) / 1e6;
   return status;
 }
 
@@ -288,14 +297,14 @@ void Describe(const Flags& flags, nlohmann::json* json) {
 }
 
 absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
-  if (flags.load) RETURN_IF_ERROR(Load(flags));
+  nlohmann::json json;
+  if (flags.load) RETURN_IF_ERROR(Load(flags, &json));
   std::vector<Measured> all(static_cast<size_t>(flags.threads));
   std::vector<std::thread> threads;
   for (int i = 0; i < flags.threads; ++i) {
     threads.emplace_back([&, i] { all[static_cast<size_t>(i)] = BenchThread(flags, mix, i).Run(); });
   }
   for (std::thread& thread : threads) thread.join();
-  nlohmann::json json;
   Histogram latency_ns;
   ClientMetrics sum;
   double per_second = 0, node_reads_per_second = 0, entries_per_second = 0;
@@ -312,6 +321,8 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
     sum.client_path += one.metrics.client_path;
     sum.node_reads += one.metrics.node_reads;
     sum.cache_hits += one.metrics.cache_hits;
+    sum.calls += one.metrics.calls;
+    sum.route_hits += one.metrics.route_hits;
     sum.torn += one.metrics.torn;
     sum.extent_retries += one.metrics.extent_retries;
     sum.errors += one.metrics.errors;
@@ -327,6 +338,8 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
   json["latency_us"] = {{"p50", us(0.5)}, {"p90", us(0.9)}, {"p99", us(0.99)}, {"p999", us(0.999)}, {"max", us(1)}};
   json["latency_from"] = flags.rate > 0 ? "intended start" : "start";
   json["server_share"] = share(sum.server_path, sum.server_path + sum.client_path);
+  json["calls_per_op"] = share(sum.calls, operations);
+  json["route_hits_per_op"] = share(sum.route_hits, operations);
   json["node_reads_per_op"] = share(sum.node_reads, operations);
   json["node_reads_per_second"] = node_reads_per_second;
   json["cache_hits_per_op"] = share(sum.cache_hits, operations);

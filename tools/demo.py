@@ -1,4 +1,4 @@
-"""Cell in a minute: a server process on this machine, the machine's package index in it, range queries, a benchmark.
+"""Cell in a minute: three server processes on this machine, its package index in them, range queries, a benchmark.
 
 Everything runs over shared memory in a temporary directory and is taken down at the end.
 """
@@ -93,8 +93,8 @@ class Demo:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2, help="of each benchmark")
-    parser.add_argument("--meganode-bytes", default="128M", help="nodes of the one meganode")
-    parser.add_argument("--extents-bytes", default="512M", help="keys and values")
+    parser.add_argument("--meganode-bytes", default="1M", help="nodes of each meganode: small, so that they split")
+    parser.add_argument("--extents-bytes", default="8M", help="keys and values of each")
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="cell-demo-"))
     processes = []
@@ -102,17 +102,19 @@ def main():
         records, source = package_index()
         size = sum(len(k) + len(v) for k, v in records.items())
         print(f"{len(records)} package records ({size / 1e6:.1f} MB) from {source}")
-        processes = cluster.up(directory, meganode_bytes=cluster.parse_bytes(args.meganode_bytes),
+        processes = cluster.up(directory, servers=3, regions_max=32, meganode_bytes=cluster.parse_bytes(args.meganode_bytes),
                                extents_bytes=cluster.parse_bytes(args.extents_bytes))
-        print(f"a server is up (process {processes[0].pid}); loading")
+        print(f"three servers are up (processes {', '.join(str(p.pid) for p in processes)}); loading")
         demo = Demo(directory, records, args.seconds)
         demo.load()
+        time.sleep(0.5)
+        print("\nThe meganodes have split meanwhile, and spread over the servers:\n" + demo.cellctl("status").decode().rstrip())
         print("\nRange queries, each compared with the input:")
         demo.queries()
         print("\nA short benchmark: one client thread, 16 operations in flight; 100,000 more keys; scans of 100 entries.",
               flush=True)
         demo.bench()
-        print("\n" + demo.cellctl("check").decode().strip())
+        print("\n" + demo.cellctl("--timeout", "60", "check").decode().strip().splitlines()[-1])
         if demo.failures:
             raise cluster.ClusterError("wrong answers: " + ", ".join(demo.failures))
     except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
@@ -123,7 +125,7 @@ def main():
     finally:
         cluster.end(processes)
         shutil.rmtree(directory, ignore_errors=True)
-    print("the server has ended; all is taken down")
+    print("the servers have ended; all is taken down")
     return 0
 
 

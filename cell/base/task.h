@@ -35,6 +35,15 @@ class [[nodiscard]] Task {
   // After done().
   T Take() { return *std::move(handle_.promise().result); }
 
+  // Awaits the result of a task that was started before.
+  struct JoinAwaiter {
+    Task* task;
+    bool await_ready() const noexcept { return task->done(); }
+    void await_suspend(std::coroutine_handle<> awaiter) noexcept { task->handle_.promise().awaiter = awaiter; }
+    T await_resume() { return task->Take(); }
+  };
+  JoinAwaiter Join() { return {this}; }
+
   bool await_ready() const noexcept { return false; }
   std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) noexcept {
     handle_.promise().awaiter = awaiter;

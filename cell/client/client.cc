@@ -64,6 +64,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
 absl::StatusOr<std::optional<std::string>> Client::Get(std::string_view key, const CallOptions& options) {
   return Run(AsyncGet(key, options));
 }
+absl::StatusOr<std::vector<std::optional<std::string>>> Client::MultiGet(absl::Span<const std::string_view> keys,
+                                                                         const CallOptions& options) {
+  return Run(AsyncMultiGet(keys, options));
+}
 absl::StatusOr<bool> Client::Contains(std::string_view key, const CallOptions& options) {
   return Run(AsyncContains(key, options));
 }

@@ -152,6 +152,10 @@ class Client {
 
   // The value, or nothing if the key is not stored.
   absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
+  // Many at once, over all their servers: the values in the order of the keys. Each is read as by Get; together they
+  // are no snapshot. An error of any is the error of all.
+  absl::StatusOr<std::vector<std::optional<std::string>>> MultiGet(absl::Span<const std::string_view> keys,
+                                                                   const CallOptions& options = {});
   absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
   // Inserts or replaces. True: the key was there before.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
@@ -160,6 +164,8 @@ class Client {
   Scan NewScan(ScanOptions options);
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::vector<std::optional<std::string>>>> AsyncMultiGet(absl::Span<const std::string_view> keys,
+                                                                              CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});

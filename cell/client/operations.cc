@@ -10,6 +10,8 @@ namespace {
 
 // How often an operation goes back to the leaf because what the leaf said had changed meanwhile.
 constexpr int kAttemptsMax = 64;
+// Of one MultiGet.
+constexpr size_t kGetsAtOnce = 256;
 
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max) {
   if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
@@ -315,6 +317,28 @@ Task<absl::StatusOr<Value>> Client::AsyncGet(std::string_view key, CallOptions o
   if (!value.ok()) value = ReadOutcome(value.status());
   session->End(context, value.status());
   co_return value;
+}
+
+Task<absl::StatusOr<std::vector<Value>>> Client::AsyncMultiGet(absl::Span<const std::string_view> keys,
+                                                               CallOptions options) {
+  std::vector<Task<absl::StatusOr<Value>>> gets;
+  std::vector<Value> values;
+  absl::Status status;
+  gets.reserve(keys.size());
+  values.reserve(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    for (; gets.size() < std::min(keys.size(), i + kGetsAtOnce); gets.back().Start()) {
+      gets.push_back(AsyncGet(keys[gets.size()], options));
+    }
+    absl::StatusOr<Value> value = co_await gets[i].Join();  // All that were started must end.
+    if (value.ok()) {
+      values.push_back(*std::move(value));
+    } else if (status.ok()) {
+      status = value.status();
+    }
+  }
+  if (!status.ok()) co_return status;
+  co_return values;
 }
 
 Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptions options) {
