@@ -35,17 +35,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Inside(ParsePutRequest(whole));
   Inside(ParseScanRequest(whole));
   (void)ParseFetchRequest(whole);
+  Inside(ParseAddRouteRequest(whole));
+  Inside(ParseMoveRequest(whole));
   if (const auto upload = ParseUploadRequest(whole); upload.ok()) {
     Inside(upload->value);
     if (upload->fixed.offset + upload->value.size() > kValueBytesMax) std::abort();
   }
   for (const MessageKind kind :
-       {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch}) {
+       {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch,
+        MessageKind::kRoute, MessageKind::kMove, MessageKind::kAddRoute}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
     Inside(ParseGetReply(whole));
     (void)ParseWriteReply(whole, kind);
     if (const auto bytes = ParseBytesReply(whole, kind); bytes.ok()) Inside(AsText(*bytes));
+    if (const auto route = ParseRouteReply(whole); route.ok()) {
+      Inside(route->low_key);
+      Inside(route->high_key);
+    }
+    std::vector<PageRun> runs;
+    (void)ParseMoveReply(whole, &runs);
     std::vector<ScanItem> items;
     const auto result = ParseScanReply(whole, &items);
     for (const ScanItem& item : items) {

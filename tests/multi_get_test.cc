@@ -36,5 +36,43 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
   EXPECT_EQ(client->MultiGet(bad).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// A client that cached all it saw when the tree was one meganode on one server, and slept through everything since.
+TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
+  TestClusterOptions options;
+  options.servers = 3;
+  options.steward.balance_every_ns = 20'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions of_client;
+  of_client.report = false;
+  of_client.cache_level_min = 1;
+  auto sleeper = cluster.NewClient(of_client);
+  auto writer = cluster.NewClient(of_client);
+  CallOptions by_reads;
+  by_reads.path = Path::kClient;
+  for (int i = 0; i < 150; ++i) ASSERT_TRUE(writer->Put(fmt::format("key{:05}", i * 20), "old").ok());
+  for (int i = 0; i < 150; ++i) ASSERT_EQ(sleeper->Get(fmt::format("key{:05}", i * 20), by_reads)->value(), "old");
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 3000; ++i) {
+      ASSERT_TRUE(
+          writer->Put(fmt::format("key{:05}", i * 7 % 3000), fmt::format("new {} {:50}", round, i * 7 % 3000)).ok());
+    }
+    uint64_t splits = 0, moves = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      splits += cluster.worker(i)->steward()->counters().splits;
+      moves += cluster.worker(i)->mover()->counters().taken;
+    }
+    EXPECT_GT(splits, 5u);
+    EXPECT_GT(moves, 2u);
+    for (int i = 0; i < 3000; i += 7) {
+      CallOptions call;
+      call.path = i % 2 == 0 ? Path::kClient : Path::kServer;
+      const auto value = sleeper->Get(fmt::format("key{:05}", i), call);
+      ASSERT_TRUE(value.ok()) << value.status();
+      ASSERT_EQ(*value, fmt::format("new {} {:50}", round, i));
+    }
+  }
+  EXPECT_GT(sleeper->metrics().moved_right + sleeper->metrics().lost, 0u);
+}
+
 }  // namespace
 }  // namespace cell

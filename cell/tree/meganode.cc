@@ -346,6 +346,74 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   return found.has_value();
 }
 
+absl::Status Meganode::Append(absl::Span<const Pair> pairs) {
+  if (pairs.empty()) return absl::OkStatus();
+  if (tier() != 0) return NotHere(Walk::Step::kElsewhere, pairs.front().key);
+  std::vector<LeafSlot> slots;
+  absl::Status status;
+  for (const Pair& pair : pairs) {
+    status = CheckKey(pair.key);
+    if (status.ok() && Crc64(pair.value, Crc64(pair.key)) != pair.crc) {
+      status = absl::DataLossError(fmt::format("the pair {} has a wrong CRC", ForMessage(pair.key)));
+    }
+    absl::StatusOr<uint64_t> offset = uint64_t{0};
+    if (status.ok()) offset = StoreExtent(pair.key, pair.value);
+    if (status.ok()) status = offset.status();
+    if (!status.ok()) break;
+    LeafSlot slot{};
+    slot.extent = Pointer(region(), *offset);
+    slot.extent_bytes = static_cast<uint32_t>(pair.key.size() + pair.value.size());
+    slot.crc = pair.crc;
+    slots.push_back(slot);
+  }
+  RegionHeader& h = memory_->header();
+  size_t done = status.ok() ? AppendLeaf(pairs, slots) : 0;
+  for (; done < slots.size(); ++done) {
+    const absl::StatusOr<NodeView> leaf = LeafOf(pairs[done].key);
+    const absl::Status inserted =
+        leaf.ok() ? InsertAtBottom(leaf->self(), pairs[done].key, slots[done]) : leaf.status();
+    if (!inserted.ok()) {
+      if (status.ok()) status = inserted;
+      break;
+    }
+  }
+  for (size_t i = 0; i < done; ++i) h.data_bytes += slots[i].extent_bytes;
+  h.keys += done;
+  for (size_t i = done; i < slots.size(); ++i) extents_.Free(slots[i].extent.offset());
+  return status;
+}
+
+// Makes a leaf of its own of pairs that all come after those stored, right of the last one: as full as they were where
+// they come from. How many went in; none when that cannot be done here.
+size_t Meganode::AppendLeaf(absl::Span<const Pair> pairs, const std::vector<LeafSlot>& slots) {
+  const absl::StatusOr<NodeView> last = LeafOf(pairs.front().key);
+  if (!last.ok() || last->self() == root_ || last->count() == 0 || !NodesLeftForSplit()) return 0;
+  const std::string last_key = last->key(last->count() - 1);
+  if (last_key >= pairs.front().key || !last->Covers(pairs.back().key)) return 0;
+  const std::string separator(ShortestSeparator(last_key, pairs.front().key));
+  const std::string low(last->low_key());
+  const std::optional<std::string> high =
+      last->has_high() ? std::optional<std::string>(last->high_key()) : std::nullopt;
+  const Pointer made = AllocateNode();
+  draft_.Begin(last->self(), 0, low, separator, made);
+  right_draft_.Begin(made, 0, separator, high, last->right());
+  bool fits = true;
+  for (int i = 0; i < last->count() && fits; ++i) fits = draft_.Insert(i, last->key(i), last->leaf_slot(i));
+  size_t in = 0;
+  while (fits && in < slots.size() && right_draft_.Insert(static_cast<int>(in), pairs[in].key, slots[in])) ++in;
+  if (in == 0) {
+    MarkGone(made);
+    FreeNode(made);
+    return 0;
+  }
+  Publish(&right_draft_);
+  Publish(&draft_);
+  std::vector<Separator> pending;
+  pending.push_back({1, separator, made});
+  InsertSeparators(std::move(pending));
+  return in;
+}
+
 absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {
   if (tier() == 0) return NotHere(Walk::Step::kLost, key);
   ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));

@@ -40,7 +40,7 @@ absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::
   if (!node.holds_pairs()) return to_->InsertRoute(key, node.inner_slot(slot).child()).status();
   const LeafSlot pair = node.leaf_slot(slot);
   const std::string_view extent = AsText(ConstBytes(from_->Extent(pair.extent), pair.extent_bytes));
-  RETURN_IF_ERROR(to_->Put(key, extent.substr(key.size()), pair.crc, last_leaf_).status());
+  RETURN_IF_ERROR(to_->Put(key, extent.substr(key.size()), pair.crc).status());
   return absl::OkStatus();
 }
 
@@ -68,11 +68,21 @@ absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
         Prefetch(from_->Extent(pair.extent), std::min<size_t>(pair.extent_bytes, 512));
       }
     }
-    for (int i = first; i < node.count(); ++i) {
-      node.CopyKey(i, &key);
-      RETURN_IF_ERROR(CopySlot(node, i, key));
+    if (node.holds_pairs()) {
+      std::vector<Meganode::Pair> pairs;
+      for (int i = first; i < node.count(); ++i) {
+        const LeafSlot pair = node.leaf_slot(i);
+        const std::string_view extent = AsText(ConstBytes(from_->Extent(pair.extent), pair.extent_bytes));
+        const size_t key_bytes = node.key_bytes(i);
+        pairs.push_back({extent.substr(0, key_bytes), extent.substr(key_bytes), pair.crc});
+      }
+      RETURN_IF_ERROR(to_->Append(pairs));
+    } else {
+      for (int i = first; i < node.count(); ++i) {
+        node.CopyKey(i, &key);
+        RETURN_IF_ERROR(CopySlot(node, i, key));
+      }
     }
-    if (node.holds_pairs() && node.count() > first) last_leaf_ = to_->LeafOf(key)->self();
     done += static_cast<size_t>(node.count() - first) + 1;
     if (node.right().region() != from_->region()) {
       copied_ = true;

@@ -60,7 +60,6 @@ class MeganodeSplit {
   const std::string key_;
   std::string next_;  // What is below is copied.
   bool copied_ = false;
-  Pointer last_leaf_;  // Of `to`, where the last pair went.
   absl::Status mirrored_;
   std::vector<Pointer> given_up_;  // To be reclaimed, last first.
 };
