@@ -97,7 +97,7 @@ class Fabric {
   // The connection may be used once the completion has told so. Unavailable when nobody answers there in time.
   virtual ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) = 0;
   virtual void Disconnect(ConnectionId connection) = 0;
-  // The peer's region may have been dropped and made again: the next read asks where it lies.
+  // The peer's region may have been dropped and made again: no read that is asked for from now on is of where it was.
   virtual void ForgetRegion(ConnectionId connection, uint32_t region) = 0;
   // All parts or an error; several parts cost one request to the NIC.
   virtual void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) = 0;

@@ -114,7 +114,7 @@ struct ShmFabric::Connection {
     uint64_t bytes = 0;
     ShmMemory shm;
     bool asked = false;  // The server was asked for it, and has not answered.
-    bool known = false;  // It may be read. Both: it is read where it was known to be, until the answer comes.
+    bool known = false;  // It may be read.
   };
   absl::flat_hash_map<uint32_t, Mapped> regions;
   std::vector<WaitingRead> waiting;

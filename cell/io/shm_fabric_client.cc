@@ -125,7 +125,9 @@ void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   Connection* connection = Live(id);
   if (connection == nullptr) return;
   const auto it = connection->regions.find(region);
-  if (it != connection->regions.end() && it->second.known) Ask(connection, region);
+  if (it == connection->regions.end() || !it->second.known) return;
+  it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
+  Ask(connection, region);
 }
 
 // Null: gone, broken, or not connected yet.
