@@ -40,6 +40,16 @@ TEST(RegionTable, TheRootIsSetByWhoKnowsTheOldOne) {
   ASSERT_TRUE(table.SetRoot(1, 2).ok());
 }
 
+// What tells a change whose answer was lost from one that was not made.
+TEST(RegionTable, KnowsItsLastChangesAndNoMore) {
+  RegionTable table;
+  for (size_t i = 0; i <= RegionTable::kMadeMax; ++i) table.Made(fmt::format("member/{}", i));
+  EXPECT_FALSE(table.WasMade("member/0"));
+  EXPECT_TRUE(table.WasMade("member/1"));
+  EXPECT_EQ(table.made.size(), RegionTable::kMadeMax);
+  EXPECT_TRUE(RegionTable::Parse(table.ToJson())->WasMade(fmt::format("member/{}", RegionTable::kMadeMax)));
+}
+
 TEST(RegionTable, ComesBackFromJson) {
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());

@@ -1,0 +1,149 @@
+// A taker trusts nothing of what a giver says: neither its pages nor what is in them.
+#include "cell/server/mover.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/cluster/memory_membership.h"
+#include "cell/io/sim_fabric.h"
+#include "cell/io/waiter.h"
+#include "cell/server/worker.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr uint32_t kRegion = 7;
+constexpr uint32_t kPages = kShape.region_bytes() / WrittenPages::kPageBytes;
+
+// Answers each step with the runs that the test wants.
+class Giver : public Service {
+ public:
+  explicit Giver(Fabric* fabric) : fabric_(fabric) {}
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      const MoveStep step = ParseMoveRequest(call.request)->fixed.step;
+      steps.push_back(step);
+      const bool tells = step == MoveStep::kBegin || step == MoveStep::kWritten || step == MoveStep::kFreeze;
+      const MutableBytes to = fabric_->BeginReply(call);
+      MoveReply reply{{MessageKind::kMove, 0, sizeof(MoveReply)}, 0, 0};
+      for (const PageRun& run : tells ? runs : std::vector<PageRun>()) {
+        Store(to.data() + reply.header.bytes, run);
+        reply.header.bytes += sizeof(PageRun);
+        ++reply.runs;
+      }
+      Store(to.data(), reply);
+      fabric_->EndReply(call, reply.header.bytes);
+    }
+  }
+  void Disconnected(ConnectionId) override {}
+  bool Saw(MoveStep step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+
+  std::vector<PageRun> runs;
+  std::vector<MoveStep> steps;
+
+ private:
+  Fabric* fabric_;
+};
+
+class MoverTest : public ::testing::Test {
+ protected:
+  MoverTest() {
+    ClusterState state;
+    state.shape = kShape;
+    state.servers = {{"taker", {{"taker", 8}}, ""}, {"giver", {{"giver", 8}}, ""}};
+    state.table.next_region = kRegion + 1;
+    state.table.root = 1;
+    state.table.regions = {{1, {{"giver", 0}, 1}}, {kRegion, {{"giver", 0}, 1}}};
+    cluster_ = std::make_shared<MemoryCluster>(state);
+    Worker::Options options;
+    options.steward.self = {"taker", 0};
+    options.steward.balance = false;
+    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_), options);
+    CELL_CHECK(worker_->Start("taker").ok());
+    memory_ = *giver_fabric_->CreateRegion(kRegion, kShape.region_bytes());
+    CELL_CHECK(giver_fabric_->Listen("giver", &giver_).ok());
+  }
+  ~MoverTest() override { worker_->Stop(); }
+
+  // Offers the region, and waits until nothing goes on.
+  void Offer() {
+    std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+    Waiter connected, answered;
+    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    ASSERT_TRUE(connected.Await(client_.get()).ok());
+    client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
+    for (int i = 0; i < 100'000 && (!answered.done() || !worker_->turns()->idle()); ++i) {
+      client_->Poll();
+      giver_fabric_->Poll();
+      if (worker_->Poll() == 0) network_.Step();
+    }
+    ASSERT_TRUE(answered.done() && worker_->turns()->idle());
+  }
+  bool Taken() {
+    const bool held = worker_->regions()->Find(kRegion) != nullptr;
+    EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "taker");
+    EXPECT_EQ(held, giver_.Saw(MoveStep::kSeal));
+    return held;
+  }
+
+  SimNetwork network_{{}};
+  std::shared_ptr<MemoryCluster> cluster_;
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<SimFabric> giver_fabric_ = network_.NewEndpoint();
+  Giver giver_{giver_fabric_.get()};
+  std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
+  RegionMemory* memory_;
+};
+
+TEST_F(MoverTest, TakesARegionThatIsOne) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  giver_.runs = {{0, kPages}};
+  Offer();
+  EXPECT_TRUE(Taken());
+  EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
+}
+
+TEST_F(MoverTest, RefusesPagesThatAreNone) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  for (const PageRun& run : std::vector<PageRun>{
+           {kPages, 1}, {kPages - 1, 2}, {0, 0}, {0, 65}, {0, UINT32_MAX}, {UINT32_MAX, 1}, {UINT32_MAX, UINT32_MAX}}) {
+    giver_.runs = {{0, 1}, run};
+    Offer();
+    EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
+  }
+}
+
+TEST_F(MoverTest, RefusesARegionOfAnotherIdOrShape) {
+  giver_.runs = {{0, kPages}};
+  const auto refused = [this](const std::function<void(RegionHeader*)>& change) {
+    CELL_CHECK(Meganode::Format(memory_, kRegion, kShape).ok());
+    change(&memory_->header());
+    Offer();
+    return !Taken();
+  };
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->magic = 0; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->region = kRegion + 1; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->node_bytes = 4096; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->node_count = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->extents_bytes *= 2; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->nodes_end = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->nodes_used = 99; }));
+  EXPECT_FALSE(refused([](RegionHeader*) {}));
+}
+
+// Between the seal and the table the giver has taken the region back: it is not served here.
+TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  giver_.runs = {{0, kPages}};
+  worker_->points()->on_reach = [this](std::string_view point) {
+    if (point != "move: taker: before the table") return;
+    CELL_CHECK(cluster_->state.table.Move(kRegion, 1, {"giver", 0}).ok());
+  };
+  Offer();
+  EXPECT_EQ(worker_->regions()->Find(kRegion), nullptr);
+  EXPECT_EQ(cluster_->state.table.Find(kRegion)->owner.server, "giver");
+  EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
+}
+
+}  // namespace
+}  // namespace cell
