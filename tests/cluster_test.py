@@ -66,10 +66,14 @@ class Cluster(unittest.TestCase):
             keys = self.done("--path", path, "scan", "--keys-only").splitlines()
             self.assertEqual(len(keys), count, path)
             self.assertEqual(keys, sorted(keys), path)
+            self.assertEqual(self.done("--path", path, "scan", "--keys-only", "--reverse").splitlines(), keys[::-1], path)
         self.assertIn("no errors", self.done("check").splitlines()[-1])
 
     def test_it_grows_over_all_servers_and_obeys(self):
         self.up()
+        self.assertIn("memory for 2 more", self.done("allocate", "server-1", "--count", "2"))
+        self.refused("its limit (--regions-max)", "allocate", "server-2", "--count", "60000")
+        self.refused("server-9", "allocate", "server-9")
         self.assertEqual(self.load(0, 200_000).returncode, 0)
         regions = self.regions()
         held = {name: [r for r in regions if r["server"] == name] for name in ("server-0", "server-1", "server-2")}

@@ -145,6 +145,7 @@ class SimCluster : public TestCluster {
   }
   SimNetwork* network() { return &network_; }
   SimFabric* server(size_t i = 0) { return fabrics_[i]; }
+  MemoryMembership* membership(size_t i = 0) { return memberships_[i]; }
   Worker* worker(size_t i = 0) { return workers_[i].get(); }
   const RegionTable& table() const { return cluster_->state.table; }
 
@@ -169,6 +170,14 @@ class SimCluster : public TestCluster {
   static inline auto* const graveyard_ = new std::vector<std::unique_ptr<Worker>>;  // Never emptied.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
+
+// Three servers with meganodes of 64 nodes, which split and move as soon as there is a reason.
+inline SimCluster SpreadingCluster() {
+  TestClusterOptions options;
+  options.servers = 3;
+  options.steward.balance_every_ns = 20'000;
+  return SimCluster({512, 32 << 10, 64 << 10}, {}, options);
+}
 
 // The members' copies of the table are kept by one lock: each server and client has a thread of its own.
 class ShmCluster : public TestCluster {

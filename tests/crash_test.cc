@@ -232,6 +232,7 @@ class CrashTest : public ::testing::Test {
     }
     clients.clear();
     CheckSurvivors(&cluster, fault == Fault::kStop);
+    ExpectReachable(&cluster);
     lost_keys_ += lost_keys;
     cluster.worker(victim)->points()->on_reach = nullptr;
     return true;
@@ -266,6 +267,19 @@ class CrashTest : public ::testing::Test {
     EXPECT_TRUE(report.errors.empty()) << report.errors[0];
   }
 
+  // What the survivors hold is found from the root of the tree, without what the dead held.
+  static void ExpectReachable(SimCluster* cluster) {
+    for (size_t i = 0; i < kServers; ++i) {
+      if (cluster->Dead(i)) continue;
+      for (const HeldRegion* region : cluster->worker(i)->regions()->all()) {
+        if (!region->joined || region->meganode.tier() != 0) continue;
+        bool lost = false;
+        EXPECT_EQ(RegionOf(cluster, region->meganode.range().low, &lost), region->meganode.region());
+        EXPECT_FALSE(lost) << "region " << region->meganode.region() << " on server-" << i << " cannot be found";
+      }
+    }
+  }
+
   void RunAll(Fault fault) {
     for (const char* point : kPoints) {
       int reached = 0;
@@ -280,6 +294,49 @@ class CrashTest : public ::testing::Test {
 TEST_F(CrashTest, KilledAtEachPoint) {
   RunAll(Fault::kKill);
   EXPECT_GT(lost_keys_, 1000u);  // Or nothing was killed.
+}
+
+// While its route is not known, only its left neighbour leads to a new meganode: it must share that one's fate.
+TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
+  SimCluster cluster = SpreadingCluster();
+  ClientOptions options;
+  options.report = false;
+  auto client = cluster.NewClient(options);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client->Put(Key(i * 1543 % 2000), Value(i, 1)).ok());
+  const RegionTable::Entry* root = cluster.table().Find(cluster.table().root);
+  const auto keeper = static_cast<size_t>(std::stoi(root->owner.server.substr(7)));
+  const size_t victim = (keeper + 1) % kServers;
+  while (!cluster.Quiet()) cluster.network()->Step();
+
+  for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
+  cluster.Stop(keeper);  // No route can be added.
+  std::vector<uint32_t> before;
+  for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) before.push_back(region->meganode.region());
+  ASSERT_GT(before.size(), 2u);
+  const auto split = [](Worker* worker, uint32_t region) -> Task<bool> {
+    co_return (co_await worker->steward()->SplitNow(region)).ok();
+  };
+  for (const uint32_t region : before) cluster.worker(victim)->turns()->Begin(split(cluster.worker(victim), region));
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 3'000'000));
+  const WorkerId third{fmt::format("server-{}", 3 - keeper - victim), 0};
+  std::vector<absl::Status> given;
+  const auto give = [&given, third](Worker* worker, uint32_t region) -> Task<bool> {
+    given.push_back(co_await worker->mover()->Give(region, third));
+    co_return true;
+  };
+  for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) {
+    const uint32_t id = region->meganode.region();
+    if (std::find(before.begin(), before.end(), id) == before.end()) {
+      cluster.worker(victim)->turns()->Begin(give(cluster.worker(victim), id));
+    }
+  }
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 10'000'000));
+  ASSERT_GE(given.size(), before.size());
+  for (const absl::Status& status : given) EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  cluster.Kill(victim);
+  cluster.Continue(keeper);
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 3'000'000));
+  ExpectReachable(&cluster);
 }
 
 TEST_F(CrashTest, StoppedAtEachPointAndContinued) {

@@ -100,6 +100,9 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
       History before = *history;
       ScanOptions options;
       options.batch = static_cast<uint32_t>(1 + random.Below(40));
+      options.reverse = random.Below(2) == 0;
+      options.read_ahead = random.Below(4) != 0;
+      const bool down = options.reverse;
       options.call = OnPath(&random);
       Scan scan = client->NewScan(std::move(options));
       std::map<std::string, int> seen;
@@ -110,7 +113,7 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
         CELL_CHECK(batch.ok());
         if (batch->empty()) break;
         for (const Scan::Entry& entry : *batch) {
-          EXPECT_GT(entry.key, last);
+          EXPECT_TRUE(last.empty() || (down ? entry.key < last : entry.key > last)) << entry.key << " after " << last;
           last = entry.key;
           const int i = std::stoi(last.substr(1));
           seen[last] = VersionOf(i, std::string(entry.value));

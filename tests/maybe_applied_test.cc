@@ -34,6 +34,24 @@ TEST(MaybeApplied, AWriteThatGotNoAnswerInTimeMayHaveHappened) {
   }
 }
 
+// Nothing was written, and the reason passes: within its deadline the client tries again, and then says what the server
+// said.
+TEST(MaybeApplied, AWriteRefusedForNowIsTriedAgain) {
+  SimCluster cluster(kShape);
+  ClientOptions options = Options(Path::kServer);
+  options.timeout_us = 50'000;
+  auto client = cluster.NewClient(options);
+  ASSERT_TRUE(client->Put("key", "old").ok());
+  cluster.membership()->set_lease_until_ns(0);
+  const absl::Status refused = client->Put("key", "new").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(std::string(refused.message()).find("cannot renew its session"), std::string::npos) << refused;
+  EXPECT_EQ(client->Get("key")->value(), "old");
+  cluster.network()->At(client->NowNs() + 20'000'000, [&] { cluster.membership()->set_lease_until_ns(INT64_MAX); });
+  EXPECT_TRUE(client->Put("key", "new").ok());
+  EXPECT_EQ(client->Get("key")->value(), "new");
+}
+
 TEST(MaybeApplied, AReadWithoutAnAnswerIsAPlainFailure) {
   SimCluster cluster(kShape);
   auto client = cluster.NewClient(Options(Path::kServer));

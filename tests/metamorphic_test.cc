@@ -54,11 +54,16 @@ std::vector<std::string> Answers(Client* client, uint64_t seed, int operations) 
         options.limit = random.Below(3) == 0 ? random.Below(5) : 1 + random.Below(300);
         options.keys_only = random.Below(4) == 0;
         options.batch = static_cast<uint32_t>(1 + random.Below(200));
+        options.reverse = random.Below(2) == 0;
+        options.read_ahead = random.Below(4) != 0;
+        const bool broken_off = random.Below(8) == 0;
         Scan scan = client->NewScan(options);
         std::string all;
         absl::StatusOr<bool> more = scan.Next();
-        for (; more.ok() && *more; more = scan.Next())
+        for (; more.ok() && *more; more = scan.Next()) {
           all += fmt::format("{}={};", ForMessage(scan.key()), Crc64(scan.value()));
+          if (broken_off && all.size() > 200) break;
+        }
         log.push_back(more.ok() ? all : more.status().ToString());
         break;
       }
@@ -101,11 +106,18 @@ std::vector<std::string> Model(uint64_t seed, int operations) {
         size_t limit = random.Below(3) == 0 ? random.Below(5) : 1 + random.Below(300);
         const bool keys_only = random.Below(4) == 0;
         random.Below(200);
-        std::string all;
-        for (auto it = map.lower_bound(key); it != map.end() && limit > 0 && (!to.has_value() || it->first < *to);
-             ++it, --limit) {
-          all += fmt::format("{}={};", ForMessage(it->first), Crc64(keys_only ? std::string_view() : it->second));
+        const bool reverse = random.Below(2) == 0;
+        random.Below(4);
+        const bool broken_off = random.Below(8) == 0;
+        std::vector<std::string> entries;
+        for (auto it = map.lower_bound(key); it != map.end() && (!to.has_value() || it->first < *to); ++it) {
+          entries.push_back(
+              fmt::format("{}={};", ForMessage(it->first), Crc64(keys_only ? std::string_view() : it->second)));
         }
+        if (reverse) std::reverse(entries.begin(), entries.end());
+        std::string all;
+        for (size_t j = 0; j < entries.size() && j < limit && (!broken_off || all.size() <= 200); ++j)
+          all += entries[j];
         log.push_back(all);
         break;
       }

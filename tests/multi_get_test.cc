@@ -8,10 +8,7 @@ namespace cell {
 namespace {
 
 TEST(MultiGet, AnswersLikeGetsOverAllServers) {
-  TestClusterOptions options;
-  options.servers = 3;
-  options.steward.balance_every_ns = 50'000;
-  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  SimCluster cluster = SpreadingCluster();
   ClientOptions of_client;
   of_client.report = false;
   auto client = cluster.NewClient(of_client);
@@ -38,10 +35,7 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
 
 // A client that cached all it saw when the tree was one meganode on one server, and slept through everything since.
 TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
-  TestClusterOptions options;
-  options.servers = 3;
-  options.steward.balance_every_ns = 20'000;
-  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  SimCluster cluster = SpreadingCluster();
   ClientOptions of_client;
   of_client.report = false;
   of_client.cache_level_min = 1;

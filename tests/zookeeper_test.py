@@ -9,6 +9,7 @@ import time
 import unittest
 from pathlib import Path
 
+from tests.lossy_zookeeper import LossyZookeeper
 from tools import cluster
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
@@ -69,6 +70,29 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(check.returncode, 0, check.stderr)
         counts = {path: len(self.ctl("-o", "json", "--path", path, "scan", "--keys-only").stdout.splitlines()) for path in ("server", "client")}
         self.assertEqual(counts, {"server": 300001, "client": 300001})
+
+    def test_a_change_whose_answer_is_lost_is_made_once(self):
+        proxy = LossyZookeeper(int(self.ensemble(1).split(":")[1]), each=3)
+        self.addCleanup(proxy.close)
+        self.up(f"127.0.0.1:{proxy.port}", servers=2)
+        load = self.bench("--workload", "get", "--keys", "200000", "--seconds", "0.1")
+        out, error = load.communicate(timeout=100)
+        self.assertEqual(load.returncode, 0, error)
+        self.assertEqual(json.loads(out)["errors"], 0)
+        self.assertGreaterEqual(proxy.lost_with_answer, 3)
+        self.assertGreaterEqual(proxy.lost_before, 3)
+        check = self.ctl("check")
+        self.assertEqual(check.returncode, 0, check.stderr)
+        # Were one made twice, the table would have a region that nobody holds, or one that was given away twice.
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            held = {str(region["region"]): region["server"] for region in map(json.loads, self.ctl("-o", "json", "regions").stdout.splitlines())}
+            listed = {str(region["region"]): region["server"] for region in proxy.table["regions"]}
+            if held == listed:
+                break
+            time.sleep(0.2)
+        self.assertEqual(held, listed)
+        self.assertGreater(len(held), 8)
 
     def test_without_zookeeper_no_write_is_acknowledged_and_reads_go_on(self):
         self.up(self.ensemble(1), servers=2)

@@ -33,6 +33,7 @@ struct Flags {
   uint64_t keys = 100'000;
   std::string distribution = "uniform";
   uint32_t scan_length = 100;
+  bool reverse = false;
   double rate = 0;
   uint64_t seed = 1;
   std::string json;
@@ -184,8 +185,13 @@ class BenchThread {
       }
       case Op::kScan: {
         ScanOptions options;
-        options.from = *key;
+        if (flags_.reverse) {
+          options.to = *key;
+        } else {
+          options.from = *key;
+        }
         options.limit = flags_.scan_length;
+        options.reverse = flags_.reverse;
         options.batch = flags_.scan_length;
         Scan scan = client_->NewScan(std::move(options));
         for (;;) {
@@ -444,6 +450,7 @@ int Main(int argc, char** argv) {
   app.add_option("--distribution", flags.distribution, "Of the keys asked for; zipfian has theta 0.99")
       ->check(CLI::IsMember({"uniform", "zipfian"}))
       ->capture_default_str();
+  app.add_flag("--reverse", flags.reverse, "Scans go down from their key");
   app.add_option("--scan-length", flags.scan_length, "Entries per scan")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

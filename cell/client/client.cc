@@ -43,7 +43,7 @@ ScanOptions PrefixScan(std::string_view prefix) {
 }
 
 Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) {}
-Client::~Client() = default;
+Client::~Client() { session_->EndLeftovers(); }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));

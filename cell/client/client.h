@@ -69,17 +69,19 @@ struct ClientOptions {
 };
 
 struct CallOptions {
-  std::optional<Path> path;           // Else the client's.
-  std::optional<int64_t> timeout_us;  // Else the client's.
+  std::optional<Path> path = {};           // Else the client's.
+  std::optional<int64_t> timeout_us = {};  // Else the client's.
 };
 
 struct ScanOptions {
-  std::string from;               // Inclusive; empty: the first key.
-  std::optional<std::string> to;  // Exclusive; none: to the end.
+  std::string from = {};               // Inclusive; empty: the first key.
+  std::optional<std::string> to = {};  // Exclusive; none: to the end.
+  bool reverse = false;                // From the last key of the range down to the first.
   uint64_t limit = UINT64_MAX;
   bool keys_only = false;
-  uint32_t batch = 128;  // Entries fetched at once, and per choice of path; at most 4096.
-  CallOptions call;      // Its deadline is each batch's.
+  uint32_t batch = 128;    // Entries fetched at once, and per choice of path; at most 4096.
+  bool read_ahead = true;  // The next batch is under way while one is used, from the second on, or over a border.
+  CallOptions call = {};   // Its deadline is each batch's.
 };
 
 // ScanOptions for all keys that begin with `prefix`.
@@ -110,7 +112,8 @@ struct ClientMetrics {
 // Whether a write's outcome is unknown. Such a status is no failure: reading tells.
 bool IsMaybeApplied(const absl::Status& status);
 
-// An iterator over a range, made by Client::NewScan. Must not outlive its client.
+// An iterator over a range, made by Client::NewScan. Must not outlive its client, which takes to the end what a scan
+// has left unfinished.
 class Scan {
  public:
   struct Entry {
@@ -122,7 +125,8 @@ class Scan {
   Scan& operator=(Scan&&) noexcept;
   ~Scan();
 
-  // Goes to the next entry; false at the end. key() and value() are valid until the next call.
+  // Goes to the next entry; false at the end. key() and value() are valid until the next call. After an error it can be
+  // called again: no entry is lost.
   absl::StatusOr<bool> Next();
   std::string_view key() const { return batch_[at_].key; }
   std::string_view value() const { return batch_[at_].value; }
@@ -133,10 +137,13 @@ class Scan {
  private:
   friend class Client;
   class Cursor;
+  struct CursorDeleter {
+    void operator()(Cursor* cursor) const;  // Not while it reads ahead: then its session keeps it so long.
+  };
   Scan(Session* session, ScanOptions options);
 
   Session* session_;
-  std::unique_ptr<Cursor> cursor_;
+  std::unique_ptr<Cursor, CursorDeleter> cursor_;
   absl::Span<const Entry> batch_;
   size_t at_ = 0;
 };

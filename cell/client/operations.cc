@@ -10,6 +10,7 @@ namespace {
 
 // How often an operation goes back to the leaf because what the leaf said had changed meanwhile.
 constexpr int kAttemptsMax = 64;
+constexpr int64_t kRefusedPauseNs = 5'000'000;
 // Of one MultiGet.
 constexpr size_t kGetsAtOnce = 256;
 
@@ -58,15 +59,15 @@ using Maybe = absl::StatusOr<std::optional<T>>;
 
 // ---- One-sided.
 
-// A client-side search of the meganode that the way is at. True: *leaf is the key's leaf, in `buffer`. False: the way
-// goes on elsewhere.
+// A client-side search of the meganode that the way is at. True: to->leaf is the key's leaf. False: the way goes on
+// elsewhere.
 Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view key, CallContext context,
-                                  NodeBuffer* buffer, NodeView* leaf) {
+                                  WalkedLeaf* to) {
   ServerConnection* const server = way->server();
   Walk walk(key, way->root());
   int reads = 0;
-  const absl::StatusOr<Walk::Step> step = co_await session->WalkToLeaf(
-      server, &walk, way->may_use_cache(), buffer, leaf, context.deadline_ns, &server->searches, &reads);
+  const absl::StatusOr<Walk::Step> step = co_await session->WalkToLeaf(server, &walk, way->may_use_cache(), to,
+                                                                       context.deadline_ns, &server->searches, &reads);
   if (!step.ok()) {
     if (!LostServer(step.status())) co_return step.status();
     if (absl::Status status = way->Lose(); !status.ok()) co_return status;
@@ -79,22 +80,21 @@ Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view k
 }
 
 Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, CallContext context) {
-  NodeBuffer buffer(session);
-  NodeView leaf;
+  WalkedLeaf walked(session);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
     if (!here.ok()) co_return here.status();
     if (!*here) co_return std::nullopt;
-    const std::optional<int> found = leaf.Find(key);
+    const std::optional<int> found = walked.leaf.Find(key);
     if (!found.has_value()) co_return Value();
-    const LeafSlot slot = leaf.leaf_slot(*found);
+    const LeafSlot slot = walked.leaf.leaf_slot(*found);
     const auto bytes = static_cast<uint32_t>(RoundUp(slot.extent_bytes, kWordBytes));
     if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
       co_return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key)));
     }
     // The leaf's buffer serves for a small extent: the slot was copied.
     std::unique_ptr<std::byte[]> large;
-    std::byte* to = buffer.data();
+    std::byte* to = walked.buffer.data();
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
@@ -200,12 +200,11 @@ Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view ke
 }
 
 Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view key, CallContext context) {
-  NodeBuffer buffer(session);
-  NodeView leaf;
-  const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+  WalkedLeaf walked(session);
+  const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
-  co_return leaf.Find(key).has_value();
+  co_return walked.leaf.Find(key).has_value();
 }
 
 // A large value goes ahead in pieces; returns the upload's number.
@@ -231,12 +230,11 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
   ServerConnection* const server = way->server();
   Pointer hint;  // The leaf, if this client finds it by reads.
   if (session->ChoosePath(&server->searches, context) == Path::kClient) {
-    NodeBuffer buffer(session);
-    NodeView leaf;
-    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &buffer, &leaf);
+    WalkedLeaf walked(session);
+    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
     if (!here.ok()) co_return ReadOutcome(here.status());
     if (!*here) co_return std::nullopt;
-    hint = leaf.self();
+    hint = walked.leaf.self();
   }
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
   uint16_t upload = 0;
@@ -273,6 +271,10 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
     const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
     if (written.ok()) {
       result = written->existed != 0;
+    } else if (written.status().code() == absl::StatusCode::kUnavailable &&
+               session->now_ns() + kRefusedPauseNs < context.deadline_ns) {
+      // Nothing was written, because of something that passes: its lease has lapsed, or the region is moving.
+      co_await session->SleepUntil(session->now_ns() + kRefusedPauseNs);
     } else {
       result = written.status();
     }

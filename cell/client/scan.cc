@@ -1,178 +1,211 @@
-// Scans: batches of entries, each over the path that was chosen for it.
+// Scans: batches of entries, each over the path that was chosen for it, and the next one read ahead.
 #include <algorithm>
+#include <optional>
 
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
+#include "cell/client/scan_batch.h"
+#include "cell/client/scan_leaves.h"
 #include "cell/client/way.h"
 #include "fmt/format.h"
 
 namespace cell {
-namespace {
 
-constexpr int kLeafAttemptsMax = 64;
-// A one-sided batch ends early once its extents are this large together.
-constexpr size_t kArenaBytesMax = size_t{4} << 20;
-
-}  // namespace
-
-class Scan::Cursor {
+class Scan::Cursor : public Leftover {
  public:
   Cursor(Session* session, ScanOptions options)
       : session_(session),
         options_(std::move(options)),
-        next_key_(options_.from),
+        bounds_(CheckBounds()),
+        position_(ScanPosition::Of(options_.from, options_.to, options_.reverse, KeyBytesMax(session->node_bytes()))),
         left_(options_.limit),
-        leaf_buffer_(session),
-        right_buffer_(session) {
+        leaves_(session, options_.keys_only) {
     options_.batch = std::clamp<uint32_t>(options_.batch, 1, kScanLimitMax);
-    done_ = left_ == 0 || (options_.to.has_value() && next_key_ >= *options_.to);
+    done_ = left_ == 0 || position_.ended();
   }
 
   Task<absl::StatusOr<absl::Span<const Entry>>> NextBatch() {
-    places_.clear();
-    arena_bytes_ = 0;
-    entries_.clear();
-    if (done_) co_return absl::Span<const Entry>();
-    const CallContext context = session_->Begin(options_.call);
-    absl::Status status = CheckKeys();
-    // A batch of nothing says nothing: the end, or the next entries.
-    while (status.ok() && places_.empty() && !done_) {
-      if (!way_.has_value()) {
-        way_key_ = next_key_;
-        way_.emplace(session_, way_key_, context);
-        if (!next_root_.null()) (void)way_->GoTo(next_root_);
-      }
-      if (way_->server() == nullptr) {
-        leaf_ready_ = walk_goes_on_ = false;
-        status = co_await way_->Find();
-        if (!status.ok()) break;
-      }
-      ServerConnection* const server = way_->server();
-      const Path path = session_->ChoosePath(&server->scans, context);
-      if (path == Path::kServer) {
-        leaf_ready_ = walk_goes_on_ = false;
-        status = co_await FillByCall(server, context);
-      } else {
-        status = co_await FillByReads(server, context);
-      }
-      if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown) {
-        leaf_ready_ = walk_goes_on_ = false;
-        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
-        status = absl::OkStatus();
-      }
-      if (session_->now_ns() > context.deadline_ns && status.ok() && places_.empty()) {
-        status = absl::DeadlineExceededError("scan took too long");
-      }
+    if (!bounds_.ok()) co_return bounds_;
+    absl::Status status = absl::CancelledError("");
+    if (ahead_.has_value()) {
+      status = co_await ahead_->Join();
+      ahead_.reset();
+      // If it failed: nobody had asked for it yet, and its deadline was early. Once more.
     }
-    EndWay();
-    if (status.code() == absl::StatusCode::kUnknown) status = absl::UnavailableError(std::string(status.message()));
-    session_->End(context, status);
+    if (!status.ok()) status = co_await Fill();
     if (!status.ok()) co_return status;
-    for (const Place& place : places_) {
-      const std::string_view entry(reinterpret_cast<const char*>(arena_.data()) + place.at,
-                                   place.key_bytes + place.value_bytes);
-      entries_.push_back({entry.substr(0, place.key_bytes), entry.substr(place.key_bytes)});
+    ScanBatch* const given = filling_;
+    filling_ = given == &batches_[0] ? &batches_[1] : &batches_[0];
+    ++given_;
+    if (options_.read_ahead && !done_ && (given_ > 1 || ended_at_border_)) {
+      ahead_.emplace(Fill());
+      ahead_->Start();
     }
-    session_->metrics()->scanned += entries_.size();
-    co_return absl::Span<const Entry>(entries_);
+    co_return given->Entries();
   }
 
- private:
-  // An entry in the arena: key and value one after the other.
-  struct Place {
-    size_t at;
-    size_t key_bytes;
-    size_t value_bytes;
-  };
+  bool ended() const override { return !ahead_.has_value() || ahead_->done(); }
+  // Nobody waits for what is read ahead.
+  void GiveUp() { given_up_ = true; }
+  Session* session() const { return session_; }
 
-  absl::Status CheckKeys() const {
+ private:
+  absl::Status CheckBounds() const {
     const size_t longest = KeyBytesMax(session_->node_bytes());
-    if (next_key_.size() > longest || (options_.to.has_value() && options_.to->size() > longest)) {
+    if (options_.from.size() > longest || (options_.to.has_value() && options_.to->size() > longest)) {
       return absl::InvalidArgumentError(fmt::format("a scan's bounds have at most {} bytes", longest));
     }
     return absl::OkStatus();
   }
 
-  // The next batch begins at `root`; null: where the key leads.
+  // Fills `filling_` with the next batch: at least one entry, unless the scan is done.
+  Task<absl::Status> Fill() {
+    ScanBatch* const batch = filling_;
+    batch->Clear();
+    if (done_) co_return absl::OkStatus();
+    before_ = {position_, left_, next_root_};
+    const CallContext context = session_->Begin(options_.call);
+    absl::Status status;
+    // A batch of nothing says nothing: the end, or the next entries.
+    while (status.ok() && batch->empty() && !done_ && !given_up_) {
+      if (!way_.has_value()) {
+        way_key_ = position_.at();
+        way_.emplace(session_, way_key_, context);
+        from_here_ = !next_root_.null();
+        if (from_here_) (void)way_->GoTo(next_root_);
+      }
+      if (way_->server() == nullptr) {
+        leaves_.Forget();
+        status = co_await way_->Find();
+        if (!status.ok()) break;
+      }
+      ServerConnection* const server = way_->server();
+      ended_at_border_ = false;
+      if (session_->ChoosePath(&server->scans, context) == Path::kServer) {
+        leaves_.Forget();
+        status = co_await FillByCall(server, context, batch);
+      } else {
+        status = co_await FillByReads(context, batch);
+      }
+      if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown) {
+        leaves_.Forget();
+        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
+        from_here_ = false;
+        status = absl::OkStatus();
+      }
+      if (session_->now_ns() > context.deadline_ns && status.ok() && batch->empty()) {
+        status = absl::DeadlineExceededError("scan took too long");
+      }
+    }
+    // The way refers to this batch's deadline, and to the key where it began.
+    if (way_.has_value()) NextAt(way_->server() != nullptr ? way_->root() : Pointer());
+    if (status.code() == absl::StatusCode::kUnknown) status = absl::UnavailableError(std::string(status.message()));
+    session_->End(context, status);
+    if (status.ok()) {
+      session_->metrics()->scanned += batch->size();
+    } else {
+      GoBack();
+    }
+    co_return status;
+  }
+
+  // To where the batch before had ended: after an error the scan can go on.
+  void GoBack() {
+    position_ = before_.position;
+    left_ = before_.left;
+    done_ = false;
+    way_.reset();
+    next_root_ = before_.next_root;
+    leaves_.Forget();
+  }
+
+  // The next entries are in the meganode with this root; null: where the position's key leads.
   void NextAt(Pointer root) {
     next_root_ = root;
     way_.reset();
   }
-  // The way refers to this batch's deadline, and to the key where it began.
-  void EndWay() {
-    if (way_.has_value()) NextAt(way_->server() != nullptr ? way_->root() : Pointer());
+
+  size_t Wanted() const { return static_cast<size_t>(std::min<uint64_t>(left_, options_.batch)); }
+  void Count(size_t entries) {
+    left_ -= std::min<uint64_t>(left_, entries);
+    done_ |= left_ == 0;
   }
 
-  uint32_t Wanted() const { return static_cast<uint32_t>(std::min<uint64_t>(left_, options_.batch)); }
-
-  // Room for `bytes` more, 8-byte aligned. What was written before stays where it is, by offset.
-  size_t Reserve(size_t bytes) {
-    const size_t at = arena_bytes_;
-    arena_bytes_ += RoundUp(bytes, kWordBytes);
-    if (arena_.size() * kWordBytes < arena_bytes_)
-      arena_.resize(std::max(arena_bytes_ / kWordBytes, 2 * arena_.size()));
-    return at;
+  Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
+    const absl::StatusOr<ScanLeaves::Leg> leg =
+        co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
+    if (!leg.ok()) co_return leg.status();
+    from_here_ |= !batch->empty();
+    done_ = leg->end == ScanLeaves::Leg::End::kRange;
+    Count(batch->size());
+    ended_at_border_ = leg->end == ScanLeaves::Leg::End::kMeganode;
+    if (ended_at_border_) NextAt(leg->next);
+    co_return absl::OkStatus();
   }
-  std::byte* ArenaAt(size_t at) { return reinterpret_cast<std::byte*>(arena_.data()) + at; }
 
-  Task<absl::Status> FillByCall(ServerConnection* server, CallContext context) {
+  Task<absl::Status> FillByCall(ServerConnection* server, CallContext context, ScanBatch* batch) {
     const int64_t asked_ns = session_->now_ns();
-    const std::string request =
-        MakeScanRequest(way_->root(), next_key_, options_.to.has_value() ? &*options_.to : nullptr, Wanted(),
-                        kMessageBytesMax, options_.keys_only);
+    const std::string request = MakeScanRequest(way_->root(), position_.at(), position_.end(),
+                                                {.limit = static_cast<uint32_t>(Wanted()),
+                                                 .reply_bytes_max = kMessageBytesMax,
+                                                 .keys_only = options_.keys_only,
+                                                 .down = position_.down()});
     const absl::StatusOr<ConstBytes> reply =
         co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
     if (!reply.ok()) co_return reply.status();
     server->scans.ObserveServer(session_->now_ns() - asked_ns);
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
-      co_return route.ok() ? way_->Follow(*route) : route.status();
+      if (!route.ok()) co_return route.status();
+      if (position_.down() && from_here_ && route->kind == RouteKind::kLost) {
+        NextAt({});  // The meganode to the left has no pointer from here: by the keys.
+        co_return absl::OkStatus();
+      }
+      co_return way_->Follow(*route);
     }
     const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
     if (!result.ok()) co_return result.status();
+    if (!result->done && result->next_key.empty()) co_return absl::DataLossError("a scan that goes on nowhere");
     // The views point into the reply, which is gone at the next suspension: copy it whole, then fetch large values.
     const std::byte* const from = reply->data();
-    const size_t base = Reserve(reply->size());
-    std::memcpy(ArenaAt(base), from, reply->size());
+    const size_t base = batch->Copy(from, reply->size());
     const auto at = [&](std::string_view view) {
       return base + static_cast<size_t>(reinterpret_cast<const std::byte*>(view.data()) - from);
     };
-    next_key_.assign(result->next_key);
-    NextAt(result->next.null() ? way_->root() : result->next);
-    if (!result->done && next_key_.empty()) co_return absl::DataLossError("a scan that goes on nowhere");
+    position_.MoveTo(result->next_key);
+    ended_at_border_ = !result->next.null();
+    NextAt(ended_at_border_ ? result->next : way_->root());
     done_ = result->done;
-    left_ -= std::min<uint64_t>(left_, items_.size());
-    done_ |= left_ == 0;
     size_t elsewhere = 0;
     for (const ScanItem& item : items_) {
       elsewhere += item.elsewhere;
-      places_.push_back({at(item.key), item.key.size(), item.value.size()});
+      batch->Add({at(item.key), item.key.size(), item.value.size()});
     }
-    if (elsewhere == 0) co_return absl::OkStatus();
-    for (size_t i = 0; i < items_.size(); ++i) {
+    for (size_t i = 0; i < items_.size() && elsewhere > 0; ++i) {
       if (!items_[i].elsewhere) continue;
-      const std::string key(reinterpret_cast<const char*>(ArenaAt(places_[i].at)), places_[i].key_bytes);
-      absl::StatusOr<size_t> fetched = co_await FetchLarge(server, key, items_[i], context);
+      const ScanBatch::Place place = (*batch)[i];
+      const std::string key(reinterpret_cast<const char*>(batch->At(place.at)), place.key_bytes);
+      const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(server, key, items_[i], context, batch);
       if (!fetched.ok()) co_return fetched.status();
-      if (*fetched == SIZE_MAX) {  // Changed since: begin the batch's rest anew, from this key.
+      if (!fetched->has_value()) {  // Changed since: begin the batch's rest anew, from this key.
         ++session_->metrics()->extent_retries;
-        left_ += items_.size() - i;
-        places_.resize(i);
-        next_key_ = key;
+        batch->Cut(i, batch->bytes());
+        position_.MoveTo(key);
+        NextAt({});
         done_ = false;
         break;
       }
-      places_[i].at = *fetched;
-      places_[i].value_bytes = items_[i].value_bytes;
+      (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
     }
+    Count(batch->size());
     co_return absl::OkStatus();
   }
 
-  // The extent in the arena, or SIZE_MAX when it is no longer what the leaf said.
-  Task<absl::StatusOr<size_t>> FetchLarge(ServerConnection* server, std::string_view key, const ScanItem& item,
-                                          CallContext context) {
+  // Where the extent is in the batch's memory; nothing when it is no longer what the leaf said.
+  Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(ServerConnection* server, std::string_view key,
+                                                         const ScanItem& item, CallContext context, ScanBatch* batch) {
     const size_t bytes = key.size() + item.value_bytes;
-    const size_t at = Reserve(bytes);
+    const size_t at = batch->Reserve(bytes);
     for (size_t done = 0; done < bytes;) {
       const size_t piece = std::min(bytes - done, (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
       const std::string fetch =
@@ -181,180 +214,53 @@ class Scan::Cursor {
           co_await session_->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
       if (!answer.ok()) co_return answer.status();
       const absl::StatusOr<ConstBytes> got = ParseBytesReply(*answer, MessageKind::kFetch);
-      if (got.status().code() == absl::StatusCode::kOutOfRange) co_return size_t{SIZE_MAX};  // It has moved.
+      if (got.status().code() == absl::StatusCode::kOutOfRange) co_return std::nullopt;  // It has moved.
       if (!got.ok()) co_return got.status();
       if (got->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
-      std::memcpy(ArenaAt(at + done), got->data(), piece);
+      std::memcpy(batch->At(at + done), got->data(), piece);
       done += piece;
     }
-    const std::string_view extent = AsText(ConstBytes(ArenaAt(at), bytes));
-    if (Crc64(extent) != item.extent.crc || extent.substr(0, key.size()) != key) co_return size_t{SIZE_MAX};
+    const std::string_view extent = AsText(ConstBytes(batch->At(at), bytes));
+    if (Crc64(extent) != item.extent.crc || extent.substr(0, key.size()) != key) co_return std::nullopt;
     co_return at;
-  }
-
-  // Leaf by leaf: its extents and the leaf to its right are read together.
-  Task<absl::Status> FillByReads(ServerConnection* server, CallContext context) {
-    int rounds = 0;
-    for (int attempt = 0; places_.size() < Wanted() && !done_ && arena_bytes_ < kArenaBytesMax;) {
-      if (!leaf_ready_) {
-        if (!walk_goes_on_) walk_ = Walk(next_key_, way_->root());
-        walk_goes_on_ = false;
-        const absl::StatusOr<Walk::Step> step = co_await session_->WalkToLeaf(
-            server, &walk_, way_->may_use_cache(), &leaf_buffer_, &leaf_, context.deadline_ns, &server->scans, &rounds);
-        if (!step.ok()) co_return step.status();
-        if (*step != Walk::Step::kArrived) {
-          const absl::Status status = way_->Follow(walk_, *step);
-          if (!status.ok() || places_.empty()) co_return status;
-          break;
-        }
-        leaf_ready_ = true;
-      }
-      const uint64_t wanted = Wanted() - places_.size();
-      const size_t places_before = places_.size();
-      const size_t arena_before = arena_bytes_;
-      const int first = leaf_.LowerBound(next_key_);
-      int end = first;
-      bool reached_to = false;
-      slots_.clear();
-      for (; end < leaf_.count() && slots_.size() < wanted && arena_bytes_ < kArenaBytesMax; ++end) {
-        leaf_.CopyKey(end, &key_);
-        if (options_.to.has_value() && key_ >= *options_.to) {
-          reached_to = true;
-          break;
-        }
-        const LeafSlot slot = leaf_.leaf_slot(end);
-        if (slot.extent_bytes < key_.size() || slot.extent_bytes > key_.size() + kValueBytesMax) {
-          co_return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key_)));
-        }
-        if (options_.keys_only) {
-          const size_t at = Reserve(key_.size());
-          std::memcpy(ArenaAt(at), key_.data(), key_.size());
-          places_.push_back({at, key_.size(), 0});
-        } else {
-          places_.push_back({Reserve(slot.extent_bytes), key_.size(), slot.extent_bytes - key_.size()});
-        }
-        slots_.push_back(slot);
-      }
-      const bool whole_leaf = end == leaf_.count();
-      const bool more_right = whole_leaf && leaf_.has_high() && left_ > places_.size() &&
-                              !(options_.to.has_value() && leaf_.high_key() >= *options_.to);
-      const Pointer right = leaf_.right();
-      const bool go_right = more_right && right.region() == leaf_.self().region();
-      parts_.clear();
-      absl::Status status;
-      if (!options_.keys_only) {
-        for (size_t i = 0; i < slots_.size(); ++i) {
-          parts_.push_back({slots_[i].extent, ArenaAt(places_[places_before + i].at),
-                            static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
-        }
-      }
-      if (go_right) parts_.push_back({right, right_buffer_.data(), session_->node_bytes()});
-      if (!parts_.empty()) {
-        ++rounds;
-        const int64_t asked_ns = session_->now_ns();
-        session_->metrics()->node_reads += go_right;
-        session_->metrics()->extent_reads += parts_.size() - go_right;
-        status = co_await session_->Read(server, parts_);
-        if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
-          places_.resize(places_before);
-          arena_bytes_ = arena_before;
-          leaf_ready_ = false;
-          co_return status;
-        }
-        server->scans.ObserveRead(session_->now_ns() - asked_ns);
-      }
-      if (!status.ok() ||
-          !ExtentsAreRight(places_before)) {  // One was replaced since the leaf was read: read the leaf again.
-        ++session_->metrics()->extent_retries;
-        places_.resize(places_before);
-        arena_bytes_ = arena_before;
-        leaf_ready_ = false;
-        if (++attempt == kLeafAttemptsMax) {
-          co_return absl::UnavailableError(fmt::format("the leaf of {} changed {} times while it was read",
-                                                       ForMessage(next_key_), kLeafAttemptsMax));
-        }
-        continue;
-      }
-      if (!whole_leaf) {
-        if (reached_to) {
-          done_ = true;
-        } else {
-          leaf_.CopyKey(end, &next_key_);  // The batch is full: go on here, with the leaf as it was read.
-        }
-        break;
-      }
-      if (!go_right) {
-        // The end of the keys, of the range, or of the limit. After a limit `left_` ends it.
-        done_ = !leaf_.has_high() || (options_.to.has_value() && leaf_.high_key() >= *options_.to);
-        leaf_ready_ = false;
-        if (!done_) next_key_ = leaf_.high_key();
-        if (more_right) NextAt(right);  // The neighbour, on whatever server.
-        break;
-      }
-      next_key_ = leaf_.high_key();
-      walk_.ContinueRight(leaf_, next_key_);
-      leaf_buffer_.Swap(&right_buffer_);
-      leaf_ready_ = VisitPrefetched(right);
-      walk_goes_on_ = !leaf_ready_;
-    }
-    if (left_ <= places_.size()) done_ = true;
-    left_ -= std::min<uint64_t>(left_, places_.size());
-    server->scans.ObserveReads(rounds);
-    co_return absl::OkStatus();
-  }
-
-  bool ExtentsAreRight(size_t places_before) {
-    if (options_.keys_only) return true;
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      const Place& place = places_[places_before + i];
-      if (Crc64(ConstBytes(ArenaAt(place.at), slots_[i].extent_bytes)) != slots_[i].crc) return false;
-    }
-    return true;
-  }
-
-  // Whether the node in leaf_buffer_, read as `right`, is the leaf of next_key_. If not, walk_ knows how to go on.
-  bool VisitPrefetched(Pointer right) {
-    NodeView view;
-    const NodeFault fault = NodeView::Parse(ConstBytes(leaf_buffer_.data(), session_->node_bytes()), right, &view);
-    if (fault != NodeFault::kNone) {
-      ++session_->metrics()->torn;
-      walk_.Failed(fault);
-      return false;
-    }
-    leaf_ = view;
-    return walk_.Visit(view) == Walk::Step::kArrived;
   }
 
   Session* session_;
   ScanOptions options_;
-  std::string next_key_;  // Where the next batch begins, inclusive. walk_ refers to it.
-  uint64_t left_;         // Of the limit.
+  const absl::Status bounds_;
+  ScanPosition position_;  // Where the next batch begins.
+  uint64_t left_;          // Of the limit.
   bool done_ = false;
-  Pointer next_root_;       // Of the meganode with next_key_, if known.
-  std::optional<Way> way_;  // Of the batch being filled...
-  std::string way_key_;     // ...and where it begins.
-
-  // One-sided: the leaf of next_key_, when ready.
-  Walk walk_;
-  bool walk_goes_on_ = false;
-  bool leaf_ready_ = false;
-  NodeView leaf_;
-  NodeBuffer leaf_buffer_;
-  NodeBuffer right_buffer_;
-
-  // The batch.
-  std::vector<uint64_t> arena_;  // Words, so that reads into it are aligned.
-  size_t arena_bytes_ = 0;
-  std::vector<Place> places_;
-  std::vector<Entry> entries_;
-  std::vector<LeafSlot> slots_;
-  std::vector<ReadPart> parts_;
+  Pointer next_root_;             // Of the meganode with the next entries, if known.
+  std::optional<Way> way_;        // Of the batch being filled...
+  std::string way_key_;           // ...and where it begins.
+  bool from_here_ = false;        // The entries before, if any, came from the way's meganode.
+  bool ended_at_border_ = false;  // The batch did: its last meganode's entries are all there.
+  ScanLeaves leaves_;
   std::vector<ScanItem> items_;
-  std::string key_;
+
+  // One is the caller's, the other is being filled, by ahead_ or when the caller wants it.
+  ScanBatch batches_[2];
+  ScanBatch* filling_ = &batches_[0];
+  uint64_t given_ = 0;
+  std::optional<Task<absl::Status>> ahead_;
+  struct {
+    ScanPosition position{false, {}, {}, 0};
+    uint64_t left = 0;
+    Pointer next_root;
+  } before_;  // The batch being filled.
+  bool given_up_ = false;
 };
 
+void Scan::CursorDeleter::operator()(Cursor* cursor) const {
+  std::unique_ptr<Cursor> owned(cursor);
+  if (owned->ended()) return;
+  owned->GiveUp();
+  owned->session()->Keep(std::move(owned));
+}
+
 Scan::Scan(Session* session, ScanOptions options)
-    : session_(session), cursor_(std::make_unique<Cursor>(session, std::move(options))) {}
+    : session_(session), cursor_(new Cursor(session, std::move(options))) {}
 Scan::Scan(Scan&&) noexcept = default;
 Scan& Scan::operator=(Scan&&) noexcept = default;
 Scan::~Scan() = default;

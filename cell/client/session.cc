@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 
-#include "cell/cluster/membership_await.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -12,6 +11,7 @@ constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
 constexpr int64_t kReconnectPauseNs = 100'000'000;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 constexpr int64_t kConnectingPauseNs = 100'000;
+constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
 constexpr int64_t kMembershipPauseNs = 200'000;
 
@@ -87,10 +87,24 @@ void Session::TakeTable() {
   }
 }
 
-Task<absl::Status> Session::Refresh() {
-  absl::Status status = co_await RefreshAwaiter(membership_.get());
-  if (status.ok()) TakeTable();
-  co_return status;
+Task<bool> Session::Refresh(int64_t deadline_ns) {
+  const uint64_t before = refreshes_;  // One that is under way serves as well: if it knows too little, we come again.
+  BeginRefresh();
+  while (refreshes_ == before && fabric_->NowNs() < deadline_ns) {
+    co_await SleepUntil(fabric_->NowNs() + kRefreshingPauseNs);
+  }
+  co_return refreshes_ != before;
+}
+
+void Session::BeginRefresh() {
+  if (refreshing_) return;
+  refreshing_ = true;
+  refreshed_ns_ = fabric_->NowNs();
+  membership_->Refresh([this](const absl::Status& status) {
+    refreshing_ = false;
+    ++refreshes_;
+    if (status.ok()) TakeTable();
+  });
 }
 
 Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
@@ -148,25 +162,22 @@ void Session::GiveUpload(ServerConnection* server, uint16_t upload) {
 
 void Session::Poll(int64_t until_ns) {
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
-  const size_t told = membership_->Poll();
+  if (!leftovers_.empty()) std::erase_if(leftovers_, [](const auto& leftover) { return leftover->ended(); });
+  size_t done = membership_->Poll();
   if (cluster().revision != taken_revision_) TakeTable();
   now_ns_ = fabric_->NowNs();
   if (refresh_soon_ && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
     refresh_soon_ = false;
-    refreshing_ = true;
-    refreshed_ns_ = now_ns_;
-    membership_->Refresh([this](const absl::Status& status) {
-      refreshing_ = false;
-      if (status.ok()) TakeTable();
-    });
+    BeginRefresh();
   }
   while (!timers_.empty() && timers_.top().at_ns <= now_ns_) {
     const Timer timer = timers_.top();
     timers_.pop();
     timer.handle.resume();
+    ++done;  // Who polls may have waited for just this.
   }
   if (options_.report && now_ns_ - reported_ns_ >= kReportEveryNs) SendReport();
-  if (fabric_->Poll() + told > 0) return;
+  if (fabric_->Poll() + done > 0) return;
   if (membership_->pending()) until_ns = std::min(until_ns, now_ns_ + kMembershipPauseNs);
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
   // Reports are due meanwhile.
@@ -190,9 +201,14 @@ void Session::SendReport() {
   fabric_->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns_ + options_.timeout_us * 1000, &reporting_);
 }
 
+void Session::EndLeftovers() {
+  while (!leftovers_.empty()) Poll(INT64_MAX);
+}
+
 Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache,
-                                                     NodeBuffer* buffer, NodeView* leaf, int64_t deadline_ns,
-                                                     Selector* selector, int* reads) {
+                                                     WalkedLeaf* to, int64_t deadline_ns, Selector* selector,
+                                                     int* reads) {
+  to->parent = NodeView();
   for (;;) {
     Walk::Step step;
     const Pointer wanted = walk->wants();
@@ -202,7 +218,7 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       step = walk->Visit(*node);
     } else {
       const int64_t asked_ns = now_ns_;
-      const ReadPart part{wanted, buffer->data(), node_bytes()};
+      const ReadPart part{wanted, to->buffer.data(), node_bytes()};
       ++metrics_.node_reads;
       ++*reads;
       if (absl::Status status = co_await Read(server, {&part, 1}); !status.ok()) {
@@ -211,12 +227,17 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       } else {
         selector->ObserveRead(now_ns_ - asked_ns);
         NodeView view;
-        const NodeFault fault = NodeView::Parse(ConstBytes(buffer->data(), node_bytes()), wanted, &view);
+        const NodeFault fault = NodeView::Parse(ConstBytes(to->buffer.data(), node_bytes()), wanted, &view);
         if (fault == NodeFault::kNone) {
           step = walk->Visit(view);
           cache_.Keep(view);
-          *leaf = view;
           node = view;
+          if (view.level() == 1) {
+            to->buffer.Swap(&to->parent_buffer);
+            to->parent = view;
+          } else {
+            to->leaf = view;
+          }
         } else {
           if (fault == NodeFault::kTorn) ++metrics_.torn;
           step = walk->Failed(fault);

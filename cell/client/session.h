@@ -52,6 +52,14 @@ struct CallContext {
 
 // Memory for one node, from the session's pool; given back by the destructor.
 class NodeBuffer;
+struct WalkedLeaf;
+
+// Something that still runs when its owner is gone, and is destroyed when it has ended.
+class Leftover {
+ public:
+  virtual ~Leftover() = default;
+  virtual bool ended() const = 0;
+};
 
 class Session {
  public:
@@ -85,8 +93,9 @@ class Session {
   // The same, connected if need be. Unavailable: names the region and the server.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region);
   Task<absl::Status> Connect(ServerConnection* server);
-  // Asks for the region table again.
-  Task<absl::Status> Refresh();
+  // Asks for the region table again, and waits for the answer, but not beyond the deadline. Whatever came of it, what
+  // is known then must do.
+  Task<bool> Refresh(int64_t deadline_ns);
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
   void RefreshSoon() { refresh_soon_ = true; }
   // To be told every status that the fabric gave for this connection.
@@ -147,10 +156,15 @@ class Session {
   UploadAwaiter TakeUpload(ServerConnection* server) { return {server}; }
   void GiveUpload(ServerConnection* server, uint16_t upload);
 
-  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: *leaf is in `buffer`.
+  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: the leaf is in *to.
   // kElsewhere, kLost: as the walk says. Tells `selector` of each read's latency, and adds their number to *reads.
-  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, NodeBuffer* buffer,
-                                              NodeView* leaf, int64_t deadline_ns, Selector* selector, int* reads);
+  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
+                                              int64_t deadline_ns, Selector* selector, int* reads);
+
+  // Keeps `leftover` until it has ended.
+  void Keep(std::unique_ptr<Leftover> leftover) { leftovers_.push_back(std::move(leftover)); }
+  // Polls until no leftover is left. For each that takes at most its deadline.
+  void EndLeftovers();
 
  private:
   friend class NodeBuffer;
@@ -166,6 +180,7 @@ class Session {
     bool in_flight = false;
   };
 
+  void BeginRefresh();
   void SendReport();
   void TakeTable();
 
@@ -177,6 +192,7 @@ class Session {
   uint64_t taken_revision_ = 0;
   bool refresh_soon_ = false;
   bool refreshing_ = false;
+  uint64_t refreshes_ = 0;  // That have ended.
   int64_t refreshed_ns_ = 0;
   std::vector<ConnectionId> lost_;  // To be disconnected by the next Poll.
   NodeCache cache_;
@@ -185,6 +201,7 @@ class Session {
   int64_t now_ns_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<std::byte*> free_buffers_;
+  std::vector<std::unique_ptr<Leftover>> leftovers_;
 
   ReportCompletion reporting_;
   int64_t reported_ns_ = 0;
@@ -206,6 +223,16 @@ class NodeBuffer {
  private:
   Session* session_;
   std::byte* bytes_;
+};
+
+// What a walk to a leaf has read last.
+struct WalkedLeaf {
+  explicit WalkedLeaf(Session* session) : buffer(session), parent_buffer(session) {}
+
+  NodeBuffer buffer;
+  NodeView leaf;  // In `buffer`, after kArrived.
+  NodeBuffer parent_buffer;
+  NodeView parent;  // In `parent_buffer`: the node above, unless it was in the cache or there is none; then no bytes.
 };
 
 }  // namespace cell

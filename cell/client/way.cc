@@ -77,7 +77,7 @@ Task<absl::Status> Way::Find() {
       if (losses_ > 1) {
         co_await session_->SleepUntil(session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings)));
       }
-      (void)co_await session_->Refresh();  // If it cannot be asked, what is known must do.
+      co_await session_->Refresh(context_.deadline_ns);
       lost_ = false;
       Begin();
     }

@@ -32,6 +32,8 @@ class MemoryMembership : public Membership {
   const ClusterState& state() const override { return state_; }
   // The member has died: it changes nothing any more, and is told nothing.
   void Crash() { crashed_ = true; }
+  // As if its session could not be renewed beyond that.
+  void set_lease_until_ns(int64_t until_ns) { lease_until_ns_ = until_ns; }
 
   void Refresh(Done done) override { Tell(std::move(done), absl::OkStatus()); }
   void Change(TableChange change, Done done) override {
@@ -69,6 +71,7 @@ class MemoryMembership : public Membership {
     return now.size();
   }
   bool pending() const override { return !told_.empty(); }
+  int64_t LeaseUntilNs() const override { return lease_until_ns_; }
 
  private:
   struct Told {
@@ -86,6 +89,7 @@ class MemoryMembership : public Membership {
   }
 
   bool crashed_ = false;
+  int64_t lease_until_ns_ = INT64_MAX;
   const std::shared_ptr<MemoryCluster> cluster_;
   ClusterState state_;
   std::vector<Told> told_;

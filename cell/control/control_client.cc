@@ -82,6 +82,14 @@ absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   return regions;
 }
 
+absl::StatusOr<uint32_t> ControlClient::Allocate(uint32_t count) {
+  control::AllocateRequest request;
+  request.set_count(count);
+  control::AllocateReply reply;
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Allocate, request, &reply));
+  return reply.ready();
+}
+
 absl::Status ControlClient::Split(uint32_t region) {
   control::SplitRequest request;
   request.set_region(region);

@@ -36,6 +36,8 @@ class ControlClient {
 
   absl::StatusOr<std::vector<std::string>> Status();
   absl::StatusOr<Regions> ListRegions();
+  // The number of regions' memory that is ready then.
+  absl::StatusOr<uint32_t> Allocate(uint32_t count);
   absl::Status Split(uint32_t region);
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
   absl::Status Drain(bool cancel);

@@ -96,6 +96,22 @@ class ControlServer::Impl : public control::Control::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Allocate(grpc::ServerContext*, const control::AllocateRequest* request,
+                        control::AllocateReply* reply) override {
+    for (uint32_t i = 0; i < workers_.size(); ++i) {  // To each its share.
+      const auto workers = static_cast<uint32_t>(workers_.size());
+      const uint32_t count = request->count() / workers + (i < request->count() % workers);
+      const absl::Status status =
+          Task1(workers_[i], [count](Worker* its) { return its->steward()->AllocateNow(count); });
+      if (!status.ok()) return ToGrpc(status);
+      const absl::StatusOr<size_t> ready =
+          On<size_t>(workers_[i], [](Worker* its) { return absl::StatusOr<size_t>(its->regions()->free()); });
+      if (!ready.ok()) return ToGrpc(ready.status());
+      reply->set_ready(reply->ready() + static_cast<uint32_t>(*ready));
+    }
+    return grpc::Status::OK;
+  }
+
   grpc::Status Split(grpc::ServerContext*, const control::SplitRequest* request, control::SplitReply*) override {
     const uint32_t region = request->region();
     return OnOwner(region, [region](Worker* its) { return its->steward()->SplitNow(region); });

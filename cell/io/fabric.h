@@ -85,6 +85,11 @@ class Fabric {
   virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
   // Its memory serves the next CreateRegion of this size.
   virtual void DropRegion(uint32_t region) = 0;
+  // Gets memory for a later CreateRegion of this size ready, `slice` bytes of it at each call, so that it costs nothing
+  // then. True: that was the last slice. ResourceExhausted: there is no such memory.
+  virtual absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) = 0;
+  // How many regions' memory is ready, of dropped ones and prepared ones.
+  virtual size_t free_regions() const = 0;
   // Serves calls at `address` until the fabric is destroyed. AlreadyExists when the address is in use.
   virtual absl::Status Listen(const std::string& address, Service* service) = 0;
   // Memory for the reply of `call`: call.reply_bytes_max bytes. One reply at a time.

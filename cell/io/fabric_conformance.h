@@ -111,6 +111,7 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
   EXPECT_EQ(Load<uint64_t>(to), 99u);
   StopServer();
   server_->DropRegion(9);
+  EXPECT_EQ(server_->free_regions(), 1u);
   memory = *server_->CreateRegion(10, kRegionBytes);  // In the same memory.
   EXPECT_EQ(LoadWord(memory->at(4096)), 99u);
   harness_->Run(server_.get());
@@ -138,6 +139,27 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
     ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
     ASSERT_EQ(Load<uint64_t>(to), round);
   }
+}
+
+TEST_P(FabricConformance, PreparedMemoryServesTheNextRegion) {
+  StopServer();
+  absl::StatusOr<bool> ready = false;
+  for (int slices = 0; ready.ok() && !*ready; ++slices) {
+    ASSERT_LE(slices, 8);
+    EXPECT_EQ(server_->free_regions(), 0u);
+    ready = server_->PrepareRegion(kRegionBytes, kRegionBytes / 8);
+  }
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  EXPECT_EQ(server_->free_regions(), 1u);
+  RegionMemory* memory = *server_->CreateRegion(9, kRegionBytes);
+  EXPECT_EQ(server_->free_regions(), 0u);
+  for (uint64_t at = 0; at < kRegionBytes; at += 512) ASSERT_EQ(LoadWord(memory->at(at)), 0u);
+  memory->StoreWord(64, 5);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  ASSERT_TRUE(Read(Pointer(9, 64), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 5u);
 }
 
 // A service may keep calls and answer them later, in any order.

@@ -40,6 +40,8 @@ class ShmFabric : public Fabric {
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
   void DropRegion(uint32_t region) override;
+  absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
+  size_t free_regions() const override { return dropped_.size(); }
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
@@ -74,6 +76,7 @@ class ShmFabric : public Fabric {
   };
 
   // Server.
+  absl::StatusOr<std::unique_ptr<Region>> NewRegion(uint64_t bytes) const;
   void AcceptPeers();
   void Welcome(ConnectionId peer);
   void HandOverRegion(ConnectionId peer);
@@ -106,7 +109,9 @@ class ShmFabric : public Fabric {
   uint32_t polls_ = 0;
 
   std::vector<std::unique_ptr<Region>> regions_;
-  std::vector<std::unique_ptr<Region>> dropped_;
+  std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
+  std::unique_ptr<Region> preparing_;             // Free, once all its pages are there...
+  uint64_t prepared_bytes_ = 0;                   // ...as so many are.
   bool serving_ = false;
   Service* service_ = nullptr;
   Fd listener_;

@@ -13,8 +13,18 @@ namespace cell {
 namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
+constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmFabric::Region>> ShmFabric::NewRegion(uint64_t bytes) const {
+  auto made = std::make_unique<Region>();
+  ASSIGN_OR_RETURN(made->shm,
+                   ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
+  made->bytes = bytes;
+  made->memory = RegionMemory(made->shm.base(), bytes);
+  return made;
+}
 
 absl::StatusOr<RegionMemory*> ShmFabric::CreateRegion(uint32_t region, uint64_t bytes) {
   const auto reusable =
@@ -24,11 +34,7 @@ absl::StatusOr<RegionMemory*> ShmFabric::CreateRegion(uint32_t region, uint64_t 
     made = std::move(*reusable);
     dropped_.erase(reusable);
   } else {
-    made = std::make_unique<Region>();
-    ASSIGN_OR_RETURN(made->shm,
-                     ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
-    made->bytes = bytes;
-    made->memory = RegionMemory(made->shm.base(), bytes);
+    ASSIGN_OR_RETURN(made, NewRegion(bytes));
   }
   made->id = region;
   regions_.push_back(std::move(made));
@@ -41,6 +47,21 @@ void ShmFabric::DropRegion(uint32_t region) {
   if (it == regions_.end()) return;
   dropped_.push_back(std::move(*it));
   regions_.erase(it);
+}
+
+absl::StatusOr<bool> ShmFabric::PrepareRegion(uint64_t bytes, uint64_t slice) {
+  if (preparing_ == nullptr || preparing_->bytes != bytes) {
+    ASSIGN_OR_RETURN(preparing_, NewRegion(bytes));
+    prepared_bytes_ = 0;
+  }
+  const uint64_t end = std::min(bytes, prepared_bytes_ + slice);
+  for (; prepared_bytes_ < end; prepared_bytes_ += kPageBytes) {
+    *const_cast<volatile std::byte*>(preparing_->shm.base() + prepared_bytes_) =
+        std::byte{};  // The kernel's page fault.
+  }
+  if (end < bytes) return false;
+  dropped_.push_back(std::move(preparing_));
+  return true;
 }
 
 bool ShmFabric::huge_pages() const {

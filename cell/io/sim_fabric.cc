@@ -135,6 +135,21 @@ SimFabric::~SimFabric() {
   for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
 }
 
+std::unique_ptr<SimFabric::Region> SimFabric::NewRegion(uint64_t bytes) const {
+  const uint64_t rounded = RoundUp(bytes, 4096);
+  auto made =
+      std::make_unique<Region>(Region{{static_cast<std::byte*>(std::aligned_alloc(4096, rounded)), std::free}, {}});
+  std::memset(made->bytes.get(), 0, rounded);
+  made->memory = RegionMemory(made->bytes.get(), bytes);
+  made->memory.set_after_step([network = network_] { network->OnWriterStep(); });
+  return made;
+}
+
+absl::StatusOr<bool> SimFabric::PrepareRegion(uint64_t bytes, uint64_t) {
+  dropped_.push_back(NewRegion(bytes));
+  return true;
+}
+
 absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t bytes) {
   if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {}", region));
   std::unique_ptr<Region> made;
@@ -144,12 +159,7 @@ absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t 
     made = std::move(*reusable);
     dropped_.erase(reusable);
   } else {
-    const uint64_t rounded = RoundUp(bytes, 4096);
-    made =
-        std::make_unique<Region>(Region{{static_cast<std::byte*>(std::aligned_alloc(4096, rounded)), std::free}, {}});
-    std::memset(made->bytes.get(), 0, rounded);
-    made->memory = RegionMemory(made->bytes.get(), bytes);
-    made->memory.set_after_step([network = network_] { network->OnWriterStep(); });
+    made = NewRegion(bytes);
   }
   return &regions_.emplace(region, std::move(made)).first->second->memory;
 }

@@ -92,6 +92,8 @@ class SimFabric : public Fabric {
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
   void DropRegion(uint32_t region) override;
+  absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
+  size_t free_regions() const override { return dropped_.size(); }
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
@@ -157,6 +159,7 @@ class SimFabric : public Fabric {
     std::string bytes;
   };
 
+  std::unique_ptr<Region> NewRegion(uint64_t bytes) const;
   void ScheduleServe();
   void Send(Reply reply, int64_t at_ns);
   void ServeQueued();

@@ -31,31 +31,32 @@ TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200020023000000"
+            "0200030023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030002002e000000"
+            "030003002e000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
             "0500000001000000"
             "6b");
   const std::string to = "z";
-  EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", &to, 10, 4096, true)),
-            "0500020023000000"
+  EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
+                                {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
+            "0500030023000000"
             "0010000000010000"
             "0a00000000100000"
-            "0200010001010000"
+            "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600020018000000"
+            "0600030018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700020011000000"
+            "0700030011000000"
             "0700000002000000");
 }
 
@@ -159,7 +160,7 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
   const std::vector<std::string> messages = {
       MakeKeyRequest(MessageKind::kSearch, Pointer(1, 1), Pointer(), "key"),
       MakePutRequest(Pointer(1, 1), Pointer(), 1, "key", 3, 0) + "val",
-      MakeScanRequest(Pointer(1, 1), "from", &to, 5, 100, false),
+      MakeScanRequest(Pointer(1, 1), "from", to, {.limit = 5, .reply_bytes_max = 100}),
       MakeFetchRequest(Pointer(1, 1), 8),
   };
   const auto accepted = [&](std::string_view message) {

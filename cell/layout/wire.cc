@@ -272,18 +272,19 @@ std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) 
   return WithFixed(fixed, bytes, {});
 }
 
-std::string MakeScanRequest(Pointer root, std::string_view from, const std::string* to, uint32_t limit,
-                            uint32_t reply_bytes_max, bool keys_only) {
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
+                            const ScanTerms& terms) {
   ScanRequest fixed{};
   fixed.header.kind = MessageKind::kScan;
   fixed.root = root;
-  fixed.limit = limit;
-  fixed.reply_bytes_max = reply_bytes_max;
+  fixed.limit = terms.limit;
+  fixed.reply_bytes_max = terms.reply_bytes_max;
   fixed.from_bytes = static_cast<uint16_t>(from.size());
-  fixed.to_bytes = to == nullptr ? uint16_t{0} : static_cast<uint16_t>(to->size());
-  fixed.has_to = to != nullptr;
-  fixed.keys_only = keys_only;
-  return WithFixed(fixed, 0, {from, to == nullptr ? std::string_view() : std::string_view(*to)});
+  fixed.to_bytes = to.has_value() ? static_cast<uint16_t>(to->size()) : uint16_t{0};
+  fixed.has_to = to.has_value();
+  fixed.keys_only = terms.keys_only;
+  fixed.down = terms.down;
+  return WithFixed(fixed, 0, {from, to.has_value() ? std::string_view(*to) : std::string_view()});
 }
 
 std::string MakeFetchRequest(Pointer from, uint64_t bytes) {

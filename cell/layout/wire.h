@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -17,7 +18,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 
 // The most that one message carries; larger values go in several (the thesis, 6.6.2).
 inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
@@ -87,7 +88,8 @@ struct UploadRequest {
 };
 inline constexpr uint16_t kUploadsMax = 4;
 
-// Then `from`, then `to` (exclusive; without has_to, to the end).
+// Then `from`, then `to`. Up: from is inclusive, to exclusive. Down, from the greater key: both inclusive. Without
+// has_to to the last key, or the first.
 struct ScanRequest {
   MessageHeader header;
   Pointer root;
@@ -97,7 +99,8 @@ struct ScanRequest {
   uint16_t to_bytes;
   uint8_t has_to;
   uint8_t keys_only;
-  uint16_t reserved;
+  uint8_t down;
+  uint8_t reserved;
 };
 
 struct FetchRequest {
@@ -192,7 +195,7 @@ struct WriteReply {
 // Then `count` entries, then the key where the next scan starts unless `done`.
 struct ScanReply {
   ReplyHeader header;
-  Pointer next;  // The root of the meganode with the next key, if it is a neighbour; else null.
+  Pointer next;  // The root of the meganode with the next key, if it is the right neighbour; else null.
   uint32_t count;
   uint16_t next_key_bytes;
   uint8_t done;
@@ -285,8 +288,14 @@ std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::st
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
                            uint16_t upload);
 std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
-std::string MakeScanRequest(Pointer root, std::string_view from, const std::string* to, uint32_t limit,
-                            uint32_t reply_bytes_max, bool keys_only);
+struct ScanTerms {
+  uint32_t limit;
+  uint32_t reply_bytes_max;
+  bool keys_only = false;
+  bool down = false;
+};
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
+                            const ScanTerms& terms);
 std::string MakeFetchRequest(Pointer from, uint64_t bytes);
 std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
 std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,

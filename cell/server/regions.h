@@ -71,6 +71,19 @@ class Regions {
     fabric_->DropRegion(region);
   }
 
+  // Memory that is ready for regions to come.
+  size_t free() const { return fabric_->free_regions(); }
+  // Gets `slice` bytes of memory for one more ready; true: it is all there. ResourceExhausted: there would be more than
+  // this worker may hold, or there is no memory.
+  absl::StatusOr<bool> Prepare(uint64_t slice) {
+    if (size() + free() >= regions_max_) {
+      return absl::ResourceExhaustedError(
+          fmt::format("this worker holds {} regions and has memory for {}: {} is its limit (--regions-max)", size(),
+                      free(), regions_max_));
+    }
+    return fabric_->PrepareRegion(shape_.region_bytes(), slice);
+  }
+
   // A region that comes from another worker: memory to copy it to, and then either is called.
   absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
     RETURN_IF_ERROR(HasRoom());

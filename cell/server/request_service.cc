@@ -4,6 +4,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/server/mover.h"
+#include "cell/tree/scan_position.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -26,6 +27,18 @@ std::string Hex(std::string_view bytes) {
   std::string hex;
   for (const unsigned char c : bytes) hex += fmt::format("{:02x}", c);
   return hex;
+}
+
+// What a scan of `leaf` from slot `first` on will touch: the extents, and the leaf to the right.
+void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {
+  if (!down && leaf.right().region() == tree.region()) {
+    Prefetch(tree.Node(leaf.right()).bytes(), leaf.node_bytes());
+  }
+  if (keys_only) return;
+  for (int slot = first; ScanPosition::In(leaf, slot); slot += down ? -1 : 1) {
+    const LeafSlot one = leaf.leaf_slot(slot);
+    Prefetch(tree.Extent(one.extent), std::min<size_t>(one.extent_bytes, 512));
+  }
 }
 
 uint64_t Counter(const nlohmann::json& report, const char* name) {
@@ -320,9 +333,10 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
   const Found found = Find(request.fixed.root, request.key);
   if (found.tree == nullptr) return WriteRoute(to, found);
   const Meganode* const tree = found.tree;
-  const bool has_to = request.fixed.has_to != 0;
   const bool keys_only = request.fixed.keys_only != 0;
-  const std::string_view end = request.value;
+  ScanPosition position(request.fixed.down != 0, std::string(request.key),
+                        request.fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
+                        tree->key_bytes_max());
   // Room for the key where the next scan starts is kept free.
   const size_t room = std::min<size_t>(to.size(), request.fixed.reply_bytes_max);
   if (room < sizeof(ScanReply) + 2 * tree->key_bytes_max() + sizeof(ScanEntry) + sizeof(ScanExtent)) {
@@ -332,23 +346,15 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 
   auto reply = ReplyOf<ScanReply>(MessageKind::kScan);
   size_t at = sizeof(reply);
-  std::string next;
   std::string key;
-  ASSIGN_OR_RETURN(NodeView leaf, tree->LeafOf(request.key));
-  int slot = leaf.LowerBound(request.key);
+  ASSIGN_OR_RETURN(NodeView leaf, tree->LeafOf(position.at()));
   bool full = false;
-  for (int leaves = 0; !full; ++leaves) {
-    const bool last = leaf.right().region() != tree->region();
-    if (!last) Prefetch(tree->Node(leaf.right()).bytes(), leaf.node_bytes());
-    if (!keys_only) {
-      for (int i = slot; i < leaf.count(); ++i) {
-        const LeafSlot one = leaf.leaf_slot(i);
-        Prefetch(tree->Extent(one.extent), std::min<size_t>(one.extent_bytes, 512));
-      }
-    }
-    for (; slot < leaf.count(); ++slot) {
+  for (int leaves = 0;; ++leaves) {
+    const int first = position.First(leaf);
+    PrefetchForScan(*tree, leaf, first, position.down(), keys_only);
+    for (int slot = first; ScanPosition::In(leaf, slot); slot += position.step()) {
       leaf.CopyKey(slot, &key);
-      if (has_to && key >= end) {
+      if (position.Past(key)) {
         reply.done = 1;
         full = true;
         break;
@@ -358,7 +364,7 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
       const bool elsewhere = !keys_only && value_bytes > kInlineValueBytesMax;
       const size_t payload = keys_only ? 0 : elsewhere ? sizeof(ScanExtent) : value_bytes;
       if (reply.count == request.fixed.limit || at + sizeof(ScanEntry) + key.size() + payload > limit) {
-        next = key;
+        position.MoveTo(key);
         full = true;
         break;
       }
@@ -376,25 +382,25 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
       ++reply.count;
     }
     if (full) break;
-    if (!leaf.has_high()) {
+    if (position.EndsWith(leaf)) {
       reply.done = 1;
       break;
     }
-    next = leaf.high_key();
-    if (has_to && next >= end) {
-      reply.done = 1;
-      break;
-    }
-    if (last) {
-      reply.next = leaf.right();
+    position.Pass(leaf);
+    if (!tree->Covers(position.at())) {
+      if (!position.down()) reply.next = leaf.right();
       break;
     }
     // Many empty leaves: go on in another call, so that others get their turn.
     if (leaves == kLeavesPerScan || reply.count == request.fixed.limit) break;
-    leaf = tree->Node(leaf.right());
-    slot = 0;
+    if (position.down()) {
+      ASSIGN_OR_RETURN(leaf, tree->LeafOf(position.at()));
+    } else {
+      leaf = tree->Node(leaf.right());
+    }
   }
   if (reply.done == 0) {
+    const std::string& next = position.at();
     std::memcpy(to.data() + at, next.data(), next.size());
     at += next.size();
     reply.next_key_bytes = static_cast<uint16_t>(next.size());
@@ -496,6 +502,7 @@ std::string RequestService::StatusJson() const {
   json["held_writes"] = {
       {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
   json["regions_max"] = regions_->regions_max();
+  json["regions_ready"] = regions_->free();
   json["regions"] = nlohmann::json::array();
   for (const HeldRegion* region : regions_->all()) {
     const RegionHeader& header = region->meganode.header();

@@ -100,27 +100,31 @@ TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {
 
 TEST_F(RequestServiceTest, ScansGoOnWhereTheReplyWasFull) {
   for (int i = 0; i < 500; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), std::string(i % 90, 'v')).ok());
-  const std::string to = "0450";
-  std::string from = "0005";
-  std::vector<std::string> keys;
-  int calls = 0;
-  for (bool done = false; !done; ++calls) {
-    const std::string reply = Call(MakeScanRequest(root_, from, &to, 100, 2000, false), "", 2000);
-    std::vector<ScanItem> items;
-    const auto result = ParseScanReply(AsBytes(reply), &items);
-    ASSERT_TRUE(result.ok()) << result.status();
-    for (const ScanItem& item : items) {
-      keys.emplace_back(item.key);
-      EXPECT_EQ(item.value.size(), std::stoul(keys.back()) % 90);
+  for (const bool down : {false, true}) {
+    const std::string to = down ? "0005" : "0450";
+    std::string from = down ? "0449" : "0005";
+    std::vector<std::string> keys;
+    int calls = 0;
+    for (bool done = false; !done; ++calls) {
+      const std::string reply =
+          Call(MakeScanRequest(root_, from, to, {.limit = 100, .reply_bytes_max = 2000, .down = down}), "", 2000);
+      std::vector<ScanItem> items;
+      const auto result = ParseScanReply(AsBytes(reply), &items);
+      ASSERT_TRUE(result.ok()) << result.status();
+      for (const ScanItem& item : items) {
+        keys.emplace_back(item.key);
+        EXPECT_EQ(item.value.size(), std::stoul(keys.back()) % 90);
+      }
+      done = result->done;
+      from = result->next_key;
     }
-    done = result->done;
-    from = result->next_key;
+    ASSERT_EQ(keys.size(), 445u);
+    EXPECT_GT(calls, 5);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(keys.front(), "0005");
+    EXPECT_EQ(keys.back(), "0449");
+    EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
   }
-  ASSERT_EQ(keys.size(), 445u);
-  EXPECT_EQ(keys.front(), "0005");
-  EXPECT_EQ(keys.back(), "0449");
-  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
-  EXPECT_GT(calls, 5);
 }
 
 TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
@@ -137,8 +141,10 @@ TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
   EXPECT_EQ(code(MakeFetchRequest(Pointer(1, 0), 64)), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(code(MakeFetchRequest(Pointer(1, memory_->bytes() - 64), 128)), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(code(MakeFetchRequest(Pointer(1, Pointer::kOffsetMax - 7), 60'000)), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(code(MakeScanRequest(root_, "", nullptr, 0, 4096, false)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(MakeScanRequest(root_, "", nullptr, 1, 20, false)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeScanRequest(root_, "", {}, {.limit = 0, .reply_bytes_max = 4096})),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(MakeScanRequest(root_, "", {}, {.limit = 1, .reply_bytes_max = 20})),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(MakeTextRequest(MessageKind::kReport, "not json")), absl::StatusCode::kInvalidArgument);
 }
 
@@ -151,7 +157,7 @@ TEST_F(RequestServiceTest, MutatedRequestsDoNoHarm) {
       MakeKeyRequest(MessageKind::kGet, root_, {}, "0100"),
       MakePutRequest(root_, root_, Crc64(std::string_view("v"), Crc64(std::string_view("0100"))), "0100", 1, 0) + "v",
       MakeKeyRequest(MessageKind::kDelete, root_, root_, "0100"),
-      MakeScanRequest(root_, "0100", &to, 10, 4096, false),
+      MakeScanRequest(root_, "0100", to, {.limit = 10, .reply_bytes_max = 4096}),
       MakeFetchRequest(Pointer(1, 1 << 20), 64),
       MakeUploadRequest(1, 0, 4) + "data"};
   Random random(1);

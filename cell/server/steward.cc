@@ -19,6 +19,7 @@ constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
+constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
 
 }  // namespace
 
@@ -281,6 +282,17 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   ++counters_.roots_made;
   points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);
+  co_return absl::OkStatus();
+}
+
+Task<absl::Status> Steward::AllocateNow(uint32_t count) {
+  for (uint32_t made = 0; made < count;) {
+    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
+    if (!ready.ok()) co_return ready.status();
+    made += *ready;
+    co_await turns_->Next();
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  }
   co_return absl::OkStatus();
 }
 

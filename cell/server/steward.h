@@ -54,6 +54,7 @@ class Steward {
   void Step();
 
   // What an operator asks for (control.proto).
+  Task<absl::Status> AllocateNow(uint32_t count);
   Task<absl::Status> SplitNow(uint32_t region);
   Task<absl::Status> SetDraining(bool draining);
   // Adds to *moved.

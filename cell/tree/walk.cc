@@ -7,10 +7,11 @@ Walk::Step Walk::Visit(const NodeView& node) {
   moved_right_ = false;
   torn_ = 0;
   if (level_ < 0) {  // The root.
-    if (node.gone() || node.BelowLow(key_) || node.tier() < stop_tier_ ||
-        (node.tier() == stop_tier_ && node.level() < stop_level_)) {
+    if (node.gone() || node.tier() < stop_tier_ || (node.tier() == stop_tier_ && node.level() < stop_level_)) {
       return Step::kLost;
     }
+    below_ = node.BelowLow(key_);
+    if (below_) return Step::kLost;
     tier_ = static_cast<int8_t>(node.tier());
   } else if (node.gone() || node.level() != level_ || node.tier() != tier_ || node.BelowLow(key_)) {
     return SetBack();
@@ -55,10 +56,10 @@ Walk::Step Walk::SetBack() {
   return Step::kRead;
 }
 
-void Walk::ContinueRight(const NodeView& leaf, std::string_view key) {
+void Walk::GoBeside(Pointer leaf, std::string_view key) {
   key_ = key;
-  wants_ = leaf.right();
-  level_ = static_cast<int8_t>(leaf.level());
+  wants_ = leaf;
+  level_ = 0;
   visits_ = setbacks_ = torn_ = 0;
   moved_right_ = false;
 }

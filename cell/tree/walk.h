@@ -49,12 +49,13 @@ class Walk {
   // wants() could not be read whole, or was not the node that was meant.
   Step Failed(NodeFault fault);
 
-  // After kArrived at a leaf: goes on to the place of `key`, which is the leaf's high key, by its right link, which is
-  // in this meganode.
-  void ContinueRight(const NodeView& leaf, std::string_view key);
+  // After kArrived at a leaf: goes on to the place of `key`, which `leaf` of this meganode should be: its neighbour.
+  void GoBeside(Pointer leaf, std::string_view key);
 
   // The last Visit followed a right link: what the parent said is stale, or a split is not finished.
   bool moved_right() const { return moved_right_; }
+  // After kLost: the meganode is there, and the key is below it.
+  bool below() const { return below_; }
   // Once something was wrong, nodes must come from the server and not from a cache.
   bool may_use_cache() const { return setbacks_ == 0; }
   // The last right node seen at `level`; null above the root.
@@ -77,6 +78,7 @@ class Walk {
   int8_t level_ = -1;  // That wants() must have; -1: any, it is the root.
   int8_t tier_ = -1;
   bool moved_right_ = false;
+  bool below_ = false;
   int visits_ = 0;
   int setbacks_ = 0;
   int torn_ = 0;

@@ -1,0 +1,71 @@
+// ScanBatch: the entries that a scan hands out together, and the memory they lie in. Internal to cell/client.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "cell/base/bytes.h"
+#include "cell/base/shared_words.h"
+#include "cell/client/client.h"
+
+namespace cell {
+
+class ScanBatch {
+ public:
+  // An entry in the arena: key and value one after the other.
+  struct Place {
+    size_t at;
+    size_t key_bytes;
+    size_t value_bytes;
+  };
+
+  void Clear() {
+    places_.clear();
+    bytes_ = 0;
+  }
+  bool empty() const { return places_.empty(); }
+  size_t size() const { return places_.size(); }
+  size_t bytes() const { return bytes_; }
+  Place& operator[](size_t i) { return places_[i]; }
+
+  // Room for `bytes` more, 8-byte aligned. What was written before stays where it is, by offset.
+  size_t Reserve(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += RoundUp(bytes, kWordBytes);
+    if (arena_.size() * kWordBytes < bytes_) arena_.resize(std::max(bytes_ / kWordBytes, 2 * arena_.size()));
+    return at;
+  }
+  std::byte* At(size_t at) { return reinterpret_cast<std::byte*>(arena_.data()) + at; }
+  size_t Copy(const void* from, size_t bytes) {
+    const size_t at = Reserve(bytes);
+    std::memcpy(At(at), from, bytes);
+    return at;
+  }
+  void Add(const Place& place) { places_.push_back(place); }
+  // Back to an earlier size() and bytes().
+  void Cut(size_t places, size_t bytes) {
+    places_.resize(places);
+    bytes_ = bytes;
+  }
+
+  // Valid until the batch changes.
+  absl::Span<const Scan::Entry> Entries() {
+    entries_.clear();
+    for (const Place& place : places_) {
+      const std::string_view entry(reinterpret_cast<const char*>(At(place.at)), place.key_bytes + place.value_bytes);
+      entries_.push_back({entry.substr(0, place.key_bytes), entry.substr(place.key_bytes)});
+    }
+    return entries_;
+  }
+
+ private:
+  std::vector<uint64_t> arena_;  // Words, so that reads into it are aligned.
+  size_t bytes_ = 0;
+  std::vector<Place> places_;
+  std::vector<Scan::Entry> entries_;
+};
+
+}  // namespace cell

@@ -1,0 +1,164 @@
+// Scans over many meganodes on several servers, up and down, and what they read ahead.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+constexpr int kKeys = 2000;
+
+std::string Key(int i) { return fmt::format("key{:05}", i); }
+
+class ScanTest : public ::testing::Test {
+ protected:
+  ScanTest() : cluster_(SpreadingCluster()), client_(NewClient()) {
+    for (int i = 0; i < kKeys; ++i) {
+      const int shuffled = i * 1543 % kKeys;
+      CELL_CHECK(client_->Put(Key(shuffled), fmt::format("value {}", shuffled)).ok());
+    }
+    CELL_CHECK(cluster_.table().CountOf({"server-1", 0}) > 1 && cluster_.table().CountOf({"server-2", 0}) > 1);
+  }
+  std::unique_ptr<Client> NewClient() {
+    ClientOptions options;
+    options.report = false;
+    return cluster_.NewClient(options);
+  }
+
+  SimCluster cluster_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
+  for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+    for (const bool reverse : {false, true}) {
+      for (const uint32_t batch : {1u, 7u, 128u, 4096u}) {
+        for (const bool read_ahead : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} reverse {} batch {} ahead {}", ToString(path), reverse, batch, read_ahead));
+          ScanOptions options{.from = Key(100), .to = Key(1900), .reverse = reverse, .batch = batch};
+          options.read_ahead = read_ahead;
+          options.call.path = path;
+          Scan scan = client_->NewScan(options);
+          int seen = 0;
+          absl::StatusOr<bool> more = scan.Next();
+          for (; more.ok() && *more; more = scan.Next(), ++seen) {
+            const int i = reverse ? 1899 - seen : 100 + seen;
+            ASSERT_EQ(scan.key(), Key(i));
+            ASSERT_EQ(scan.value(), fmt::format("value {}", i));
+          }
+          ASSERT_TRUE(more.ok()) << more.status();
+          ASSERT_EQ(seen, 1800);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(client_->metrics().errors, 0u);
+}
+
+// Down there are no links to follow, and yet a leaf costs one read, and a meganode one walk.
+TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
+  uint64_t reads[2], lost[2];
+  for (const bool reverse : {false, true}) {
+    ScanOptions options{.reverse = reverse};
+    options.call.path = Path::kClient;
+    for (int round = 0; round < 2; ++round) {  // The first one learns the routes.
+      client_->ResetMetrics();
+      Scan scan = client_->NewScan(options);
+      absl::StatusOr<bool> more = scan.Next();
+      while (more.ok() && *more) more = scan.Next();
+      ASSERT_TRUE(more.ok()) << more.status();
+    }
+    EXPECT_EQ(client_->metrics().scanned, static_cast<uint64_t>(kKeys));
+    reads[reverse] = client_->metrics().node_reads;
+    lost[reverse] = client_->metrics().lost;
+  }
+  EXPECT_LE(reads[true], reads[false] * 3 / 2) << "up: " << reads[false];
+  EXPECT_EQ(lost[true], 0u);
+}
+
+TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {
+  uint64_t calls[2];
+  for (const bool read_ahead : {false, true}) {
+    client_->ResetMetrics();
+    ScanOptions options{.limit = 300, .batch = 20, .read_ahead = read_ahead};
+    options.call.path = Path::kServer;
+    Scan scan = client_->NewScan(options);
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(*scan.Next());
+    calls[read_ahead] = client_->metrics().calls;
+    int left = 260;
+    for (absl::StatusOr<bool> more = scan.Next(); more.ok() && *more; more = scan.Next()) --left;
+    EXPECT_EQ(left, 0);
+  }
+  EXPECT_EQ(calls[true], calls[false] + 1);
+}
+
+// Servers stop at any moment of a batch, in the middle of the messages for its large values, too.
+TEST_F(ScanTest, GoesOnAfterAnError) {
+  constexpr int kLarge = 8;
+  for (int i = 0; i < kLarge; ++i) {
+    ASSERT_TRUE(client_->Put(fmt::format("large{}", i), std::string(kInlineValueBytesMax + 1, 'v')).ok());
+  }
+  int errors = 0;
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    for (int64_t after_ns = 0; after_ns < 20'000; after_ns += 700) {
+      ScanOptions options{.from = Key(kKeys - 12), .batch = 6};
+      options.call = {.path = path, .timeout_us = 100};
+      Scan scan = client_->NewScan(options);
+      cluster_.network()->At(client_->NowNs() + after_ns, [this] {
+        for (size_t server = 0; server < 3; ++server) cluster_.Stop(server);
+      });
+      for (int i = 0; i < 12 + kLarge; ++i) {
+        absl::StatusOr<bool> more = scan.Next();
+        if (!more.ok()) {
+          ++errors;
+          for (size_t server = 0; server < 3; ++server) cluster_.Continue(server);
+          client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 1'000'000));
+          more = scan.Next();
+        }
+        ASSERT_TRUE(more.ok()) << more.status();
+        ASSERT_EQ(scan.key(), i < 12 ? Key(kKeys - 12 + i) : fmt::format("large{}", i - 12)) << after_ns;
+      }
+      for (size_t server = 0; server < 3; ++server) cluster_.Continue(server);
+    }
+  }
+  EXPECT_GT(errors, 5);
+}
+
+// Nobody waited for the batch that failed, so nobody hears of it: it is fetched once more when it is wanted.
+TEST_F(ScanTest, WhatWasReadAheadInVainIsReadAgain) {
+  ScanOptions options{.batch = 10};
+  options.call = {.path = Path::kServer, .timeout_us = 1000};
+  Scan scan = client_->NewScan(options);
+  for (int i = 0; i < 11; ++i) ASSERT_TRUE(*scan.Next());
+  // The third batch is asked for.
+  for (size_t server = 0; server < 3; ++server) cluster_.Stop(server);
+  client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 50'000'000));
+  EXPECT_EQ(client_->metrics().errors, 1u);
+  for (size_t server = 0; server < 3; ++server) cluster_.Continue(server);
+  for (int i = 11; i < kKeys; ++i) {
+    const absl::StatusOr<bool> more = scan.Next();
+    ASSERT_TRUE(more.ok()) << more.status();
+    ASSERT_EQ(scan.key(), Key(i));
+  }
+  EXPECT_FALSE(*scan.Next());
+}
+
+// A scan that is dropped while it reads ahead leaves no read behind that would come back to freed memory.
+TEST_F(ScanTest, MayBeDroppedAtAnyTime) {
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    for (int entries = 0; entries < 100; ++entries) {
+      ScanOptions options{.reverse = entries % 2 == 0, .batch = 8};
+      options.call.path = path;
+      Scan scan = client_->NewScan(options);
+      for (int i = 0; i < entries; ++i) ASSERT_TRUE(*scan.Next());
+      if (entries % 3 == 0) scan = client_->NewScan({});
+    }
+  }
+  ASSERT_TRUE(client_->Get(Key(1)).ok());
+  client_.reset();  // With some of them under way.
+  client_ = NewClient();
+  EXPECT_EQ(client_->Get(Key(1))->value(), "value 1");
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,61 @@
+// The commands of cellctl. Each writes what it has to say, and gives an exit status.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cell/client/client.h"
+#include "cell/control/control_client.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+
+constexpr int kDone = 0, kAbsent = 1, kError = 2;
+
+struct CtlFlags {
+  std::string cluster;
+  std::string zookeeper_digest;
+  ControlTls tls;
+  uint32_t region = 0;
+  std::string server;
+  std::string level;
+  bool cancel = false;
+  uint32_t allocate = 1;
+  std::string path = "hybrid";
+  std::string output = "text";
+  double timeout = 5;
+
+  std::string key, value, from, to, prefix, file;
+  bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
+  uint64_t limit = UINT64_MAX;
+  double interval = 1;
+  int count = 0;
+
+  bool json() const { return output == "json"; }
+};
+// Says what is wrong.
+int Fail(const absl::Status& status);
+
+// Data: cellctl_data.cc.
+int Put(Client* client, const CtlFlags& flags);
+int Get(Client* client, const CtlFlags& flags);
+int Has(Client* client, const CtlFlags& flags);
+int Del(Client* client, const CtlFlags& flags);
+int RunScan(Client* client, const CtlFlags& flags);
+int Load(Client* client, const CtlFlags& flags);
+
+// What the servers are and do: cellctl_look.cc.
+int Status(Client* client, const CtlFlags& flags);
+int Check(Client* client, const CtlFlags& flags);
+int Top(Client* client, const CtlFlags& flags);
+
+// By the servers' control planes: cellctl_control.cc.
+int Regions(Client* client, const CtlFlags& flags);
+int Allocate(Client* client, const CtlFlags& flags);
+int Split(Client* client, const CtlFlags& flags);
+int Move(Client* client, const CtlFlags& flags);
+int Drain(Client* client, const CtlFlags& flags);
+int Rebalance(Client* client, const CtlFlags& flags);
+int LogLevel(Client* client, const CtlFlags& flags);
+
+}  // namespace cell
