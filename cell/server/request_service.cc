@@ -79,8 +79,9 @@ size_t RequestService::WriteRoute(MutableBytes to, const Found& found) {
 
 void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   ++batches_;
+  hints_.assign(calls.size(), Pointer());
   ServeLookups(calls);
-  for (const IncomingCall& call : calls) ServeOne(call);
+  for (size_t i = 0; i < calls.size(); ++i) ServeOne(calls[i], hints_[i]);
 }
 
 void RequestService::AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status) {
@@ -88,14 +89,28 @@ void RequestService::AnswerError(const IncomingCall& call, MessageKind kind, con
   fabric_->EndReply(call, WriteErrorReply(fabric_->BeginReply(call), kind, status));
 }
 
-// All searches and gets among the calls, together.
+// Finds the leaf of a write, unless its client has. It is a hint and no more: a write before this one may split it.
+template <typename Request>
+void RequestService::LookUpLeaf(const absl::StatusOr<Parsed<Request>>& request, size_t call) {
+  if (!request.ok() || !request->fixed.hint.null()) return;  // What is wrong with it, its turn will tell.
+  const Found found = Find(request->fixed.root, request->key);
+  if (found.tree == nullptr) return;
+  lookups_.push_back({found.tree, request->key, absl::OkStatus(), {}});
+  lookup_calls_.push_back(call);
+}
+
+// All searches and gets among the calls, together; and the leaves of the writes, with them.
 void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
   lookups_.clear();
   lookup_calls_.clear();
   bool gets = false;
-  for (const IncomingCall& call : calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const IncomingCall& call = calls[i];
     const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
-    if (!header.ok() || (header->kind != MessageKind::kSearch && header->kind != MessageKind::kGet)) continue;
+    if (!header.ok()) continue;
+    if (options_.batching && header->kind == MessageKind::kPut) LookUpLeaf(ParsePutRequest(call.request), i);
+    if (options_.batching && header->kind == MessageKind::kDelete) LookUpLeaf(ParseKeyRequest(call.request), i);
+    if (header->kind != MessageKind::kSearch && header->kind != MessageKind::kGet) continue;
     const absl::StatusOr<Parsed<KeyRequest>> request = ParseKeyRequest(call.request);
     if (!request.ok()) {
       AnswerError(call, header->kind, request.status());
@@ -109,7 +124,7 @@ void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
     }
     gets |= header->kind == MessageKind::kGet;
     lookups_.push_back({found.tree, request->key, absl::OkStatus(), {}});
-    lookup_calls_.push_back(&call);
+    lookup_calls_.push_back(i);
   }
   if (options_.batching) {
     Meganode::FindBatch(absl::MakeSpan(lookups_), gets);
@@ -117,9 +132,14 @@ void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
     for (Meganode::Lookup& lookup : lookups_) Meganode::FindBatch({&lookup, 1}, false);
   }
   for (size_t i = 0; i < lookups_.size(); ++i) {
-    const MessageKind kind = Load<MessageHeader>(lookup_calls_[i]->request.data()).kind;
+    const IncomingCall& call = calls[lookup_calls_[i]];
+    const MessageKind kind = Load<MessageHeader>(call.request.data()).kind;
+    if (kind == MessageKind::kPut || kind == MessageKind::kDelete) {
+      if (lookups_[i].status.ok()) hints_[lookup_calls_[i]] = lookups_[i].place.leaf;
+      continue;
+    }
     ++served_[static_cast<size_t>(kind)];
-    AnswerLookup(*lookup_calls_[i], kind, lookups_[i]);
+    AnswerLookup(call, kind, lookups_[i]);
   }
 }
 
@@ -161,7 +181,7 @@ std::string RequestService::AnswerPeer(ConstBytes request) {
   return reply;
 }
 
-void RequestService::ServeOne(const IncomingCall& call) {
+void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
   const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
   if (!header.ok()) return AnswerError(call, MessageKind{}, header.status());
   const MessageKind kind = header->kind;
@@ -174,7 +194,7 @@ void RequestService::ServeOne(const IncomingCall& call) {
   switch (kind) {
     case MessageKind::kPut:
     case MessageKind::kDelete:
-      bytes = Write(call, kind, to);
+      bytes = Write(call, kind, hint, to);
       break;
     case MessageKind::kScan:
       bytes = Scan(call, to);
@@ -270,7 +290,7 @@ size_t RequestService::RetryHeld() {
     const MutableBytes to = fabric_->BeginReply(it->call);
     absl::StatusOr<size_t> bytes = absl::UnavailableError(
         fmt::format("region {} is being moved, which takes too long; nothing was written", it->region));
-    if (!frozen) bytes = Write(it->call, it->kind, to);
+    if (!frozen) bytes = Write(it->call, it->kind, {}, to);
     if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && on_full_(region) &&
         waited_ns < kHeldMaxNs) {
       waiting.push_back(it->region);
@@ -286,29 +306,31 @@ size_t RequestService::RetryHeld() {
   return answered;
 }
 
-absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKind kind, MutableBytes to) {
+absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKind kind, Pointer hint,
+                                             MutableBytes to) {
   if (membership_ != nullptr && fabric_->NowNs() > membership_->LeaseUntilNs()) {
     return absl::UnavailableError(
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.name));
   }
-  return kind == MessageKind::kPut ? Put(call, to) : Delete(call, to);
+  return kind == MessageKind::kPut ? Put(call, hint, to) : Delete(call, hint, to);
 }
 
-absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, MutableBytes to) {
+absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hint, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<PutRequest> request, ParsePutRequest(call.request));
   const Found found = Find(request.fixed.root, request.key);
   if (found.tree == nullptr) return WriteRoute(to, found);
   Meganode* const tree = found.tree;
+  if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kPut);
   if (request.fixed.upload == 0) {
-    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, request.value, request.fixed.crc, request.fixed.hint));
+    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, request.value, request.fixed.crc, hint));
   } else {
     std::string& upload = peers_[call.peer].uploads[request.fixed.upload - 1];
     if (upload.size() != request.fixed.value_bytes) {
       return absl::InvalidArgumentError(
           fmt::format("{} of {} bytes of the value were uploaded", upload.size(), request.fixed.value_bytes));
     }
-    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, upload, request.fixed.crc, request.fixed.hint));
+    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, upload, request.fixed.crc, hint));
     upload_bytes_ -= upload.size();  // Else it stays: the put may be tried again.
     upload.clear();
     upload.shrink_to_fit();
@@ -317,13 +339,14 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, MutableByte
   return sizeof(reply);
 }
 
-absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, MutableBytes to) {
+absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, Pointer hint, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<KeyRequest> request, ParseKeyRequest(call.request));
   const Found found = Find(request.fixed.root, request.key);
   if (found.tree == nullptr) return WriteRoute(to, found);
   Meganode* const tree = found.tree;
+  if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kDelete);
-  ASSIGN_OR_RETURN(reply.existed, tree->Delete(request.key, request.fixed.hint));
+  ASSIGN_OR_RETURN(reply.existed, tree->Delete(request.key, hint));
   Store(to.data(), reply);
   return sizeof(reply);
 }

@@ -90,14 +90,16 @@ class RequestService : public Service {
   Found Find(Pointer root, std::string_view key) const;
   static size_t WriteRoute(MutableBytes to, const Found& found);
   void ServeLookups(absl::Span<const IncomingCall> calls);
-  void ServeOne(const IncomingCall& call);
+  template <typename Request>
+  void LookUpLeaf(const absl::StatusOr<Parsed<Request>>& request, size_t call);
+  void ServeOne(const IncomingCall& call, Pointer hint);
 
   // Whether a write is to wait, before it is tried (null), or after it had this outcome. Keeps it then.
   bool Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome);
-  absl::StatusOr<size_t> Write(const IncomingCall& call, MessageKind kind, MutableBytes to);
+  absl::StatusOr<size_t> Write(const IncomingCall& call, MessageKind kind, Pointer hint, MutableBytes to);
   void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
-  absl::StatusOr<size_t> Put(const IncomingCall& call, MutableBytes to);
-  absl::StatusOr<size_t> Delete(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> Put(const IncomingCall& call, Pointer hint, MutableBytes to);
+  absl::StatusOr<size_t> Delete(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Scan(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
@@ -131,7 +133,8 @@ class RequestService : public Service {
 
   // Of the lookups being served.
   std::vector<Meganode::Lookup> lookups_;
-  std::vector<const IncomingCall*> lookup_calls_;
+  std::vector<size_t> lookup_calls_;  // Whose they are.
+  std::vector<Pointer> hints_;        // Of each call, if it is a write: its leaf.
 };
 
 }  // namespace cell

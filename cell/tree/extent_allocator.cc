@@ -139,6 +139,13 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
   return WordOffset(at, 1);
 }
 
+void ExtentAllocator::PrefetchFree(uint64_t offset, uint64_t bytes) const {
+  const uint64_t header = offset - kBlockHeaderBytes;
+  const uint64_t right = header + (bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+  Prefetch(memory_->at(header), kUnitBytes);
+  Prefetch(memory_->at(right), kUnitBytes);
+}
+
 void ExtentAllocator::Free(uint64_t offset) {
   const uint64_t area = memory_->header().extents_offset;
   CELL_CHECK(offset >= area + kBlockHeaderBytes && (offset - area - kBlockHeaderBytes) % kUnitBytes == 0);

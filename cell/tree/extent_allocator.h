@@ -31,6 +31,8 @@ class ExtentAllocator {
   std::optional<uint64_t> Allocate(uint64_t bytes);
   // `offset` came from Allocate and was not freed since.
   void Free(uint64_t offset);
+  // Fetches what Free of an extent of so many bytes will look at.
+  void PrefetchFree(uint64_t offset, uint64_t bytes) const;
 
   struct Usage {
     uint64_t blocks = 0;

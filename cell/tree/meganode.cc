@@ -274,15 +274,17 @@ void Meganode::FreeNode(Pointer node) {
   --h.nodes_used;
 }
 
+absl::Status Meganode::NoExtent(size_t bytes) const {
+  return absl::ResourceExhaustedError(fmt::format(
+      "region {} has no room for an extent of {} bytes ({} of {} bytes used): start the cluster with larger "
+      "--extents-bytes, or delete keys",
+      header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
+}
+
 absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {
   const size_t bytes = key.size() + value.size();
   const std::optional<uint64_t> offset = extents_.Allocate(bytes);
-  if (!offset.has_value()) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "region {} has no room for an extent of {} bytes ({} of {} bytes used): start the cluster with larger "
-        "--extents-bytes, or delete keys",
-        header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
-  }
+  if (!offset.has_value()) return NoExtent(bytes);
   // Whole words: the key's, one of both, the value's, the last padded with zeros.
   size_t done = 0;
   while (done < bytes) {
@@ -346,72 +348,40 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   return found.has_value();
 }
 
-absl::Status Meganode::Append(absl::Span<const Pair> pairs) {
-  if (pairs.empty()) return absl::OkStatus();
-  if (tier() != 0) return NotHere(Walk::Step::kElsewhere, pairs.front().key);
-  std::vector<LeafSlot> slots;
-  absl::Status status;
-  for (const Pair& pair : pairs) {
-    status = CheckKey(pair.key);
-    if (status.ok() && Crc64(pair.value, Crc64(pair.key)) != pair.crc) {
-      status = absl::DataLossError(fmt::format("the pair {} has a wrong CRC", ForMessage(pair.key)));
-    }
-    absl::StatusOr<uint64_t> offset = uint64_t{0};
-    if (status.ok()) offset = StoreExtent(pair.key, pair.value);
-    if (status.ok()) status = offset.status();
-    if (!status.ok()) break;
-    LeafSlot slot{};
-    slot.extent = Pointer(region(), *offset);
-    slot.extent_bytes = static_cast<uint32_t>(pair.key.size() + pair.value.size());
-    slot.crc = pair.crc;
-    slots.push_back(slot);
-  }
+absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place) {
   RegionHeader& h = memory_->header();
-  size_t done = status.ok() ? AppendLeaf(pairs, slots) : 0;
-  for (; done < slots.size(); ++done) {
-    const absl::StatusOr<NodeView> leaf = LeafOf(pairs[done].key);
-    const absl::Status inserted =
-        leaf.ok() ? InsertAtBottom(leaf->self(), pairs[done].key, slots[done]) : leaf.status();
-    if (!inserted.ok()) {
-      if (status.ok()) status = inserted;
-      break;
-    }
+  const bool first = place->null();
+  const bool last = leaf.right().region() != from.region();
+  CELL_CHECK(leaf.holds_pairs() && (!first || leaf.low_key() == Node(root_).low_key()));
+  // Two, and what their separators may take.
+  if (h.node_count - h.nodes_used < static_cast<uint64_t>(Node(root_).level()) + 5) {
+    return absl::ResourceExhaustedError(fmt::format("region {} has no room for one more leaf", region()));
   }
-  for (size_t i = 0; i < done; ++i) h.data_bytes += slots[i].extent_bytes;
-  h.keys += done;
-  for (size_t i = done; i < slots.size(); ++i) extents_.Free(slots[i].extent.offset());
-  return status;
-}
-
-// Makes a leaf of its own of pairs that all come after those stored, right of the last one: as full as they were where
-// they come from. How many went in; none when that cannot be done here.
-size_t Meganode::AppendLeaf(absl::Span<const Pair> pairs, const std::vector<LeafSlot>& slots) {
-  const absl::StatusOr<NodeView> last = LeafOf(pairs.front().key);
-  if (!last.ok() || last->self() == root_ || last->count() == 0 || !NodesLeftForSplit()) return 0;
-  const std::string last_key = last->key(last->count() - 1);
-  if (last_key >= pairs.front().key || !last->Covers(pairs.back().key)) return 0;
-  const std::string separator(ShortestSeparator(last_key, pairs.front().key));
-  const std::string low(last->low_key());
-  const std::optional<std::string> high =
-      last->has_high() ? std::optional<std::string>(last->high_key()) : std::nullopt;
-  const Pointer made = AllocateNode();
-  draft_.Begin(last->self(), 0, low, separator, made);
-  right_draft_.Begin(made, 0, separator, high, last->right());
-  bool fits = true;
-  for (int i = 0; i < last->count() && fits; ++i) fits = draft_.Insert(i, last->key(i), last->leaf_slot(i));
-  size_t in = 0;
-  while (fits && in < slots.size() && right_draft_.Insert(static_cast<int>(in), pairs[in].key, slots[in])) ++in;
-  if (in == 0) {
-    MarkGone(made);
-    FreeNode(made);
-    return 0;
+  const Range range = this->range();
+  const Pointer self = first ? AllocateNode() : *place;
+  *place = last ? Pointer() : AllocateNode();
+  draft_.CopyOf(leaf);
+  draft_.Move(self, last ? range.right : *place);
+  for (int i = 0; i < leaf.count(); ++i) {
+    const LeafSlot slot = leaf.leaf_slot(i);
+    const std::optional<uint64_t> offset = extents_.Allocate(slot.extent_bytes);
+    if (!offset.has_value()) return NoExtent(slot.extent_bytes);
+    memory_->Store(*offset, from.Extent(slot.extent), RegionShape::RoundUp(slot.extent_bytes, kWordBytes));
+    draft_.Repoint(i, Pointer(region(), *offset), slot.extent_bytes, slot.crc);
+    h.data_bytes += slot.extent_bytes;
   }
-  Publish(&right_draft_);
   Publish(&draft_);
-  std::vector<Separator> pending;
-  pending.push_back({1, separator, made});
-  InsertSeparators(std::move(pending));
-  return in;
+  h.keys += static_cast<uint64_t>(leaf.count());
+  if (!first) {
+    std::vector<Separator> pending;
+    pending.push_back({1, std::string(leaf.low_key()), self});
+    InsertSeparators(std::move(pending));
+    return absl::OkStatus();
+  }
+  draft_.Begin(root_, 1, range.low, range.high, range.right);
+  CELL_CHECK(draft_.Insert(0, range.low, SlotOf(self)));
+  Publish(&draft_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {

@@ -107,14 +107,10 @@ class Meganode {
   // InvalidArgument: a size or the CRC is wrong. ResourceExhausted: nodes or extents are used up.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {});
 
-  // Inserts pairs in ascending order, each above all keys that are stored, as one leaf if they fit. Those before an
-  // error are stored.
-  struct Pair {
-    std::string_view key;
-    std::string_view value;
-    uint64_t crc;
-  };
-  absl::Status Append(absl::Span<const Pair> pairs);
+  // Fills an empty meganode with the leaves of another, one after the other from its own low key on: takes a copy of
+  // `leaf` of `from`, and of its extents, whose CRCs stay for readers to check. *place: where it goes, null for the
+  // first; then where the next one will go. After ResourceExhausted this meganode is of no use.
+  absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place);
 
   // Above tier 0: from `key` on, to the next route's key, the child is `child`. True: there was a route of this key; it
   // is left as it is.
@@ -159,7 +155,7 @@ class Meganode {
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
   absl::StatusOr<uint64_t> StoreExtent(std::string_view key, std::string_view value);
-  size_t AppendLeaf(absl::Span<const Pair> pairs, const std::vector<LeafSlot>& slots);
+  absl::Status NoExtent(size_t bytes) const;
   template <typename Slot>
   absl::Status InsertAtBottom(Pointer node, std::string_view key, const Slot& slot);
   void InsertSeparators(std::vector<Separator> pending);

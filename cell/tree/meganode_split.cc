@@ -57,40 +57,32 @@ void MeganodeSplit::Mirror(std::string_view changed) {
 
 absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
   RETURN_IF_ERROR(mirrored_);
-  std::string key;
   for (size_t done = 0; done < entries && !copied_;) {
     const NodeView node = *from_->LeafOf(next_);
-    if (node.right().region() == from_->region()) Prefetch(from_->Node(node.right()).bytes(), node.node_bytes());
-    const int first = node.LowerBound(next_);
+    CELL_CHECK(node.low_key() == next_);  // A border of leaves stays one.
+    const bool last = node.right().region() != from_->region();
     if (node.holds_pairs()) {
-      for (int i = first; i < node.count(); ++i) {
-        const LeafSlot pair = node.leaf_slot(i);
-        Prefetch(from_->Extent(pair.extent), std::min<size_t>(pair.extent_bytes, 512));
-      }
-    }
-    if (node.holds_pairs()) {
-      std::vector<Meganode::Pair> pairs;
-      for (int i = first; i < node.count(); ++i) {
-        const LeafSlot pair = node.leaf_slot(i);
-        const std::string_view extent = AsText(ConstBytes(from_->Extent(pair.extent), pair.extent_bytes));
-        const size_t key_bytes = node.key_bytes(i);
-        pairs.push_back({extent.substr(0, key_bytes), extent.substr(key_bytes), pair.crc});
-      }
-      RETURN_IF_ERROR(to_->Append(pairs));
+      if (!last) PrefetchExtents(from_->Node(node.right()));
+      RETURN_IF_ERROR(to_->AppendLeaf(*from_, node, &place_));
     } else {
-      for (int i = first; i < node.count(); ++i) {
-        node.CopyKey(i, &key);
-        RETURN_IF_ERROR(CopySlot(node, i, key));
-      }
+      for (int i = 0; i < node.count(); ++i) RETURN_IF_ERROR(CopySlot(node, i, node.key(i)));
     }
-    done += static_cast<size_t>(node.count() - first) + 1;
-    if (node.right().region() != from_->region()) {
+    done += static_cast<size_t>(node.count()) + 1;
+    if (last) {
       copied_ = true;
     } else {
       next_ = node.high_key();
     }
   }
   return copied_;
+}
+
+void MeganodeSplit::PrefetchExtents(const NodeView& leaf) const {
+  if (!leaf.holds_pairs()) return;
+  for (int i = 0; i < leaf.count(); ++i) {
+    const LeafSlot pair = leaf.leaf_slot(i);
+    Prefetch(from_->Extent(pair.extent), std::min<size_t>(pair.extent_bytes, 512));
+  }
 }
 
 // The node of `level` that covers what is just below `key`, searching from `from`, which is that or higher.
@@ -166,10 +158,19 @@ absl::Status MeganodeSplit::Finish() {
   return absl::OkStatus();
 }
 
+void MeganodeSplit::PrefetchBlocks(const NodeView& leaf) const {
+  if (!leaf.holds_pairs()) return;
+  for (int i = 0; i < leaf.count(); ++i) {
+    const LeafSlot pair = leaf.leaf_slot(i);
+    from_->extents_.PrefetchFree(pair.extent.offset(), pair.extent_bytes);
+  }
+}
+
 bool MeganodeSplit::Reclaim(size_t nodes) {
   for (; nodes > 0 && !given_up_.empty(); --nodes) {
     const NodeView node = from_->Node(given_up_.back());
     if (node.holds_pairs()) {
+      if (given_up_.size() > 1) PrefetchBlocks(from_->Node(given_up_.end()[-2]));
       for (int i = 0; i < node.count(); ++i) from_->extents_.Free(node.leaf_slot(i).extent.offset());
     }
     from_->FreeNode(node.self());

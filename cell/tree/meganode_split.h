@@ -54,11 +54,14 @@ class MeganodeSplit {
   void Cut(const NodeView& node);
   absl::Status CopySlot(const NodeView& node, int slot, const std::string& key);
   void Mirror(std::string_view key);
+  void PrefetchExtents(const NodeView& leaf) const;
+  void PrefetchBlocks(const NodeView& leaf) const;
 
   Meganode* const from_;
   Meganode* const to_;
   const std::string key_;
-  std::string next_;  // What is below is copied.
+  std::string next_;  // What is below is copied: a low key of leaves.
+  Pointer place_;     // Where the next leaf goes, after the first.
   bool copied_ = false;
   absl::Status mirrored_;
   std::vector<Pointer> given_up_;  // To be reclaimed, last first.

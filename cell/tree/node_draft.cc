@@ -36,6 +36,11 @@ void NodeDraft::Begin(Pointer self, uint8_t level, std::string_view low_key, std
 
 void NodeDraft::CopyOf(const NodeView& node) { std::memcpy(bytes_.data(), node.bytes(), node_bytes_); }
 
+void NodeDraft::Move(Pointer self, Pointer right) {
+  header().self = self;
+  header().right = right;
+}
+
 size_t NodeDraft::FreeBytes() const {
   const NodeHeader& h = view().header();
   return h.heap_begin - sizeof(NodeHeader) - h.count * (kKeyHeadBytes + SlotBytes(h));

@@ -23,6 +23,8 @@ class NodeDraft {
   void Begin(Pointer self, uint8_t level, std::string_view low_key, std::optional<std::string_view> high_key,
              Pointer right, uint8_t tier = 0);
   void CopyOf(const NodeView& node);
+  // Another node with the same range and slots.
+  void Move(Pointer self, Pointer right);
 
   // Puts a slot before slot i. `key` is whole (with the prefix); the slot's `key` field is filled in here. False, and
   // nothing changed, when it does not fit even after the heap has been compacted.
