@@ -68,7 +68,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* drain = add("drain", "Move all regions away from SERVER, and give it no more", Drain);
   drain->add_option("server", flags->server)->required();
   drain->add_flag("--cancel", flags->cancel, "Give it regions again");
-  add("rebalance", "Move regions to servers that hold fewer, until that would not help", Rebalance);
+  add("rebalance", "Move regions to servers that hold less, until that would not help", Rebalance);
   CLI::App* log_level = add("log-level", "Set what SERVER logs: trace, debug, info, warning, error", LogLevel);
   log_level->add_option("server", flags->server)->required();
   log_level->add_option("level", flags->level)->required();

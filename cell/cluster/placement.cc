@@ -1,33 +1,43 @@
 #include "cell/cluster/placement.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace cell {
 
-std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& giver, bool to_balance, Random* random) {
-  struct Candidate {
-    WorkerId worker;
-    size_t count;
-  };
-  std::vector<Candidate> candidates;
-  const size_t own = state.table.CountOf(giver);
+std::vector<WorkerId> Takers(const ClusterState& state, const WorkerId& giver, Random* random) {
+  std::vector<WorkerId> takers;
   for (const ClusterState::Server& server : state.servers) {
     if (state.table.draining.contains(server.name)) continue;
     for (uint32_t i = 0; i < server.workers.size(); ++i) {
       WorkerId worker{server.name, i};
-      const size_t count = state.table.CountOf(worker);
-      if (worker == giver || count >= server.workers[i].regions_max) continue;
-      if (to_balance && count + 1 >= own) continue;
-      candidates.push_back({std::move(worker), count});
+      if (worker == giver || state.table.CountOf(worker) >= server.workers[i].regions_max) continue;
+      takers.push_back(std::move(worker));
     }
   }
-  if (candidates.empty()) return std::nullopt;
+  for (size_t i = takers.size(); i > 1; --i) std::swap(takers[i - 1], takers[random->Below(i)]);
+  return takers;
+}
+
+std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& giver, Random* random) {
+  std::vector<WorkerId> takers = Takers(state, giver, random);
+  if (takers.empty()) return std::nullopt;
   // Among equals any: else all givers would see the same two.
-  for (size_t i = candidates.size() - 1; i > 0; --i) std::swap(candidates[i], candidates[random->Below(i + 1)]);
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.count < b.count; });
-  return candidates[random->Below(std::min<size_t>(2, candidates.size()))].worker;
+  std::stable_sort(takers.begin(), takers.end(), [&state](const WorkerId& a, const WorkerId& b) {
+    return state.table.CountOf(a) < state.table.CountOf(b);
+  });
+  return takers[random->Below(std::min<size_t>(2, takers.size()))];
+}
+
+std::optional<size_t> ChooseGift(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights) {
+  if (own <= other) return std::nullopt;
+  const uint64_t apart = own - other;
+  const auto apart_without = [apart](uint64_t weight) {
+    return 2 * weight > apart ? 2 * weight - apart : apart - 2 * weight;
+  };
+  const auto best = std::min_element(weights.begin(), weights.end(),
+                                     [&](uint64_t a, uint64_t b) { return apart_without(a) < apart_without(b); });
+  if (best == weights.end() || apart_without(*best) + own / 16 >= apart) return std::nullopt;
+  return static_cast<size_t>(best - weights.begin());
 }
 
 }  // namespace cell

@@ -2,18 +2,27 @@
 //
 // The thesis (Fig. 4.3) asks servers at random until one has room. Here the region table tells who has most room, and
 // one of the best two is taken at random, so that givers who decide at the same time do not all choose the same
-// (Mitzenmacher, "The power of two choices", 2001).
+// (Mitzenmacher, "The power of two choices", 2001). Balance goes by weight, which the workers must be asked for: two at
+// random, for the same reason.
 #pragma once
 
 #include <optional>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "cell/base/random.h"
 #include "cell/cluster/membership.h"
 
 namespace cell {
 
-// A worker other than `giver` with room for one more region. With `to_balance`, only one that would then still hold
-// fewer than `giver` does now.
-std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& giver, bool to_balance, Random* random);
+// The workers other than `giver` with room for one more region, in random order.
+std::vector<WorkerId> Takers(const ClusterState& state, const WorkerId& giver, Random* random);
+
+// One of the two among them that hold fewest regions.
+std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& giver, Random* random);
+
+// Which of the regions of these weights, part of `own`, to give to a worker that holds `other`, so that the two come
+// closest. Nothing when that gains less than a sixteenth of `own`: moving costs, too.
+std::optional<size_t> ChooseGift(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights);
 
 }  // namespace cell

@@ -216,6 +216,14 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
   return reply;
 }
 
+absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kWeigh));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<WeighReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kWeigh, message.size());
+  return reply;
+}
+
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind) {
   RETURN_IF_ERROR(CheckReply(message, kind));
   return message.subspan(sizeof(ReplyHeader));

@@ -42,6 +42,7 @@ enum class MessageKind : uint16_t {
   // Between servers.
   kAddRoute = 16,  // A meganode's root becomes known to the tier above.
   kMove = 17,      // The steps of a region's move (server/mover.h).
+  kWeigh = 18,     // How much a worker holds.
 
   // In replies alone, to any request that names a meganode: it is not there, the key is another meganode's.
   kRoute = 32,
@@ -170,6 +171,12 @@ struct RouteReply {
   uint16_t high_key_bytes;
 };
 
+// A worker's: bytes in use, of the nodes and extents of all its regions.
+struct WeighReply {
+  ReplyHeader header;
+  uint64_t bytes_used;
+};
+
 struct SearchReply {
   ReplyHeader header;
   Pointer leaf;
@@ -221,6 +228,7 @@ static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representatio
 static_assert(sizeof(SearchReply) == 24 && std::has_unique_object_representations_v<SearchReply>);
 static_assert(sizeof(GetReply) == 32 && std::has_unique_object_representations_v<GetReply>);
 static_assert(sizeof(WriteReply) == 16 && std::has_unique_object_representations_v<WriteReply>);
+static_assert(sizeof(WeighReply) == 16 && std::has_unique_object_representations_v<WeighReply>);
 static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
 static_assert(sizeof(MoveRequest) == 32 && std::has_unique_object_representations_v<MoveRequest>);
 static_assert(sizeof(MoveReply) == 16 && sizeof(PageRun) == 8);
@@ -253,6 +261,7 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
 // The bytes after the header: of a fetch, or JSON text.
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
 
+absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message);
 absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs);
 // Whether a reply is a route instead of what was asked for.
 bool IsRoute(ConstBytes message);

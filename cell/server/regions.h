@@ -22,6 +22,10 @@ struct HeldRegion {
   HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written)
       : memory(memory), written(std::move(written)), meganode(memory) {}
 
+  uint64_t bytes_used() const {
+    return meganode.header().nodes_used * meganode.header().node_bytes + meganode.extents().bytes_used;
+  }
+
   RegionMemory* const memory;
   const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
   Meganode meganode;
@@ -46,6 +50,13 @@ class Regions {
     std::sort(all.begin(), all.end(),
               [](const auto* a, const auto* b) { return a->meganode.region() < b->meganode.region(); });
     return all;
+  }
+
+  // Of nodes and extents.
+  uint64_t bytes_used() const {
+    uint64_t bytes = 0;
+    for (const auto& [id, region] : regions_) bytes += region->bytes_used();
+    return bytes;
   }
 
   // Null: not held.

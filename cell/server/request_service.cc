@@ -222,6 +222,13 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
     case MessageKind::kAddRoute:
       bytes = AddRoute(call.request, to);
       break;
+    case MessageKind::kWeigh: {
+      auto reply = ReplyOf<WeighReply>(kind);
+      reply.bytes_used = regions_->bytes_used();
+      Store(to.data(), reply);
+      bytes = sizeof(reply);
+      break;
+    }
     case MessageKind::kMove:
       if (mover_ != nullptr) bytes = mover_->Serve(call.peer, call.request, to);
       break;

@@ -19,6 +19,7 @@ constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
+constexpr size_t kWeighedAtOnce = 2;
 constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
 
 }  // namespace
@@ -341,39 +342,54 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
   while (balancing_ && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
   balancing_ = true;
   absl::Status status;
-  while (!turns_->stopping()) {
-    (void)co_await RefreshAwaiter(membership_);
-    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
-    const std::vector<uint32_t> movable = Movable();
-    if (!to.has_value() || movable.empty()) break;
-    status = co_await mover_->Give(movable.front(), *to);
-    if (!status.ok()) break;
-    ++*moved;
+  while (status.ok() && !turns_->stopping()) {
+    const std::optional<Gift> gift = co_await FindGift(SIZE_MAX);
+    if (!gift.has_value()) break;
+    status = co_await mover_->Give(gift->region, gift->to);
+    *moved += status.ok();
   }
   balancing_ = false;
   co_return status;
 }
 
-// What may be given away to balance: not meganodes of routes, which hold little and are on everybody's way.
-std::vector<uint32_t> Steward::Movable() const {
-  std::vector<uint32_t> movable;
-  for (const HeldRegion* region : regions_->all()) {
-    if (!region->busy && region->meganode.tier() == 0) movable.push_back(region->meganode.region());
+Task<std::optional<Steward::Gift>> Steward::FindGift(size_t asked_max) {
+  (void)co_await RefreshAwaiter(membership_);
+  std::vector<WorkerId> takers = Takers(membership_->state(), options_.self, &random_);
+  if (takers.size() > asked_max) takers.resize(asked_max);
+  std::optional<WorkerId> lightest;
+  uint64_t its = UINT64_MAX;
+  for (const WorkerId& taker : takers) {
+    std::string request = MakeTextRequest(MessageKind::kWeigh);
+    const absl::StatusOr<std::string> reply = co_await peers_->Ask(taker, std::move(request));
+    if (!reply.ok()) continue;  // Whoever is not there takes nothing.
+    const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
+    if (!weight.ok() || weight->bytes_used >= its) continue;
+    its = weight->bytes_used;
+    lightest = taker;
   }
-  return movable;
+  if (!lightest.has_value() || turns_->stopping()) co_return std::nullopt;
+  // Not meganodes of routes, which hold little and are on everybody's way.
+  std::vector<uint32_t> movable;
+  std::vector<uint64_t> weights;
+  for (const HeldRegion* region : regions_->all()) {
+    if (region->busy || region->meganode.tier() != 0) continue;
+    movable.push_back(region->meganode.region());
+    weights.push_back(region->bytes_used());
+  }
+  const std::optional<size_t> chosen = ChooseGift(regions_->bytes_used(), its, weights);
+  if (!chosen.has_value()) co_return std::nullopt;
+  co_return Gift{movable[*chosen], *lightest};
 }
 
 Task<bool> Steward::Balance() {
-  (void)co_await RefreshAwaiter(membership_);
-  const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/true, &random_);
-  const std::vector<uint32_t> movable = Movable();
-  if (to.has_value() && !movable.empty() && !turns_->stopping()) {
-    const uint32_t region = movable[random_.Below(movable.size())];
-    const absl::Status status = co_await mover_->Give(region, *to);
+  const std::optional<Gift> gift = co_await FindGift(kWeighedAtOnce);
+  if (gift.has_value()) {
+    const absl::Status status = co_await mover_->Give(gift->region, gift->to);
     if (status.ok()) {
       balance_at_ns_ = 0;  // Perhaps one more.
     } else {
-      spdlog::info("region {} was not given to {}: {}", region, ToString(*to), std::string(status.message()));
+      spdlog::info("region {} was not given to {}: {}", gift->region, ToString(gift->to),
+                   std::string(status.message()));
     }
   }
   balancing_ = false;
@@ -384,7 +400,7 @@ Task<bool> Steward::Drain() {
   (void)co_await RefreshAwaiter(membership_);
   for (const HeldRegion* held : regions_->all()) {
     const uint32_t region = held->meganode.region();
-    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, /*to_balance=*/false, &random_);
+    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, &random_);
     if (!to.has_value()) {
       spdlog::warn("no other server has room for region {}", region);
       break;

@@ -4,13 +4,14 @@
 // few entries a turn (MeganodeSplit), whose root then becomes known to the tier above, wherever that is; when there is
 // none above, a meganode of routes is made, which is the new root.
 //
-// Regions then move to workers that hold fewer (Mover, placement.h), and away from servers that are drained.
+// Regions then move to workers that hold less (Mover, placement.h), and away from servers that are drained.
 //
 // What takes long is a coroutine that goes on a little with each turn; the worker serves requests in between. One
 // thread: the worker's.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct StewardOptions {
   size_t copied_per_turn = 64;  // Entries.
   size_t freed_per_turn = 16;   // Nodes.
   bool begin_anew = false;      // Forget all regions that there were.
-  bool balance = true;          // Give regions to workers that hold fewer, by itself.
+  bool balance = true;          // Give regions to workers that hold less, by itself.
   int64_t balance_every_ns = 100'000'000;
   uint64_t seed = 1;
 };
@@ -79,8 +80,13 @@ class Steward {
   Task<absl::Status> TryAddRoute(uint8_t tier, const std::string& key, Pointer child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
 
-  std::vector<uint32_t> Movable() const;
-  // Gives one region to a worker with fewer.
+  struct Gift {
+    uint32_t region;
+    WorkerId to;
+  };
+  // What to give to whom, so that weights get more equal, after asking some of the other workers for theirs.
+  Task<std::optional<Gift>> FindGift(size_t asked_max);
+  // Gives one region to a worker that holds less.
   Task<bool> Balance();
   // Gives all regions away.
   Task<bool> Drain();
