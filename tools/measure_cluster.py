@@ -74,9 +74,11 @@ def load_ratio(directory, keys):
     for split in (True, False, True, False):
         size = {"meganode_bytes": 64 << 20, "extents_bytes": 256 << 20} if split else {"meganode_bytes": 1 << 30, "extents_bytes": 3 << 30}
         with Measurement(directory, 1, keys, regions_max=32, **size) as m:
-            rates.setdefault(split, []).append(m.bench("get", "--seconds", "0.1")["load_keys_per_second"])
+            rates.setdefault(split, []).append(m.bench("get", "--seconds", "0.1"))
     for with_splits, without in zip(rates[True], rates[False]):
-        row(f"{keys:,}", f"{with_splits:,.0f}", f"{without:,.0f}", f"{with_splits / without:.2f}")
+        both = [one["load_keys_per_second"] for one in (with_splits, without)]
+        row(f"{keys:,}", f"{both[0]:,.0f}", f"{both[1]:,.0f}", f"{both[0] / both[1]:.2f}",
+            *(f"{one[name]:.1f}" for name in ("load_p999_ms", "load_longest_put_ms") for one in (with_splits, without)))
 
 
 def searches(m):
@@ -109,30 +111,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=10_000_000, help="of the growing clusters")
     parser.add_argument("--fewer-keys", type=int, default=3_000_000, help="of the rest")
+    parser.add_argument("--only", choices=("growth", "loading", "reading"), help="one part of it")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cell-measure-") as temporary:
         directory = Path(temporary)
         try:
-            print("\nGrowth: four servers, meganodes of 64 MB, one client with 64 puts in flight.\n")
-            row("membership", "keys", "regions", "keys/s", "worst server off the mean", "longest put ms", "longest cut ms",
-                "longest freeze ms", "longest held write ms", "check")
-            row(*["---"] * 10)
-            for zookeeper in (None, "start"):
-                growth(directory, args.keys, zookeeper)
-            print("\nLoading with and without splits: one server.\n")
-            row("keys", "with splits, keys/s", "without, keys/s", "ratio")
-            row(*["---"] * 4)
-            load_ratio(directory, args.fewer_keys)
-            with Measurement(directory, 4, args.fewer_keys, regions_max=32, meganode_bytes=16 << 20, extents_bytes=64 << 20) as m:
-                m.bench("get", "--seconds", "0.1")
-                print("\nSearches with warm caches: four servers, meganodes of 16 MB, keys chosen uniformly.\n")
-                row("path", "node reads per search", "RPCs per search", "began at a remembered meganode", "cached nodes per search")
-                row(*["---"] * 5)
-                searches(m)
-                print("\nGets beside a client that replaces and one that inserts 60,000 pairs/s.\n")
-                row("path", "splits meanwhile", "gets/s, no splits", "gets/s, splits", "ratio", "p99 us, no splits", "p99 us, splits")
-                row(*["---"] * 7)
-                gets_during_splits(m)
+            if args.only in (None, "growth"):
+                print("\nGrowth: four servers, meganodes of 64 MB, one client with 64 puts in flight.\n")
+                row("membership", "keys", "regions", "keys/s", "worst server off the mean", "longest put ms", "longest cut ms",
+                    "longest freeze ms", "longest held write ms", "check")
+                row(*["---"] * 10)
+                for zookeeper in (None, "start"):
+                    growth(directory, args.keys, zookeeper)
+            if args.only in (None, "loading"):
+                print("\nLoading with and without splits: one server.\n")
+                row("keys", "with splits, keys/s", "without, keys/s", "ratio", "p99.9 of a put ms, with", "without", "longest put ms, with", "without")
+                row(*["---"] * 8)
+                load_ratio(directory, args.fewer_keys)
+            if args.only in (None, "reading"):
+                with Measurement(directory, 4, args.fewer_keys, regions_max=32, meganode_bytes=16 << 20, extents_bytes=64 << 20) as m:
+                    m.bench("get", "--seconds", "0.1")
+                    print("\nSearches with warm caches: four servers, meganodes of 16 MB, keys chosen uniformly.\n")
+                    row("path", "node reads per search", "RPCs per search", "began at a remembered meganode", "cached nodes per search")
+                    row(*["---"] * 5)
+                    searches(m)
+                    print("\nGets beside a client that replaces and one that inserts 60,000 pairs/s.\n")
+                    row("path", "splits meanwhile", "gets/s, no splits", "gets/s, splits", "ratio", "p99 us, no splits", "p99 us, splits")
+                    row(*["---"] * 7)
+                    gets_during_splits(m)
         except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
             print(f"measure_cluster: {error}", file=sys.stderr)
             return 2
