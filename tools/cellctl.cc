@@ -54,7 +54,9 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->add_option("file", flags->file)
       ->required();
   add("status", "Each server's regions, keys and fill", Status);
-  add("check", "Check every invariant of every tree; stops each server meanwhile (about a second per GB)", Check);
+  add("check",
+      "Check every invariant of every tree, a region at a time, which stops its server meanwhile (a second per GB)",
+      Check);
   add("regions", "The regions of all servers, with epoch, tier and fill", Regions);
   CLI::App* allocate = add("allocate", "Get memory for new regions on SERVER ready", Allocate);
   allocate->add_option("server", flags->server)->required();

@@ -133,43 +133,63 @@ std::vector<absl::StatusOr<std::string>> Client::ServerStatus() {
   return texts;
 }
 
+namespace {
+
+// What the owner of a region reports of it. Nothing: it is not part of the tree (yet), or just moving.
+Task<absl::StatusOr<std::optional<std::string>>> AskCheck(Session* session, uint32_t region, std::string ask) {
+  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(region);
+  if (!server.ok()) co_return server.status();
+  absl::StatusOr<std::string> text = co_await AskText(session, *server, MessageKind::kCheck, std::move(ask));
+  if (text.status().code() == absl::StatusCode::kNotFound) co_return std::nullopt;
+  if (!text.ok()) co_return text.status();
+  co_return *std::move(text);
+}
+
+absl::Status ParseReport(const nlohmann::json& json, TreeReport* report) {
+  report->region = json.at("region").get<uint32_t>();
+  report->keys = json.at("keys").get<uint64_t>();
+  report->range.tier = json.at("tier").get<uint8_t>();
+  ASSIGN_OR_RETURN(report->range.low, Unhex(json.at("low").get<std::string>()));
+  if (json.contains("high")) {
+    ASSIGN_OR_RETURN(report->range.high, Unhex(json.at("high").get<std::string>()));
+  }
+  const auto right = json.at("right").get<uint32_t>();
+  if (right != 0) report->range.right = RootOf(right);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Client::ClusterCheck> Client::Check() {
   ClusterCheck check;
   std::vector<TreeReport> reports;
-  for (const auto& server : session_->servers()) {
-    ASSIGN_OR_RETURN(const std::string text, Run(AskText(session_.get(), server.get(), MessageKind::kCheck, "")));
+  Run(session_->Refresh(NowNs() + session_->options().timeout_us * 1000));
+  const std::map<uint32_t, RegionTable::Entry> regions(session_->cluster().table.regions.begin(),
+                                                       session_->cluster().table.regions.end());
+  for (const auto& [region, entry] : regions) {
     try {
-      for (const auto& json : nlohmann::json::parse(text)) {
-        TreeReport& report = reports.emplace_back();
-        report.region = json.at("region").get<uint32_t>();
-        report.keys = json.at("keys").get<uint64_t>();
-        report.range.tier = json.at("tier").get<uint8_t>();
-        ASSIGN_OR_RETURN(report.range.low, Unhex(json.at("low").get<std::string>()));
-        if (json.contains("high")) {
-          ASSIGN_OR_RETURN(report.range.high, Unhex(json.at("high").get<std::string>()));
-        }
-        const auto right = json.at("right").get<uint32_t>();
-        if (right != 0) report.range.right = RootOf(right);
-        for (const auto& error : json.at("errors")) {
-          check.errors.push_back(fmt::format("region {}: {}", report.region, error.get<std::string>()));
-        }
-        const auto routes = json.at("routes").get<size_t>();
-        while (report.routes.size() < routes) {
-          const std::string ask = fmt::format("{} {}", report.region, report.routes.size());
-          ASSIGN_OR_RETURN(const std::string part,
-                           Run(AskText(session_.get(), server.get(), MessageKind::kCheck, ask)));
-          const auto listed = nlohmann::json::parse(part);
-          if (listed.empty()) break;
-          for (const auto& route : listed) {
-            ASSIGN_OR_RETURN(std::string key, Unhex(route.at(0).get<std::string>()));
-            report.routes.emplace_back(std::move(key), RootOf(route.at(1).get<uint32_t>()));
-          }
-        }
-        check.regions_json.push_back(json.dump());
+      ASSIGN_OR_RETURN(const auto text, Run(AskCheck(session_.get(), region, fmt::format("{}", region))));
+      if (!text.has_value()) continue;
+      const auto json = nlohmann::json::parse(*text);
+      TreeReport& report = reports.emplace_back();
+      RETURN_IF_ERROR(ParseReport(json, &report));
+      for (const auto& error : json.at("errors")) {
+        check.errors.push_back(fmt::format("region {}: {}", region, error.get<std::string>()));
       }
+      const auto routes = json.at("routes").get<size_t>();
+      while (report.routes.size() < routes) {
+        const std::string ask = fmt::format("{} {}", region, report.routes.size());
+        ASSIGN_OR_RETURN(const auto part, Run(AskCheck(session_.get(), region, ask)));
+        const auto listed = nlohmann::json::parse(part.value_or("[]"));
+        if (listed.empty()) break;
+        for (const auto& route : listed) {
+          ASSIGN_OR_RETURN(std::string key, Unhex(route.at(0).get<std::string>()));
+          report.routes.emplace_back(std::move(key), RootOf(route.at(1).get<uint32_t>()));
+        }
+      }
+      check.regions_json.push_back(json.dump());
     } catch (const std::exception& error) {
-      return absl::DataLossError(
-          fmt::format("the report of {} makes no sense: {}", server->worker.server, error.what()));
+      return absl::DataLossError(fmt::format("the report of region {} makes no sense: {}", region, error.what()));
     }
   }
   const ClusterReport between = CheckNeighbours(reports);

@@ -194,8 +194,9 @@ class Client {
   // Of each worker: its state, as JSON; or why it does not answer.
   std::vector<absl::StatusOr<std::string>> ServerStatus();
 
-  // Each region's tree check, and what is wrong between them. A check stops each server for as long as it takes (about
-  // a second per GB). Splits and moves that go on meanwhile show up as errors between regions: check a quiet cluster.
+  // Each region's tree check, one after the other, and what is wrong between them. The check of a region stops its
+  // server for as long as it takes (about a second per GB). Splits and moves that go on meanwhile show up as errors
+  // between regions: check a quiet cluster.
   struct ClusterCheck {
     std::vector<std::string> regions_json;
     std::vector<std::string> errors;  // Of all regions, and between them.

@@ -36,7 +36,7 @@ enum class MessageKind : uint16_t {
   kFetch = 6,    // A piece of an extent whose value was too large for a reply.
   kUpload = 7,   // A piece of a value that is too large for a put.
   kStatus = 8,   // The server's state, as JSON.
-  kCheck = 9,    // Runs the tree check; its report, as JSON.
+  kCheck = 9,    // Runs the tree check of a region; its report, as JSON.
   kReport = 10,  // A client's own counters, for `cellctl top`, as JSON.
 
   // Between servers.

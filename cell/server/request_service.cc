@@ -41,6 +41,25 @@ void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool
   }
 }
 
+std::string ReportJson(const TreeReport& report) {
+  nlohmann::json json = {{"region", report.region},
+                         {"tier", report.range.tier},
+                         {"low", Hex(report.range.low)},
+                         {"right", report.range.right.region()},
+                         {"routes", report.routes.size()},
+                         {"keys", report.keys},
+                         {"data_bytes", report.data_bytes},
+                         {"levels", report.levels},
+                         {"nodes", report.nodes},
+                         {"leaves", report.leaves},
+                         {"half_splits", report.half_splits},
+                         {"extents", report.extents},
+                         {"error_count", report.error_count},
+                         {"errors", report.errors}};
+  if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 uint64_t Counter(const nlohmann::json& report, const char* name) {
   const auto it = report.find(name);
   return it != report.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
@@ -209,12 +228,7 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
       bytes = WriteTextReply(to, kind, StatusJson());
       break;
     case MessageKind::kCheck:
-      if (before_check_) before_check_();
-      if (call.request.size() == sizeof(MessageHeader)) {
-        bytes = WriteTextReply(to, kind, CheckJson());
-      } else {
-        bytes = Routes(AsText(call.request.subspan(sizeof(MessageHeader))), to);
-      }
+      bytes = Check(AsText(call.request.subspan(sizeof(MessageHeader))), to);
       break;
     case MessageKind::kReport:
       bytes = Report(call, to);
@@ -565,39 +579,19 @@ std::string RequestService::StatusJson() const {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string RequestService::CheckJson() const {
-  nlohmann::json json = nlohmann::json::array();
-  for (const HeldRegion* region : regions_->all()) {
-    if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
-    const TreeReport report = CheckTree(*region->memory);
-    json.push_back({{"region", region->meganode.region()},
-                    {"tier", report.range.tier},
-                    {"low", Hex(report.range.low)},
-                    {"right", report.range.right.region()},
-                    {"routes", report.routes.size()},
-                    {"keys", report.keys},
-                    {"data_bytes", report.data_bytes},
-                    {"levels", report.levels},
-                    {"nodes", report.nodes},
-                    {"leaves", report.leaves},
-                    {"half_splits", report.half_splits},
-                    {"extents", report.extents},
-                    {"error_count", report.error_count},
-                    {"errors", report.errors}});
-    if (report.range.high.has_value()) json.back()["high"] = Hex(*report.range.high);
-  }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-// "REGION FIRST": the routes of a region from the FIRST on, as many as fit.
-absl::StatusOr<size_t> RequestService::Routes(std::string_view text, MutableBytes to) const {
+// "REGION": its report. "REGION FIRST": its routes from the FIRST on, as many as fit.
+absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes to) {
   unsigned id = 0, first = 0;
-  if (std::sscanf(std::string(text).c_str(), "%u %u", &id, &first) != 2) {
-    return absl::InvalidArgumentError("a check asks for \"REGION FIRST\"");
-  }
+  const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
+  if (numbers < 1) return absl::InvalidArgumentError("a check asks for \"REGION\" or \"REGION FIRST\"");
   const HeldRegion* region = regions_->Find(id);
-  if (region == nullptr) return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
+  if (region == nullptr || region->state == HeldRegion::State::kSealed) {
+    return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
+  }
+  if (!region->joined) return absl::NotFoundError(fmt::format("region {} is being filled", id));
+  if (before_check_) before_check_();
   const TreeReport report = CheckTree(*region->memory);
+  if (numbers == 1) return WriteTextReply(to, MessageKind::kCheck, ReportJson(report));
   nlohmann::json json = nlohmann::json::array();
   size_t bytes = 0;
   for (size_t i = first; i < report.routes.size() && bytes < kMessageBytesMax / 2; ++i) {

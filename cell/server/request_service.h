@@ -105,8 +105,7 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Report(const IncomingCall& call, MutableBytes to);
-  std::string CheckJson() const;
-  absl::StatusOr<size_t> Routes(std::string_view text, MutableBytes to) const;
+  absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
 
   void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup);
   void AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status);

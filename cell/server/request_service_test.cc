@@ -176,7 +176,7 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
   ASSERT_TRUE(Put("key", "value").ok());
   const std::string status(Call(MakeTextRequest(MessageKind::kStatus)));
   EXPECT_NE(status.find("\"keys\":1"), std::string::npos) << status;
-  const std::string check(Call(MakeTextRequest(MessageKind::kCheck)));
+  const std::string check(Call(MakeTextRequest(MessageKind::kCheck, "1")));
   EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
 }
 
