@@ -172,12 +172,14 @@ class SimCluster : public TestCluster {
 };
 
 // Three servers with meganodes of 64 nodes, which split and move as soon as there is a reason.
-inline SimCluster SpreadingCluster() {
+constexpr RegionShape kSpreadingShape{512, 32 << 10, 64 << 10};
+inline TestClusterOptions SpreadingOptions() {
   TestClusterOptions options;
   options.servers = 3;
   options.steward.balance_every_ns = 20'000;
-  return SimCluster({512, 32 << 10, 64 << 10}, {}, options);
+  return options;
 }
+inline SimCluster SpreadingCluster() { return SimCluster(kSpreadingShape, {}, SpreadingOptions()); }
 
 // The members' copies of the table are kept by one lock: each server and client has a thread of its own.
 class ShmCluster : public TestCluster {

@@ -160,5 +160,45 @@ TEST_F(ScanTest, MayBeDroppedAtAnyTime) {
   EXPECT_EQ(client_->Get(Key(1))->value(), "value 1");
 }
 
+// Threads and shared memory, for ThreadSanitizer above all: one client writes while another scans, both ways.
+TEST(ShmScan, SeesAllWhileMeganodesSplitAndMove) {
+  constexpr int kRounds = 5;
+  ShmCluster cluster(kSpreadingShape, SpreadingOptions());
+  ClientOptions options;
+  auto writer = cluster.NewClient(options);
+  for (int i = 0; i < kKeys; i += 2) ASSERT_TRUE(writer->Put(Key(i), "there throughout").ok());
+  std::atomic<bool> stop = false;
+  std::thread thread([&] {
+    for (int i = 1; !stop && i < kRounds * kKeys; i += 2) {
+      const absl::Status put = writer->Put(Key(i), std::string(static_cast<size_t>(i % 90), 'v')).status();
+      EXPECT_TRUE(put.ok()) << put;
+    }
+  });
+  {
+    auto reader = cluster.NewClient(options);
+    for (int round = 0; round < 4 * kRounds; ++round) {
+      ScanOptions scan_options{.reverse = round % 2 == 0, .batch = 50};
+      scan_options.call.path = round % 3 == 0 ? Path::kServer : round % 3 == 1 ? Path::kClient : Path::kHybrid;
+      Scan scan = reader->NewScan(scan_options);
+      std::string last;
+      int seen = 0;
+      absl::StatusOr<bool> more = scan.Next();
+      for (; more.ok() && *more; more = scan.Next()) {
+        EXPECT_TRUE(last.empty() || (scan_options.reverse ? scan.key() < last : scan.key() > last));
+        last = scan.key();
+        const int i = std::stoi(last.substr(3));
+        seen += i < kKeys && i % 2 == 0;
+      }
+      EXPECT_TRUE(more.ok()) << more.status();
+      EXPECT_EQ(seen, kKeys / 2);
+    }
+  }
+  stop = true;
+  thread.join();
+  writer.reset();
+  const TreeReport report = cluster.Check();
+  EXPECT_TRUE(report.ok()) << report.errors[0];
+}
+
 }  // namespace
 }  // namespace cell
