@@ -72,6 +72,7 @@ struct ShmFabric::Region {
 struct ShmFabric::Peer {
   Fd socket;
   bool welcome = false;  // The handshake is done.
+  int64_t accepted_ns = 0;
   bool broken = false;
   ShmMemory rings;
   Fd doorbell;  // The client's.

@@ -56,6 +56,7 @@ size_t ShmFabric::Poll() {
   if (++polls_ % kPollsBetweenSockets == 0 || connecting_ > 0 || asking()) {
     PollSockets(0);
     ExpireCalls();
+    DropSilentPeers();
   }
   size_t done = ServeCalls();
   if (!connections_.empty() || !failed_.empty()) {
@@ -117,6 +118,7 @@ void ShmFabric::Wait(int64_t until_ns) {
     if (connection != nullptr && connection->Up()) connection->replies.Wake();
   }
   ExpireCalls();
+  DropSilentPeers();
 }
 
 void ShmFabric::PollSockets(int timeout_ms) {

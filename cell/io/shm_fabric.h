@@ -26,6 +26,7 @@ struct ShmFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
   size_t peers_max = 4096;
+  int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
 };
 
 class ShmFabric : public Fabric {
@@ -81,6 +82,8 @@ class ShmFabric : public Fabric {
   void Welcome(ConnectionId peer);
   void HandOverRegion(ConnectionId peer);
   void DropPeer(ConnectionId peer);
+  void RestListener();
+  void DropSilentPeers();
   size_t ServeCalls();
 
   // Client.
@@ -115,6 +118,8 @@ class ShmFabric : public Fabric {
   bool serving_ = false;
   Service* service_ = nullptr;
   Fd listener_;
+  int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
+  size_t greeting_ = 0;          // Peers that have not greeted yet.
   std::string address_;
   Fd doorbell_;  // Rung by all peers.
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -313,8 +313,8 @@ size_t ShmFabric::TakeReplies() {
       if (completion != nullptr) {
         ++taken;
         completion->Done(absl::OkStatus(), ConstBytes(reply_bytes_.data(), message->frame.bytes));
-        // What was asked for meanwhile goes out as soon as it is a server's turn of work. Kept until no reply is left, a
-        // server that is the faster one would wait for us, and then we for it.
+        // What was asked for meanwhile goes out as soon as it is a server's turn of work. Kept until no reply is left,
+        // a server that is the faster one would wait for us, and then we for it.
         if (taken % kCallsMax == 0) FlushCalls();
       }
     }

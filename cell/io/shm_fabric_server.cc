@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "cell/base/status_macros.h"
 #include "cell/io/shm_connection.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr uint64_t kPageBytes = 4096;
+constexpr int64_t kListenerRestNs = 100'000'000;
 
 }  // namespace
 
@@ -92,7 +95,10 @@ size_t ShmFabric::peers() const {
 void ShmFabric::AcceptPeers() {
   for (;;) {
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) return;
+    if (!socket.valid()) {
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) RestListener();
+      return;
+    }
     auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end()) {
       if (peers_.size() >= options_.peers_max) {
@@ -103,7 +109,31 @@ void ShmFabric::AcceptPeers() {
     }
     *slot = std::make_unique<Peer>();
     (*slot)->socket = std::move(socket);
+    (*slot)->accepted_ns = NowNs();
+    ++greeting_;
     Watch((*slot)->socket.get(), kPeerTag | static_cast<uint64_t>(slot - peers_.begin()));
+  }
+}
+
+// Out of descriptors: whoever connects stays in the listener's queue, which would wake us again at once.
+void ShmFabric::RestListener() {
+  spdlog::warn("cannot take connections for now: {}", std::strerror(errno));
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  listen_again_ns_ = NowNs() + kListenerRestNs;
+}
+
+void ShmFabric::DropSilentPeers() {
+  if (greeting_ == 0 && listen_again_ns_ == 0) return;
+  const int64_t now = NowNs();
+  for (size_t i = 0; i < peers_.size() && greeting_ > 0; ++i) {
+    const Peer* peer = peers_[i].get();
+    if (peer == nullptr || peer->welcome || now - peer->accepted_ns < options_.handshake_ns) continue;
+    spdlog::warn("closed a connection: nobody has greeted");
+    DropPeer(static_cast<ConnectionId>(i));
+  }
+  if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
+    listen_again_ns_ = 0;
+    Watch(listener_.get(), kListenerTag);
   }
 }
 
@@ -138,6 +168,7 @@ void ShmFabric::Welcome(ConnectionId id) {
   const std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
   if (!SendPacket(peer->socket.get(), welcome, fds).ok()) return DropPeer(id);
   peer->welcome = true;
+  --greeting_;
 }
 
 // The peer asks for a region by its socket, or has closed it.
@@ -163,7 +194,11 @@ void ShmFabric::HandOverRegion(ConnectionId id) {
 }
 
 void ShmFabric::DropPeer(ConnectionId id) {
-  if (peers_[id]->welcome) service_->Disconnected(id);
+  if (peers_[id]->welcome) {
+    service_->Disconnected(id);
+  } else {
+    --greeting_;
+  }
   peers_[id].reset();  // Closing the socket takes it out of epoll.
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -229,6 +230,56 @@ TEST_F(StrangerTest, SilenceAndHangUp) {
     const Fd socket = *ConnectUnix(path_);
     if (i % 2 == 0) ExpectStillServing();
   }
+}
+
+// Two places, taken by two who say nothing: they are sent away, and then there is room.
+TEST(ShmFabric, WhoDoesNotGreetIsSentAway) {
+  const std::string path = TempPath("silent");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .peers_max = 2, .handshake_ns = 50'000'000});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const Fd first = *ConnectUnix(path), second = *ConnectUnix(path);
+  const auto closed = [](const Fd& socket) {
+    const auto packet = ReceivePacket(socket.get(), 64);
+    return packet.ok() && packet->bytes.empty();
+  };
+  for (int i = 0; i < 10'000 && !(closed(first) && closed(second)); ++i) {
+    if (server.Poll() == 0) server.Wait(server.NowNs() + 1'000'000);
+  }
+  EXPECT_TRUE(closed(first) && closed(second));
+  ShmFabric client;
+  Waiter connected;
+  client.Connect(path, client.NowNs() + 5'000'000'000, &connected);
+  for (int i = 0; i < 10'000 && !connected.done(); ++i) {
+    server.Poll();
+    client.Poll();
+  }
+  EXPECT_TRUE(connected.done());
+  EXPECT_EQ(server.peers(), 1u);
+}
+
+// Without descriptors nobody is taken in; whoever waits meanwhile is, once there are some.
+TEST(ShmFabric, AServerOutOfDescriptorsRecovers) {
+  const std::string path = TempPath("descriptors");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  ShmFabric client;
+  Waiter connected;
+  client.Connect(path, client.NowNs() + 20'000'000'000, &connected);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 20; ++i) server.Wait(server.NowNs() + 1'000'000);
+  EXPECT_EQ(server.peers(), 0u);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  for (int i = 0; i < 10'000 && !connected.done(); ++i) {
+    if (server.Poll() == 0) server.Wait(server.NowNs() + 1'000'000);
+    client.Poll();
+  }
+  EXPECT_TRUE(connected.done());
+  EXPECT_EQ(server.peers(), 1u);
 }
 
 TEST_F(StrangerTest, RingsFullOfNonsense) {
