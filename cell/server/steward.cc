@@ -128,66 +128,71 @@ bool Steward::BeginSplit(HeldRegion* region) {
 }
 
 Task<bool> Steward::Split(HeldRegion* region) {
-  Meganode* const from = &region->meganode;
-  const uint32_t id = from->region();
-  absl::Status status = absl::FailedPreconditionError("it has one leaf");
-  const std::optional<std::string> key = MeganodeSplit::ChooseKey(*from);
-  uint32_t made = 0;
-  if (key.has_value()) {
-    Meganode::Range range = from->range();
-    range.low = *key;
-    const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range));
-    status = right.status();
-    if (status.ok() && !turns_->stopping()) {
-      (*right)->busy = true;
-      (*right)->joined = false;
-      made = (*right)->meganode.region();
-      points_->Reach("split: region made");
-      MeganodeSplit split(from, &(*right)->meganode, *key);
-      bool copied = false;
-      while (!copied && status.ok() && !turns_->stopping()) {
-        // Writes that wait for it gain more from its end than from their turn.
-        const size_t hurry = service_->held(id) > 0 ? kHurry : 1;
-        const absl::StatusOr<bool> more = split.Copy(hurry * options_.copied_per_turn);
-        status = more.status();
-        if (status.ok()) copied = *more;
-        co_await turns_->Next();
-      }
-      if (copied && !turns_->stopping()) {
-        points_->Reach("split: copied");
-        const int64_t begun_ns = fabric_->NowNs();
-        status = split.Finish();
-        counters_.longest_cut_ns =
-            std::max(counters_.longest_cut_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
-        if (status.ok()) {
-          (*right)->joined = true;
-          service_->RetryHeld();
-          points_->Reach("split: cut");
-          turns_->Begin(AddRoute(static_cast<uint8_t>(from->tier() + 1), *key, (*right)->meganode.root()));
-          reclaiming_.push_back(&split);
-          while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
-          std::erase(reclaiming_, &split);
-          points_->Reach("split: freed");
-          ++counters_.splits;
-          spdlog::info("region {} was split: keys from {} on are in region {}", id, ForMessage(*key), made);
-          made =
-              0;  // It is free to be split or moved once its route is known: until then this worker alone leads to it.
-        }
-      }
-    }
-  }
+  const uint32_t id = region->meganode.region();
+  const absl::Status status = co_await TrySplit(region);
   if (turns_->stopping()) co_return true;
-  if (made != 0) co_await Abandon(made);
   last_split_[id] = status;
   if (!status.ok()) {
     ++counters_.splits_failed;
     not_before_ns_[id] = fabric_->NowNs() + kSplitPauseNs;
-    spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * from->fill(),
+    spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * region->meganode.fill(),
                  std::string(status.message()));
   }
   region->busy = false;
   service_->RetryHeld();
   co_return status.ok();
+}
+
+Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
+  const std::optional<std::string> key = MeganodeSplit::ChooseKey(region->meganode);
+  if (!key.has_value()) co_return absl::FailedPreconditionError("it has one leaf");
+  Meganode::Range range = region->meganode.range();
+  range.low = *key;
+  const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range));
+  if (!right.ok()) co_return right.status();
+  (*right)->busy = true;
+  (*right)->joined = false;
+  const uint32_t made = (*right)->meganode.region();
+  points_->Reach("split: region made");
+  absl::Status status = co_await MoveRightPart(region, *right, *key);
+  if (status.ok()) {
+    spdlog::info("region {} was split: keys from {} on are in region {}", region->meganode.region(), ForMessage(*key),
+                 made);
+  } else if (!turns_->stopping()) {
+    co_await Abandon(made);
+  }
+  co_return status;
+}
+
+Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key) {
+  Meganode* const from = &region->meganode;
+  MeganodeSplit split(from, &right->meganode, key);
+  for (bool copied = false; !copied;) {
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    // Writes that wait for it gain more from its end than from their turn.
+    const size_t hurry = service_->held(from->region()) > 0 ? kHurry : 1;
+    const absl::StatusOr<bool> all = split.Copy(hurry * options_.copied_per_turn);
+    if (!all.ok()) co_return all.status();
+    copied = *all;
+    co_await turns_->Next();
+  }
+  if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  points_->Reach("split: copied");
+  const int64_t begun_ns = fabric_->NowNs();
+  absl::Status status = split.Finish();
+  counters_.longest_cut_ns = std::max(counters_.longest_cut_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
+  if (!status.ok()) co_return status;
+  right->joined = true;
+  service_->RetryHeld();
+  points_->Reach("split: cut");
+  // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
+  turns_->Begin(AddRoute(static_cast<uint8_t>(from->tier() + 1), key, right->meganode.root()));
+  reclaiming_.push_back(&split);
+  while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
+  std::erase(reclaiming_, &split);
+  points_->Reach("split: freed");
+  ++counters_.splits;
+  co_return absl::OkStatus();
 }
 
 Task<absl::StatusOr<HeldRegion*>> Steward::NewRegion(Meganode::Range range) {

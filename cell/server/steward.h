@@ -73,6 +73,9 @@ class Steward {
   // False: not now, it failed a moment ago.
   bool BeginSplit(HeldRegion* region);
   Task<bool> Split(HeldRegion* region);
+  Task<absl::Status> TrySplit(HeldRegion* region);
+  // From `key` on, into the empty `right`.
+  Task<absl::Status> MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key);
   Task<absl::StatusOr<HeldRegion*>> NewRegion(Meganode::Range range);
   Task<bool> Abandon(uint32_t region);
   // Until it is done, or the steward stops.
