@@ -33,6 +33,27 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
   EXPECT_EQ(client->MultiGet(bad).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// More regions than one message can tell of.
+TEST(ServerStatus, ListsAllRegions) {
+  TestClusterOptions options;
+  options.regions_max = 500;
+  SimCluster cluster(kSpreadingShape, {}, options);
+  ClientOptions of_client;
+  of_client.report = false;
+  auto client = cluster.NewClient(of_client);
+  for (int i = 0; i < 24'000; ++i) {
+    ASSERT_TRUE(client->Put(fmt::format("key{:05}", i * 7919 % 24'000), std::string(400, 'v')).ok());
+  }
+  const size_t held = cluster.worker()->regions()->size();
+  ASSERT_GT(held, 250u);
+  const auto status = client->ServerStatus();
+  ASSERT_EQ(status.size(), 1u);
+  ASSERT_TRUE(status[0].ok()) << status[0].status();
+  size_t regions = 0;
+  for (size_t at = 0; (at = status[0]->find("\"region\":", at)) != std::string::npos; ++at) ++regions;
+  EXPECT_EQ(regions, held);
+}
+
 // A client that cached all it saw when the tree was one meganode on one server, and slept through everything since.
 TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
   SimCluster cluster = SpreadingCluster();

@@ -115,6 +115,28 @@ Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* se
   co_return std::string(AsText(*answer));
 }
 
+// All pages of a worker's status as one.
+Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* server) {
+  nlohmann::json whole;
+  for (size_t first = 0;;) {
+    std::string ask = fmt::format("{}", first);
+    const absl::StatusOr<std::string> text = co_await AskText(session, server, MessageKind::kStatus, std::move(ask));
+    if (!text.ok()) co_return text.status();
+    nlohmann::json page = nlohmann::json::parse(*text, nullptr, false);
+    if (!page.is_object() || !page["regions"].is_array()) {
+      co_return absl::DataLossError(fmt::format("the status of {} makes no sense", server->worker.server));
+    }
+    const size_t listed = page["regions"].size();
+    first += listed;
+    if (whole.is_null()) {
+      whole = std::move(page);
+    } else {
+      for (nlohmann::json& region : page["regions"]) whole["regions"].push_back(std::move(region));
+    }
+    if (listed == 0 || first >= whole.value("regions_held", size_t{0})) co_return whole.dump();
+  }
+}
+
 absl::StatusOr<std::string> Unhex(const std::string& hex) {
   std::string bytes;
   for (size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -128,7 +150,7 @@ absl::StatusOr<std::string> Unhex(const std::string& hex) {
 std::vector<absl::StatusOr<std::string>> Client::ServerStatus() {
   std::vector<absl::StatusOr<std::string>> texts;
   for (const auto& server : session_->servers()) {
-    texts.push_back(Run(AskText(session_.get(), server.get(), MessageKind::kStatus, "")));
+    texts.push_back(Run(AskStatus(session_.get(), server.get())));
   }
   return texts;
 }

@@ -61,7 +61,7 @@ class ControlServer::Impl : public control::Control::Service {
   grpc::Status Status(grpc::ServerContext*, const control::StatusRequest*, control::StatusReply* reply) override {
     for (Worker* worker : workers_) {
       const absl::StatusOr<std::string> json = On<std::string>(
-          worker, [](Worker* its) { return absl::StatusOr<std::string>(its->service()->StatusJson()); });
+          worker, [](Worker* its) { return absl::StatusOr<std::string>(its->service()->StatusJson(0, SIZE_MAX)); });
       if (!json.ok()) return ToGrpc(json.status());
       reply->add_worker_json(*json);
     }

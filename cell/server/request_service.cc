@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kClientReportsShown = 64;
 constexpr size_t kReportBytesMax = 4096;
+constexpr size_t kRegionsPerStatus = 100;
 constexpr int kLeavesPerScan = 4096;
 
 template <typename Reply>
@@ -225,7 +226,7 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
       bytes = Upload(call, to);
       break;
     case MessageKind::kStatus:
-      bytes = WriteTextReply(to, kind, StatusJson());
+      bytes = Status(AsText(call.request.subspan(sizeof(MessageHeader))), to);
       break;
     case MessageKind::kCheck:
       bytes = Check(AsText(call.request.subspan(sizeof(MessageHeader))), to);
@@ -530,7 +531,16 @@ void RequestService::Disconnected(ConnectionId peer) {
   peers_.erase(it);
 }
 
-std::string RequestService::StatusJson() const {
+// "FIRST", or nothing for 0: with the regions from the FIRST on, as many as fit into a message for sure.
+absl::StatusOr<size_t> RequestService::Status(std::string_view text, MutableBytes to) const {
+  unsigned first = 0;
+  if (!text.empty() && std::sscanf(std::string(text).c_str(), "%u", &first) != 1) {
+    return absl::InvalidArgumentError("a status asks for \"FIRST\" or nothing");
+  }
+  return WriteTextReply(to, MessageKind::kStatus, StatusJson(first, kRegionsPerStatus));
+}
+
+std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   nlohmann::json json;
   json["server"] = options_.name;
   json["uptime_seconds"] = static_cast<double>(fabric_->NowNs() - started_ns_) / 1e9;
@@ -547,8 +557,11 @@ std::string RequestService::StatusJson() const {
       {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
   json["regions_max"] = regions_->regions_max();
   json["regions_ready"] = regions_->free();
+  const std::vector<HeldRegion*> held = regions_->all();
+  json["regions_held"] = held.size();
   json["regions"] = nlohmann::json::array();
-  for (const HeldRegion* region : regions_->all()) {
+  for (size_t i = first; i < held.size() && i - first < regions_max; ++i) {
+    const HeldRegion* const region = held[i];
     const RegionHeader& header = region->meganode.header();
     const ExtentAllocator::Usage extents = region->meganode.extents();
     json["regions"].push_back({{"region", header.region},

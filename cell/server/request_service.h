@@ -39,8 +39,8 @@ class RequestService : public Service {
   // Whose lease writes need.
   void set_membership(const Membership* membership) { membership_ = membership; }
 
-  // The worker's state and statistics.
-  std::string StatusJson() const;
+  // The worker's state and statistics, with at most `regions_max` of its regions, from the `first` on.
+  std::string StatusJson(size_t first, size_t regions_max) const;
 
   // A request between servers, of this worker to itself.
   std::string AnswerPeer(ConstBytes request);
@@ -105,6 +105,7 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Report(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> Status(std::string_view text, MutableBytes to) const;
   absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
 
   void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup);
