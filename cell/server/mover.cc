@@ -44,6 +44,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   if (region == nullptr || region->busy || entry == nullptr || entry->owner != self_) {
     co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker, or is busy", id));
   }
+  if (to == self_) co_return absl::OkStatus();  // It is there already.
   region->busy = true;
   Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
   giving.heard_ns = fabric_->NowNs();
