@@ -54,6 +54,34 @@ TEST(ServerStatus, ListsAllRegions) {
   EXPECT_EQ(regions, held);
 }
 
+// The table says that a worker holds a region, and it does not: after a restart, say. A check must not pass that over.
+TEST(Check, NamesARegionThatNobodyHolds) {
+  SimCluster cluster = SpreadingCluster();
+  ClientOptions options;
+  options.report = false;
+  auto client = cluster.NewClient(options);
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(client->Put(fmt::format("key{:05}", i), "value").ok());
+  while (!cluster.Quiet()) cluster.network()->Step();
+  const auto good = client->Check();
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_TRUE(good->errors.empty()) << good->errors[0];
+  EXPECT_EQ(good->keys, 1000u);
+  uint32_t made = 0;
+  bool changed = false;
+  cluster.membership()->Change(
+      [&made](RegionTable* table) {
+        const absl::StatusOr<uint32_t> region = table->Add({"server-1", 0});
+        made = region.ok() ? *region : 0;
+        return region.status();
+      },
+      [&changed](const absl::Status&) { changed = true; });
+  while (!changed) cluster.network()->Step();
+  const auto bad = client->Check();
+  ASSERT_TRUE(bad.ok()) << bad.status();
+  ASSERT_EQ(bad->errors.size(), 1u);
+  EXPECT_NE(bad->errors[0].find(fmt::format("server-1 does not hold region {}", made)), std::string::npos);
+}
+
 // A client that cached all it saw when the tree was one meganode on one server, and slept through everything since.
 TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
   SimCluster cluster = SpreadingCluster();

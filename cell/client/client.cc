@@ -9,6 +9,12 @@
 #include "nlohmann/json.hpp"
 
 namespace cell {
+namespace {
+
+constexpr int kCheckTries = 3;
+constexpr int64_t kCheckPauseNs = 100'000'000;
+
+}  // namespace
 
 std::string_view ToString(Path path) {
   switch (path) {
@@ -157,14 +163,18 @@ std::vector<absl::StatusOr<std::string>> Client::ServerStatus() {
 
 namespace {
 
-// What the owner of a region reports of it. Nothing: it is not part of the tree (yet), or just moving.
-Task<absl::StatusOr<std::optional<std::string>>> AskCheck(Session* session, uint32_t region, std::string ask) {
-  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(region);
-  if (!server.ok()) co_return server.status();
-  absl::StatusOr<std::string> text = co_await AskText(session, *server, MessageKind::kCheck, std::move(ask));
-  if (text.status().code() == absl::StatusCode::kNotFound) co_return std::nullopt;
-  if (!text.ok()) co_return text.status();
-  co_return *std::move(text);
+// What the owner of a region reports of it. FailedPrecondition: it is not part of the tree yet. NotFound: who should
+// hold it, by the newest table, does not.
+Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, std::string ask) {
+  for (int tries = 1;; ++tries) {
+    const absl::StatusOr<ServerConnection*> server = co_await session->Connect(region);
+    if (!server.ok()) co_return server.status();
+    std::string text = ask;
+    absl::StatusOr<std::string> report = co_await AskText(session, *server, MessageKind::kCheck, std::move(text));
+    if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
+    co_await session->SleepUntil(session->fabric()->NowNs() + kCheckPauseNs);  // It may have moved just now.
+    co_await session->Refresh(session->fabric()->NowNs() + kCheckPauseNs);
+  }
 }
 
 absl::Status ParseReport(const nlohmann::json& json, TreeReport* report) {
@@ -190,8 +200,13 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
                                                        session_->cluster().table.regions.end());
   for (const auto& [region, entry] : regions) {
     try {
-      ASSIGN_OR_RETURN(const auto text, Run(AskCheck(session_.get(), region, fmt::format("{}", region))));
-      if (!text.has_value()) continue;
+      const absl::StatusOr<std::string> text = Run(AskCheck(session_.get(), region, fmt::format("{}", region)));
+      if (text.status().code() == absl::StatusCode::kFailedPrecondition) continue;
+      if (text.status().code() == absl::StatusCode::kNotFound) {
+        check.errors.push_back(std::string(text.status().message()));
+        continue;
+      }
+      if (!text.ok()) return text.status();
       const auto json = nlohmann::json::parse(*text);
       TreeReport& report = reports.emplace_back();
       RETURN_IF_ERROR(ParseReport(json, &report));
@@ -201,9 +216,9 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
       const auto routes = json.at("routes").get<size_t>();
       while (report.routes.size() < routes) {
         const std::string ask = fmt::format("{} {}", region, report.routes.size());
-        ASSIGN_OR_RETURN(const auto part, Run(AskCheck(session_.get(), region, ask)));
-        const auto listed = nlohmann::json::parse(part.value_or("[]"));
-        if (listed.empty()) break;
+        ASSIGN_OR_RETURN(const std::string part, Run(AskCheck(session_.get(), region, ask)));
+        const auto listed = nlohmann::json::parse(part);
+        if (listed.empty()) break;  // It has fewer by now.
         for (const auto& route : listed) {
           ASSIGN_OR_RETURN(std::string key, Unhex(route.at(0).get<std::string>()));
           report.routes.emplace_back(std::move(key), RootOf(route.at(1).get<uint32_t>()));

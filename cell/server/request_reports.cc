@@ -1,0 +1,158 @@
+// RequestService's reports, as JSON: its state, its clients' own counters, the tree check.
+#include <cstdio>
+
+#include "cell/server/mover.h"
+#include "cell/server/request_service.h"
+#include "cell/tree/tree_check.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+constexpr size_t kClientReportsShown = 64;
+constexpr size_t kReportBytesMax = 4096;
+constexpr size_t kRegionsPerStatus = 100;
+
+std::string Hex(std::string_view bytes) {
+  std::string hex;
+  for (const unsigned char c : bytes) hex += fmt::format("{:02x}", c);
+  return hex;
+}
+
+std::string ReportJson(const TreeReport& report) {
+  nlohmann::json json = {{"region", report.region},
+                         {"tier", report.range.tier},
+                         {"low", Hex(report.range.low)},
+                         {"right", report.range.right.region()},
+                         {"routes", report.routes.size()},
+                         {"keys", report.keys},
+                         {"data_bytes", report.data_bytes},
+                         {"levels", report.levels},
+                         {"nodes", report.nodes},
+                         {"leaves", report.leaves},
+                         {"half_splits", report.half_splits},
+                         {"extents", report.extents},
+                         {"error_count", report.error_count},
+                         {"errors", report.errors}};
+  if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+uint64_t Counter(const nlohmann::json& report, const char* name) {
+  const auto it = report.find(name);
+  return it != report.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableBytes to) {
+  const std::string_view text = AsText(call.request.subspan(sizeof(MessageHeader)));
+  if (text.size() > kReportBytesMax || !nlohmann::json::parse(text, nullptr, false).is_object()) {
+    return absl::InvalidArgumentError("a client's report is not a JSON object, or too long");
+  }
+  peers_[call.peer].report = text;
+  return WriteTextReply(to, MessageKind::kReport, "");
+}
+
+void RequestService::Disconnected(ConnectionId peer) {
+  if (mover_ != nullptr) mover_->Disconnected(peer);
+  std::erase_if(held_, [peer](const Held& held) { return held.call.peer == peer; });
+  const auto it = peers_.find(peer);
+  if (it == peers_.end()) return;
+  for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();
+  if (!it->second.report.empty()) {
+    const auto report = nlohmann::json::parse(it->second.report, nullptr, false);
+    departed_.operations += Counter(report, "operations");
+    departed_.server_path += Counter(report, "server_path");
+    departed_.client_path += Counter(report, "client_path");
+    departed_.retries += Counter(report, "retries");
+  }
+  peers_.erase(it);
+}
+
+// "FIRST", or nothing for 0: with the regions from the FIRST on, as many as fit into a message for sure.
+absl::StatusOr<size_t> RequestService::Status(std::string_view text, MutableBytes to) const {
+  unsigned first = 0;
+  if (!text.empty() && std::sscanf(std::string(text).c_str(), "%u", &first) != 1) {
+    return absl::InvalidArgumentError("a status asks for \"FIRST\" or nothing");
+  }
+  return WriteTextReply(to, MessageKind::kStatus, StatusJson(first, kRegionsPerStatus));
+}
+
+std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
+  nlohmann::json json;
+  json["server"] = options_.name;
+  json["uptime_seconds"] = static_cast<double>(fabric_->NowNs() - started_ns_) / 1e9;
+  json["connections"] = fabric_->peers();
+  json["batches"] = batches_;
+  json["refused"] = refused_;
+  const std::pair<const char*, MessageKind> kinds[] = {
+      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},       {"put", MessageKind::kPut},
+      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
+      {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
+  for (const auto& [name, kind] : kinds) json["served"][name] = served_[static_cast<size_t>(kind)];
+  json["routed"] = routed_;
+  json["held_writes"] = {
+      {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
+  json["regions_max"] = regions_->regions_max();
+  json["regions_ready"] = regions_->free();
+  const std::vector<HeldRegion*> held = regions_->all();
+  json["regions_held"] = held.size();
+  json["regions"] = nlohmann::json::array();
+  for (size_t i = first; i < held.size() && i - first < regions_max; ++i) {
+    const HeldRegion* const region = held[i];
+    const RegionHeader& header = region->meganode.header();
+    const ExtentAllocator::Usage extents = region->meganode.extents();
+    json["regions"].push_back({{"region", header.region},
+                               {"tier", region->meganode.tier()},
+                               {"keys", header.keys},
+                               {"data_bytes", header.data_bytes},
+                               {"node_bytes", header.node_bytes},
+                               {"nodes_used", header.nodes_used},
+                               {"nodes", header.node_count},
+                               {"levels", region->meganode.Node(region->meganode.root()).level() + 1},
+                               {"extent_bytes_used", extents.bytes_used},
+                               {"extent_bytes", extents.bytes_total},
+                               {"largest_free_bytes", extents.largest_free_bytes},
+                               {"fragmentation", extents.fragmentation()}});
+  }
+  if (more_status_) more_status_(&json);
+  json["departed_clients"] = {{"operations", departed_.operations},
+                              {"server_path", departed_.server_path},
+                              {"client_path", departed_.client_path},
+                              {"retries", departed_.retries}};
+  json["clients"] = nlohmann::json::array();
+  for (const auto& [id, peer] : peers_) {
+    if (peer.report.empty()) continue;
+    json["clients"].push_back(nlohmann::json::parse(peer.report, nullptr, false));
+    json["clients"].back()["connection"] = id;
+    if (json["clients"].size() == kClientReportsShown) break;
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// "REGION": its report. "REGION FIRST": its routes from the FIRST on, as many as fit.
+absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes to) {
+  unsigned id = 0, first = 0;
+  const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
+  if (numbers < 1) return absl::InvalidArgumentError("a check asks for \"REGION\" or \"REGION FIRST\"");
+  const HeldRegion* region = regions_->Find(id);
+  if (region == nullptr || region->state == HeldRegion::State::kSealed) {
+    return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
+  }
+  if (!region->joined) return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
+  if (before_check_) before_check_();
+  const TreeReport report = CheckTree(*region->memory);
+  if (numbers == 1) return WriteTextReply(to, MessageKind::kCheck, ReportJson(report));
+  nlohmann::json json = nlohmann::json::array();
+  size_t bytes = 0;
+  for (size_t i = first; i < report.routes.size() && bytes < kMessageBytesMax / 2; ++i) {
+    const auto& [key, child] = report.routes[i];
+    json.push_back({Hex(key), child.region()});
+    bytes += 2 * key.size() + 16;
+  }
+  return WriteTextReply(to, MessageKind::kCheck, json.dump());
+}
+
+}  // namespace cell
