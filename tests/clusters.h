@@ -145,6 +145,7 @@ class SimCluster : public TestCluster {
   }
   SimNetwork* network() { return &network_; }
   SimFabric* server(size_t i = 0) { return fabrics_[i]; }
+  const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
   MemoryMembership* membership(size_t i = 0) { return memberships_[i]; }
   Worker* worker(size_t i = 0) { return workers_[i].get(); }
   const RegionTable& table() const { return cluster_->state.table; }

@@ -54,6 +54,39 @@ TEST(ServerStatus, ListsAllRegions) {
   EXPECT_EQ(regions, held);
 }
 
+// A member whose ZooKeeper lags: the table stays old for some questions.
+class LaggingMembership : public MemoryMembership {
+ public:
+  LaggingMembership(std::shared_ptr<MemoryCluster> cluster, int lag) : MemoryMembership(cluster), lag_(lag) {}
+  void Refresh(Done done) override {
+    if (lag_-- > 0) return done(absl::OkStatus());
+    MemoryMembership::Refresh(std::move(done));
+  }
+
+ private:
+  int lag_;
+};
+
+TEST(StaleCaches, ARegionNewerThanTheTableIsWaitedFor) {
+  SimCluster cluster = SpreadingCluster();
+  ClientOptions options;
+  options.report = false;
+  auto late = Client::Open(options, cluster.network()->NewEndpoint(),
+                           std::make_unique<LaggingMembership>(cluster.shared(), 20));
+  ASSERT_TRUE(late.ok());
+  auto writer = cluster.NewClient(options);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(writer->Put(fmt::format("key{:05}", i), "value").ok());
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    CallOptions call;
+    call.path = path;
+    for (int i = 0; i < 2000; i += 111) {
+      const auto value = (*late)->Get(fmt::format("key{:05}", i), call);
+      ASSERT_TRUE(value.ok()) << value.status();
+      EXPECT_EQ(*value, "value");
+    }
+  }
+}
+
 // The table says that a worker holds a region, and it does not: after a restart, say. A check must not pass that over.
 TEST(Check, NamesARegionThatNobodyHolds) {
   SimCluster cluster = SpreadingCluster();

@@ -88,12 +88,12 @@ void Session::TakeTable() {
 }
 
 Task<bool> Session::Refresh(int64_t deadline_ns) {
-  const uint64_t before = refreshes_;  // One that is under way serves as well: if it knows too little, we come again.
-  BeginRefresh();
-  while (refreshes_ == before && fabric_->NowNs() < deadline_ns) {
-    co_await SleepUntil(fabric_->NowNs() + kRefreshingPauseNs);
+  const uint64_t wanted = refreshes_ + 1 + refreshing_;  // One that is under way may have asked too early.
+  while (refreshes_ < wanted && fabric_->NowNs() < deadline_ns) {
+    BeginRefresh();
+    if (refreshes_ < wanted) co_await SleepUntil(fabric_->NowNs() + kRefreshingPauseNs);
   }
-  co_return refreshes_ != before;
+  co_return refreshes_ >= wanted;
 }
 
 void Session::BeginRefresh() {

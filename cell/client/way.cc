@@ -91,9 +91,13 @@ Task<absl::Status> Way::Find() {
     // Once more by the newest table: the region may have moved.
     const RegionTable::Entry* entry = session_->cluster().table.Find(region);
     const uint64_t epoch = entry != nullptr ? entry->epoch : 0;
-    if (unreachable_ == std::pair(region, epoch) || session_->now_ns() > context_.deadline_ns)
+    // A region newer than all that the table has: the table is old (one of several ZooKeepers may lag), and will know
+    // it.
+    const bool to_come = entry == nullptr && region >= session_->cluster().table.next_region;
+    if (session_->now_ns() > context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
       co_return server.status();
-    unreachable_ = {region, epoch};
+    }
+    if (!to_come) unreachable_ = {region, epoch};
     (void)Lose();
   }
 }
