@@ -68,7 +68,8 @@ class LaggingMembership : public MemoryMembership {
 };
 
 TEST(StaleCaches, ARegionNewerThanTheTableIsWaitedFor) {
-  SimCluster cluster = SpreadingCluster();
+  TestClusterOptions one_server;  // So that the first region stays where it was, and leads to those to come.
+  SimCluster cluster(kSpreadingShape, {}, one_server);
   ClientOptions options;
   options.report = false;
   auto late = Client::Open(options, cluster.network()->NewEndpoint(),
