@@ -54,7 +54,7 @@ Client::~Client() { session_->EndLeftovers(); }
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
-      .polling = options.busy_poll ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive});
+      .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive});
   return Open(options, std::move(fabric), std::move(membership));
 }
 

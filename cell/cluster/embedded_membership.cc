@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cell/base/status_macros.h"
-#include "cell/io/unix_socket.h"
+#include "cell/io/fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 

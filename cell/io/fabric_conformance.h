@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cell/io/fabric.h"
@@ -23,6 +26,31 @@ class FabricHarness {
   // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
   virtual void Run(Fabric* server) = 0;
   virtual void Stop(Fabric* server) = 0;
+};
+
+// Drives each server by a thread of its own.
+class ThreadsHarness : public FabricHarness {
+ public:
+  ~ThreadsHarness() override {
+    while (!threads_.empty()) Stop(threads_.begin()->first);
+  }
+  void Run(Fabric* server) override {
+    stop_ = false;
+    threads_[server] = std::thread([this, server] {
+      while (!stop_) {
+        if (server->Poll() == 0) server->Wait(server->NowNs() + 1'000'000);
+      }
+    });
+  }
+  void Stop(Fabric* server) override {
+    stop_ = true;
+    threads_.at(server).join();
+    threads_.erase(server);
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::map<Fabric*, std::thread> threads_;
 };
 
 // Answers with the request, in capitals, cut to the room there is.

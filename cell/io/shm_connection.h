@@ -62,13 +62,6 @@ inline void Ring(int doorbell) {
   (void)!::write(doorbell, &one, sizeof(one));  // Full: it is ringing already.
 }
 
-struct ShmFabric::Region {
-  uint32_t id;
-  uint64_t bytes;
-  ShmMemory shm;
-  RegionMemory memory;
-};
-
 struct ShmFabric::Peer {
   Fd socket;
   bool welcome = false;  // The handshake is done.

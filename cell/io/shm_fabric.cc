@@ -1,21 +1,15 @@
 // What both halves of ShmFabric share: the clock, polling, waiting.
 #include "cell/io/shm_fabric.h"
 
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "cell/io/shm_connection.h"
 
 namespace cell {
 namespace {
 
-// Spinning for as long as sleeping and being woken costs is never worse than twice the best (Karlin et al., SODA 1990);
-// that was 50 us on a virtual machine.
-constexpr int64_t kSpinNs = 50'000;
-constexpr int64_t kSpinAloneNs = 3'000;
 constexpr uint32_t kPollsBetweenSockets = 1024;
 
 void Silence(int doorbell) {
@@ -25,7 +19,9 @@ void Silence(int doorbell) {
 
 }  // namespace
 
-ShmFabric::ShmFabric(ShmFabricOptions options) : options_(options) {
+ShmFabric::ShmFabric(ShmFabricOptions options, std::shared_ptr<RegionPool> pool)
+    : RealFabric(options.polling, pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
+      options_(options) {
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   CELL_CHECK(epoll_.valid());
 }
@@ -39,12 +35,6 @@ ShmFabric::~ShmFabric() {
   if (listener_.valid()) ::unlink(address_.c_str());
 }
 
-int64_t ShmFabric::NowNs() const {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
-
 void ShmFabric::Watch(int fd, uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
@@ -54,7 +44,7 @@ void ShmFabric::Watch(int fd, uint64_t tag) {
 
 size_t ShmFabric::Poll() {
   if (++polls_ % kPollsBetweenSockets == 0 || connecting_ > 0 || asking()) {
-    PollSockets(0);
+    PollSockets();
     ExpireCalls();
     DropSilentPeers();
   }
@@ -85,21 +75,7 @@ bool ShmFabric::HasWork() const {
   return false;
 }
 
-void ShmFabric::Wait(int64_t until_ns) {
-  FlushCalls();
-  if (options_.polling == ShmFabricOptions::Polling::kBusy) {
-    if (!HasWork() && NowNs() >= until_ns) ExpireCalls();
-    return;
-  }
-  const int64_t start = NowNs();
-  for (int64_t now = start; now - start < kSpinNs && now < until_ns; now = NowNs()) {
-    for (int i = 0; i < 16; ++i) {
-      if (HasWork()) return;
-      __builtin_ia32_pause();
-    }
-    if (now - start > kSpinAloneNs) ::sched_yield();  // Whoever we wait for may need this core.
-  }
-
+bool ShmFabric::BeginSleep() {
   bool work = !reads_.empty() || !failed_.empty();
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
@@ -107,23 +83,27 @@ void ShmFabric::Wait(int64_t until_ns) {
   for (const auto& connection : connections_) {
     if (connection != nullptr && connection->Up()) work |= connection->replies.Sleep();
   }
-  const int64_t left_ns = until_ns - NowNs();
-  if (!work && left_ns > 0) {
-    PollSockets(static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 60'000)));
-  }
+  return work;
+}
+
+void ShmFabric::EndSleep() {
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome) peer->requests.Wake();
   }
   for (const auto& connection : connections_) {
     if (connection != nullptr && connection->Up()) connection->replies.Wake();
   }
+}
+
+void ShmFabric::AfterWait() {
+  PollSockets();
   ExpireCalls();
   DropSilentPeers();
 }
 
-void ShmFabric::PollSockets(int timeout_ms) {
+void ShmFabric::PollSockets() {
   epoll_event events[64];
-  const int count = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
+  const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = events[i].data.u64;
     const auto index = static_cast<ConnectionId>(tag);

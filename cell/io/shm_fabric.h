@@ -13,36 +13,29 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/fabric.h"
+#include "cell/io/real_fabric.h"
 #include "cell/io/unix_socket.h"
 
 namespace cell {
 
 struct ShmFabricOptions {
-  enum class Polling {
-    kAdaptive,  // Spin for a bounded time, then sleep on a doorbell.
-    kBusy,      // Never sleep: for pinned cores.
-  };
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
   size_t peers_max = 4096;
   int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
 };
 
-class ShmFabric : public Fabric {
+class ShmFabric : public RealFabric {
  public:
   // A handshake of another version of this is refused.
   static constexpr uint32_t kVersion = 2;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 
-  explicit ShmFabric(ShmFabricOptions options = {});
+  // Its regions are those of `pool`; null: of a pool of its own.
+  explicit ShmFabric(ShmFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~ShmFabric() override;
 
-  absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
-  void DropRegion(uint32_t region) override;
-  absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
-  size_t free_regions() const override { return dropped_.size(); }
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
@@ -56,14 +49,14 @@ class ShmFabric : public Fabric {
             Completion* completion) override;
 
   size_t Poll() override;
-  void Wait(int64_t until_ns) override;
-  int64_t NowNs() const override;
-
-  // Whether the regions made so far are in huge pages.
-  bool huge_pages() const;
+  void Flush() override { FlushCalls(); }
+  bool HasWork() const override;
+  bool BeginSleep() override;
+  int wait_fd() const override { return epoll_.get(); }
+  void EndSleep() override;
+  void AfterWait() override;
 
  private:
-  struct Region;
   struct Peer;
   struct Connection;
   struct PendingRead {
@@ -77,7 +70,6 @@ class ShmFabric : public Fabric {
   };
 
   // Server.
-  absl::StatusOr<std::unique_ptr<Region>> NewRegion(uint64_t bytes) const;
   void AcceptPeers();
   void Welcome(ConnectionId peer);
   void HandOverRegion(ConnectionId peer);
@@ -102,19 +94,14 @@ class ShmFabric : public Fabric {
   void Break(Connection* connection, const std::string& why);
 
   // Both.
-  bool HasWork() const;
   bool asking() const;
-  void PollSockets(int timeout_ms);
+  void PollSockets();
   void Watch(int fd, uint64_t tag);
 
   const ShmFabricOptions options_;
   Fd epoll_;
   uint32_t polls_ = 0;
 
-  std::vector<std::unique_ptr<Region>> regions_;
-  std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
-  std::unique_ptr<Region> preparing_;             // Free, once all its pages are there...
-  uint64_t prepared_bytes_ = 0;                   // ...as so many are.
   bool serving_ = false;
   Service* service_ = nullptr;
   Fd listener_;

@@ -15,61 +15,9 @@ namespace cell {
 namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
-constexpr uint64_t kPageBytes = 4096;
 constexpr int64_t kListenerRestNs = 100'000'000;
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<ShmFabric::Region>> ShmFabric::NewRegion(uint64_t bytes) const {
-  auto made = std::make_unique<Region>();
-  ASSIGN_OR_RETURN(made->shm,
-                   ShmMemory::Create("cell-region", bytes, ShmMemory::Sharing::kReadOnly, options_.huge_pages));
-  made->bytes = bytes;
-  made->memory = RegionMemory(made->shm.base(), bytes);
-  return made;
-}
-
-absl::StatusOr<RegionMemory*> ShmFabric::CreateRegion(uint32_t region, uint64_t bytes) {
-  const auto reusable =
-      std::find_if(dropped_.begin(), dropped_.end(), [bytes](const auto& dropped) { return dropped->bytes == bytes; });
-  std::unique_ptr<Region> made;
-  if (reusable != dropped_.end()) {
-    made = std::move(*reusable);
-    dropped_.erase(reusable);
-  } else {
-    ASSIGN_OR_RETURN(made, NewRegion(bytes));
-  }
-  made->id = region;
-  regions_.push_back(std::move(made));
-  return &regions_.back()->memory;
-}
-
-void ShmFabric::DropRegion(uint32_t region) {
-  const auto it =
-      std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
-  if (it == regions_.end()) return;
-  dropped_.push_back(std::move(*it));
-  regions_.erase(it);
-}
-
-absl::StatusOr<bool> ShmFabric::PrepareRegion(uint64_t bytes, uint64_t slice) {
-  if (preparing_ == nullptr || preparing_->bytes != bytes) {
-    ASSIGN_OR_RETURN(preparing_, NewRegion(bytes));
-    prepared_bytes_ = 0;
-  }
-  const uint64_t end = std::min(bytes, prepared_bytes_ + slice);
-  for (; prepared_bytes_ < end; prepared_bytes_ += kPageBytes) {
-    *const_cast<volatile std::byte*>(preparing_->shm.base() + prepared_bytes_) =
-        std::byte{};  // The kernel's page fault.
-  }
-  if (end < bytes) return false;
-  dropped_.push_back(std::move(preparing_));
-  return true;
-}
-
-bool ShmFabric::huge_pages() const {
-  return std::all_of(regions_.begin(), regions_.end(), [](const auto& region) { return region->shm.huge(); });
-}
 
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK(service_ == nullptr);
@@ -181,10 +129,10 @@ void ShmFabric::HandOverRegion(ConnectionId id) {
   }
   RegionPacket answer{kMagic, Load<AskRegion>(ask->bytes.data()).region, 0};
   std::vector<int> fds;
-  for (const auto& region : regions_) {
-    if (region->id != answer.region) continue;
+  if (const auto region = pool()->Find(static_cast<uint32_t>(answer.region));
+      region.has_value() && answer.region <= UINT32_MAX) {
     answer.bytes = region->bytes;
-    fds.push_back(region->shm.fd());
+    fds.push_back(region->shm->fd());
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
   if (!SendPacket(socket, bytes, fds).ok()) {

@@ -27,33 +27,15 @@ std::string TempPath(const std::string& name) {
   return fmt::format("/tmp/cell-test-{}-{}-{}", ::getpid(), counter++, name);
 }
 
-class ShmHarness : public FabricHarness {
+class ShmHarness : public ThreadsHarness {
  public:
   explicit ShmHarness(ShmFabricOptions options) : options_(options) {}
-  ~ShmHarness() override {
-    while (!threads_.empty()) Stop(threads_.begin()->first);
-  }
   std::unique_ptr<Fabric> NewEndpoint() override { return std::make_unique<ShmFabric>(options_); }
   std::string Address(int n) override { return base_ + std::to_string(n); }
-  void Run(Fabric* server) override {
-    stop_ = false;
-    threads_[server] = std::thread([this, server] {
-      while (!stop_) {
-        if (server->Poll() == 0) server->Wait(server->NowNs() + 1'000'000);
-      }
-    });
-  }
-  void Stop(Fabric* server) override {
-    stop_ = true;
-    threads_.at(server).join();
-    threads_.erase(server);
-  }
 
  private:
   const ShmFabricOptions options_;
   const std::string base_ = TempPath("s");
-  std::atomic<bool> stop_ = false;
-  std::map<Fabric*, std::thread> threads_;
 };
 
 INSTANTIATE_TEST_SUITE_P(ShmAdaptive, FabricConformance, ::testing::Values(MakeHarness([] {
@@ -61,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(ShmAdaptive, FabricConformance, ::testing::Values(MakeH
                          })));
 INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarness([] {
                            return std::make_unique<ShmHarness>(
-                               ShmFabricOptions{.polling = ShmFabricOptions::Polling::kBusy, .huge_pages = false});
+                               ShmFabricOptions{.polling = Polling::kBusy, .huge_pages = false});
                          })));
 
 TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cell/base/status_macros.h"
+#include "fmt/format.h"
 
 namespace cell {
 namespace {

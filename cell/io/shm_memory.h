@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "cell/io/unix_socket.h"
+#include "absl/status/statusor.h"
+#include "cell/io/fd.h"
 
 namespace cell {
 

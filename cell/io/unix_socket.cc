@@ -34,14 +34,6 @@ absl::StatusOr<Fd> NewSocket() {
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-absl::Status ErrnoError(absl::StatusCode code, const std::string& what) {
-  return absl::Status(code, fmt::format("{}: {}", what, std::strerror(errno)));
-}
-
 absl::StatusOr<Fd> ListenUnix(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   if (ConnectUnix(path).ok()) return absl::AlreadyExistsError(fmt::format("a server already listens at {}", path));

@@ -2,36 +2,14 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/io/fd.h"
 
 namespace cell {
-
-// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
-// The text of errno, after `what`.
-absl::Status ErrnoError(absl::StatusCode code, const std::string& what);
 
 // A listening SOCK_SEQPACKET socket. A socket file that nobody listens on is replaced; AlreadyExists if one does.
 absl::StatusOr<Fd> ListenUnix(const std::string& path);

@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
     };
   }
   auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
-      .polling = flags.poll == "busy" ? ShmFabricOptions::Polling::kBusy : ShmFabricOptions::Polling::kAdaptive,
+      .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
       .huge_pages = flags.huge_pages,
   });
   ShmFabric* const shm = fabric.get();
@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   RETURN_IF_ERROR(worker->Start(address));
   spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents", index, options.regions_max,
                shape.meganode_bytes >> 20, shape.extents_bytes >> 20);
-  if (flags.huge_pages && !shm->huge_pages()) {
+  if (flags.huge_pages && !shm->pool()->huge_pages()) {
     spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
                  (shape.region_bytes() >> 21) + 1);
   }

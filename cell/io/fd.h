@@ -1,0 +1,32 @@
+// A file descriptor that is owned.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace cell {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// The text of errno, after `what`.
+absl::Status ErrnoError(absl::StatusCode code, const std::string& what);
+
+}  // namespace cell

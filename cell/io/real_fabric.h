@@ -1,0 +1,55 @@
+// RealFabric: what the fabrics of real processes share. Their regions' memory, their clock, and how they wait.
+//
+// Waiting. Spin for a bounded time, then sleep until a descriptor is readable. Several fabrics can wait as one
+// (multi_fabric.h), so the parts of waiting are a fabric's own, and the order of them is here, once.
+#pragma once
+
+#include <memory>
+
+#include "cell/io/fabric.h"
+#include "cell/io/region_pool.h"
+
+namespace cell {
+
+enum class Polling {
+  kAdaptive,  // Spin for a bounded time, then sleep.
+  kBusy,      // Never sleep: for pinned cores.
+};
+
+class RealFabric : public Fabric {
+ public:
+  RealFabric(Polling polling, std::shared_ptr<RegionPool> pool) : polling_(polling), pool_(std::move(pool)) {}
+
+  absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
+    return pool_->Create(region, bytes);
+  }
+  void DropRegion(uint32_t region) override { pool_->Drop(region); }
+  absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override { return pool_->Prepare(bytes, slice); }
+  size_t free_regions() const override { return pool_->free_regions(); }
+  const std::shared_ptr<RegionPool>& pool() const { return pool_; }
+
+  void Wait(int64_t until_ns) final;
+  int64_t NowNs() const final;
+
+  // ---- Wait's parts, in its order.
+
+  // Sends what was asked for and is not on its way yet.
+  virtual void Flush() = 0;
+  // Whether Poll would find something. Cheap: it is asked while spinning.
+  virtual bool HasWork() const = 0;
+  // From now until EndSleep, new work makes wait_fd() readable. True: there is work already.
+  virtual bool BeginSleep() = 0;
+  virtual int wait_fd() const = 0;
+  virtual void EndSleep() = 0;
+  // What is done at every wait's end: deadlines, sockets.
+  virtual void AfterWait() = 0;
+
+ protected:
+  Polling polling() const { return polling_; }
+
+ private:
+  const Polling polling_;
+  const std::shared_ptr<RegionPool> pool_;
+};
+
+}  // namespace cell

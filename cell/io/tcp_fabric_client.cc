@@ -1,0 +1,272 @@
+// TcpFabric's client half: connections made, reads and calls in flight.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cell/base/shared_words.h"
+#include "cell/base/status_macros.h"
+#include "cell/io/tcp_connection.h"
+
+namespace cell {
+
+ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
+  const auto id = static_cast<ConnectionId>(connections_.size());
+  connections_.push_back(std::make_unique<Connection>(address, id, options_.secret, completion, deadline_ns));
+  Connection* connection = connections_.back().get();
+  absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddress(address);
+  if (!addresses.ok()) {
+    Break(connection, std::string(addresses.status().message()));
+    return id;
+  }
+  std::reverse(addresses->begin(), addresses->end());
+  for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
+    channel->addresses = *addresses;
+    if (const absl::Status status = BeginConnecting(connection, channel); !status.ok()) {
+      Break(connection, std::string(status.message()));
+      break;
+    }
+  }
+  return id;
+}
+
+// Begins with the next address. Unavailable: there is none left.
+absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel) {
+  while (!channel->addresses.empty()) {
+    absl::StatusOr<Fd> socket = ConnectTcp(channel->addresses.back());
+    channel->addresses.pop_back();
+    if (!socket.ok()) {
+      channel->why = std::string(socket.status().message());
+      continue;
+    }
+    channel->socket = *std::move(socket);
+    channel->watched = EPOLLOUT;
+    if (Watch(EPOLL_CTL_ADD, channel->socket.get(), EPOLLOUT, channel->tag)) return absl::OkStatus();
+  }
+  return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address, channel->why));
+}
+
+// Null: gone, broken, or not connected yet.
+TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
+  if (id >= connections_.size() || connections_[id] == nullptr) return nullptr;
+  Connection* connection = connections_[id].get();
+  return connection->broken || connection->connecting != nullptr ? nullptr : connection;
+}
+
+void TcpFabric::Refuse(ConnectionId id, Completion* completion) {
+  const bool known = id < connections_.size() && connections_[id] != nullptr && connections_[id]->broken;
+  failed_.push_back({completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected")});
+}
+
+void TcpFabric::Disconnect(ConnectionId id) {
+  if (id >= connections_.size() || connections_[id] == nullptr) return;
+  Break(connections_[id].get(), "disconnected");
+  TellFailed();
+  connections_[id].reset();
+}
+
+void TcpFabric::Break(Connection* connection, const std::string& why) {
+  if (connection->broken) return;
+  connection->broken = true;
+  connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
+  const absl::Status lost = absl::UnavailableError(connection->why_broken);
+  if (connection->connecting != nullptr) failed_.push_back({std::exchange(connection->connecting, nullptr), lost});
+  for (const Connection::ReadInFlight& read : connection->reads) failed_.push_back({read.completion, lost});
+  connection->reads.clear();
+  connection->parts.clear();
+  const Channel& channel = connection->calls_channel;
+  connection->calls.Fail(channel.appended - channel.out.size(), [&](Completion* completion, bool sent) {
+    failed_.push_back({completion, sent ? absl::UnknownError(connection->why_broken) : lost});
+  });
+  connection->calls_channel.socket = Fd();  // Closing it takes it out of epoll.
+  connection->reads_channel.socket = Fd();
+}
+
+void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
+  Connection* connection = connections_[id].get();
+  Channel* channel = reads ? &connection->reads_channel : &connection->calls_channel;
+  if (!channel->connected && !FinishConnecting(connection, channel)) return;
+  if ((events & ~uint32_t{EPOLLOUT}) != 0) {
+    if (!ReceiveSome(channel->socket.get(), absl::MakeSpan(scratch_), &channel->in)) {
+      return Break(connection, connection->connecting == nullptr ? "the server is gone"
+                                                                 : "the server closed it during the handshake");
+    }
+    if (!channel->handshake.done()) Greet(connection, channel);
+  }
+  if (!connection->broken) SendChannel(connection, channel);
+}
+
+// The socket is connected, or failed: then the next address is tried.
+bool TcpFabric::FinishConnecting(Connection* connection, Channel* channel) {
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  ::getsockopt(channel->socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error != 0) {
+    channel->why = std::strerror(error);
+    if (const absl::Status next = BeginConnecting(connection, channel); !next.ok()) {
+      Break(connection, std::string(next.message()));
+    }
+    return false;
+  }
+  channel->connected = true;
+  channel->Append(AsBytes(channel->handshake.Hello()));
+  return true;
+}
+
+void TcpFabric::Greet(Connection* connection, Channel* channel) {
+  while (channel->handshake.wants() > 0 && channel->in.size() >= channel->handshake.wants()) {
+    const size_t bytes = channel->handshake.wants();
+    std::string answer;
+    const absl::Status status = channel->handshake.Take({channel->in.data(), bytes}, &answer);
+    channel->in.Consume(bytes);
+    if (!status.ok()) return Break(connection, std::string(status.message()));
+    channel->Append(AsBytes(answer));
+  }
+  if (!connection->calls_channel.handshake.done() || !connection->reads_channel.handshake.done()) return;
+  failed_.push_back({std::exchange(connection->connecting, nullptr), absl::OkStatus()});
+}
+
+void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+  Connection* connection = Live(id);
+  if (connection == nullptr) return Refuse(id, completion);
+  for (const ReadPart& part : parts) {
+    if ((part.from.offset() | part.bytes) % kWordBytes == 0) continue;
+    failed_.push_back({completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is not of whole words",
+                                                                     part.bytes, ToString(part.from)))});
+    return;
+  }
+  if (parts.empty()) return failed_.push_back({completion, absl::OkStatus()});
+  if (connection->reads.empty()) connection->progress_ns = NowNs();
+  for (const ReadPart& part : parts) {
+    const ReadRequest request{connection->next_read++, part.from.raw(), part.bytes, 0};
+    connection->reads_channel.Append({reinterpret_cast<const std::byte*>(&request), sizeof(request)});
+    connection->parts.push_back({part.to, part.bytes});
+  }
+  connection->reads.push_back({completion, parts.size(), false});
+}
+
+void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                     Completion* completion) {
+  const size_t bytes = head.size() + body.size();
+  CELL_CHECK(bytes <= kMessageBytesMax);
+  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  Connection* connection = Live(id);
+  if (connection == nullptr) return Refuse(id, completion);
+  Channel* channel = &connection->calls_channel;
+  const uint64_t end = channel->appended + sizeof(CallFrame) + bytes;
+  const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, end);
+  const CallFrame frame{static_cast<uint32_t>(bytes), static_cast<uint32_t>(reply_bytes_max), call};
+  channel->Append({reinterpret_cast<const std::byte*>(&frame), sizeof(frame)});
+  channel->Append(head);
+  channel->Append(body);
+}
+
+size_t TcpFabric::TakeReplies(Connection* connection) {
+  if (connection->connecting != nullptr) return 0;
+  ByteQueue* in = &connection->calls_channel.in;
+  size_t taken = 0;
+  CallFrame frame;
+  FrameState state;
+  while ((state = NextFrame(*in, &frame)) == FrameState::kWhole) {
+    Completion* completion = nullptr;
+    if (!connection->calls.Take(frame.id, frame.bytes, &completion)) {
+      Break(connection, "the server answered a call that was not made");
+      return taken;
+    }
+    const ConstBytes reply(in->data() + sizeof(frame), frame.bytes);
+    in->Consume(sizeof(frame) + frame.bytes);  // The bytes stay: nothing is received until the next Poll.
+    if (completion == nullptr) continue;
+    ++taken;
+    completion->Done(absl::OkStatus(), reply);
+  }
+  if (state == FrameState::kNonsense) Break(connection, "the server's replies are nonsense");
+  in->Shrink(kIdleQueueBytesMax);
+  return taken;
+}
+
+// Answers come in the order of the requests; what is in the queue of each goes to where it belongs.
+size_t TcpFabric::TakeReads(Connection* connection) {
+  if (connection->connecting != nullptr) return 0;
+  ByteQueue* in = &connection->reads_channel.in;
+  size_t taken = 0;
+  while (!connection->broken) {
+    if (connection->answer_left > 0) {
+      Connection::PartInFlight& part = connection->parts.front();
+      const size_t bytes = std::min<size_t>(connection->answer_left, in->size());
+      if (bytes == 0) break;
+      std::memcpy(part.to + part.bytes - connection->answer_left, in->data(), bytes);
+      in->Consume(bytes);
+      connection->answer_left -= static_cast<uint32_t>(bytes);
+      if (connection->answer_left > 0) break;
+    } else {
+      if (in->size() < sizeof(ReadAnswer)) break;
+      const auto answer = Load<ReadAnswer>(in->data());
+      in->Consume(sizeof(answer));
+      const bool refused = answer.code == kReadOutside;
+      if (connection->parts.empty() || answer.id != connection->expected || (!refused && answer.code != kReadOk) ||
+          answer.bytes != (refused ? 0 : connection->parts.front().bytes)) {
+        Break(connection, "the server answered a read that was not asked for");
+        break;
+      }
+      ++connection->expected;
+      connection->reads.front().refused |= refused;
+      connection->answer_left = answer.bytes;
+      if (answer.bytes > 0) continue;
+    }
+    connection->parts.pop_front();
+    connection->progress_ns = NowNs();
+    Connection::ReadInFlight& read = connection->reads.front();
+    if (--read.parts_left > 0) continue;
+    const Connection::ReadInFlight ended = read;
+    connection->reads.pop_front();
+    ++taken;
+    ended.completion->Done(
+        ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address))
+                      : absl::OkStatus(),
+        {});
+  }
+  return taken;
+}
+
+void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
+  if (!SendSome(channel->socket.get(), &channel->out)) return Break(connection, "the server is gone");
+  channel->out.Shrink(kIdleQueueBytesMax);
+  const uint32_t events = uint32_t{EPOLLIN} | (channel->out.empty() ? 0u : uint32_t{EPOLLOUT});
+  if (events == channel->watched) return;
+  channel->watched = events;
+  (void)Watch(EPOLL_CTL_MOD, channel->socket.get(), events, channel->tag);
+}
+
+size_t TcpFabric::TellFailed() {
+  size_t told = 0;
+  while (!failed_.empty()) {
+    std::vector<Failed> now;
+    now.swap(failed_);
+    for (const Failed& failed : now) failed.completion->Done(failed.status, {});
+    told += now.size();
+    if (told > 10'000) break;  // Callers that try again at once must not keep us here.
+  }
+  return told;
+}
+
+void TcpFabric::ExpireCalls() {
+  const int64_t now = NowNs();
+  for (const auto& connection : connections_) {
+    if (connection == nullptr || connection->broken) continue;
+    if (connection->connecting != nullptr) {
+      if (connection->connect_deadline_ns <= now) Break(connection.get(), "the server does not answer in time");
+      continue;
+    }
+    if (!connection->reads.empty() && now - connection->progress_ns > options_.read_timeout_ns) {
+      Break(connection.get(), "the server answers no reads");
+      continue;
+    }
+    connection->calls.Expire(now, [&](Completion* completion) {
+      failed_.push_back(
+          {completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address))});
+    });
+  }
+}
+
+}  // namespace cell
