@@ -1,0 +1,155 @@
+// libFuzzer: any bytes to a TCP fabric, at each place where a stranger or a peer can put them. The first byte chooses:
+// instead of a handshake, after it (as calls, as reads), or from a server to a client that waits for answers. Nothing
+// may crash, and who was fed nonsense goes on serving others.
+#include <cstdlib>
+#include <memory>
+
+#include "cell/io/tcp_connection.h"
+#include "cell/io/tcp_fabric.h"
+#include "cell/io/waiter.h"
+
+namespace {
+
+using namespace cell;
+
+class Echo : public Service {
+ public:
+  explicit Echo(Fabric* fabric) : fabric_(fabric) {}
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      const MutableBytes to = fabric_->BeginReply(call);
+      if (to.size() < kReplyBytesMin) std::abort();
+      const size_t bytes = std::min(to.size(), call.request.size());
+      std::memcpy(to.data(), call.request.data(), bytes);
+      fabric_->EndReply(call, bytes);
+    }
+  }
+  void Disconnected(ConnectionId) override {}
+
+ private:
+  Fabric* fabric_;
+};
+
+struct Server {
+  TcpFabric fabric{{.huge_pages = false}};
+  Echo echo{&fabric};
+  Server() {
+    if (!fabric.CreateRegion(1, 1 << 16).ok() || !fabric.Listen("127.0.0.1:0", &echo).ok()) std::abort();
+  }
+};
+
+// Closes at once, without lingering: a fuzzer makes many.
+void CloseHard(int socket) {
+  const linger hard{1, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+}
+
+void SendAll(int socket, std::string_view bytes) { (void)!::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+
+// As a client of `server` that says `bytes`, greeted first if there is a purpose.
+void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view bytes) {
+  const SocketAddress address = ResolveAddress(server->fabric.address())->front();
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) std::abort();
+  if (purpose.has_value()) {
+    ClientHandshake handshake("", *purpose, {});
+    std::string message = handshake.Hello();
+    while (!handshake.done()) {
+      SendAll(socket.get(), message);
+      std::string answer(handshake.wants(), 0);
+      if (::recv(socket.get(), answer.data(), answer.size(), MSG_WAITALL) != static_cast<ssize_t>(answer.size())) {
+        std::abort();
+      }
+      message.clear();
+      if (!handshake.Take(AsBytes(answer), &message).ok()) std::abort();
+    }
+  }
+  SendAll(socket.get(), bytes);
+  ::shutdown(socket.get(), SHUT_WR);
+  char answers[4096];
+  for (int i = 0; i < 10'000; ++i) {
+    server->fabric.Poll();
+    const ssize_t got = ::recv(socket.get(), answers, sizeof(answers), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) break;
+  }
+  CloseHard(socket.get());
+  server->fabric.Poll();
+}
+
+class Counted : public Completion {
+ public:
+  void Done(const absl::Status&, ConstBytes) override { ++told; }
+  int told = 0;
+};
+
+// As a server that answers `bytes` to a client's calls or reads.
+void FeedClient(bool reads, std::string_view bytes) {
+  static const Fd listener = *ListenTcp("127.0.0.1:0");
+  static const std::string address = BoundAddress(listener.get(), "127.0.0.1:0");
+  Counted connected, call, read;
+  std::vector<std::pair<Fd, ServerHandshake>> greeted;
+  alignas(8) std::byte to[64];
+  {
+    TcpFabric client;
+    const ConnectionId connection = client.Connect(address, client.NowNs() + 10'000'000'000, &connected);
+    while (connected.told == 0) {
+      client.Poll();
+      if (Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
+        CloseHard(socket.get());
+        greeted.emplace_back(std::move(socket), ServerHandshake("", Nonce{}));
+      }
+      for (auto& [socket, handshake] : greeted) {
+        std::string message(handshake.wants(), 0), answer;
+        if (message.empty() || ::recv(socket.get(), message.data(), message.size(), 0) <= 0) continue;
+        if (!handshake.Take(AsBytes(message), &answer).ok()) std::abort();
+        SendAll(socket.get(), answer);
+      }
+    }
+    const std::vector<ReadPart> parts = {{Pointer(1, 0), to, 32}, {Pointer(1, 64), to + 32, 32}};
+    client.Read(connection, parts, &read);
+    client.Call(connection, AsBytes("x"), {}, kReplyBytesMin, client.NowNs() + 1'000'000'000, &call);
+    client.Poll();
+    for (auto& [socket, handshake] : greeted) {
+      if ((handshake.purpose() == Purpose::kReads) == reads) SendAll(socket.get(), bytes);
+    }
+    for (int i = 0; i < 50; ++i) client.Poll();
+  }
+  if (connected.told != 1 || call.told != 1 || read.told != 1) std::abort();  // Each exactly once.
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static Server* const server = new Server;  // To the end: its thread would leave OpenSSL's memory of it behind.
+  static uint64_t inputs = 0;
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 6) {
+    case 0:
+      FeedServer(server, std::nullopt, bytes);
+      break;
+    case 1:
+      FeedServer(server, Purpose::kCalls, bytes);
+      break;
+    case 2:
+      FeedServer(server, Purpose::kReads, bytes);
+      break;
+    case 3: {  // A greeting with some bits changed.
+      std::string hello = ClientHandshake("", Purpose::kCalls, {}).Hello();
+      for (size_t i = 0; i < std::min(hello.size(), bytes.size()); ++i)
+        hello[i] = static_cast<char>(hello[i] ^ bytes[i]);
+      FeedServer(server, std::nullopt, hello + std::string(bytes));
+      break;
+    }
+    default:
+      FeedClient(data[0] % 6 == 4, bytes);
+  }
+  if (++inputs % 100 != 0) return 0;
+  TcpFabric client;
+  Counted connected, call;
+  const ConnectionId connection = client.Connect(server->fabric.address(), client.NowNs() + 10'000'000'000, &connected);
+  while (connected.told == 0) client.Poll(), server->fabric.Poll();
+  client.Call(connection, AsBytes("x"), {}, kReplyBytesMin, client.NowNs() + 10'000'000'000, &call);
+  while (call.told == 0) client.Poll(), server->fabric.Poll();
+  return 0;
+}
