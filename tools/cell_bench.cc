@@ -16,6 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
 #include "tools/bench_local.h"
+#include "tools/client_flags.h"
 
 namespace cell {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 constexpr double kWarmUpSeconds = 0.5;
 
 struct Flags {
-  std::string cluster;
+  ClientOptions client;
   std::string workload = "get";
   std::string operation = "get";
   std::string path = "hybrid";
@@ -93,8 +94,7 @@ class BenchThread {
 
   Measured Run() {
     Measured measured;
-    ClientOptions options;
-    options.cluster = flags_.cluster;
+    ClientOptions options = flags_.client;
     options.path = *ParsePath(flags_.path);
     options.seed = flags_.seed + static_cast<uint64_t>(index_);
     options.busy_poll = flags_.busy_poll;
@@ -246,8 +246,7 @@ Task<bool> LoadLane(Client* client, uint64_t* next, uint64_t keys, absl::Status*
 }
 
 absl::Status Load(const Flags& flags, nlohmann::json* json) {
-  ClientOptions options;
-  options.cluster = flags.cluster;
+  ClientOptions options = flags.client;
   options.path = Path::kServer;
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
   std::string key;
@@ -400,7 +399,8 @@ absl::Status Run(const Flags& flags) {
   if (flags.workload == "local" || flags.workload == "lmdb") {
     json = RunInProcess(flags);
   } else {
-    if (flags.cluster.empty()) return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
+    if (flags.client.cluster.empty())
+      return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
     for (const Mix& mix : Mixes()) {
       if (flags.workload == mix.workload) json = RunCluster(flags, mix);
     }
@@ -424,8 +424,7 @@ int Main(int argc, char** argv) {
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
   CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
-  app.add_option("--cluster", flags.cluster, "The cluster: its directory, or zk://HOST:PORT/NAME")
-      ->envname("CELL_CLUSTER");
+  AddClientFlags(&app, &flags.client);
   app.add_option(
          "--workload", flags.workload,
          "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")

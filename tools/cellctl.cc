@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
+#include "tools/client_flags.h"
 
 namespace cell {
 
@@ -80,10 +81,10 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
-  if (flags.cluster.empty()) return absl::InvalidArgumentError("say which cluster: --cluster DIR, or CELL_CLUSTER=DIR");
-  ClientOptions options;
-  options.cluster = flags.cluster;
-  options.zookeeper_digest = flags.zookeeper_digest;
+  ClientOptions options = flags.client;
+  if (options.cluster.empty()) {
+    return absl::InvalidArgumentError("say which cluster: --cluster DIR, or CELL_CLUSTER=DIR");
+  }
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
   options.report = false;  // `top` shows the others.
@@ -152,10 +153,7 @@ int Main(int argc, char** argv) {
   CLI::App app{
       "Looks at a Cell cluster and changes what is in it. Without a command: a prompt.\n"
       "Exit status: 0 found or done, 1 absent, 2 error (one line on standard error)."};
-  app.add_option("--cluster", flags.cluster, "The cluster: its directory, or zk://HOST:PORT/NAME")
-      ->envname("CELL_CLUSTER");
-  app.add_option("--zookeeper-digest", flags.zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")
-      ->envname("CELL_ZOOKEEPER_DIGEST");
+  AddClientFlags(&app, &flags.client);
   app.add_option("--tls-authority", flags.tls.authority, "PEM: who signs the control planes' certificates");
   app.add_option("--tls-certificate", flags.tls.certificate, "PEM: ours, if they ask for one");
   app.add_option("--tls-key", flags.tls.key, "PEM: its key");

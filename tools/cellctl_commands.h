@@ -13,8 +13,7 @@ namespace cell {
 constexpr int kDone = 0, kAbsent = 1, kError = 2;
 
 struct CtlFlags {
-  std::string cluster;
-  std::string zookeeper_digest;
+  ClientOptions client;
   ControlTls tls;
   uint32_t region = 0;
   std::string server;

@@ -8,6 +8,7 @@ A cluster is a directory with
     zookeeper/      of a cluster whose membership a ZooKeeper keeps that `up` started (then without cluster.json)
 """
 
+import contextlib
 import json
 import os
 import re
@@ -69,8 +70,18 @@ def running(directory):
     return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
 
 
-def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max):
+def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric="auto", host=None):
     """What goes into cluster.json."""
+    ports = iter(free_ports(servers * workers, host or "127.0.0.1"))
+
+    def worker(server, index):
+        listed = {"regions_max": regions_max}
+        if fabric in ("auto", "shm"):
+            listed["socket"] = f"server-{server}.{index}.sock"
+        if fabric in ("tcp", "verbs") or (fabric == "auto" and host):
+            listed["tcp" if fabric == "auto" else fabric] = f"{host or '127.0.0.1'}:{next(ports)}"
+        return listed
+
     return {
         "format": 2,
         "node_bytes": node_bytes,
@@ -79,17 +90,23 @@ def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, region
         "servers": [
             {
                 "name": f"server-{s}",
-                "workers": [{"socket": f"server-{s}.{w}.sock", "regions_max": regions_max} for w in range(workers)],
+                "workers": [worker(s, w) for w in range(workers)],
             }
             for s in range(servers)
         ],
     }
 
 
+def free_ports(count, host="127.0.0.1"):
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) for _ in range(count)]
+        for probe in sockets:
+            probe.bind((host, 0))
+        return [probe.getsockname()[1] for probe in sockets]
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def start_zookeeper(directory, port, members=None, my_id=1):
@@ -124,24 +141,28 @@ def wait_for_zookeeper(port, process=None, seconds=60):
 
 
 def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell"):
+       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell", fabric="auto", host=None):
     """Starts a cluster and waits until it answers. Returns the servers' processes.
 
     flags_of: more flags, by the server's name. The first server holds the root of the tree.
+    fabric: as cell_server's. host: where tcp and verbs listen (for them 127.0.0.1 by default).
     zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if running(directory):
         raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
-    for stale in directory.glob("*.sock"):
+    for stale in [*directory.glob("*.sock"), *directory.glob("*.control")]:
         stale.unlink()
     (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
     (directory / "cluster.json").unlink(missing_ok=True)
-    flags, helpers, started = list(server_flags), [], []
+    flags, helpers, started = [*server_flags, "--fabric", fabric], [], []
+    if host:
+        flags += ["--control", f"{host}:0"]
     try:
         if zookeeper is None:
             (directory / "cluster.json").write_text(
-                json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max), indent=1) + "\n")
+                json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric, host),
+                           indent=1) + "\n")
             address = str(directory)
         else:
             if zookeeper == "start":
@@ -153,6 +174,8 @@ def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20
             address = f"zk://{zookeeper}/{name}"
             flags += ["--cluster", address, "--workers", str(workers), "--regions-max", str(regions_max), "--node-bytes", str(node_bytes),
                       "--meganode-bytes", str(meganode_bytes), "--extents-bytes", str(extents_bytes)]
+            if host or fabric in ("tcp", "verbs"):
+                flags += ["--listen", host or "127.0.0.1"]
         (directory / "address").write_text(address + "\n")
         for s in range(servers):
             anew = ["--begin-anew"] if s == 0 and zookeeper is not None else []
@@ -190,7 +213,7 @@ def write_processes(directory, processes):
 
 def wait_until_it_listens(directory, process, seconds):
     deadline = time.monotonic() + seconds
-    while not (directory / "server-0.0.sock").exists() and process.poll() is None and time.monotonic() < deadline:
+    while not (directory / "server-0.control").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

@@ -1,6 +1,7 @@
 """Brings a Cell cluster up on this machine and waits until it answers."""
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -21,6 +22,10 @@ def main():
     parser.add_argument("--meganode-bytes", default="64M", help="nodes of each region")
     parser.add_argument("--extents-bytes", default="256M", help="keys and values of each region")
     parser.add_argument("--regions-max", type=int, default=16, help="that each worker may hold, as meganodes split")
+    parser.add_argument("--fabric", default="auto", choices=("auto", "shm", "tcp", "verbs"),
+                        help="how clients reach the servers; auto: shared memory and, with --host, tcp")
+    parser.add_argument("--host", help="an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
+    parser.add_argument("--secret-file", help="only clients that have the same secret come in; at least 16 bytes, not for others to read")
     parser.add_argument("--poll", default="adaptive", choices=("adaptive", "busy"))
     parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
     parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
@@ -29,15 +34,20 @@ def main():
         parser.error("--servers and --workers are from 1 to 64")
     directory = cluster.user_path(args.dir)
     flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
+    secret = ""
+    if args.secret_file:
+        path = cluster.user_path(args.secret_file)
+        os.environ["CELL_SECRET_FILE"] = str(path)  # For the servers, and for what asks whether they answer.
+        secret = f"  export CELL_SECRET_FILE={path}\n"
     try:
         processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
                                cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags,
-                               zookeeper=args.zookeeper, name=args.name)
+                               zookeeper=args.zookeeper, name=args.name, fabric=args.fabric, host=args.host)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2
     print(f"{args.servers} server(s) up in {directory}\n"
-          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n"
+          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n{secret}"
           f"  ./bazelw run //tools:cellctl -- status\n"
           f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
     if args.detach:

@@ -3,7 +3,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/client/session.h"
 #include "cell/cluster/open_membership.h"
-#include "cell/io/shm_fabric.h"
+#include "cell/io/open_fabric.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -53,8 +53,10 @@ Client::~Client() { session_->EndLeftovers(); }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
-  auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
-      .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive});
+  ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric,
+                   OpenFabric({.kind = options.fabric,
+                               .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive,
+                               .secret_file = options.secret_file}));
   return Open(options, std::move(fabric), std::move(membership));
 }
 

@@ -58,6 +58,8 @@ std::optional<Path> ParsePath(std::string_view text);
 struct ClientOptions {
   std::string cluster;           // The cluster's directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
   std::string zookeeper_digest;  // USER:PASSWORD, if the cluster's znodes are kept from others.
+  std::string fabric = "auto";   // "shm", "tcp", "verbs": that alone. "auto": of those, the best that leads there.
+  std::string secret_file;       // The cluster's secret (cell_server --secret-file); empty: it has none.
   Path path = Path::kHybrid;
   int64_t timeout_us = 5'000'000;          // Of a call that sets none.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.

@@ -4,12 +4,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <utility>
 
 #include "cell/base/status_macros.h"
+#include "cell/io/fabric_address.h"
 #include "cell/io/fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -64,8 +66,16 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
     for (const auto& server_json : json.at("servers")) {
       ClusterState::Server server{server_json.at("name").get<std::string>(), {}, {}};
       for (const auto& worker_json : server_json.at("workers")) {
-        server.workers.push_back({directory + "/" + worker_json.at("socket").get<std::string>(),
-                                  worker_json.at("regions_max").get<uint32_t>()});
+        std::vector<FabricAddress> addresses;
+        for (const FabricKind kind : {FabricKind::kTcp, FabricKind::kVerbs}) {
+          const std::string name(ToString(kind));
+          if (worker_json.contains(name)) addresses.push_back({kind, worker_json[name].get<std::string>(), {}});
+        }
+        if (addresses.empty() || worker_json.contains("socket")) {
+          const std::string path = directory + "/" + worker_json.at("socket").get<std::string>();
+          addresses.push_back({FabricKind::kShm, std::filesystem::absolute(path), {}});
+        }
+        server.workers.push_back({ToString(std::move(addresses)), worker_json.at("regions_max").get<uint32_t>()});
       }
       if (server.workers.empty()) return bad(fmt::format("{} has no workers", server.name));
       if (!names.insert(server.name).second) return bad(fmt::format("lists two servers named {}", server.name));

@@ -3,6 +3,7 @@
 //   cluster.json   written once, by //tools:up, before the servers start: what all must agree on
 //     {"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 268435456,
 //      "servers": [{"name": "server-0", "workers": [{"socket": "server-0.0.sock", "regions_max": 16}]}]}
+//     A worker has a socket, or addresses "tcp": "HOST:PORT", "verbs": "HOST:PORT", or several of them.
 //   NAME.control   where a server's control plane listens
 //   regions.json   the region table; replaced as a whole (rename) by who holds the lock on regions.lock
 //

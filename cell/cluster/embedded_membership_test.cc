@@ -21,7 +21,7 @@ std::string With(const std::string& from, const std::string& to) {
 TEST(ClusterConfig, SaysWhoIsInTheCluster) {
   const auto state = EmbeddedMembership::ParseConfig(kGood, "/d");
   ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_EQ(state->FindWorker({"server-0", 1})->address, "/d/b.sock");
+  EXPECT_EQ(state->FindWorker({"server-0", 1})->address, "shm:///d/b.sock");
   EXPECT_EQ(state->FindWorker({"server-0", 1})->regions_max, 5u);
   EXPECT_EQ(state->FindWorker({"server-0", 2}), nullptr);
   EXPECT_EQ(state->FindWorker({"server-1", 0}), nullptr);

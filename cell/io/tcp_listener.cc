@@ -23,6 +23,7 @@ constexpr uint64_t kFirstGuestTag = 2;
 constexpr size_t kRequestsBytesMax = size_t{16} << 10;
 constexpr int kRoundsMax = 4;
 constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
+constexpr int64_t kSpinNs = 50'000;  // As long as a sleep and being woken cost; see real_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
 constexpr int64_t kWarnEveryNs = 1'000'000'000;
 
@@ -100,9 +101,18 @@ std::vector<Fd> TcpListener::TakeCallers() {
 
 void TcpListener::Run() {
   epoll_event events[64];
+  int64_t busy_ns = 0;  // When there was something to do last.
   for (;;) {
-    const int64_t wait_ms = silent_ > 0 || listen_again_ns_ != 0 ? 50 : -1;
-    const int count = ::epoll_wait(epoll_.get(), events, 64, static_cast<int>(wait_ms));
+    int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+    if (count == 0 && readers_ > 0 && Now() - busy_ns < kSpinNs) {
+      ::sched_yield();  // Whoever we wait for may need this core.
+      continue;
+    }
+    if (count == 0) {
+      const int wait_ms = silent_ > 0 || listen_again_ns_ != 0 ? 50 : -1;
+      count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
+    }
+    busy_ns = Now();
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
       if (tag == kStopTag) return;

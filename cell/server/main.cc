@@ -1,14 +1,11 @@
 // cell_server: one server process of a cluster. Usually started by //tools:up.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/file.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -17,7 +14,8 @@
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/control/control_server.h"
-#include "cell/io/shm_fabric.h"
+#include "cell/io/open_fabric.h"
+#include "cell/server/serving_address.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
 
@@ -32,6 +30,9 @@ struct Flags {
   uint32_t workers = 1;
   uint32_t regions_max = 16;
   RegionShape shape;
+  std::string fabric = "auto";
+  std::string listen;
+  std::string secret_file;
   std::string poll = "adaptive";
   bool batching = true;
   bool huge_pages = true;
@@ -61,46 +62,48 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   return lock;
 }
 
-// A free port instead of 0: the cluster must be told of it before the control plane listens there.
-absl::StatusOr<std::string> WithPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return absl::InvalidArgumentError(fmt::format("\"{}\" is not HOST:PORT", address));
-  if (address.substr(colon + 1) != "0") return address;
-  const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(any);
-  if (::bind(probe.get(), reinterpret_cast<const sockaddr*>(&any), size) != 0 ||
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&any), &size) != 0) {
-    return ErrnoError(absl::StatusCode::kUnavailable, "no free port for the control plane");
-  }
-  return fmt::format("{}:{}", address.substr(0, colon), ::ntohs(any.sin_port));
-}
-
-// This worker's way into the cluster, and what the cluster knows of it.
-absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self) {
+// This worker's way into the cluster, and what the cluster knows of it. *serving: where it shall serve.
+absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self, ServingAddress* serving) {
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(flags.dir));
+    const ClusterState::Worker* listed = embedded->state().FindWorker(self);
+    if (listed == nullptr) {
+      return absl::NotFoundError(fmt::format("the cluster lists no worker {} of {}", self.worker, self.server));
+    }
+    ASSIGN_OR_RETURN(*serving, ChooseOfListed(flags.fabric, listed->address));
     return embedded;
   }
   ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(flags.cluster));
   options.digest = flags.zookeeper_digest;
-  const ClusterState::Worker announced{fmt::format("{}/{}.{}.sock", flags.dir, self.server, self.worker),
-                                       flags.regions_max};
+  const std::string socket =
+      std::filesystem::absolute(fmt::format("{}/{}.{}.sock", flags.dir, self.server, self.worker));
+  ASSIGN_OR_RETURN(*serving, ChooseServingAddress({flags.fabric, flags.listen, socket}, self.worker));
+  const ClusterState::Worker announced{serving->address, flags.regions_max};
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
                    ZooKeeperMembership::Join(options, flags.shape, self, announced, flags.control.address));
   return zookeeper;
 }
 
+// Whoever reaches the port can read and write everything, unless there is a secret.
+void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
+  if (!flags.secret_file.empty()) return;
+  const absl::StatusOr<std::vector<FabricAddress>> addresses = ParseAddresses(address);
+  for (const FabricAddress& one : *addresses) {
+    const bool loopback = one.address.rfind("127.", 0) == 0 || one.address.rfind("localhost:", 0) == 0 ||
+                          one.address.rfind("[::1]", 0) == 0;
+    if (one.kind == FabricKind::kShm || loopback) continue;
+    spdlog::warn("no --secret-file: whoever reaches {} can read and change the store", one.address);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
   const WorkerId id{flags.name, index};
-  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, Join(flags, id));
+  ServingAddress serving;
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, Join(flags, id, &serving));
   const ClusterState::Worker* self = membership->state().FindWorker(id);
   if (self == nullptr) {
     return absl::NotFoundError(fmt::format("the cluster lists no worker {} of {}", index, flags.name));
   }
-  const std::string address = self->address;
   const RegionShape shape = membership->state().shape;
   Worker::Options options;
   options.service = {flags.name, flags.batching};
@@ -108,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.steward.split_at = flags.split_at;
   options.steward.balance = flags.balance;
   options.steward.begin_anew = flags.begin_anew && index == 0;
-  options.steward.seed = std::hash<std::string>()(address);
+  options.steward.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
   options.regions_max = self->regions_max;
   if (!flags.stop_at.empty()) {
     options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
@@ -117,16 +120,18 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
       ::raise(SIGSTOP);
     };
   }
-  auto fabric = std::make_unique<ShmFabric>(ShmFabricOptions{
-      .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
-      .huge_pages = flags.huge_pages,
-  });
-  ShmFabric* const shm = fabric.get();
+  ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
+                                            .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
+                                            .huge_pages = flags.huge_pages,
+                                            .secret_file = flags.secret_file}));
+  const std::shared_ptr<RegionPool> pool = fabric->pool();
   auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), options);
-  RETURN_IF_ERROR(worker->Start(address));
+  RETURN_IF_ERROR(worker->Start(serving.address));
+  spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
+  WarnIfOpenToAll(flags, serving.address);
   spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents", index, options.regions_max,
                shape.meganode_bytes >> 20, shape.extents_bytes >> 20);
-  if (flags.huge_pages && !shm->pool()->huge_pages()) {
+  if (flags.huge_pages && !pool->huge_pages()) {
     spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
                  (shape.region_bytes() >> 21) + 1);
   }
@@ -141,7 +146,7 @@ void RunWorker(Worker* worker) {
 }
 
 absl::Status Run(Flags flags) {
-  ASSIGN_OR_RETURN(flags.control.address, WithPort(flags.control.address));
+  ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
   uint32_t count = flags.workers;
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
@@ -174,8 +179,8 @@ absl::Status Run(Flags flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app{
-      "A Cell server: holds regions of a cluster and serves them over shared memory. Without --cluster, the cluster is "
-      "the directory DIR (//tools:up makes one)."};
+      "A Cell server: holds regions of a cluster and serves them. Without --cluster, the cluster is the directory DIR "
+      "(//tools:up makes one)."};
   app.add_option("--dir", flags.dir, "Where its sockets are; without --cluster, the cluster's directory")->required();
   CLI::Option* cluster =
       app.add_option("--cluster", flags.cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps");
@@ -196,6 +201,15 @@ int Main(int argc, char** argv) {
   app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")->needs(cluster)->capture_default_str();
   app.add_flag("--begin-anew", flags.begin_anew, "Forget all regions that the cluster had; what was in them is lost");
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
+  app.add_option("--fabric", flags.fabric,
+                 "How clients reach it. auto: shm for those on this machine and, with --listen, tcp for others")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
+      ->capture_default_str();
+  app.add_option("--listen", flags.listen,
+                 "HOST[:PORT] for clients on other machines; worker N takes PORT + N; no port: free ones")
+      ->needs(cluster);
+  app.add_option("--secret-file", flags.secret_file, "Only clients and servers that have the same secret come in")
+      ->envname("CELL_SECRET_FILE");
   app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
       ->capture_default_str();

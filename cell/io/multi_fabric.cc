@@ -1,0 +1,275 @@
+#include "cell/io/multi_fabric.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+// A part that found nothing in so many polls is polled only every so many...
+constexpr int kIdlePolls = 16;
+constexpr uint32_t kPollIdleEvery = 32;
+// ...and asked for work only every so many times, if asking takes a system call and another part's does not.
+constexpr uint32_t kCheckCostlyEvery = 64;
+
+// A peer's id here is its id in its part, and the part's index.
+constexpr ConnectionId kPartsMax = 4;
+
+}  // namespace
+
+// Passes a part's calls on, with the peers' ids made this endpoint's.
+class MultiFabric::PartService : public Service {
+ public:
+  PartService(ConnectionId part) : part_(part) {}
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    calls_.assign(calls.begin(), calls.end());
+    for (IncomingCall& call : calls_) call.peer = call.peer * kPartsMax + part_;
+    service->Serve(calls_);
+  }
+  void Disconnected(ConnectionId peer) override { service->Disconnected(peer * kPartsMax + part_); }
+
+  Service* service = nullptr;
+
+ private:
+  const ConnectionId part_;
+  std::vector<IncomingCall> calls_;
+};
+
+// A connection that is being made: the fabrics are tried one after the other.
+class MultiFabric::Attempt : public Completion {
+ public:
+  Attempt(MultiFabric* fabric, ConnectionId id, int64_t deadline_ns, Completion* completion)
+      : deadline_ns(deadline_ns), fabric_(fabric), id_(id), completion_(completion) {}
+
+  void Done(const absl::Status& status, ConstBytes) override {
+    if (!status.ok()) {
+      errors_ += fmt::format("{}{}", errors_.empty() ? "" : "; ", std::string(status.message()));
+      Route& route = fabric_->routes_[id_];
+      if (!left.empty() && !ended && !fabric_->closing_ && fabric_->NowNs() < deadline_ns) {
+        fabric_->given_up_.emplace_back(route.part, route.id);
+        return fabric_->TryNext(id_);
+      }
+      return completion_->Done(absl::Status(status.code(), errors_), {});
+    }
+    completion_->Done(status, {});
+  }
+
+  std::vector<FabricAddress> left;  // To be tried, the next one last.
+  const int64_t deadline_ns;
+  bool ended = false;
+
+ private:
+  MultiFabric* fabric_;
+  const ConnectionId id_;
+  Completion* completion_;
+  std::string errors_;
+};
+
+MultiFabric::MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool)
+    : RealFabric(polling, std::move(pool)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  CELL_CHECK(epoll_.valid());
+}
+
+MultiFabric::~MultiFabric() {
+  closing_ = true;
+  for (const Failed& failed : std::exchange(failed_, {})) failed.completion->Done(failed.status, {});
+}
+
+void MultiFabric::Add(FabricKind kind, std::unique_ptr<RealFabric> fabric) {
+  CELL_CHECK(parts_.size() < kPartsMax && PartOf(kind) == nullptr && fabric->pool() == pool());
+  auto part = std::make_unique<Part>();
+  part->kind = kind;
+  part->service = std::make_unique<PartService>(static_cast<ConnectionId>(parts_.size()));
+  part->fabric = std::move(fabric);
+  parts_.push_back(std::move(part));
+}
+
+MultiFabric::Part* MultiFabric::PartOf(FabricKind kind) {
+  const auto it = std::find_if(parts_.begin(), parts_.end(), [kind](const auto& part) { return part->kind == kind; });
+  return it == parts_.end() ? nullptr : it->get();
+}
+
+void MultiFabric::Use(Part* part) {
+  if (std::exchange(part->used, true)) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  CELL_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, part->fabric->wait_fd(), &event) == 0);
+}
+
+absl::Status MultiFabric::Listen(const std::string& addresses, Service* service) {
+  ASSIGN_OR_RETURN(const std::vector<FabricAddress> all, ParseAddresses(addresses));
+  for (const FabricAddress& one : all) {
+    if (PartOf(one.kind) == nullptr) {
+      return absl::FailedPreconditionError(fmt::format("this program does not serve by {}", ToString(one.kind)));
+    }
+  }
+  for (const FabricAddress& one : all) {
+    Part* part = PartOf(one.kind);
+    part->service->service = service;
+    RETURN_IF_ERROR(part->fabric->Listen(one.address, part->service.get()));
+    Use(part);
+  }
+  return absl::OkStatus();
+}
+
+IncomingCall MultiFabric::InnerCall(const IncomingCall& call, Part** part) {
+  *part = parts_[call.peer % kPartsMax].get();
+  IncomingCall inner = call;
+  inner.peer = call.peer / kPartsMax;
+  return inner;
+}
+
+MutableBytes MultiFabric::BeginReply(const IncomingCall& call) {
+  Part* part;
+  const IncomingCall inner = InnerCall(call, &part);
+  return part->fabric->BeginReply(inner);
+}
+
+void MultiFabric::EndReply(const IncomingCall& call, size_t bytes) {
+  Part* part;
+  const IncomingCall inner = InnerCall(call, &part);
+  part->fabric->EndReply(inner, bytes);
+}
+
+size_t MultiFabric::peers() const {
+  size_t peers = 0;
+  for (const auto& part : parts_) peers += part->fabric->peers();
+  return peers;
+}
+
+ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline_ns, Completion* completion) {
+  const auto id = static_cast<ConnectionId>(routes_.size());
+  routes_.emplace_back();
+  routes_.back().attempt = std::make_unique<Attempt>(this, id, deadline_ns, completion);
+  const absl::StatusOr<std::vector<FabricAddress>> all = ParseAddresses(addresses);
+  if (!all.ok()) {
+    failed_.push_back({completion, absl::UnavailableError(std::string(all.status().message()))});
+    return id;
+  }
+  std::vector<FabricAddress>& left = routes_.back().attempt->left;
+  for (const FabricAddress& one : *all) {
+    const bool here = one.machine.empty() || one.machine == ThisMachine();
+    if (PartOf(one.kind) != nullptr && (one.kind != FabricKind::kShm || here)) left.push_back(one);
+  }
+  std::stable_sort(left.begin(), left.end(), [](const auto& a, const auto& b) { return a.kind < b.kind; });
+  if (left.empty()) {
+    std::string have;
+    for (const auto& part : parts_) have += fmt::format("{}{}", have.empty() ? "" : ", ", ToString(part->kind));
+    failed_.push_back(
+        {completion, absl::UnavailableError(fmt::format("no way leads to {} from here: this program has {}{}",
+                                                        addresses, have, have == "shm" ? ", on this machine" : ""))});
+    return id;
+  }
+  TryNext(id);
+  return id;
+}
+
+void MultiFabric::TryNext(ConnectionId id) {
+  Attempt* attempt = routes_[id].attempt.get();
+  const FabricAddress next = attempt->left.back();
+  attempt->left.pop_back();
+  Part* part = PartOf(next.kind);
+  Use(part);
+  part->idle = 0;
+  routes_[id].part = part;
+  spdlog::debug("connects by {} to {}", ToString(next.kind), next.address);
+  const ConnectionId inner = part->fabric->Connect(next.address, attempt->deadline_ns, attempt);
+  routes_[id].id = inner;
+}
+
+void MultiFabric::Disconnect(ConnectionId id) {
+  if (id >= routes_.size() || routes_[id].attempt == nullptr) return;
+  Route& route = routes_[id];
+  route.attempt->ended = true;
+  if (route.part != nullptr) route.part->fabric->Disconnect(route.id);
+  routes_[id].part = nullptr;
+}
+
+FabricKind MultiFabric::KindOf(ConnectionId connection) const { return routes_[connection].part->kind; }
+
+void MultiFabric::ForgetRegion(ConnectionId id, uint32_t region) {
+  if (id < routes_.size() && routes_[id].part != nullptr)
+    routes_[id].part->fabric->ForgetRegion(routes_[id].id, region);
+}
+
+void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+  if (id >= routes_.size() || routes_[id].part == nullptr) {
+    return failed_.push_back({completion, absl::UnavailableError("not connected")});
+  }
+  routes_[id].part->fabric->Read(routes_[id].id, parts, completion);
+}
+
+void MultiFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                       Completion* completion) {
+  if (id >= routes_.size() || routes_[id].part == nullptr) {
+    return failed_.push_back({completion, absl::UnavailableError("not connected")});
+  }
+  routes_[id].part->fabric->Call(routes_[id].id, head, body, reply_bytes_max, deadline_ns, completion);
+}
+
+size_t MultiFabric::Poll() {
+  size_t done = 0;
+  ++polls_;
+  for (const auto& part : parts_) {
+    if (!part->used || (part->idle >= kIdlePolls && polls_ % kPollIdleEvery != 0)) continue;
+    const size_t found = part->fabric->Poll();
+    part->idle = found > 0 ? 0 : part->idle + 1;
+    done += found;
+  }
+  for (const auto& [part, id] : std::exchange(given_up_, {})) part->fabric->Disconnect(id);
+  if (!failed_.empty()) {
+    for (const Failed& failed : std::exchange(failed_, {})) {
+      failed.completion->Done(failed.status, {});
+      ++done;
+    }
+  }
+  return done;
+}
+
+void MultiFabric::Flush() {
+  for (const auto& part : parts_) {
+    if (part->used) part->fabric->Flush();
+  }
+}
+
+bool MultiFabric::HasWork() const {
+  if (!failed_.empty()) return true;
+  ++checks_;
+  bool cheap = false;  // There was a part whose check is cheap. They come first.
+  for (const auto& part : parts_) {
+    if (!part->used || (part->kind == FabricKind::kTcp && cheap && checks_ % kCheckCostlyEvery != 0)) continue;
+    cheap |= part->kind != FabricKind::kTcp;
+    if (!part->fabric->HasWork()) continue;
+    part->idle = 0;
+    return true;
+  }
+  return false;
+}
+
+bool MultiFabric::BeginSleep() {
+  bool work = !failed_.empty();
+  for (const auto& part : parts_) {
+    if (part->used) work |= part->fabric->BeginSleep();
+  }
+  return work;
+}
+
+void MultiFabric::EndSleep() {
+  for (const auto& part : parts_) {
+    if (part->used) part->fabric->EndSleep();
+  }
+}
+
+void MultiFabric::AfterWait() {
+  for (const auto& part : parts_) {
+    if (!part->used) continue;
+    part->fabric->AfterWait();
+    part->idle = 0;
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,88 @@
+// MultiFabric: several real fabrics as one endpoint, over the same regions.
+//
+// A server listens on all that its address names (fabric_address.h). A client takes, of those that a server offers and
+// that it has itself, the first that answers of: shm, where the server is on this machine; verbs; tcp. So a laptop, a
+// cluster of ordinary hosts and one with RDMA run the same programs with the same flags.
+//
+// A fabric that has had nothing to do for some polls is polled less often, so that one that is idle costs the busy one
+// next to nothing.
+//
+// One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric_address.h"
+#include "cell/io/fd.h"
+#include "cell/io/real_fabric.h"
+
+namespace cell {
+
+class MultiFabric : public RealFabric {
+ public:
+  MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool);
+  ~MultiFabric() override;
+  // Before anything else: this endpoint has it. Its regions must be those of the pool.
+  void Add(FabricKind kind, std::unique_ptr<RealFabric> fabric);
+
+  // At every address of `addresses`, or at none.
+  absl::Status Listen(const std::string& addresses, Service* service) override;
+  MutableBytes BeginReply(const IncomingCall& call) override;
+  void EndReply(const IncomingCall& call, size_t bytes) override;
+  size_t peers() const override;
+
+  ConnectionId Connect(const std::string& addresses, int64_t deadline_ns, Completion* completion) override;
+  void Disconnect(ConnectionId connection) override;
+  void ForgetRegion(ConnectionId connection, uint32_t region) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+            Completion* completion) override;
+  // Which fabric the connection takes. It must have been connected.
+  FabricKind KindOf(ConnectionId connection) const;
+
+  size_t Poll() override;
+  void Flush() override;
+  bool HasWork() const override;
+  bool BeginSleep() override;
+  int wait_fd() const override { return epoll_.get(); }
+  void EndSleep() override;
+  void AfterWait() override;
+
+ private:
+  class PartService;
+  class Attempt;
+  struct Part {
+    FabricKind kind;
+    std::unique_ptr<PartService> service;
+    std::unique_ptr<RealFabric> fabric;
+    bool used = false;     // It listens, or has been asked to connect.
+    mutable int idle = 0;  // Polls since it had something to do.
+  };
+  struct Route {
+    Part* part = nullptr;  // Null: gone, or no fabric leads there.
+    ConnectionId id = 0;
+    std::unique_ptr<Attempt> attempt;
+  };
+  struct Failed {
+    Completion* completion;
+    absl::Status status;
+  };
+
+  Part* PartOf(FabricKind kind);
+  void Use(Part* part);
+  IncomingCall InnerCall(const IncomingCall& call, Part** part);
+  void TryNext(ConnectionId connection);
+
+  Fd epoll_;
+  bool closing_ = false;
+  std::vector<Route> routes_;  // Outlives the parts, which tell its attempts when they end.
+  std::vector<Failed> failed_;
+  std::vector<std::pair<Part*, ConnectionId>> given_up_;  // To be disconnected by the next Poll.
+  std::vector<std::unique_ptr<Part>> parts_;
+  uint32_t polls_ = 0;
+  mutable uint32_t checks_ = 0;
+};
+
+}  // namespace cell

@@ -1,0 +1,23 @@
+// The flags by which a program's users say which cluster it is and how to reach it.
+#pragma once
+
+#include "CLI/CLI.hpp"
+#include "cell/client/client.h"
+
+namespace cell {
+
+inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
+  app->add_option("--cluster", options->cluster, "The cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
+      ->envname("CELL_CLUSTER");
+  app->add_option("--zookeeper-digest", options->zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")
+      ->envname("CELL_ZOOKEEPER_DIGEST");
+  app->add_option("--fabric", options->fabric,
+                  "How to reach servers. auto: shm on the same machine, else verbs, else tcp")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
+      ->envname("CELL_FABRIC")
+      ->capture_default_str();
+  app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
+      ->envname("CELL_SECRET_FILE");
+}
+
+}  // namespace cell
