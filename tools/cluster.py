@@ -109,19 +109,22 @@ def free_port():
     return free_ports(1)[0]
 
 
-def start_zookeeper(directory, port, members=None, my_id=1):
-    """A ZooKeeper server of Debian's on loopback. `members`: of an ensemble, by id, (peer port, election port)."""
+def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", prefix=()):
+    """A ZooKeeper server of Debian's. `members`: of an ensemble, by id, (peer port, election port).
+
+    prefix: what goes before its command, to run it elsewhere.
+    """
     if not Path(ZOOKEEPER).exists():
         raise ClusterError("there is no ZooKeeper: apt-get install zookeeper")
     directory.mkdir(parents=True, exist_ok=True)
     lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
-             "clientPortAddress=127.0.0.1", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
+             f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
     for member, (peer, election) in (members or {}).items():
         lines.append(f"server.{member}=127.0.0.1:{peer}:{election}")
     (directory / "myid").write_text(f"{my_id}\n")
     (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
     with open(directory / "zookeeper.log", "ab") as log:
-        return subprocess.Popen([ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],
+        return subprocess.Popen([*prefix, ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],
                                 env={**os.environ, "ZOOCFGDIR": str(directory), "ZOO_LOG_DIR": str(directory)},
                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 

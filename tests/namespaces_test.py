@@ -1,0 +1,119 @@
+"""A cluster over TCP between several hosts: network namespaces of this machine. One is cut off, and let back."""
+
+import json
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tests import namespaces
+from tools import cluster
+
+SMALL = ["--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64"]
+
+
+class Namespaces(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-namespaces-")
+        self.directory = Path(self.temporary.name)
+        self.processes = []
+        try:
+            self.network = namespaces.Network()
+        except namespaces.Unavailable as error:
+            self.skipTest(str(error))
+        self.addresses = {name: self.network.add(name) for name in ("one", "two", "client")}
+        zookeeper = f"{self.addresses['one']}:2181"
+        self.processes.append(cluster.start_zookeeper(self.directory / "zookeeper", 2181, host=self.addresses["one"],
+                                                      prefix=self.network.on("one")))
+        self.cluster = f"zk://{zookeeper}/cell"
+        self.secret = self.directory / "secret"
+        self.secret.write_text("of all hosts of this cluster\n")
+        self.secret.chmod(0o600)
+        self.start("one", "--begin-anew")
+        self.start("two")
+        self.wait_for_servers(2)
+
+    def tearDown(self):
+        cluster.end(reversed(self.processes))
+        self.network.close()
+        self.temporary.cleanup()
+
+    def start(self, host, *flags):
+        directory = self.directory / host
+        directory.mkdir()
+        command = [*self.network.on(host), cluster.binary("cell/server/cell_server"), "--dir", str(directory), "--name", host,
+                   "--cluster", self.cluster, "--fabric", "auto", "--listen", f"{self.addresses[host]}:7000", "--control",
+                   f"{self.addresses[host]}:7100", "--secret-file", str(self.secret), *SMALL, *flags]
+        with open(directory / "log", "wb") as log:
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    def run_tool(self, tool, *arguments, **options):
+        # tcp: to the shm fabric these hosts are one machine, which they are.
+        return subprocess.run([*self.network.on("client"), cluster.binary(tool), "--cluster", self.cluster, "--fabric", "tcp",
+                               "--secret-file", str(self.secret), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              check=False, timeout=90, **options)
+
+    def ctl(self, *arguments, **options):
+        return self.run_tool("tools/cellctl", *arguments, **options)
+
+    def done(self, *arguments, **options):
+        result = self.ctl(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def regions(self):
+        """Each with its tier and its server."""
+        servers = [json.loads(line) for line in self.done("-o", "json", "status").splitlines()]
+        return [{**region, "server": server["server"]} for server in servers for region in server["regions"]]
+
+    def wait_for_servers(self, count):
+        deadline = time.monotonic() + 60
+        while True:
+            status = self.ctl("-o", "json", "status")
+            if status.returncode == 0 and len(status.stdout.splitlines()) == count:
+                return
+            self.assertLess(time.monotonic(), deadline, status)
+            time.sleep(0.1)
+
+    def load(self, count):
+        records = {f"key{i * 7919 % 1000003:07}": f"{i} " + "v" * 100 for i in range(count)}
+        self.done("load", "-", input="".join(f"{key}\t{value}\n" for key, value in records.items()))
+        return records
+
+    def test_a_cluster_of_hosts(self):
+        records = self.load(40_000)
+        log = (self.directory / "two" / "log").read_text()
+        self.assertIn("serves at tcp://10.77.0.2:7000,shm://", log)
+        self.assertNotIn("no --secret-file", log)
+        self.assertEqual({r["server"] for r in self.regions()}, {"one", "two"}, "the keys are on one host alone")
+        expected = "".join(f"{key}\t{value}\n" for key, value in sorted(records.items()))
+        for path in ("server", "client", "hybrid"):
+            self.assertEqual(self.done("--path", path, "scan"), expected)
+        moved = next(r for r in self.regions() if r["server"] == "two" and r["tier"] == 0)
+        self.done("move", str(moved["region"]), "one")
+        self.assertIn("no errors", self.done("check"))
+        self.assertEqual(self.done("scan"), expected)
+
+    def test_a_host_cut_off_and_let_back(self):
+        records = self.load(40_000)
+        self.network.cut("two")
+        start = time.monotonic()
+        lost = self.ctl("--timeout", "2", "scan", "--keys-only")
+        self.assertEqual(lost.returncode, 2)
+        self.assertIn("two", lost.stderr)
+        self.assertLess(time.monotonic() - start, 30)  # Not for ever, however slow the machine is.
+        # What lies on the other host can be read all the same: so much of the scan came.
+        self.assertTrue(any(self.ctl("--timeout", "2", "get", key).returncode == 0 for key in sorted(records)[::4000]))
+        self.network.mend("two")
+        expected = "".join(f"{key}\t{value}\n" for key, value in sorted(records.items()))
+        deadline = time.monotonic() + 60
+        while (found := self.ctl("scan")).returncode != 0 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self.assertEqual(found.stdout, expected)
+        self.done("put", sorted(records)[-1], "written again")
+        self.assertIn("no errors", self.done("check"))
+
+
+if __name__ == "__main__":
+    unittest.main()
