@@ -5,6 +5,8 @@
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
+#include <algorithm>
+
 #include "cell/base/check.h"
 #include "fmt/format.h"
 
@@ -66,8 +68,8 @@ absl::Status ServerHandshake::Take(ConstBytes message, std::string* answer) {
       return absl::FailedPreconditionError(
           fmt::format("a client of handshake version {}; this server has {}", hello.version, kHandshakeVersion));
     }
-    if (hello.purpose != Purpose::kCalls && hello.purpose != Purpose::kReads) {
-      return absl::DataLossError("a client that wants neither calls nor reads");
+    if (std::find(accepts_.begin(), accepts_.end(), hello.purpose) == accepts_.end()) {
+      return absl::DataLossError("a client that wants what is not served here");
     }
     purpose_ = hello.purpose;
     peer_nonce_ = hello.nonce;

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "cell/base/bytes.h"
@@ -36,6 +37,7 @@ Nonce RandomNonce();
 enum class Purpose : uint32_t {
   kCalls = 1,
   kReads = 2,
+  kVerbs = 3,  // Both, over an RDMA connection.
 };
 
 struct HelloMessage {
@@ -63,10 +65,12 @@ static_assert(sizeof(HelloMessage) == 48 && sizeof(ChallengeMessage) == 80 && si
               sizeof(WelcomeMessage) == 16);
 inline constexpr size_t kHandshakeMessageBytesMax = sizeof(ChallengeMessage);
 
-// The server's side. Feed it messages of wants() bytes.
+// The server's side. Feed it messages of wants() bytes. `accepts`: purposes that it serves.
 class ServerHandshake {
  public:
-  ServerHandshake(std::string secret, const Nonce& nonce) : secret_(std::move(secret)), nonce_(nonce) {}
+  ServerHandshake(std::string secret, const Nonce& nonce,
+                  std::vector<Purpose> accepts = {Purpose::kCalls, Purpose::kReads})
+      : secret_(std::move(secret)), nonce_(nonce), accepts_(std::move(accepts)) {}
 
   // Bytes of the next message; 0: it is done.
   size_t wants() const;
@@ -80,6 +84,7 @@ class ServerHandshake {
 
   const std::string secret_;
   const Nonce nonce_;
+  const std::vector<Purpose> accepts_;
   State state_ = State::kGreeting;
   Purpose purpose_ = Purpose::kCalls;
   Nonce peer_nonce_{};

@@ -32,6 +32,7 @@ absl::StatusOr<RegionMemory*> RegionPool::Create(uint32_t region, uint64_t bytes
   }
   if (made == nullptr) {
     ASSIGN_OR_RETURN(made, New(bytes));
+    if (on_memory_) RETURN_IF_ERROR(on_memory_(made->shm));
   }
   made->id = region;
   RegionMemory* const memory = &made->memory;
@@ -60,9 +61,19 @@ absl::StatusOr<bool> RegionPool::Prepare(uint64_t bytes, uint64_t slice) {
     *const_cast<volatile std::byte*>(preparing_->shm.base() + prepared_bytes_) = std::byte{};
   }
   if (end < bytes) return false;
+  if (on_memory_) RETURN_IF_ERROR(on_memory_(preparing_->shm));
   const std::lock_guard lock(mutex_);
   dropped_.push_back(std::move(preparing_));
   return true;
+}
+
+absl::Status RegionPool::SetOnMemory(OnMemory on_memory) {
+  on_memory_ = std::move(on_memory);
+  if (!on_memory_) return absl::OkStatus();
+  for (const auto* regions : {&regions_, &dropped_}) {
+    for (const auto& region : *regions) RETURN_IF_ERROR(on_memory_(region->shm));
+  }
+  return absl::OkStatus();
 }
 
 size_t RegionPool::free_regions() const {

@@ -4,6 +4,7 @@
 // the pool lives, so that what was found can be read, whatever becomes of the region.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,11 @@ class RegionPool {
   };
   std::optional<Found> Find(uint32_t region) const;
 
+  // Tells of memory once it is there to stay, before a region is made in it; an error refuses it. Asked of memory that
+  // is there already at once. For fabrics that must register memory.
+  using OnMemory = std::function<absl::Status(const ShmMemory&)>;
+  absl::Status SetOnMemory(OnMemory on_memory);
+
  private:
   struct Region {
     uint32_t id = 0;
@@ -48,8 +54,9 @@ class RegionPool {
   mutable std::mutex mutex_;  // Of regions_ and dropped_.
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
-  std::unique_ptr<Region> preparing_;             // Free, once all its pages are there...
-  uint64_t prepared_bytes_ = 0;                   // ...as so many are.
+  OnMemory on_memory_;
+  std::unique_ptr<Region> preparing_;  // Free, once all its pages are there...
+  uint64_t prepared_bytes_ = 0;        // ...as so many are.
 };
 
 }  // namespace cell

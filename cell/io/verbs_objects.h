@@ -1,0 +1,125 @@
+// Owners of what libibverbs and librdmacm hand out. Internal to the verbs fabric: their types cross no other header.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+template <auto Destroy>
+struct VerbsDeleter {
+  template <typename T>
+  void operator()(T* object) const {
+    (void)Destroy(object);
+  }
+};
+
+using ProtectionDomain = std::unique_ptr<ibv_pd, VerbsDeleter<ibv_dealloc_pd>>;
+using CompletionChannel = std::unique_ptr<ibv_comp_channel, VerbsDeleter<ibv_destroy_comp_channel>>;
+using CompletionQueue = std::unique_ptr<ibv_cq, VerbsDeleter<ibv_destroy_cq>>;
+using SharedReceiveQueue = std::unique_ptr<ibv_srq, VerbsDeleter<ibv_destroy_srq>>;
+using MemoryRegistration = std::unique_ptr<ibv_mr, VerbsDeleter<ibv_dereg_mr>>;
+using QueuePairOwner = std::unique_ptr<ibv_qp, VerbsDeleter<ibv_destroy_qp>>;
+using EventChannel = std::unique_ptr<rdma_event_channel, VerbsDeleter<rdma_destroy_event_channel>>;
+using CmId = std::unique_ptr<rdma_cm_id, VerbsDeleter<rdma_destroy_id>>;
+
+inline absl::Status VerbsError(const std::string& what, int error = errno) {
+  const char* hint = error == ENOMEM ? " (is the limit on locked memory too low? ulimit -l)" : "";
+  return absl::ResourceExhaustedError(fmt::format("{}: {}{}", what, std::strerror(error), hint));
+}
+
+// What a peer may do with this process's memory, all of it: read regions.
+inline constexpr int kRegionAccess = IBV_ACCESS_REMOTE_READ;
+// ...and with buffers that this side receives into: nothing.
+inline constexpr int kBufferAccess = IBV_ACCESS_LOCAL_WRITE;
+
+// A peer that finds no buffer here tries again after 0.64 ms. By credits it always finds one.
+inline constexpr uint8_t kNotReadyTimer = 12;
+
+// A queue pair that is not connected: it cannot post.
+class PendingQueuePair {
+ public:
+  // *max_inline_data: the most that is wanted; then what there is.
+  static absl::StatusOr<PendingQueuePair> Create(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, uint32_t sends,
+                                                 uint32_t* max_inline_data) {
+    for (uint32_t inline_bytes = *max_inline_data;; inline_bytes /= 2) {
+      ibv_qp_init_attr attributes{};
+      attributes.send_cq = attributes.recv_cq = cq;
+      attributes.srq = srq;
+      attributes.qp_type = IBV_QPT_RC;
+      attributes.cap = {sends, 0, 1, 0, inline_bytes};
+      if (ibv_qp* qp = ::ibv_create_qp(pd, &attributes); qp != nullptr) {
+        *max_inline_data = attributes.cap.max_inline_data;
+        return PendingQueuePair(QueuePairOwner(qp));
+      }
+      if (inline_bytes < 32) return VerbsError("cannot create a queue pair");  // Not for want of inline data.
+    }
+  }
+
+  // To the next state, by what librdmacm knows of the connection. Peers may do nothing yet. `mtu`: at most so much; 0:
+  // what librdmacm says. *mtu_taken, of RTR: what it came to.
+  absl::Status Move(rdma_cm_id* id, ibv_qp_state state, uint32_t mtu = 0, uint32_t* mtu_taken = nullptr) {
+    ibv_qp_attr attributes{};
+    int mask = 0;
+    attributes.qp_state = state;
+    if (::rdma_init_qp_attr(id, &attributes, &mask) != 0) return VerbsError("rdma_init_qp_attr");
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes.qp_access_flags = 0;
+    if ((mask & IBV_QP_PATH_MTU) != 0 && mtu != 0) {
+      attributes.path_mtu = std::min(attributes.path_mtu, static_cast<ibv_mtu>(mtu));
+    }
+    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes.min_rnr_timer = kNotReadyTimer;
+    if (mtu_taken != nullptr) *mtu_taken = attributes.path_mtu;
+    if (const int error = ::ibv_modify_qp(qp_.get(), &attributes, mask); error != 0) {
+      return VerbsError("cannot connect a queue pair", error);
+    }
+    return absl::OkStatus();
+  }
+  uint32_t number() const { return qp_->qp_num; }
+
+ private:
+  friend class QueuePair;
+  explicit PendingQueuePair(QueuePairOwner qp) : qp_(std::move(qp)) {}
+
+  QueuePairOwner qp_;
+};
+
+// One that is: made only from a pending one that was moved to IBV_QPS_RTS.
+class QueuePair {
+ public:
+  explicit QueuePair(PendingQueuePair pending) : qp_(std::move(pending.qp_)) {}
+
+  // A chain, by one ring of the doorbell. False: it did not take them all; the connection is of no use any more.
+  bool Post(ibv_send_wr* first) {
+    ibv_send_wr* bad = nullptr;
+    return ::ibv_post_send(qp_.get(), first, &bad) == 0;
+  }
+  // The peer has shown that it may: from now on its reads of registered regions are answered.
+  bool AllowReads() {
+    ibv_qp_attr attributes{};
+    attributes.qp_access_flags = kRegionAccess;
+    return ::ibv_modify_qp(qp_.get(), &attributes, IBV_QP_ACCESS_FLAGS) == 0;
+  }
+  // Whatever is in flight ends now, with an error.
+  void Fail() {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    (void)::ibv_modify_qp(qp_.get(), &attributes, IBV_QP_STATE);
+  }
+  uint32_t number() const { return qp_->qp_num; }
+  ibv_qp* get() const { return qp_.get(); }
+
+ private:
+  QueuePairOwner qp_;
+};
+
+}  // namespace cell
