@@ -18,6 +18,13 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->capture_default_str();
   app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
       ->envname("CELL_SECRET_FILE");
+  app->add_option("--rdma-device", options->rdma_device, "For verbs; else the route to the server decides");
+  app->add_option("--rdma-gid-index", options->rdma_gid_index,
+                  "For verbs: which of its GIDs; -1: the first of an address")
+      ->capture_default_str();
+  app->add_option("--rdma-mtu", options->rdma_mtu,
+                  "For verbs, bytes: packets are at most so large; 0: as the port takes")
+      ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
 }
 
 }  // namespace cell

@@ -12,6 +12,7 @@
 # standard error says why. All is emulated: a program runs 10 to 50 times slower. The first call fetches
 # Debian's kernel (70 MB) and keeps it unpacked in ~/.cache/cell-soft-roce-vm.
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
 
 unable() {
   echo "soft_roce_vm: skipped: $*" >&2
@@ -19,6 +20,10 @@ unable() {
 }
 
 programs=() memory=2048 seconds=300
+runfiles=${RUNFILES_DIR:-${BASH_SOURCE[0]}.runfiles}/cell  # Bazel's.
+for program in tools/cell_bench tools/cellctl cell/server/cell_server; do
+  if [[ -x $runfiles/$program ]]; then programs+=("$runfiles/$program"); fi
+done
 while (($# > 1)); do
   case $1 in
     --with) programs+=("$2") ;;
@@ -68,11 +73,12 @@ trap 'rm -rf "$work"' EXIT
 root=$work/root
 mkdir -p "$root"/{bin,sbin,proc,sys,dev,tmp,run,var/run,etc/libibverbs.d}
 cp "$(command -v busybox)" "$root/bin/busybox"
+ln -s busybox "$root/bin/sh"
 add() {  # A file, at its place or at another, and the shared libraries that it needs.
   local to=$root${2:-$1}
   mkdir -p "$(dirname "$to")"
   cp -L "$1" "$to"
-  { ldd "$1" 2>/dev/null || true; } | grep -o '/[^ ]*' | while read -r library; do
+  { ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true; } | while read -r library; do
     mkdir -p "$root$(dirname "$library")"
     cp -nL "$library" "$root$library"
   done

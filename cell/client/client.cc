@@ -56,7 +56,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
   ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric,
                    OpenFabric({.kind = options.fabric,
                                .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive,
-                               .secret_file = options.secret_file}));
+                               .secret_file = options.secret_file,
+                               .rdma_device = options.rdma_device,
+                               .rdma_gid_index = options.rdma_gid_index,
+                               .rdma_mtu = options.rdma_mtu}));
   return Open(options, std::move(fabric), std::move(membership));
 }
 

@@ -60,6 +60,9 @@ struct ClientOptions {
   std::string zookeeper_digest;  // USER:PASSWORD, if the cluster's znodes are kept from others.
   std::string fabric = "auto";   // "shm", "tcp", "verbs": that alone. "auto": of those, the best that leads there.
   std::string secret_file;       // The cluster's secret (cell_server --secret-file); empty: it has none.
+  std::string rdma_device;       // For verbs; empty: the route decides.
+  int rdma_gid_index = -1;       // Which of its GIDs; -1: the first of an address.
+  uint32_t rdma_mtu = 0;         // Bytes; 0: as large as the port takes.
   Path path = Path::kHybrid;
   int64_t timeout_us = 5'000'000;          // Of a call that sets none.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.

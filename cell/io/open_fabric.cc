@@ -8,6 +8,8 @@
 #include "cell/base/status_macros.h"
 #include "cell/io/shm_fabric.h"
 #include "cell/io/tcp_fabric.h"
+#include "cell/io/verbs_device.h"
+#include "cell/io/verbs_fabric.h"
 
 namespace cell {
 namespace {
@@ -58,13 +60,27 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
                 std::make_unique<ShmFabric>(
                     ShmFabricOptions{.polling = options.polling, .huge_pages = options.huge_pages}, pool));
   }
+  if (wanted(FabricKind::kVerbs)) {
+    if (HasActiveRdmaDevice()) {
+      fabric->Add(FabricKind::kVerbs,
+                  std::make_unique<VerbsFabric>(VerbsFabricOptions{.polling = options.polling,
+                                                                   .huge_pages = options.huge_pages,
+                                                                   .secret = secret,
+                                                                   .device = options.rdma_device,
+                                                                   .gid_index = options.rdma_gid_index,
+                                                                   .mtu_bytes = options.rdma_mtu},
+                                                pool));
+    } else if (only.has_value()) {
+      return absl::FailedPreconditionError(
+          "this machine has no RDMA device that is up; see cell_server --list-devices");
+    }
+  }
   if (wanted(FabricKind::kTcp)) {
     fabric->Add(
         FabricKind::kTcp,
         std::make_unique<TcpFabric>(
             TcpFabricOptions{.polling = options.polling, .huge_pages = options.huge_pages, .secret = secret}, pool));
   }
-  if (only == FabricKind::kVerbs) return absl::FailedPreconditionError("this machine has no RDMA device");
   return fabric;
 }
 

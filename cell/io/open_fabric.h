@@ -14,6 +14,10 @@ struct FabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
   std::string secret_file = {};  // See ReadSecret; empty: no secret.
+  // Of connections by verbs that are made from here (VerbsFabricOptions).
+  std::string rdma_device = {};
+  int rdma_gid_index = -1;
+  uint32_t rdma_mtu = 0;
 };
 
 // InvalidArgument: there is no such fabric, or the secret's file is not as it should be. FailedPrecondition: this

@@ -91,6 +91,15 @@ std::vector<RdmaDevice> ListRdmaDevices() {
   return devices;
 }
 
+bool HasActiveRdmaDevice() {
+  for (const RdmaDevice& device : ListRdmaDevices()) {
+    for (const RdmaPort& port : device.ports) {
+      if (port.active) return true;
+    }
+  }
+  return false;
+}
+
 std::string RdmaDeviceOf(const std::string& host) {
   const EventChannel channel(::rdma_create_event_channel());
   if (channel == nullptr) return {};

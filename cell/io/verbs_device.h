@@ -37,6 +37,9 @@ struct RdmaDevice {
 // Empty: there is none, or this user may not use it.
 std::vector<RdmaDevice> ListRdmaDevices();
 
+// Whether there is one with a port that is up.
+bool HasActiveRdmaDevice();
+
 // The device that owns an address of this machine; empty: none does.
 std::string RdmaDeviceOf(const std::string& host);
 

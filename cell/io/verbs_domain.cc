@@ -36,8 +36,8 @@ absl::StatusOr<std::unique_ptr<VerbsDomain>> VerbsDomain::Open(ibv_context* cont
   if (::ibv_query_device(context, &limits) != 0) return VerbsError("cannot query the RDMA device");
   std::unique_ptr<VerbsDomain> domain(new VerbsDomain(context));
   domain->completions_max_ = static_cast<uint32_t>(limits.max_cqe);
-  domain->receives_max_ =
-      static_cast<uint32_t>(std::min<size_t>(static_cast<size_t>(limits.max_srq_wr), kCompletionsAtOnce + links_max * kReceivesPerLink));
+  domain->receives_max_ = static_cast<uint32_t>(
+      std::min<size_t>(static_cast<size_t>(limits.max_srq_wr), kCompletionsAtOnce + links_max * kReceivesPerLink));
   domain->reads_max_ =
       static_cast<uint8_t>(std::clamp<int>(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, kReadsMax));
   domain->pd_.reset(::ibv_alloc_pd(context));

@@ -28,8 +28,8 @@ struct RegisteredMemory {
 // Of a receive's wr_id: the rest is the buffer's number.
 inline constexpr uint64_t kReceiveTag = uint64_t{1} << 63;
 
-// Completions that are handled before their buffers can be received into again. Credits for them may be told earlier, so
-// there are so many buffers more than credits.
+// Completions that are handled before their buffers can be received into again. Credits for them may be told earlier,
+// so there are so many buffers more than credits.
 inline constexpr uint32_t kCompletionsAtOnce = 64;
 
 class VerbsDomain {

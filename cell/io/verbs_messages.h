@@ -95,6 +95,10 @@ class MessageAssembler {
     if (chunk.size() < sizeof(ChunkHeader)) return State::kNonsense;
     const auto header = Load<ChunkHeader>(chunk.data());
     const ConstBytes payload = chunk.subspan(sizeof(ChunkHeader));
+    if (header.type == MessageType::kCredits) {  // It may come in the midst of another message.
+      *message = {header, {}};
+      return payload.empty() && header.message_bytes == 0 && header.offset == 0 ? State::kWhole : State::kNonsense;
+    }
     const bool first = bytes_.empty();
     if (header.message_bytes > kMessageBytesMax || header.offset != bytes_.size() ||
         payload.size() > header.message_bytes - header.offset ||

@@ -66,6 +66,18 @@ TEST(MessageAssembler, ChunksThatDoNotFitAreNonsense) {
   EXPECT_EQ(assembler.Take(AsBytes(Chunk(HeaderOf(5, 7), "x")), &message), State::kNonsense);
 }
 
+TEST(MessageAssembler, CreditsMayComeInTheMidstOfAMessage) {
+  MessageAssembler assembler;
+  MessageAssembler::Message message;
+  const ChunkHeader credits{MessageType::kCredits, 0, 8, 0, 0, 0, 0};
+  EXPECT_EQ(assembler.Take(AsBytes(Chunk(HeaderOf(10, 0), "hello")), &message), State::kMore);
+  EXPECT_EQ(assembler.Take(AsBytes(Chunk(credits, "")), &message), State::kWhole);
+  EXPECT_EQ(message.header.credits, 8);
+  EXPECT_EQ(assembler.Take(AsBytes(Chunk(HeaderOf(10, 5), "there")), &message), State::kWhole);
+  EXPECT_EQ(AsText(message.bytes), "hellothere");
+  EXPECT_EQ(assembler.Take(AsBytes(Chunk(credits, "with bytes")), &message), State::kNonsense);
+}
+
 TEST(MessageAssembler, AnyBytesStayInBounds) {
   Random random(2);
   for (int i = 0; i < 100'000; ++i) {

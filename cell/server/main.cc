@@ -15,6 +15,7 @@
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/control/control_server.h"
 #include "cell/io/open_fabric.h"
+#include "cell/io/verbs_device.h"
 #include "cell/server/serving_address.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -33,6 +34,9 @@ struct Flags {
   std::string fabric = "auto";
   std::string listen;
   std::string secret_file;
+  std::string rdma_device;
+  int rdma_gid_index = -1;
+  uint32_t rdma_mtu = 0;
   std::string poll = "adaptive";
   bool batching = true;
   bool huge_pages = true;
@@ -123,7 +127,10 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
                                             .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
                                             .huge_pages = flags.huge_pages,
-                                            .secret_file = flags.secret_file}));
+                                            .secret_file = flags.secret_file,
+                                            .rdma_device = flags.rdma_device,
+                                            .rdma_gid_index = flags.rdma_gid_index,
+                                            .rdma_mtu = flags.rdma_mtu}));
   const std::shared_ptr<RegionPool> pool = fabric->pool();
   auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), options);
   RETURN_IF_ERROR(worker->Start(serving.address));
@@ -201,8 +208,10 @@ int Main(int argc, char** argv) {
   app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")->needs(cluster)->capture_default_str();
   app.add_flag("--begin-anew", flags.begin_anew, "Forget all regions that the cluster had; what was in them is lost");
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
-  app.add_option("--fabric", flags.fabric,
-                 "How clients reach it. auto: shm for those on this machine and, with --listen, tcp for others")
+  app.add_option(
+         "--fabric", flags.fabric,
+         "How clients reach it. auto: shm for those on this machine and, with --listen, tcp for others, and verbs "
+         "if that is the address of an RDMA device")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   app.add_option("--listen", flags.listen,
@@ -210,6 +219,17 @@ int Main(int argc, char** argv) {
       ->needs(cluster);
   app.add_option("--secret-file", flags.secret_file, "Only clients and servers that have the same secret come in")
       ->envname("CELL_SECRET_FILE");
+  app.add_flag_callback(
+      "--list-devices",
+      [] {
+        fmt::print("{}", Describe(ListRdmaDevices()));
+        throw CLI::Success();
+      },
+      "What RDMA devices there are, and end");
+  app.add_option("--rdma-device", flags.rdma_device, "For connections to other servers; else the route decides");
+  app.add_option("--rdma-gid-index", flags.rdma_gid_index, "The same: which of its GIDs; -1: the first of an address");
+  app.add_option("--rdma-mtu", flags.rdma_mtu, "Bytes; packets are at most so large; 0: as large as the port takes")
+      ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
   app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
       ->capture_default_str();

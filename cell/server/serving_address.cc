@@ -2,6 +2,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/io/tcp_socket.h"
+#include "cell/io/verbs_device.h"
 
 namespace cell {
 namespace {
@@ -49,10 +50,21 @@ absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, u
   }
   if (flags.listen.empty() && !only.has_value()) {
     chosen.why += "; no tcp or verbs: no --listen";
-  } else if (only.value_or(FabricKind::kTcp) == FabricKind::kTcp) {
-    ASSIGN_OR_RETURN(std::string address, ListenAddress(flags.listen, index));
-    addresses.push_back({FabricKind::kTcp, std::move(address), {}});
-    chosen.why += "; tcp for others";
+  } else if (only != FabricKind::kShm) {
+    // RDMA's ports are not TCP's: both take the same number.
+    ASSIGN_OR_RETURN(const std::string address, ListenAddress(flags.listen, index));
+    ASSIGN_OR_RETURN(const auto parts, ParseHostPort(address));
+    const std::string device = RdmaDeviceOf(parts.first);
+    if (only == FabricKind::kVerbs || (!only.has_value() && !device.empty())) {
+      addresses.push_back({FabricKind::kVerbs, address, {}});
+      chosen.why += fmt::format("; verbs for those with an RDMA device, on {}", device.empty() ? "none" : device);
+    } else if (!only.has_value()) {
+      chosen.why += fmt::format("; no verbs: {} is not the address of an RDMA device", parts.first);
+    }
+    if (only.value_or(FabricKind::kTcp) == FabricKind::kTcp) {
+      addresses.push_back({FabricKind::kTcp, address, {}});
+      chosen.why += "; tcp for others";
+    }
   }
   chosen.address = ToString(std::move(addresses));
   return chosen;

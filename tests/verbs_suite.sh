@@ -1,0 +1,102 @@
+#!/bin/sh
+# Shows that the verbs fabric works on this machine's RDMA device, and how fast it is beside perftest.
+#
+#   ./bazelw run --config=opt //tests:verbs_suite -- HOST        HOST: an address of the device (cell_server --list-devices)
+#
+# The fabric's conformance suite; a cluster of two servers with a load, every path, a meganode split, a server killed
+# under load; then reads of 1 KB by cell_bench beside ib_read_lat and ib_read_bw. //tests:verbs_vm_test runs it in a
+# virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench, verbs_fabric_test and perftest on PATH;
+# by Bazel the first four are. Exit status 0: all is well.
+set -eu
+for program in tools/cell_bench cell/server/cell_server cell/io/verbs_fabric_test; do  # Bazel's runfiles.
+  if [ -x "$program" ]; then PATH=$PWD/$(dirname "$program"):$PATH; fi
+done
+[ $# -eq 1 ] || { sed -n '2,/^set /p' "$0" | sed 's/^# \{0,1\}//; /^set /d'; exit 2; }
+host=$1
+directory=$(mktemp -d /tmp/cell-verbs-XXXXXX)
+export CELL_CLUSTER=$directory CELL_TEST_RDMA_HOST=$host
+servers=
+trap 'kill $servers 2>/dev/null; rm -rf "$directory"' EXIT
+say() { echo "== $*"; }
+fail() {
+  echo "FAILED: $*" >&2
+  tail -5 "$directory"/*.log >&2 || true
+  exit 1
+}
+
+say "devices"
+cell_server --list-devices
+
+say "conformance"
+verbs_fabric_test --gtest_color=no --gtest_brief=1 >"$directory/conformance" 2>&1 || { cat "$directory/conformance"; fail "conformance"; }
+tail -2 "$directory/conformance"
+if grep -q SKIPPED "$directory/conformance"; then fail "some of it was skipped"; fi
+
+say "a cluster of two servers"
+cat >"$directory/cluster.json" <<JSON
+{"format": 2, "node_bytes": 1024, "meganode_bytes": 2097152, "extents_bytes": 8388608, "servers": [
+  {"name": "server-0", "workers": [{"verbs": "$host:7470", "regions_max": 32}]},
+  {"name": "server-1", "workers": [{"verbs": "$host:7471", "regions_max": 32}]}]}
+JSON
+for name in server-0 server-1; do
+  cell_server --dir "$directory" --name $name --no-huge-pages >"$directory/$name.log" 2>&1 &
+  servers="$servers $!"
+  last=$!
+done
+tries=0
+until cellctl status >/dev/null 2>"$directory/error"; do
+  tries=$((tries + 1))
+  [ $tries -lt 100 ] || { cat "$directory/error"; fail "the servers do not answer"; }
+  sleep 0.2
+done
+grep -h "serves at" "$directory"/server-?.log
+
+say "a load that splits meganodes"
+awk 'BEGIN { for (i = 0; i < 40000; i++) printf "key%07d\t%d vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv\n", i * 7919 % 1000003, i }' >"$directory/records"
+sort "$directory/records" >"$directory/expected"
+cellctl load "$directory/records" 2>/dev/null
+for path in server client hybrid; do
+  cellctl --path $path scan >"$directory/scan" || fail "scan by $path"
+  cmp "$directory/scan" "$directory/expected" || fail "scan by $path is not what was loaded"
+done
+cellctl regions | tee "$directory/regions"
+[ "$(grep -c server- "$directory/regions")" -ge 3 ] || fail "the tree has not split"
+cellctl check
+
+say "both paths, and the selector between them"
+for workload in get put scan; do
+  for path in server client hybrid; do
+    cell_bench --workload $workload --path $path --keys 20000 --depth 4 --seconds 1 >"$directory/bench" || fail "$workload by $path"
+    echo "$workload by $path: $(awk '$1 == "ops_per_second" { printf "%d", $2 }' "$directory/bench") operations/s"
+  done
+done
+
+say "reads of 1 KB, beside perftest"
+number() { awk -v name="$1" '$1 == name { print $2 }' "$directory/bench"; }
+perftest() { # Its server, then its client: the last line of numbers.
+  "$@" >/dev/null 2>&1 &
+  sleep 1
+  "$@" "$host" 2>/dev/null | awk '$1 == 1024 { line = $0 } END { print line }'
+  wait $!
+}
+rounds=${CELL_VERBS_ROUNDS:-2000}
+cell_bench --workload raw-read --path client --keys 20000 --depth 1 --seconds 2 >"$directory/bench"
+latency=$(sed -n 's/^latency_us .*p50 \([0-9.]*\) .*/\1/p' "$directory/bench")
+echo "one at a time: cell_bench raw-read p50 $latency us; ib_read_lat $(perftest ib_read_lat -R -s 1024 -n "$rounds" | awk '{ print $5 }') us"
+cell_bench --workload raw-read --path client --keys 20000 --depth 64 --seconds 3 >"$directory/bench"
+rate=$(number ops_per_second)
+other=$(perftest ib_read_bw -R -s 1024 -n "$((rounds * 5))" | awk '{ printf "%d", $5 * 1000000 }')
+awk -v a="$rate" -v b="$other" 'BEGIN { printf "many at once: cell_bench raw-read %d reads/s; ib_read_bw %d reads/s; ratio %.2f\n", a, b, (b > 0 ? a / b : 0) }'
+
+say "a server killed under load"
+cell_bench --workload mixed --keys 20000 --seconds 60 >"$directory/bench" 2>"$directory/error" &
+bench=$!
+sleep 3
+kill -9 "$last"
+status=0
+wait $bench || status=$?
+cat "$directory/error"
+[ $status -eq 2 ] || fail "cell_bench ended with status $status, not with an error"
+grep -q "$host:7471\|server-1" "$directory/error" || fail "the error does not say which server is gone"
+cellctl has "$(head -1 "$directory/expected" | cut -f1)" || cellctl has "$(tail -1 "$directory/expected" | cut -f1)" || fail "the other server does not serve any more"
+say "all is well"
