@@ -131,7 +131,7 @@ accelerator=tcg,thread=multi cpu=max
 # Not KVM, even where there is /dev/kvm: inside a virtual machine that is often there and does not work.
 mkfifo "$work/silence"  # The console's input: at /dev/null's end, qemu would read again and again.
 timeout "$seconds" qemu-system-x86_64 -M q35 -accel "$accelerator" -cpu "$cpu" -smp 2 -m "$memory" -nographic -no-reboot \
-  -kernel "$kernel/boot/vmlinuz-$release" -initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1" 0<>"$work/silence" |
+  -kernel "$kernel/boot/vmlinuz-$release" -initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1 tsc=reliable" 0<>"$work/silence" |
   tr -d '\r' | tee "$work/log" | sed -un '/SOFT-ROCE-BEGIN/,/SOFT-ROCE-EXIT/{/SOFT-ROCE-/d;p}' || true
 status=$(sed -n 's/.*SOFT-ROCE-EXIT \([0-9]*\).*/\1/p' "$work/log" | tail -1)
 if [[ -z $status ]]; then

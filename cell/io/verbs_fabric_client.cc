@@ -111,6 +111,8 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Comple
 // Posts as many reads as the connection may have in flight, as one chain.
 void VerbsFabric::PostReads(Link* link) {
   constexpr size_t kChainMax = 32;
+  // The NIC has enough to do for now: a few more are worth no doorbell of their own.
+  if (link->reads_posted >= kReadsInFlightEnough && link->pieces.size() < kChainWanted) return;
   while (!link->pieces.empty() && link->CanPost()) {
     ibv_send_wr requests[kChainMax];
     ibv_sge places[kChainMax];

@@ -350,6 +350,40 @@ TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
   threads_.Run(server_.get());
 }
 
+// As many connections as the device has room for, and one more: that one is told so, and the others go on.
+TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
+  threads_.Stop(server_.get());
+  server_.reset();
+  address_ = HostPort();
+  constexpr size_t kPeersMax = 300;
+  Start({.huge_pages = false, .secret = "a secret of this test", .peers_max = kPeersMax});
+  struct Connected {
+    Fabric* client;
+    ConnectionId id;
+  };
+  std::vector<std::unique_ptr<VerbsFabric>> clients;
+  std::vector<Connected> connected;
+  absl::Status refused;
+  while (refused.ok() && connected.size() <= kPeersMax) {
+    if (connected.size() % 100 == 0) {
+      clients.push_back(std::make_unique<VerbsFabric>(VerbsFabricOptions{.secret = "a secret of this test"}));
+    }
+    const auto connection = ConnectTo(clients.back().get(), address_);
+    refused = connection.status();
+    if (refused.ok()) connected.push_back({clients.back().get(), *connection});
+  }
+  EXPECT_EQ(connected.size(), kPeersMax);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  for (const Connected& one : connected) {
+    Waiter call;
+    one.client->Call(one.id, AsBytes("x"), {}, kReplyBytesMin, one.client->NowNs() + 10'000'000'000, &call);
+    ASSERT_TRUE(call.Await(one.client).ok());
+  }
+  clients.clear();
+  for (int i = 0; i < 10'000 && service_->disconnected < static_cast<int>(kPeersMax); ++i) ::usleep(1000);
+  EXPECT_EQ(service_->disconnected, kPeersMax);
+}
+
 TEST_F(VerbsTest, TheSmallerMtuIsTaken) {
   VerbsFabric client({.secret = "a secret of this test", .mtu_bytes = 256});
   const auto connection = ConnectTo(&client, address_);

@@ -21,6 +21,9 @@ inline constexpr uint32_t kSendsOfServer = 64;     // In flight at most, on a co
 inline constexpr uint32_t kSendsOfClient = 128;    // ...and on one that was made: calls and reads.
 inline constexpr uint32_t kSendsForMessages = 16;  // Of them reads leave so many.
 inline constexpr uint32_t kSignalEvery = 16;
+// With so many reads in flight, others are posted by chains of so many.
+inline constexpr uint32_t kReadsInFlightEnough = 8;
+inline constexpr size_t kChainWanted = 6;
 inline constexpr uint32_t kInlineBytesWanted = 512;  // The thesis found 400 B to be the limit of its NIC (5.1).
 inline constexpr size_t kStagingBytes = size_t{256} << 10;
 inline constexpr uint32_t kPieceBytesMax = 32 << 10;  // A larger part is read in several pieces.
