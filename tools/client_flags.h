@@ -3,10 +3,17 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/client/client.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
 
 namespace cell {
 
 inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("cell"));  // Standard output is for what was asked for.
+  app->add_option_function<std::string>(
+         "--log-level", [](const std::string& level) { spdlog::set_level(spdlog::level::from_str(level)); },
+         "trace, debug (which fabric reaches which server, and why), info, warning, error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
   app->add_option("--cluster", options->cluster, "The cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->envname("CELL_CLUSTER");
   app->add_option("--zookeeper-digest", options->zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")

@@ -49,7 +49,10 @@ provider=$(find /usr/lib -path '*/libibverbs/librxe-*.so' 2>/dev/null | head -1)
 home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 cache=${XDG_CACHE_HOME:-$home/.cache}/cell-soft-roce-vm
 mkdir -p "$cache" || unable "cannot write $cache"
-package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: //p' | head -1)  # linux-image-6.1.0-N-amd64
+newest() { apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: //p' | head -1; }  # linux-image-6.1.0-N-amd64
+update() { ((EUID == 0)) && apt-get update -qq >/dev/null 2>&1; }
+package=$(newest)
+[[ -n $package ]] || { update && package=$(newest); } || true
 [[ -n $package ]] || unable "apt knows no linux-image-amd64"
 release=${package#linux-image-}
 kernel=$cache/$release
@@ -58,7 +61,10 @@ kernel=$cache/$release
   if [[ ! -e $kernel/complete ]]; then
     fresh=$(mktemp -d -p "$cache")
     chmod 755 "$fresh"
-    (cd "$fresh" && apt-get download -qq "$package" >/dev/null && dpkg -x "$package"_*.deb root) || unable "cannot fetch $package"
+    cd "$fresh"
+    fetch() { apt-get download -qq "$package" >/dev/null 2>&1; }
+    fetch || { update && fetch; } || unable "cannot fetch $package"
+    dpkg -x "$package"_*.deb root
     depmod -b "$fresh/root" "$release"
     touch "$fresh/root/complete"
     rm -rf "$kernel"

@@ -32,6 +32,8 @@ def main():
     args = parser.parse_args()
     if not 1 <= args.servers <= 64 or not 1 <= args.workers <= 64:
         parser.error("--servers and --workers are from 1 to 64")
+    if args.fabric == "verbs" and not args.host:
+        parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
     directory = cluster.user_path(args.dir)
     flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
     secret = ""

@@ -176,7 +176,12 @@ void MultiFabric::TryNext(ConnectionId id) {
   Use(part);
   part->idle = 0;
   routes_[id].part = part;
-  spdlog::debug("connects by {} to {}", ToString(next.kind), next.address);
+  const char* why = next.kind == FabricKind::kShm     ? "it is on this machine"
+                    : next.kind == FabricKind::kVerbs ? "both have an RDMA device"
+                                                      : "nothing better leads there";
+  spdlog::debug("connects to {} by {}: {}{}", next.address, ToString(next.kind),
+                parts_.size() == 1 ? "nothing else is allowed, by --fabric" : why,
+                attempt->left.empty() ? "" : fmt::format(" ({} more to try)", attempt->left.size()));
   const ConnectionId inner = part->fabric->Connect(next.address, attempt->deadline_ns, attempt);
   routes_[id].id = inner;
 }

@@ -88,6 +88,7 @@ size_t TcpFabric::ServeCalls() {
   if (!calls_.empty()) service_->Serve(calls_);
   serving_ = false;
   for (const IncomingCall& call : calls_) {
+    peers_[call.peer]->in.Shrink(kIdleQueueBytesMax);
     if (!peers_[call.peer]->out.empty()) SendReplies(call.peer);
     WatchPeer(call.peer);
   }

@@ -9,6 +9,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kLastWordNs = 100'000'000;
+constexpr size_t kIdleInBytesMax = size_t{64} << 10;
 
 }  // namespace
 
@@ -83,6 +84,7 @@ size_t VerbsFabric::ServeCalls() {
   for (const IncomingCall& call : calls_) {
     Link* link = Find(call.peer);
     if (link == nullptr || link->state != Link::State::kUp) continue;
+    link->in.Shrink(kIdleInBytesMax);
     if (link->window.ShouldTell() && !std::exchange(link->active, true)) active_.push_back(link->id);
     MakeReady(link);
   }

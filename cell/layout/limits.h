@@ -1,10 +1,14 @@
 // The sizes that servers and clients must agree on.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace cell {
+
+// Nodes and messages are read as raw bytes, and are little-endian.
+static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint32_t kNodeBytesMin = 512;
 inline constexpr uint32_t kNodeBytesDefault = 1024;  // The thesis, 5.3: beyond 1 KB a read's latency grows with size.

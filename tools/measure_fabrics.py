@@ -1,0 +1,162 @@
+"""Measures the shm and TCP fabrics beside Redis and sockperf, and CPU time per operation on both sides, as Markdown.
+
+Servers are pinned to core 0, clients to core 1. For verbs: ./bazelw run //tests:verbs_suite (docs/operations.md).
+Needs redis-benchmark, redis-server and sockperf (apt-get install redis-server sockperf). Takes about two minutes.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tools import cluster
+
+BYTES = 1024
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def pinned(core, *command, **options):
+    return subprocess.Popen(["taskset", "-c", str(core), *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options)
+
+
+def output_of(process):
+    text, _ = process.communicate()
+    if process.returncode != 0:
+        raise cluster.ClusterError(f"{' '.join(process.args)} ended with {process.returncode}")
+    return text
+
+
+class Cell:
+    """A cluster of one server, over one fabric."""
+
+    def __init__(self, directory, fabric, keys, seconds):
+        self.directory, self.keys, self.seconds = directory, keys, seconds
+        self.server = cluster.up(directory, fabric=fabric)[0]
+        subprocess.run(["taskset", "-acp", "0", str(self.server.pid)], stdout=subprocess.DEVNULL, check=True)
+        output_of(self.start("get", 1, "server", 0.2))  # Loads.
+
+    def start(self, workload, depth, path, seconds):
+        return pinned(1, cluster.binary("tools/cell_bench"), "--cluster", str(self.directory), "--json", "-", "--workload", workload,
+                      "--path", path, "--depth", str(depth), "--keys", str(self.keys), "--seconds", str(seconds))
+
+    def run(self, workload, depth, path="client"):
+        """Its result, with both sides' CPU time per operation in microseconds."""
+        process = self.start(workload, depth, path, self.seconds + 0.5)
+        time.sleep(1)  # Warm-up, and half a second.
+        pids = {"server": self.server.pid, "client": process.pid}
+        begin, before = time.monotonic(), {side: cpu_seconds(pid) for side, pid in pids.items()}
+        time.sleep(self.seconds - 0.5)
+        elapsed, after = time.monotonic() - begin, {side: cpu_seconds(pid) for side, pid in pids.items()}
+        result = json.loads(output_of(process))
+        operations = result["ops_per_second"] * elapsed
+        for side in pids:
+            result[f"{side}_us"] = 1e6 * (after[side] - before[side]) / operations
+        return result
+
+    def close(self):
+        cluster.end([self.server])
+
+
+class Redis:
+    def __init__(self, directory):
+        directory.mkdir()
+        self.port = cluster.free_port()
+        self.server = pinned(0, "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory))
+        deadline = time.monotonic() + 10
+        while subprocess.run(["redis-cli", "-p", str(self.port), "ping"], capture_output=True, check=False).stdout != b"PONG\n":
+            if time.monotonic() > deadline:
+                raise cluster.ClusterError("redis-server does not answer")
+            time.sleep(0.05)
+
+    def gets(self, connections, pipeline):
+        """GETs of BYTES a second."""
+        requests = 200_000 if connections * pipeline > 1 else 50_000
+        command = ["redis-benchmark", "-p", str(self.port), "-t", "set,get", "-d", str(BYTES), "-c", str(connections), "-P", str(pipeline),
+                   "-n", str(requests), "--csv"]
+        line = next(line for line in output_of(pinned(1, *command)).splitlines() if line.startswith('"GET"'))
+        return float(line.split(",")[1].strip('"'))
+
+    def close(self):
+        cluster.end([self.server])
+
+
+def sockperf_round_trip():
+    """One round trip of BYTES over TCP, both sides blocking, in microseconds."""
+    port = str(cluster.free_port())
+    server = pinned(0, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", port)
+    try:
+        time.sleep(0.5)
+        text = output_of(pinned(1, "sockperf", "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port, "-m", str(BYTES), "-t", "3", "--full-rtt"))
+    finally:
+        cluster.end([server])
+    return float(re.search(r"avg-rtt=([0-9.]+)", text).group(1))
+
+
+def measure(keys, seconds, rounds):
+    with tempfile.TemporaryDirectory(prefix="cell-fabrics-") as name:
+        base = Path(name)
+        cells = {fabric: Cell(base / fabric, fabric, keys, seconds) for fabric in ("shm", "tcp")}
+        redis = Redis(base / "redis")
+        try:
+            print("| fabric | workload | in flight | operations/s | p50 us | p99 us | client CPU us | server CPU us |\n"
+                  "|---|---|---|---|---|---|---|---|", flush=True)
+            rates = {}
+            for fabric, cell in cells.items():
+                for workload, path in (("raw-read", "client"), ("raw-call", "client"), ("get", "server"), ("get", "client")):
+                    for depth in (1, 16):
+                        runs = [cell.run(workload, depth, path) for _ in range(rounds)]
+                        median = lambda field: statistics.median(field(run) for run in runs)
+                        rate = rates[fabric, workload, path, depth] = median(lambda run: run["ops_per_second"])
+                        what = workload if workload.startswith("raw") else f"{workload}, {path} path"
+                        print(f"| {fabric} | {what} | {depth} | {rate:,.0f} | {median(lambda r: r['latency_us']['p50']):.1f} | "
+                              f"{median(lambda r: r['latency_us']['p99']):.1f} | {median(lambda r: r['client_us']):.2f} | "
+                              f"{median(lambda r: r['server_us']):.2f} |", flush=True)
+            print("\n| TCP on loopback: reads and GETs of 1 KB, calls of no payload | Cell | beside | ratio |\n|---|---|---|---|", flush=True)
+            for what, workload, depth, other, shape in (
+                    ("one at a time", "raw-read", 1, "Redis GET, 1 connection", (1, 1)),
+                    ("one at a time", "raw-call", 1, "Redis GET, 1 connection", (1, 1)),
+                    ("16 in flight", "raw-read", 16, "Redis GET, 16 pipelined", (1, 16)),
+                    ("16 in flight", "raw-call", 16, "Redis GET, 16 pipelined", (1, 16)),
+                    ("16 in flight", "raw-read", 16, "Redis GET, 16 connections", (16, 1))):
+                against = statistics.median(redis.gets(*shape) for _ in range(rounds))
+                ours = rates["tcp", workload, "client", depth]
+                print(f"| {workload}, {what} | {ours:,.0f}/s | {other}: {against:,.0f}/s | {ours / against:.2f} |", flush=True)
+            trip = statistics.median(sockperf_round_trip() for _ in range(rounds))
+            ours = 1e6 / rates["tcp", "raw-read", "client", 1]
+            print(f"| raw-read, one at a time | {ours:.1f} us | sockperf ping-pong: {trip:.1f} us | {ours / trip:.2f} |", flush=True)
+        finally:
+            redis.close()
+            for cell in cells.values():
+                cell.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--keys", type=int, default=200_000)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="the median of so many is told")
+    args = parser.parse_args()
+    missing = [program for program in ("redis-server", "redis-benchmark", "sockperf", "taskset") if shutil.which(program) is None]
+    if missing:
+        parser.error(f"there is no {', '.join(missing)}: apt-get install redis-server sockperf")
+    try:
+        measure(args.keys, args.seconds, args.rounds)
+    except (cluster.ClusterError, OSError) as error:
+        print(f"measure_fabrics: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
