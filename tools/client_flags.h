@@ -25,7 +25,8 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->capture_default_str();
   app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
       ->envname("CELL_SECRET_FILE");
-  app->add_option("--rdma-device", options->rdma_device, "For verbs; else the route to the server decides");
+  app->add_option("--rdma-device", options->rdma_device,
+                  "For verbs, NAME or NAME:PORT; else the route to the server decides");
   app->add_option("--rdma-gid-index", options->rdma_gid_index,
                   "For verbs: which of its GIDs; -1: the first of an address")
       ->capture_default_str();

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
 constexpr int64_t kReconnectPauseNs = 100'000'000;
+constexpr int kReconnectDoublings = 3;  // To 0.8 s.
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 constexpr int64_t kConnectingPauseNs = 100'000;
 constexpr int64_t kRefreshingPauseNs = 20'000;
@@ -128,7 +129,8 @@ Task<absl::Status> Session::Connect(ServerConnection* server) {
   while (server->connecting) co_await SleepUntil(fabric_->NowNs() + kConnectingPauseNs);
   if (server->up) co_return absl::OkStatus();
   const int64_t now = fabric_->NowNs();
-  if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < kReconnectPauseNs) {
+  const int64_t pause_ns = kReconnectPauseNs << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
+  if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < pause_ns) {
     co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
   }
   server->last_attempt_ns = now;
@@ -136,7 +138,11 @@ Task<absl::Status> Session::Connect(ServerConnection* server) {
   const absl::StatusOr<ConnectionId> id =
       co_await ConnectAwaiter(fabric_.get(), server->address, now + kConnectTimeoutNs);
   server->connecting = false;
-  if (!id.ok()) co_return id.status();
+  if (!id.ok()) {
+    ++server->failed_attempts;
+    co_return id.status();
+  }
+  server->failed_attempts = 0;
   server->id = *id;
   server->up = true;
   co_return absl::OkStatus();

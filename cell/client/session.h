@@ -29,6 +29,7 @@ struct ServerConnection {
   bool up = false;
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
+  int failed_attempts = 0;  // Since it was up last.
   Selector searches;
   Selector scans;
   std::vector<uint16_t> free_uploads;

@@ -114,9 +114,12 @@ std::string RdmaDeviceOf(const std::string& host) {
 }
 
 std::string RdmaSourceAddress(const std::string& device, int gid_index) {
+  const std::string name = device.substr(0, device.find(':'));
+  const std::string number = name.size() < device.size() ? device.substr(name.size() + 1) : "";
   for (const RdmaDevice& one : ListRdmaDevices()) {
-    if (!device.empty() && one.name != device) continue;
+    if (!name.empty() && one.name != name) continue;
     for (const RdmaPort& port : one.ports) {
+      if (!number.empty() && std::to_string(port.port) != number) continue;
       for (const RdmaGid& gid : port.gids) {
         if (gid_index >= 0 ? gid.index == static_cast<uint32_t>(gid_index)
                            : port.active && gid.type != "RoCE v1" && gid.address.rfind("fe80:", 0) != 0) {

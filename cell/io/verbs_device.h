@@ -43,8 +43,8 @@ bool HasActiveRdmaDevice();
 // The device that owns an address of this machine; empty: none does.
 std::string RdmaDeviceOf(const std::string& host);
 
-// The address by which connections from here use this device: of this GID, or, for -1, of the first active port's first
-// RoCE v2 or InfiniBand GID. Empty: there is none.
+// The address by which connections from here use this device, NAME or NAME:PORT: of this GID, or, for -1, of the first
+// active port's first RoCE v2 or InfiniBand GID. Empty: there is none.
 std::string RdmaSourceAddress(const std::string& device, int gid_index);
 
 // A table for people.

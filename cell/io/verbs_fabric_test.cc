@@ -68,6 +68,11 @@ TEST(VerbsDevice, TheListSaysWhatIsThere) {
   EXPECT_NE(text.find(Host()), std::string::npos) << text;
   EXPECT_FALSE(RdmaDeviceOf(Host()).empty());
   EXPECT_EQ(RdmaDeviceOf("192.0.2.1"), "");
+  const std::string device = RdmaDeviceOf(Host());
+  EXPECT_NE(RdmaSourceAddress(device, -1), "");
+  EXPECT_NE(RdmaSourceAddress(device + ":1", -1), "");
+  EXPECT_EQ(RdmaSourceAddress(device + ":77", -1), "");
+  EXPECT_EQ(RdmaSourceAddress(device, 7777), "");
 }
 
 // A server, and a peer that knows how to speak verbs and does what it likes.

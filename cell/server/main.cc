@@ -226,7 +226,8 @@ int Main(int argc, char** argv) {
         throw CLI::Success();
       },
       "What RDMA devices there are, and end");
-  app.add_option("--rdma-device", flags.rdma_device, "For connections to other servers; else the route decides");
+  app.add_option("--rdma-device", flags.rdma_device,
+                 "NAME or NAME:PORT, for connections to other servers; else the route decides");
   app.add_option("--rdma-gid-index", flags.rdma_gid_index, "The same: which of its GIDs; -1: the first of an address");
   app.add_option("--rdma-mtu", flags.rdma_mtu, "Bytes; packets are at most so large; 0: as large as the port takes")
       ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
