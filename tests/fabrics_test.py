@@ -70,7 +70,10 @@ class Fabrics(unittest.TestCase):
                 self.assertIn("no errors", self.done("check"))
                 self.assertIn("server-1", self.done("regions"))
                 region = next(r for r in regions if r["tier"] == 0)["region"]
-                self.done("split", str(region))
+                deadline = time.monotonic() + 30
+                while (split := self.ctl("split", str(region))).returncode != 0:  # It may be on its way to another server.
+                    self.assertLess(time.monotonic(), deadline, split.stderr)
+                    time.sleep(0.2)
                 self.done("del", "big")
                 for workload in ("get", "put", "ycsb-a", "scan", "raw-read", "raw-call"):
                     for path in ("server", "client", "hybrid"):
