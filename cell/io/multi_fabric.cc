@@ -76,7 +76,7 @@ MultiFabric::MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool)
 
 MultiFabric::~MultiFabric() {
   closing_ = true;
-  for (const Failed& failed : std::exchange(failed_, {})) failed.completion->Done(failed.status, {});
+  TellNow();
 }
 
 void MultiFabric::Add(FabricKind kind, std::unique_ptr<RealFabric> fabric) {
@@ -147,7 +147,7 @@ ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline
   routes_.back().attempt = std::make_unique<Attempt>(this, id, deadline_ns, completion);
   const absl::StatusOr<std::vector<FabricAddress>> all = ParseAddresses(addresses);
   if (!all.ok()) {
-    failed_.push_back({completion, absl::UnavailableError(std::string(all.status().message()))});
+    TellLater(completion, absl::UnavailableError(std::string(all.status().message())));
     return id;
   }
   std::vector<FabricAddress>& left = routes_.back().attempt->left;
@@ -159,9 +159,9 @@ ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline
   if (left.empty()) {
     std::string have;
     for (const auto& part : parts_) have += fmt::format("{}{}", have.empty() ? "" : ", ", ToString(part->kind));
-    failed_.push_back(
-        {completion, absl::UnavailableError(fmt::format("no way leads to {} from here: this program has {}{}",
-                                                        addresses, have, have == "shm" ? ", on this machine" : ""))});
+    TellLater(completion,
+              absl::UnavailableError(fmt::format("no way leads to {} from here: this program has {}{}", addresses, have,
+                                                 have == "shm" ? ", on this machine" : "")));
     return id;
   }
   TryNext(id);
@@ -203,7 +203,7 @@ void MultiFabric::ForgetRegion(ConnectionId id, uint32_t region) {
 
 void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
   if (id >= routes_.size() || routes_[id].part == nullptr) {
-    return failed_.push_back({completion, absl::UnavailableError("not connected")});
+    return TellLater(completion, absl::UnavailableError("not connected"));
   }
   routes_[id].part->fabric->Read(routes_[id].id, parts, completion);
 }
@@ -211,7 +211,7 @@ void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Comple
 void MultiFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                        Completion* completion) {
   if (id >= routes_.size() || routes_[id].part == nullptr) {
-    return failed_.push_back({completion, absl::UnavailableError("not connected")});
+    return TellLater(completion, absl::UnavailableError("not connected"));
   }
   routes_[id].part->fabric->Call(routes_[id].id, head, body, reply_bytes_max, deadline_ns, completion);
 }
@@ -226,13 +226,7 @@ size_t MultiFabric::Poll() {
     done += found;
   }
   for (const auto& [part, id] : std::exchange(given_up_, {})) part->fabric->Disconnect(id);
-  if (!failed_.empty()) {
-    for (const Failed& failed : std::exchange(failed_, {})) {
-      failed.completion->Done(failed.status, {});
-      ++done;
-    }
-  }
-  return done;
+  return done + TellNow();
 }
 
 void MultiFabric::Flush() {
@@ -242,7 +236,7 @@ void MultiFabric::Flush() {
 }
 
 bool MultiFabric::HasWork() const {
-  if (!failed_.empty()) return true;
+  if (HasToTell()) return true;
   ++checks_;
   bool cheap = false;  // There was a part whose check is cheap. They come first.
   for (const auto& part : parts_) {
@@ -256,7 +250,7 @@ bool MultiFabric::HasWork() const {
 }
 
 bool MultiFabric::BeginSleep() {
-  bool work = !failed_.empty();
+  bool work = HasToTell();
   for (const auto& part : parts_) {
     if (part->used) work |= part->fabric->BeginSleep();
   }

@@ -65,10 +65,6 @@ class MultiFabric : public RealFabric {
     ConnectionId id = 0;
     std::unique_ptr<Attempt> attempt;
   };
-  struct Failed {
-    Completion* completion;
-    absl::Status status;
-  };
 
   Part* PartOf(FabricKind kind);
   void Use(Part* part);
@@ -77,8 +73,7 @@ class MultiFabric : public RealFabric {
 
   Fd epoll_;
   bool closing_ = false;
-  std::vector<Route> routes_;  // Outlives the parts, which tell its attempts when they end.
-  std::vector<Failed> failed_;
+  std::vector<Route> routes_;                             // Outlives the parts, which tell its attempts when they end.
   std::vector<std::pair<Part*, ConnectionId>> given_up_;  // To be disconnected by the next Poll.
   std::vector<std::unique_ptr<Part>> parts_;
   uint32_t polls_ = 0;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "cell/io/fabric.h"
 #include "cell/io/region_pool.h"
@@ -45,11 +47,21 @@ class RealFabric : public Fabric {
   virtual void AfterWait() = 0;
 
  protected:
-  Polling polling() const { return polling_; }
+  // Completions whose end is known already are told from Poll, as all are.
+  void TellLater(Completion* completion, absl::Status status) { to_tell_.push_back({completion, std::move(status)}); }
+  bool HasToTell() const { return !to_tell_.empty(); }
+  // Tells them, and those that come of it. The number of them.
+  size_t TellNow();
 
  private:
+  struct ToTell {
+    Completion* completion;
+    absl::Status status;
+  };
+
   const Polling polling_;
   const std::shared_ptr<RegionPool> pool_;
+  std::vector<ToTell> to_tell_;
 };
 
 }  // namespace cell

@@ -31,7 +31,7 @@ ShmFabric::~ShmFabric() {
     if (connection != nullptr) Break(connection.get(), "this client is closing");
   }
   FinishReads();
-  TellFailed();
+  TellNow();
   if (listener_.valid()) ::unlink(address_.c_str());
 }
 
@@ -49,10 +49,10 @@ size_t ShmFabric::Poll() {
     DropSilentPeers();
   }
   size_t done = ServeCalls();
-  if (!connections_.empty() || !failed_.empty()) {
+  if (!connections_.empty() || HasToTell()) {
     done += FinishReads();
     done += TakeReplies();
-    done += TellFailed();
+    done += TellNow();
     FlushCalls();
   }
   return done;
@@ -65,7 +65,7 @@ bool ShmFabric::asking() const {
 }
 
 bool ShmFabric::HasWork() const {
-  if (!reads_.empty() || !failed_.empty()) return true;
+  if (!reads_.empty() || HasToTell()) return true;
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome && peer->requests.HasMore()) return true;
   }
@@ -76,7 +76,7 @@ bool ShmFabric::HasWork() const {
 }
 
 bool ShmFabric::BeginSleep() {
-  bool work = !reads_.empty() || !failed_.empty();
+  bool work = !reads_.empty() || HasToTell();
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
   }

@@ -64,10 +64,6 @@ class ShmFabric : public RealFabric {
     uint32_t parts;
     Completion* completion;
   };
-  struct Failed {
-    Completion* completion;
-    absl::Status status;
-  };
 
   // Server.
   void AcceptPeers();
@@ -89,7 +85,6 @@ class ShmFabric : public RealFabric {
   void FlushCalls();
   size_t TakeReplies();
   size_t FinishReads();
-  size_t TellFailed();
   void ExpireCalls();
   void Break(Connection* connection, const std::string& why);
 
@@ -119,7 +114,6 @@ class ShmFabric : public RealFabric {
   size_t connecting_ = 0;
   std::vector<PendingRead> reads_, finishing_;
   std::vector<ReadPart> parts_, finishing_parts_;
-  std::vector<Failed> failed_;
   std::vector<std::byte> reply_bytes_;
 };
 

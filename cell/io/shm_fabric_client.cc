@@ -69,7 +69,7 @@ void ShmFabric::ReceiveFromServer(Connection* connection) {
     const auto id = std::find_if(connections_.begin(), connections_.end(), same) - connections_.begin();
     Watch(connection->doorbell.get(), kConnectionDoorbellTag | static_cast<uint64_t>(id));
     --connecting_;
-    failed_.push_back({std::exchange(connection->connecting, nullptr), absl::OkStatus()});
+    TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
     return;
   }
   absl::StatusOr<Packet> packet = ReceivePacket(connection->socket.get(), sizeof(RegionPacket));
@@ -104,8 +104,8 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
       return part.from.region() == answer.region;
     });
     if (refused) {
-      failed_.push_back({read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
-                                                                            answer.region, connection->address))});
+      TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
+                                                                   answer.region, connection->address)));
     } else {
       StartRead(static_cast<ConnectionId>(id), read.parts, read.completion);
     }
@@ -143,7 +143,7 @@ void ShmFabric::Disconnect(ConnectionId id) {
   if (id >= connections_.size() || connections_[id] == nullptr) return;
   Break(connections_[id].get(), "disconnected");
   FinishReads();
-  TellFailed();
+  TellNow();
   connections_[id].reset();
 }
 
@@ -154,16 +154,16 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
   connection->backlog.clear();
   if (connection->connecting != nullptr) {
     --connecting_;
-    failed_.push_back({std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken)});
+    TellLater(std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken));
   }
   for (const Connection::WaitingRead& read : std::exchange(connection->waiting, {})) {
-    failed_.push_back({read.completion, absl::UnavailableError(connection->why_broken)});
+    TellLater(read.completion, absl::UnavailableError(connection->why_broken));
   }
   for (Connection::Pending& pending : connection->pending) {
     if (pending.completion == nullptr) continue;
-    failed_.push_back(
-        {std::exchange(pending.completion, nullptr),
-         pending.sent ? absl::UnknownError(connection->why_broken) : absl::UnavailableError(connection->why_broken)});
+    TellLater(std::exchange(pending.completion, nullptr), pending.sent
+                                                              ? absl::UnknownError(connection->why_broken)
+                                                              : absl::UnavailableError(connection->why_broken));
   }
   if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
   if (connection->doorbell.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
@@ -172,7 +172,7 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
 void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
   if (Live(id) == nullptr) {
     const bool known = id < connections_.size() && connections_[id] != nullptr;
-    failed_.push_back({completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected")});
+    TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
     return;
   }
   StartRead(id, parts, completion);
@@ -187,9 +187,8 @@ void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, Com
       return Ask(connection, part.from.region());
     }
     if (!Connection::Holds(*region, part)) {
-      failed_.push_back(
-          {completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
-                                                         part.bytes, ToString(part.from), connection->address))});
+      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
+                                                              part.bytes, ToString(part.from), connection->address)));
       return;
     }
   }
@@ -232,7 +231,7 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   Connection* connection = Live(id);
   if (connection == nullptr) {
     const bool known = id < connections_.size() && connections_[id] != nullptr;
-    failed_.push_back({completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected")});
+    TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
     return;
   }
   if (connection->free_pending.empty()) {
@@ -324,18 +323,6 @@ size_t ShmFabric::TakeReplies() {
   return taken;
 }
 
-size_t ShmFabric::TellFailed() {
-  size_t told = 0;
-  while (!failed_.empty()) {
-    std::vector<Failed> now;
-    now.swap(failed_);
-    for (const Failed& failed : now) failed.completion->Done(failed.status, {});
-    told += now.size();
-    if (told > 10'000) break;  // Callers that try again at once must not keep us here.
-  }
-  return told;
-}
-
 void ShmFabric::ExpireCalls() {
   const int64_t now = NowNs();
   for (const auto& connection : connections_) {
@@ -347,8 +334,8 @@ void ShmFabric::ExpireCalls() {
     if (connection->in_flight == 0) continue;
     for (Connection::Pending& pending : connection->pending) {
       if (pending.completion == nullptr || pending.deadline_ns > now) continue;
-      failed_.push_back({std::exchange(pending.completion, nullptr),
-                         absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address))});
+      TellLater(std::exchange(pending.completion, nullptr),
+                absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
     }
   }
 }

@@ -25,7 +25,7 @@ TcpFabric::~TcpFabric() {
   for (auto& connection : connections_) {
     if (connection != nullptr) Break(connection.get(), "this client is closing");
   }
-  TellFailed();
+  TellNow();
 }
 
 bool TcpFabric::Watch(int operation, int fd, uint32_t events, uint64_t tag) {
@@ -39,7 +39,7 @@ size_t TcpFabric::Poll() {
   size_t done = PollSockets();
   done += ServeCalls();
   DropBroken();
-  done += TellFailed();
+  done += TellNow();
   Flush();
   if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
     expired_ns_ = now;
@@ -58,7 +58,7 @@ void TcpFabric::Flush() {
 }
 
 bool TcpFabric::HasWork() const {
-  if (!failed_.empty() || !ready_.empty() || !broken_.empty()) return true;
+  if (HasToTell() || !ready_.empty() || !broken_.empty()) return true;
   pollfd ready{epoll_.get(), POLLIN, 0};
   return ::poll(&ready, 1, 0) > 0;
 }

@@ -67,10 +67,6 @@ class TcpFabric : public RealFabric {
   struct Peer;
   struct Channel;
   struct Connection;
-  struct Failed {
-    Completion* completion;
-    absl::Status status;
-  };
 
   // Server.
   void TakeCallers();
@@ -91,7 +87,6 @@ class TcpFabric : public RealFabric {
   size_t TakeReplies(Connection* connection);
   size_t TakeReads(Connection* connection);
   void SendChannel(Connection* connection, Channel* channel);
-  size_t TellFailed();
   void ExpireCalls();
   void Break(Connection* connection, const std::string& why);
 
@@ -112,7 +107,6 @@ class TcpFabric : public RealFabric {
   std::vector<IncomingCall> calls_;
 
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Failed> failed_;
   int64_t expired_ns_ = 0;
 };
 

@@ -56,13 +56,13 @@ TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
 
 void TcpFabric::Refuse(ConnectionId id, Completion* completion) {
   const bool known = id < connections_.size() && connections_[id] != nullptr && connections_[id]->broken;
-  failed_.push_back({completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected")});
+  TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
 }
 
 void TcpFabric::Disconnect(ConnectionId id) {
   if (id >= connections_.size() || connections_[id] == nullptr) return;
   Break(connections_[id].get(), "disconnected");
-  TellFailed();
+  TellNow();
   connections_[id].reset();
 }
 
@@ -71,13 +71,13 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
   connection->broken = true;
   connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
   const absl::Status lost = absl::UnavailableError(connection->why_broken);
-  if (connection->connecting != nullptr) failed_.push_back({std::exchange(connection->connecting, nullptr), lost});
-  for (const Connection::ReadInFlight& read : connection->reads) failed_.push_back({read.completion, lost});
+  if (connection->connecting != nullptr) TellLater(std::exchange(connection->connecting, nullptr), lost);
+  for (const Connection::ReadInFlight& read : connection->reads) TellLater(read.completion, lost);
   connection->reads.clear();
   connection->parts.clear();
   const Channel& channel = connection->calls_channel;
   connection->calls.Fail(channel.appended - channel.out.size(), [&](Completion* completion, bool sent) {
-    failed_.push_back({completion, sent ? absl::UnknownError(connection->why_broken) : lost});
+    TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
   });
   connection->calls_channel.socket = Fd();  // Closing it takes it out of epoll.
   connection->reads_channel.socket = Fd();
@@ -124,7 +124,7 @@ void TcpFabric::Greet(Connection* connection, Channel* channel) {
     channel->Append(AsBytes(answer));
   }
   if (!connection->calls_channel.handshake.done() || !connection->reads_channel.handshake.done()) return;
-  failed_.push_back({std::exchange(connection->connecting, nullptr), absl::OkStatus()});
+  TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
 }
 
 void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
@@ -132,11 +132,11 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
   if (connection == nullptr) return Refuse(id, completion);
   for (const ReadPart& part : parts) {
     if ((part.from.offset() | part.bytes) % kWordBytes == 0) continue;
-    failed_.push_back({completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is not of whole words",
-                                                                     part.bytes, ToString(part.from)))});
+    TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is not of whole words", part.bytes,
+                                                            ToString(part.from))));
     return;
   }
-  if (parts.empty()) return failed_.push_back({completion, absl::OkStatus()});
+  if (parts.empty()) return TellLater(completion, absl::OkStatus());
   if (connection->reads.empty()) connection->progress_ns = NowNs();
   for (const ReadPart& part : parts) {
     const ReadRequest request{connection->next_read++, part.from.raw(), part.bytes, 0};
@@ -238,18 +238,6 @@ void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
   (void)Watch(EPOLL_CTL_MOD, channel->socket.get(), events, channel->tag);
 }
 
-size_t TcpFabric::TellFailed() {
-  size_t told = 0;
-  while (!failed_.empty()) {
-    std::vector<Failed> now;
-    now.swap(failed_);
-    for (const Failed& failed : now) failed.completion->Done(failed.status, {});
-    told += now.size();
-    if (told > 10'000) break;  // Callers that try again at once must not keep us here.
-  }
-  return told;
-}
-
 void TcpFabric::ExpireCalls() {
   const int64_t now = NowNs();
   for (const auto& connection : connections_) {
@@ -263,8 +251,7 @@ void TcpFabric::ExpireCalls() {
       continue;
     }
     connection->calls.Expire(now, [&](Completion* completion) {
-      failed_.push_back(
-          {completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address))});
+      TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
     });
   }
 }

@@ -29,7 +29,7 @@ VerbsFabric::~VerbsFabric() {
   for (auto& [id, link] : links_) Break(link.get(), "this endpoint is closing");
   service_ = nullptr;
   TearDownBroken();
-  TellFailed();
+  TellNow();
   links_.clear();
 }
 
@@ -38,7 +38,7 @@ size_t VerbsFabric::Poll() {
   size_t done = PollCompletions();
   done += ServeCalls();
   TearDownBroken();
-  done += TellFailed();
+  done += TellNow();
   Flush();
   if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
     expired_ns_ = now;
@@ -66,7 +66,7 @@ void VerbsFabric::PullCompletions(Device* device) const {
 }
 
 bool VerbsFabric::HasWork() const {
-  if (!failed_.empty() || !ready_.empty() || !broken_.empty()) return true;
+  if (HasToTell() || !ready_.empty() || !broken_.empty()) return true;
   for (const auto& device : devices_) {
     PullCompletions(device.get());
     if (device->count > 0) return true;
@@ -262,18 +262,6 @@ bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_
   link->posted.push_back(posted);
   if (!link->queue_pair->Post(&request)) Break(link, "the NIC takes no more requests");
   return link->state != Link::State::kBroken;
-}
-
-size_t VerbsFabric::TellFailed() {
-  size_t told = 0;
-  while (!failed_.empty()) {
-    std::vector<Failed> now;
-    now.swap(failed_);
-    for (const Failed& failed : now) failed.completion->Done(failed.status, {});
-    told += now.size();
-    if (told > 10'000) break;  // Callers that try again at once must not keep us here.
-  }
-  return told;
 }
 
 }  // namespace cell

@@ -80,10 +80,6 @@ class VerbsFabric : public RealFabric {
   struct Device;
   struct Link;
   struct CmEvent;
-  struct Failed {
-    Completion* completion;
-    absl::Status status;
-  };
 
   // Connections: verbs_fabric_connect.cc.
   Link* Find(uint32_t id) const;
@@ -127,7 +123,6 @@ class VerbsFabric : public RealFabric {
   void StartRead(Link* link, absl::Span<const ReadPart> parts, Completion* completion);
   void Ask(Link* link, uint32_t region);
   void PostReads(Link* link);
-  size_t TellFailed();
 
   const VerbsFabricOptions options_;
   Fd epoll_;
@@ -150,8 +145,6 @@ class VerbsFabric : public RealFabric {
   std::deque<uint32_t> ready_;  // Links with a call, in turn.
   std::vector<IncomingCall> calls_;
   std::vector<std::byte> reply_bytes_;
-
-  std::vector<Failed> failed_;
 };
 
 }  // namespace cell

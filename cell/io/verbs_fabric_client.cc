@@ -17,7 +17,7 @@ void VerbsFabric::TakeChallenge(Link* link, ConstBytes message) {
   }
   link->state = Link::State::kUp;
   --unfinished_;
-  failed_.push_back({std::exchange(link->connecting, nullptr), absl::OkStatus()});
+  TellLater(std::exchange(link->connecting, nullptr), absl::OkStatus());
 }
 
 // Null: gone, broken, or not connected yet.
@@ -29,7 +29,7 @@ VerbsFabric::Link* VerbsFabric::Live(ConnectionId id) const {
 void VerbsFabric::Refuse(ConnectionId id, Completion* completion) {
   const Link* link = Find(id);
   const bool known = link != nullptr && link->state == Link::State::kBroken;
-  failed_.push_back({completion, absl::UnavailableError(known ? link->why_broken : "not connected")});
+  TellLater(completion, absl::UnavailableError(known ? link->why_broken : "not connected"));
 }
 
 void VerbsFabric::Ask(Link* link, uint32_t region) {
@@ -63,8 +63,8 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
     const bool refused = !held && std::any_of(read.parts.begin(), read.parts.end(),
                                               [&](const auto& part) { return part.from.region() == region; });
     if (refused) {
-      failed_.push_back({read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
-                                                                            region, link->address))});
+      TellLater(read.completion,
+                absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
     } else {
       StartRead(link, read.parts, read.completion);
     }
@@ -88,9 +88,8 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Comple
     const RegionKey& key = region->second.key;
     const uint64_t offset = part.from.offset();
     if ((offset | part.bytes) % kWordBytes != 0 || offset > key.bytes || part.bytes > key.bytes - offset) {
-      failed_.push_back(
-          {completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
-                                                         part.bytes, ToString(part.from), link->address))});
+      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
+                                                              part.bytes, ToString(part.from), link->address)));
       return;
     }
   }
@@ -102,7 +101,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Comple
                               std::min(kPieceBytesMax, part.bytes - at), false});
     }
   }
-  if (link->pieces.size() == before) return failed_.push_back({completion, absl::OkStatus()});  // Of no bytes.
+  if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // Of no bytes.
   link->pieces.back().last = true;
   link->reads.push_back({completion});
   if (!std::exchange(link->active, true)) active_.push_back(link->id);

@@ -309,7 +309,7 @@ void VerbsFabric::Disconnect(ConnectionId id) {
   if (link == nullptr || link->accepted) return;
   const bool torn_down = link->state == Link::State::kBroken && std::count(broken_.begin(), broken_.end(), id) == 0;
   Break(link, "disconnected");
-  TellFailed();
+  TellNow();
   if (torn_down) {
     links_.erase(id);
   } else {
@@ -330,13 +330,13 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   broken_.push_back(link->id);
   if (link->accepted) return;
   const absl::Status lost = absl::UnavailableError(link->why_broken);
-  if (link->connecting != nullptr) failed_.push_back({std::exchange(link->connecting, nullptr), lost});
-  for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) failed_.push_back({read.completion, lost});
-  for (const Link::ReadInFlight& read : link->reads) failed_.push_back({read.completion, lost});
+  if (link->connecting != nullptr) TellLater(std::exchange(link->connecting, nullptr), lost);
+  for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) TellLater(read.completion, lost);
+  for (const Link::ReadInFlight& read : link->reads) TellLater(read.completion, lost);
   link->reads.clear();
   link->pieces.clear();
   link->calls.Fail(link->sent, [&](Completion* completion, bool sent) {
-    failed_.push_back({completion, sent ? absl::UnknownError(link->why_broken) : lost});
+    TellLater(completion, sent ? absl::UnknownError(link->why_broken) : lost);
   });
 }
 
@@ -404,7 +404,7 @@ void VerbsFabric::ExpireLinks() {
       continue;
     }
     link->calls.Expire(now, [&, address = link->address](Completion* completion) {
-      failed_.push_back({completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", address))});
+      TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", address)));
     });
   }
 }
