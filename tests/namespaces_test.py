@@ -20,9 +20,9 @@ class Namespaces(unittest.TestCase):
         self.processes = []
         try:
             self.network = namespaces.Network()
+            self.addresses = {name: self.network.add(name) for name in ("one", "two", "client")}
         except namespaces.Unavailable as error:
             self.skipTest(str(error))
-        self.addresses = {name: self.network.add(name) for name in ("one", "two", "client")}
         zookeeper = f"{self.addresses['one']}:2181"
         self.processes.append(cluster.start_zookeeper(self.directory / "zookeeper", 2181, host=self.addresses["one"],
                                                       prefix=self.network.on("one")))

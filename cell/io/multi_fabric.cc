@@ -50,6 +50,9 @@ class MultiFabric::Attempt : public Completion {
       errors_ += fmt::format("{}{}", errors_.empty() ? "" : "; ", std::string(status.message()));
       Route& route = fabric_->routes_[id_];
       if (!left.empty() && !ended && !fabric_->closing_ && fabric_->NowNs() < deadline_ns) {
+        // Going by TCP where RDMA was meant to be is not to happen unseen; a container without the server's files is.
+        spdlog::log(route.part->kind == FabricKind::kVerbs ? spdlog::level::warn : spdlog::level::debug,
+                    "not by {}, tries another fabric: {}", ToString(route.part->kind), std::string(status.message()));
         fabric_->given_up_.emplace_back(route.part, route.id);
         return fabric_->TryNext(id_);
       }

@@ -27,7 +27,7 @@ class MultiFabric : public RealFabric {
   // Before anything else: this endpoint has it. Its regions must be those of the pool.
   void Add(FabricKind kind, std::unique_ptr<RealFabric> fabric);
 
-  // At every address of `addresses`, or at none.
+  // At every address of `addresses`. After an error this endpoint is of no use.
   absl::Status Listen(const std::string& addresses, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;

@@ -65,6 +65,9 @@ class VerbsDomain {
   };
   SendChunk TakeSendChunk();
   void GiveSendChunk(uint32_t number) { free_sends_.push_back(number); }
+  // So many are in use that each that is taken must come back by itself. (Sends that ask for no completion keep theirs
+  // until a later one of the same connection does; a connection that falls silent keeps them for good.)
+  bool send_chunks_scarce() const { return send_slabs_.chunks() - free_sends_.size() > kSendChunksMax / 2; }
 
   // Registers a region's memory, once.
   absl::Status Register(const ShmMemory& memory);

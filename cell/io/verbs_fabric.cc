@@ -47,6 +47,11 @@ size_t VerbsFabric::Poll() {
   return done;
 }
 
+// The next Flush has something to do for it.
+void VerbsFabric::MarkActive(Link* link) {
+  if (!std::exchange(link->active, true)) active_.push_back(link->id);
+}
+
 // Posts the reads that were asked for, and tells credits where nothing else did.
 void VerbsFabric::Flush() {
   for (const uint32_t id : std::exchange(active_, {})) {
@@ -184,7 +189,7 @@ size_t VerbsFabric::TakeChunk(Device* device, uint32_t queue_pair, uint32_t chun
   }
   if (link->state == Link::State::kBroken) return told;
   if (!link->out.empty()) PumpOut(link);
-  if (link->window.ShouldTell() && !std::exchange(link->active, true)) active_.push_back(link->id);
+  if (link->window.ShouldTell()) MarkActive(link);
   return told;
 }
 
@@ -236,7 +241,10 @@ bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_
   VerbsDomain::SendChunk chunk{small, 0, 0};
   if (!goes_inline) {
     chunk = link->device->domain->TakeSendChunk();
-    if (chunk.bytes == nullptr) return false;
+    if (chunk.bytes == nullptr) {  // Others' completions free some: tried again by the next Poll.
+      MarkActive(link);
+      return false;
+    }
   }
   const auto message_type = static_cast<MessageType>(type);
   if (message_type != MessageType::kCredits) link->window.Sent();
@@ -252,7 +260,7 @@ bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_
   request.num_sge = 1;
   request.opcode = IBV_WR_SEND;
   request.send_flags = goes_inline ? IBV_SEND_INLINE : 0;
-  if (++link->unsignalled >= kSignalEvery) {
+  if (++link->unsignalled >= kSignalEvery || (!goes_inline && link->device->domain->send_chunks_scarce())) {
     request.send_flags |= IBV_SEND_SIGNALED;
     link->unsignalled = 0;
   }

@@ -95,6 +95,7 @@ class VerbsFabric : public RealFabric {
   void TearDown(Link* link);
   Device* DeviceOf(ibv_context* context);
   absl::Status RegisterRegions();
+  void BreakOldestSilent();
   void ExpireLinks();
 
   // Messages both ways, whoever made the connection: verbs_fabric.cc.
@@ -106,6 +107,7 @@ class VerbsFabric : public RealFabric {
   bool PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_bytes_max, size_t message_bytes, size_t offset,
                  ConstBytes head, ConstBytes body);
   void PumpOut(Link* link);
+  void MarkActive(Link* link);
 
   // Server: verbs_fabric_server.cc.
   void TakeGreeting(Link* link, ConstBytes message);
@@ -133,7 +135,7 @@ class VerbsFabric : public RealFabric {
   absl::flat_hash_map<uint32_t, Link*> by_queue_pair_;
   uint32_t next_link_ = 1;
   std::vector<uint32_t> broken_;  // To be torn down at the end of Poll.
-  std::vector<uint32_t> active_;  // Links with reads to post or credits to tell.
+  std::vector<uint32_t> active_;  // Links with reads to post, credits to tell, or messages that found no buffer.
   size_t unfinished_ = 0;         // Links that are not greeted yet.
   uint32_t polls_ = 0;
   int64_t expired_ns_ = 0;

@@ -104,7 +104,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Comple
   if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // Of no bytes.
   link->pieces.back().last = true;
   link->reads.push_back({completion});
-  if (!std::exchange(link->active, true)) active_.push_back(link->id);
+  MarkActive(link);
 }
 
 // Posts as many reads as the connection may have in flight, as one chain.

@@ -256,8 +256,9 @@ absl::Status VerbsFabric::FinishConnecting(Link* link, const CmEvent& event) {
 }
 
 void VerbsFabric::AcceptLink(const CmEvent& event) {
-  if (accepted_ >= options_.peers_max || unfinished_ >= kGreetingMax || service_ == nullptr) {
-    spdlog::warn("refused a connection: {} are there, {} have not greeted", accepted_, unfinished_);
+  if (accepted_ - peers_ >= kGreetingMax) BreakOldestSilent();
+  if (accepted_ >= options_.peers_max || service_ == nullptr) {
+    spdlog::warn("refused a connection: {} are there", accepted_);
     (void)::rdma_reject(event.id, nullptr, 0);
     ::rdma_destroy_id(event.id);
     return;
@@ -277,6 +278,16 @@ void VerbsFabric::AcceptLink(const CmEvent& event) {
     (void)::rdma_reject(event.id, nullptr, 0);
     Break(link, std::string(status.message()));
   }
+}
+
+// Strangers who say nothing keep nobody out: the oldest of them leaves. Ids grow with age.
+void VerbsFabric::BreakOldestSilent() {
+  Link* oldest = nullptr;
+  for (const auto& [id, link] : links_) {
+    const bool silent = link->accepted && link->state != Link::State::kUp && link->state != Link::State::kBroken;
+    if (silent && (oldest == nullptr || id < oldest->id)) oldest = link.get();
+  }
+  if (oldest != nullptr) Break(oldest, "others came, and it has not greeted");
 }
 
 absl::Status VerbsFabric::Accept(Link* link, const CmEvent& event) {

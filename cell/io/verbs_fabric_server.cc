@@ -85,7 +85,7 @@ size_t VerbsFabric::ServeCalls() {
     Link* link = Find(call.peer);
     if (link == nullptr || link->state != Link::State::kUp) continue;
     link->in.Shrink(kIdleInBytesMax);
-    if (link->window.ShouldTell() && !std::exchange(link->active, true)) active_.push_back(link->id);
+    if (link->window.ShouldTell()) MarkActive(link);
     MakeReady(link);
   }
   return calls_.size();

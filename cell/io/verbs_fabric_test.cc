@@ -325,6 +325,18 @@ TEST_F(VerbsTest, WhoDoesNotGreetIsSentAway) {
   EXPECT_TRUE(silent.Receive().empty());
 }
 
+TEST_F(VerbsTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
+  threads_.Stop(server_.get());
+  server_.reset();
+  address_ = HostPort();
+  // It is not time that ends them.
+  Start({.huge_pages = false, .secret = "a secret of this test", .handshake_ns = 600'000'000'000});
+  std::vector<std::unique_ptr<RawPeer>> flood;
+  for (int i = 0; i < 280; ++i) flood.push_back(std::make_unique<RawPeer>(address_));
+  ExpectStillServing();
+  EXPECT_TRUE(flood.front()->Receive().empty());  // The oldest have left.
+}
+
 TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
   for (int i = 0; i < 30; ++i) {
     VerbsFabric client({.secret = "a secret of this test"});
@@ -360,7 +372,7 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   threads_.Stop(server_.get());
   server_.reset();
   address_ = HostPort();
-  constexpr size_t kPeersMax = 300;
+  constexpr size_t kPeersMax = 350;
   Start({.huge_pages = false, .secret = "a secret of this test", .peers_max = kPeersMax});
   struct Connected {
     Fabric* client;
@@ -380,9 +392,14 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   EXPECT_EQ(connected.size(), kPeersMax);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   for (const Connected& one : connected) {
-    Waiter call;
-    one.client->Call(one.id, AsBytes("x"), {}, kReplyBytesMin, one.client->NowNs() + 10'000'000'000, &call);
-    ASSERT_TRUE(call.Await(one.client).ok());
+    // Replies that do not go inline, and too few of one connection for any to ask for a completion: together they take
+    // more buffers than the server has to send from.
+    const std::string text(2000, 'x');
+    for (uint32_t i = 0; i < kSignalEvery - 3; ++i) {
+      Waiter call;
+      one.client->Call(one.id, AsBytes(text), {}, 4096, one.client->NowNs() + 10'000'000'000, &call);
+      ASSERT_TRUE(call.Await(one.client).ok());
+    }
   }
   clients.clear();
   for (int i = 0; i < 10'000 && service_->disconnected < static_cast<int>(kPeersMax); ++i) ::usleep(1000);
