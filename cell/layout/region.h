@@ -17,6 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,14 @@ struct RegionShape {
   static constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
   }
+};
+
+// What a region's meganode covers, and its neighbour there.
+struct MeganodeRange {
+  uint8_t tier = 0;  // 0: it holds pairs; above: routes.
+  std::string low;
+  std::optional<std::string> high;  // None: to the end.
+  Pointer right;                    // The root of the meganode that begins at `high`.
 };
 
 // Where a region's meganode has its root.

@@ -33,13 +33,7 @@ namespace cell {
 
 class Meganode {
  public:
-  // What a meganode covers, and its neighbour there.
-  struct Range {
-    uint8_t tier = 0;
-    std::string low;
-    std::optional<std::string> high;  // None: to the end.
-    Pointer right;                    // The root of the meganode that begins at `high`.
-  };
+  using Range = MeganodeRange;
 
   // Makes an empty meganode in `memory`, at least shape.region_bytes() long: zeros, or what was a region before.
   static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range);

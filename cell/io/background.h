@@ -1,0 +1,114 @@
+// Background: where what blocks is done, so that a worker's thread never waits for a disk.
+//
+// Work is a function that runs elsewhere, at the same time as other work; what it ended with is told by Poll, on the
+// thread that owns this. Nothing is cancelled: who owns it calls Poll until it is idle before what work refers to goes.
+#pragma once
+
+#include <condition_variable>
+#include <coroutine>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cell/base/check.h"
+
+namespace cell {
+
+class Background {
+ public:
+  using Work = std::function<void()>;
+
+  virtual ~Background() = default;
+  // `work` runs in another thread, or at another time; then `done` in Poll.
+  virtual void Run(Work work, Work done) = 0;
+  // Tells what is done. The number of it.
+  virtual size_t Poll() = 0;
+  virtual bool idle() const = 0;
+};
+
+// co_await Offload(background, work): what `work` returns.
+struct Offload {
+  Background* background;
+  std::function<absl::Status()> work;
+  absl::Status status;
+
+  Offload(Background* background, std::function<absl::Status()> work) : background(background), work(std::move(work)) {}
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> awaiting) {
+    background->Run([this] { status = work(); }, [awaiting] { awaiting.resume(); });
+  }
+  absl::Status await_resume() { return std::move(status); }
+};
+
+// With threads of its own.
+class ThreadBackground : public Background {
+ public:
+  // `wake` is called by these threads whenever Poll has something to tell.
+  ThreadBackground(size_t threads, Work wake) : wake_(std::move(wake)) {
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
+  }
+  ~ThreadBackground() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    ready_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Run(Work work, Work done) override {
+    ++running_;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back({std::move(work), std::move(done)});
+    }
+    ready_.notify_one();
+  }
+  size_t Poll() override {
+    if (running_ == 0) return 0;
+    std::vector<Work> now;
+    {
+      const std::lock_guard lock(mutex_);
+      now.swap(done_);
+    }
+    running_ -= now.size();
+    for (const Work& done : now) done();
+    return now.size();
+  }
+  bool idle() const override { return running_ == 0; }
+
+ private:
+  struct Job {
+    Work work, done;
+  };
+
+  void Serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ready_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Job job = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      job.work();
+      lock.lock();
+      done_.push_back(std::move(job.done));
+      wake_();
+    }
+  }
+
+  const Work wake_;
+  size_t running_ = 0;  // By the owner's count.
+  std::mutex mutex_;    // Held for what follows.
+  std::condition_variable ready_;
+  std::deque<Job> waiting_;
+  std::vector<Work> done_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace cell

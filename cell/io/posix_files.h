@@ -1,0 +1,21 @@
+// PosixFiles: the file system of this machine, or one that it has mounted.
+#pragma once
+
+#include "cell/io/files.h"
+
+namespace cell {
+
+class PosixFiles : public Files {
+ public:
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
+  absl::StatusOr<std::string> Read(const std::string& path, uint64_t offset, uint64_t bytes) override;
+  absl::StatusOr<uint64_t> Size(const std::string& path) override;
+  absl::Status SyncFile(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
+  absl::Status MakeDirectory(const std::string& directory) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& directory) override;
+};
+
+}  // namespace cell

@@ -1,0 +1,58 @@
+// SimBackground: work is done at a moment of virtual time that a seed picks, and told at a later one.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cell/base/random.h"
+#include "cell/io/background.h"
+#include "cell/io/sim_fabric.h"
+
+namespace cell {
+
+class SimBackground : public Background {
+ public:
+  // Must outlive it. Work takes up to twice `mean_ns`, half before and half after it is done.
+  SimBackground(SimNetwork* network, uint64_t seed, int64_t mean_ns)
+      : network_(network), random_(seed), mean_ns_(mean_ns) {}
+  ~SimBackground() override { *alive_ = false; }
+
+  void Run(Work work, Work done) override {
+    ++running_;
+    network_->At(network_->now_ns() + Pause(),
+                 [this, alive = alive_, work = std::move(work), done = std::move(done)]() mutable {
+                   if (!*alive || crashed_) return;
+                   work();
+                   network_->At(network_->now_ns() + Pause(), [this, alive, done = std::move(done)]() mutable {
+                     if (*alive && !crashed_) done_.push_back(std::move(done));
+                   });
+                 });
+  }
+  size_t Poll() override {
+    std::vector<Work> now;
+    now.swap(done_);
+    running_ -= now.size();
+    for (const Work& done : now) done();
+    return now.size();
+  }
+  bool idle() const override { return running_ == 0; }
+
+  // Nothing is done any more, and nothing told.
+  void Crash() { crashed_ = true; }
+  // How long work takes from now on.
+  void set_mean_ns(int64_t mean_ns) { mean_ns_ = mean_ns; }
+
+ private:
+  int64_t Pause() { return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(mean_ns_) + 1)); }
+
+  SimNetwork* const network_;
+  Random random_;
+  int64_t mean_ns_;
+  bool crashed_ = false;
+  size_t running_ = 0;
+  std::vector<Work> done_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cell

@@ -1,0 +1,192 @@
+#include "cell/io/sim_files.h"
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kSectorBytes = 512;
+
+std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::format("no {}", path)); }
+
+}  // namespace
+
+class SimFile : public File {
+ public:
+  SimFile(SimFiles* host, std::shared_ptr<SimDisk::Content> content)
+      : host_(host), generation_(host->generation_), content_(std::move(content)) {}
+
+  absl::Status Append(std::string_view bytes) override {
+    if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
+    if (absl::Status status = host_->Call(); !status.ok()) {
+      content_->bytes.append(bytes.substr(0, host_->disk_->random_.Below(bytes.size() + 1)));
+      return status;
+    }
+    content_->bytes.append(bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Sync() override {
+    if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
+    const absl::Status status = host_->Call();
+    // Linux reports an error once, and takes the pages for clean then.
+    if (!status.ok() && content_->bytes.size() > content_->synced) {
+      content_->lost.emplace_back(content_->synced, content_->bytes.size());
+    }
+    content_->synced = content_->bytes.size();
+    return status;
+  }
+
+ private:
+  SimFiles* const host_;
+  const uint64_t generation_;
+  const std::shared_ptr<SimDisk::Content> content_;
+};
+
+std::unique_ptr<SimFiles> SimDisk::NewHost() { return std::unique_ptr<SimFiles>(new SimFiles(this)); }
+
+std::vector<std::string> SimDisk::paths() const {
+  std::vector<std::string> paths;
+  for (const auto& [path, content] : files_) paths.push_back(path);
+  return paths;
+}
+
+absl::Status SimFiles::Call() {
+  ++calls_;
+  if (failure_.ok() || fail_in_-- > 0) return absl::OkStatus();
+  return std::exchange(failure_, absl::OkStatus());
+}
+
+absl::StatusOr<std::unique_ptr<File>> SimFiles::Create(const std::string& path) {
+  RETURN_IF_ERROR(Call());
+  if (disk_->files_.contains(path)) return absl::AlreadyExistsError(fmt::format("{} is there", path));
+  if (!disk_->directories_.contains(DirectoryOf(path))) return NoSuch(DirectoryOf(path));
+  auto content = std::make_shared<SimDisk::Content>();
+  content->writer = this;
+  disk_->files_[path] = content;
+  disk_->changes_.push_back({this, DirectoryOf(path), [disk = disk_, path] { disk->files_.erase(path); }});
+  return std::make_unique<SimFile>(this, std::move(content));
+}
+
+absl::StatusOr<std::string> SimFiles::Read(const std::string& path, uint64_t offset, uint64_t bytes) {
+  RETURN_IF_ERROR(Call());
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return NoSuch(path);
+  const std::string& content = it->second->bytes;
+  return content.substr(std::min<uint64_t>(offset, content.size()), bytes);
+}
+
+absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {
+  RETURN_IF_ERROR(Call());
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return NoSuch(path);
+  return it->second->bytes.size();
+}
+
+absl::Status SimFiles::SyncFile(const std::string& path) {
+  RETURN_IF_ERROR(Call());
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return NoSuch(path);
+  it->second->synced = it->second->bytes.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> SimFiles::List(const std::string& directory) {
+  RETURN_IF_ERROR(Call());
+  if (!disk_->directories_.contains(directory)) return NoSuch(directory);
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& path) {
+    if (DirectoryOf(path) == directory && path != directory) names.push_back(path.substr(directory.size() + 1));
+  };
+  for (const auto& [path, content] : disk_->files_) add(path);
+  for (const auto& [path, there] : disk_->directories_) add(path);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status SimFiles::MakeDirectory(const std::string& directory) {
+  RETURN_IF_ERROR(Call());
+  for (std::string path = directory; !path.empty();
+       path = path.find('/') != std::string::npos ? DirectoryOf(path) : "") {
+    disk_->directories_[path] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimFiles::Rename(const std::string& from, const std::string& to) {
+  RETURN_IF_ERROR(Call());
+  const auto it = disk_->files_.find(from);
+  if (it == disk_->files_.end()) return NoSuch(from);
+  const auto content = it->second;
+  const auto old = disk_->files_.find(to);
+  const auto replaced = old == disk_->files_.end() ? nullptr : old->second;
+  disk_->files_.erase(from);
+  disk_->files_[to] = content;
+  disk_->changes_.push_back({this, DirectoryOf(to), [disk = disk_, from, to, content, replaced] {
+                               disk->files_[from] = content;
+                               if (replaced == nullptr) {
+                                 disk->files_.erase(to);
+                               } else {
+                                 disk->files_[to] = replaced;
+                               }
+                             }});
+  return absl::OkStatus();
+}
+
+absl::Status SimFiles::Remove(const std::string& path) {
+  RETURN_IF_ERROR(Call());
+  if (disk_->directories_.erase(path) > 0) return absl::OkStatus();
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return NoSuch(path);
+  disk_->changes_.push_back(
+      {this, DirectoryOf(path), [disk = disk_, path, content = it->second] { disk->files_[path] = content; }});
+  disk_->files_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status SimFiles::SyncDirectory(const std::string& directory) {
+  RETURN_IF_ERROR(Call());
+  std::erase_if(disk_->changes_, [&](const SimDisk::Change& change) { return change.directory == directory; });
+  return absl::OkStatus();
+}
+
+void SimFiles::Crash() {
+  ++generation_;
+  failure_ = absl::OkStatus();
+  Random& random = disk_->random_;
+  for (auto& [path, content] : disk_->files_) {
+    if (content->writer != this) continue;
+    std::string& bytes = content->bytes;
+    bytes.resize(content->synced + random.Below(bytes.size() - content->synced + 1));
+    const auto drop = [&](size_t begin, size_t end) {
+      for (size_t at = begin; at < std::min(end, bytes.size());) {
+        const size_t next = std::min({end, bytes.size(), (at / kSectorBytes + 1) * kSectorBytes});
+        if (random.Below(2) == 0)
+          std::fill(bytes.begin() + static_cast<ptrdiff_t>(at), bytes.begin() + static_cast<ptrdiff_t>(next), 0);
+        at = next;
+      }
+    };
+    drop(content->synced, bytes.size());
+    for (const auto& [begin, end] : content->lost) drop(begin, end);
+    content->synced = bytes.size();
+    content->writer = nullptr;
+  }
+  // Names as they were at some moment.
+  size_t first_gone = disk_->changes_.size();
+  for (size_t i = 0; i < disk_->changes_.size(); ++i) {
+    if (disk_->changes_[i].by == this && random.Below(2) == 0) {
+      first_gone = i;
+      break;
+    }
+  }
+  for (size_t i = disk_->changes_.size(); i-- > first_gone;) {
+    if (disk_->changes_[i].by == this) disk_->changes_[i].undo();
+  }
+  std::erase_if(disk_->changes_, [this](const SimDisk::Change& change) { return change.by == this; });
+}
+
+}  // namespace cell

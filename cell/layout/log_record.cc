@@ -1,0 +1,73 @@
+#include "cell/layout/log_record.h"
+
+#include <algorithm>
+
+#include "cell/base/crc64.h"
+
+namespace cell {
+namespace {
+
+bool SizesFit(const LogRecord& record) {
+  switch (record.kind) {
+    case RecordKind::kBegin:
+      return record.value.size() == sizeof(SegmentBegin);
+    case RecordKind::kRange:
+      return record.value.size() >= sizeof(RangeValue) &&
+             record.value.size() - sizeof(RangeValue) == Load<RangeValue>(AsBytes(record.value).data()).high_key_bytes;
+    case RecordKind::kPut:
+      return !record.key.empty() && record.value.size() <= kValueBytesMax;
+    case RecordKind::kDelete:
+      return !record.key.empty() && record.value.empty();
+    case RecordKind::kRoute:
+    case RecordKind::kCut:
+      return record.value.size() == sizeof(Pointer);
+    case RecordKind::kEnd:
+      return record.value.size() == sizeof(CheckpointEnd);
+  }
+  return false;
+}
+
+}  // namespace
+
+void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view key, std::string_view value,
+                  std::string_view more, std::string* to) {
+  RecordHeader header{};
+  header.bytes = static_cast<uint32_t>(sizeof(header) + key.size() + value.size() + more.size());
+  header.unsynced = place.unsynced;
+  header.sequence = place.sequence;
+  header.epoch = place.epoch;
+  header.key_bytes = static_cast<uint16_t>(key.size());
+  header.kind = kind;
+  const size_t at = to->size();
+  to->append(reinterpret_cast<const char*>(&header), sizeof(header));
+  to->append(key).append(value).append(more);
+  const std::string_view checked = std::string_view(*to).substr(at + sizeof(header.crc));
+  header.crc = Crc64(checked, place.region);
+  std::memcpy(to->data() + at, &header.crc, sizeof(header.crc));
+  to->resize(RoundUp(to->size() - at, kRecordAlignment) + at);
+}
+
+std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
+  if (bytes.size() < sizeof(RecordHeader)) return std::nullopt;
+  const auto header = Load<RecordHeader>(AsBytes(bytes).data());
+  if (header.bytes < sizeof(header) + header.key_bytes || header.bytes > kRecordBytesMax ||
+      RoundUp(header.bytes, kRecordAlignment) > bytes.size()) {
+    return std::nullopt;
+  }
+  if (Crc64(bytes.substr(sizeof(header.crc), header.bytes - sizeof(header.crc)), region) != header.crc) {
+    return std::nullopt;
+  }
+  const std::string_view padding = bytes.substr(header.bytes, RoundUp(header.bytes, kRecordAlignment) - header.bytes);
+  if (std::any_of(padding.begin(), padding.end(), [](char byte) { return byte != 0; })) return std::nullopt;
+  LogRecord record;
+  record.kind = header.kind;
+  record.epoch = header.epoch;
+  record.sequence = header.sequence;
+  record.synced = header.sequence - 1 - std::min<uint64_t>(header.unsynced, header.sequence - 1);
+  record.key = bytes.substr(sizeof(header), header.key_bytes);
+  record.value = bytes.substr(sizeof(header) + header.key_bytes, header.bytes - sizeof(header) - header.key_bytes);
+  if (header.sequence == 0 || header.reserved != 0 || !SizesFit(record)) return std::nullopt;
+  return record;
+}
+
+}  // namespace cell

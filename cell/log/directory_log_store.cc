@@ -1,0 +1,164 @@
+#include "cell/log/directory_log_store.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+std::string NameOf(uint64_t sequence, uint32_t epoch, const char* kind) {
+  return fmt::format("{:016x}.{:08x}.{}", sequence, epoch, kind);
+}
+
+std::string FenceName(uint32_t epoch) { return fmt::format("{:08x}.fence", epoch); }
+
+std::optional<uint32_t> FenceOf(const std::string& name) {
+  uint32_t epoch = 0;
+  if (std::sscanf(name.c_str(), "%" SCNx32, &epoch) != 1 || name != FenceName(epoch)) return std::nullopt;
+  return epoch;
+}
+
+std::optional<LogPart> PartOf(const std::string& name) {
+  LogPart part{LogPart::Kind::kSegment, 0, 0, name};
+  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &part.sequence, &part.epoch) != 2) return std::nullopt;
+  if (name == NameOf(part.sequence, part.epoch, "log")) return part;
+  part.kind = LogPart::Kind::kCheckpoint;
+  if (name == NameOf(part.sequence, part.epoch, "checkpoint")) return part;
+  return std::nullopt;
+}
+
+}  // namespace
+
+class DirectoryLogStore::Writer : public LogWriter {
+ public:
+  Writer(DirectoryLogStore* store, uint32_t region, uint32_t epoch, std::unique_ptr<File> file)
+      : store_(store), region_(region), epoch_(epoch), file_(std::move(file)) {}
+
+  absl::Status Append(std::string_view bytes) override { return file_->Append(bytes); }
+  absl::Status Sync() override {
+    RETURN_IF_ERROR(file_->Sync());
+    return store_->CheckFence(region_, epoch_);
+  }
+
+ private:
+  DirectoryLogStore* const store_;
+  const uint32_t region_;
+  const uint32_t epoch_;
+  const std::unique_ptr<File> file_;
+};
+
+std::string DirectoryLogStore::PathOf(uint32_t region) const { return fmt::format("{}/region-{}", directory_, region); }
+
+absl::StatusOr<bool> DirectoryLogStore::Has(uint32_t region) {
+  const absl::Status status = List(region).status();
+  if (status.code() == absl::StatusCode::kNotFound) return false;
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status DirectoryLogStore::CheckFence(uint32_t region, uint32_t epoch) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+  for (const std::string& name : names) {
+    const std::optional<uint32_t> fence = FenceOf(name);
+    if (fence.has_value() && *fence > epoch) {
+      return absl::AbortedError(
+          fmt::format("region {} is another server's since epoch {}; this one had it at {}", region, *fence, epoch));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
+  RETURN_IF_ERROR(files_->MakeDirectory(PathOf(region)));
+  const absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
+  if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
+  return files_->SyncDirectory(PathOf(region));
+}
+
+absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  RETURN_IF_ERROR(Fence(region, epoch));
+  RETURN_IF_ERROR(CheckFence(region, epoch));
+  // A process that died may have left records that were read and never synced. What follows them says that they are
+  // there.
+  if (const absl::StatusOr<std::vector<LogPart>> parts = List(region); parts.ok()) {
+    for (const LogPart& part : *parts) {
+      if (part.kind == LogPart::Kind::kSegment) RETURN_IF_ERROR(files_->SyncFile(part.name));
+    }
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<File> file, files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "log")));
+  RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
+  return std::make_unique<Writer>(this, region, epoch, std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
+                                                                              uint64_t sequence) {
+  const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
+  absl::StatusOr<std::unique_ptr<File>> file = files_->Create(path);
+  if (file.status().code() == absl::StatusCode::kAlreadyExists) {  // One that failed.
+    RETURN_IF_ERROR(files_->Remove(path));
+    file = files_->Create(path);
+  }
+  if (!file.ok()) return file.status();
+  return std::make_unique<Writer>(this, region, epoch, *std::move(file));
+}
+
+absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  const std::string path = PathOf(region);
+  RETURN_IF_ERROR(files_->Rename(path + "/" + NameOf(sequence, epoch, "unfinished"),
+                                 path + "/" + NameOf(sequence, epoch, "checkpoint")));
+  return files_->SyncDirectory(path);
+}
+
+absl::StatusOr<std::vector<LogPart>> DirectoryLogStore::List(uint32_t region) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+  std::vector<LogPart> parts;
+  for (const std::string& name : names) {
+    if (const std::optional<LogPart> part = PartOf(name)) parts.push_back(*part);
+  }
+  if (parts.empty()) return absl::NotFoundError(fmt::format("there is no log in {}", PathOf(region)));
+  std::sort(parts.begin(), parts.end(), [](const LogPart& a, const LogPart& b) {
+    return std::pair(a.epoch, a.sequence) < std::pair(b.epoch, b.sequence);
+  });
+  for (LogPart& part : parts) part.name = PathOf(region) + "/" + part.name;
+  return parts;
+}
+
+absl::StatusOr<std::string> DirectoryLogStore::Read(uint32_t, const LogPart& part, uint64_t offset, uint64_t bytes) {
+  return files_->Read(part.name, offset, bytes);
+}
+
+absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  ASSIGN_OR_RETURN(const std::vector<LogPart> parts, List(region));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const LogPart& part = parts[i];
+    bool needed = part.sequence >= sequence;
+    if (!needed && part.kind == LogPart::Kind::kSegment) {
+      // All its records come before, if another segment begins there or before.
+      needed = std::none_of(parts.begin() + static_cast<ptrdiff_t>(i) + 1, parts.end(), [&](const LogPart& next) {
+        return next.kind == LogPart::Kind::kSegment && next.sequence <= sequence;
+      });
+    }
+    if (!needed) RETURN_IF_ERROR(files_->Remove(part.name));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+  for (const std::string& name : names) {
+    const std::optional<uint32_t> fence = FenceOf(name);
+    if (fence.has_value() && *fence < epoch) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryLogStore::Remove(uint32_t region) {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(PathOf(region));
+  if (names.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
+  return files_->Remove(PathOf(region));
+}
+
+}  // namespace cell

@@ -1,0 +1,45 @@
+// DirectoryLogStore: logs as files of a directory, on a local disk or on a file system that all servers share.
+//
+//   DIR/region-7/0000000000000001.00000002.log          the segment of epoch 2 that begins with record 1
+//   DIR/region-7/00000000000004d2.00000002.checkpoint   with the log from record 1234 on it makes the region
+//   DIR/region-7/00000003.fence                         no Sync of an epoch below 3 succeeds
+//
+// A fence is a file that is there before its maker reads anything. A writer looks for fences after its data is synced:
+// either it sees one and fails, or it looked before there was one, and then whoever made it reads that data. This needs
+// a file system on which all servers see a file once its creation has returned (a local one, NFSv4 with `noac`, Ceph,
+// Lustre).
+#pragma once
+
+#include "cell/io/files.h"
+#include "cell/log/log_store.h"
+
+namespace cell {
+
+class DirectoryLogStore : public LogStore {
+ public:
+  // `files` must outlive it.
+  DirectoryLogStore(Files* files, std::string directory) : files_(files), directory_(std::move(directory)) {}
+
+  absl::StatusOr<bool> Has(uint32_t region) override;
+  absl::Status Fence(uint32_t region, uint32_t epoch) override;
+  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
+                                                             uint64_t sequence) override;
+  absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
+  absl::StatusOr<std::string> Read(uint32_t region, const LogPart& part, uint64_t offset, uint64_t bytes) override;
+  absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::Status Remove(uint32_t region) override;
+
+ private:
+  class Writer;
+
+  std::string PathOf(uint32_t region) const;
+  // Aborted when there is a fence of a higher epoch.
+  absl::Status CheckFence(uint32_t region, uint32_t epoch);
+
+  Files* const files_;
+  const std::string directory_;
+};
+
+}  // namespace cell

@@ -1,0 +1,71 @@
+// LogReplay: what a region holds, by its checkpoint and log, as a row of pairs in key order.
+//
+// The log from the checkpoint on is read whole and verified, and of each key the last record counts; the checkpoint is
+// merged with these as it is read. So a recovery is one pass in key order, and what it makes is packed: it fits where
+// the region fitted, whatever order the writes came in.
+//
+// Where the log ends. Its last record may be torn, or lack altogether, and so may all that were written after the last
+// sync, in any order: a crash does that, and they were promised to nobody. They are cut off, and counted. But a record
+// that is damaged although one after it says that it was on disk is a loss: recovery stops and names file and offset.
+//
+// Blocks; any one thread. `store` must outlive it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "cell/layout/log_record.h"
+#include "cell/layout/region.h"
+#include "cell/log/log_store.h"
+
+namespace cell {
+
+class LogReplay {
+ public:
+  // A pair, or above tier 0 a route, whose value is a Pointer. Valid until the call returns.
+  using Visit = std::function<absl::Status(std::string_view key, std::string_view value)>;
+
+  explicit LogReplay(LogStore* store, uint32_t region) : store_(store), region_(region) {}
+
+  // Reads the log. NotFound: there is none. DataLoss: it is damaged; the message says where, and what to do.
+  absl::Status Open();
+  // Calls `visit` with what is in the range, in key order, each key once. Its error ends it.
+  absl::Status ForEach(const Visit& visit) const;
+
+  // After Open. What the meganode covers...
+  const MeganodeRange& range() const { return range_; }
+  // ...the sequence of the next record...
+  uint64_t next_sequence() const { return next_sequence_; }
+  // ...the neighbours that were cut off it since the checkpoint...
+  const std::vector<Pointer>& cuts() const { return cuts_; }
+  // ...and how much there was: in the log, and behind its end.
+  uint64_t records() const { return records_; }
+  uint64_t log_bytes() const { return log_bytes_; }
+  uint64_t torn_bytes() const { return torn_bytes_; }
+
+ private:
+  absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
+  absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
+  absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
+  bool InRange(std::string_view key) const {
+    return key >= range_.low && (!range_.high.has_value() || key < *range_.high);
+  }
+
+  LogStore* const store_;
+  const uint32_t region_;
+  std::optional<LogPart> checkpoint_;
+  bool has_range_ = false;
+  MeganodeRange range_;
+  uint64_t next_sequence_ = 1;
+  std::vector<Pointer> cuts_;
+  uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
+  std::vector<std::unique_ptr<std::string>> segments_;     // What last_ points into.
+  absl::flat_hash_map<std::string_view, LogRecord> last_;  // Of each key.
+  std::vector<std::string_view> keys_;                     // Of last_, sorted.
+};
+
+}  // namespace cell

@@ -1,0 +1,67 @@
+// LogStore: where regions' logs and checkpoints are kept, for all servers of a cluster.
+//
+// It deals in bytes; what is in them says layout/log_record.h. A log is a row of segments, each written by one owner at
+// one epoch, and named by the sequence of its first record. A checkpoint is named by the sequence from where on the log
+// is needed besides it.
+//
+// Fencing. After Fence(region, epoch) has returned, no Sync of a segment of a lower epoch succeeds; and what such a
+// Sync has succeeded for before, List and Read see afterwards. So an owner that acknowledges only after Sync
+// acknowledges nothing that its successor, who fences first and reads then, does not recover; no clocks are needed for
+// it.
+//
+// Every call may block. Any thread; one LogWriter is one thread's at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cell {
+
+// A segment or a checkpoint that is being written.
+class LogWriter {
+ public:
+  virtual ~LogWriter() = default;
+  virtual absl::Status Append(std::string_view bytes) = 0;
+  // Aborted: the region is another owner's by now. After any error the writer is of no use any more (files.h).
+  virtual absl::Status Sync() = 0;
+};
+
+struct LogPart {
+  enum class Kind { kSegment, kCheckpoint };
+  Kind kind;
+  uint64_t sequence;
+  uint32_t epoch;
+  std::string name;  // For messages, too.
+};
+
+class LogStore {
+ public:
+  virtual ~LogStore() = default;
+
+  // Whether anything is kept of a region.
+  virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
+  virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
+  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment.
+  virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // A new checkpoint, and its end: only then it is there, whole. It is synced before.
+  virtual absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
+                                                                     uint64_t sequence) = 0;
+  virtual absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+
+  // What there is, by epoch and sequence. NotFound: nothing.
+  virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;
+  // Of [offset, offset + bytes), what there is.
+  virtual absl::StatusOr<std::string> Read(uint32_t region, const LogPart& part, uint64_t offset, uint64_t bytes) = 0;
+
+  // Removes what a recovery from the checkpoint of this epoch and sequence does not need.
+  virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // Removes all of a region.
+  virtual absl::Status Remove(uint32_t region) = 0;
+};
+
+}  // namespace cell
