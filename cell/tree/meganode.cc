@@ -17,13 +17,6 @@ absl::Status GaveUp(std::string_view key) {
                   ForMessage(key), Walk::kVisitsMax));
 }
 
-// The shortest key s with left < s <= right.
-std::string_view ShortestSeparator(std::string_view left, std::string_view right) {
-  size_t shared = 0;
-  while (shared < left.size() && shared < right.size() && left[shared] == right[shared]) ++shared;
-  return right.substr(0, shared + 1);
-}
-
 }  // namespace
 
 absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range) {
@@ -348,20 +341,39 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   return found.has_value();
 }
 
-absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place) {
-  RegionHeader& h = memory_->header();
-  const bool first = place->null();
-  const bool last = leaf.right().region() != from.region();
-  CELL_CHECK(leaf.holds_pairs() && (!first || leaf.low_key() == Node(root_).low_key()));
+absl::StatusOr<Meganode::LeafPlace> Meganode::PlaceLeaf(bool last, Pointer* place) {
+  const RegionHeader& h = header();
   // Two, and what their separators may take.
   if (h.node_count - h.nodes_used < static_cast<uint64_t>(Node(root_).level()) + 5) {
     return absl::ResourceExhaustedError(fmt::format("region {} has no room for one more leaf", region()));
   }
-  const Range range = this->range();
-  const Pointer self = first ? AllocateNode() : *place;
+  LeafPlace leaf;
+  leaf.first = place->null();
+  leaf.self = leaf.first ? AllocateNode() : *place;
   *place = last ? Pointer() : AllocateNode();
+  leaf.right = last ? range().right : *place;
+  return leaf;
+}
+
+void Meganode::LinkLeaf(const LeafPlace& leaf, std::string_view low) {
+  if (!leaf.first) {
+    std::vector<Separator> pending;
+    pending.push_back({1, std::string(low), leaf.self});
+    InsertSeparators(std::move(pending));
+    return;
+  }
+  const Range range = this->range();
+  draft_.Begin(root_, 1, range.low, range.high, range.right);
+  CELL_CHECK(draft_.Insert(0, range.low, SlotOf(leaf.self)));
+  Publish(&draft_);
+}
+
+absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place) {
+  RegionHeader& h = memory_->header();
+  CELL_CHECK(leaf.holds_pairs() && (!place->null() || leaf.low_key() == Node(root_).low_key()));
+  ASSIGN_OR_RETURN(const LeafPlace its, PlaceLeaf(leaf.right().region() != from.region(), place));
   draft_.CopyOf(leaf);
-  draft_.Move(self, last ? range.right : *place);
+  draft_.Move(its.self, its.right);
   for (int i = 0; i < leaf.count(); ++i) {
     const LeafSlot slot = leaf.leaf_slot(i);
     const std::optional<uint64_t> offset = extents_.Allocate(slot.extent_bytes);
@@ -372,15 +384,7 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());
-  if (!first) {
-    std::vector<Separator> pending;
-    pending.push_back({1, std::string(leaf.low_key()), self});
-    InsertSeparators(std::move(pending));
-    return absl::OkStatus();
-  }
-  draft_.Begin(root_, 1, range.low, range.high, range.right);
-  CELL_CHECK(draft_.Insert(0, range.low, SlotOf(self)));
-  Publish(&draft_);
+  LinkLeaf(its, leaf.low_key());
   return absl::OkStatus();
 }
 

@@ -132,6 +132,7 @@ class Meganode {
 
  private:
   friend class MeganodeSplit;
+  friend class MeganodeBuilder;
 
   // A split that its parent does not know of yet.
   struct Separator {
@@ -161,6 +162,16 @@ class Meganode {
     if (on_change_) [[unlikely]]
       on_change_(key);
   }
+
+  // Leaves that are appended one after the other: where the next one goes, and then that it is there. Of *place see
+  // AppendLeaf.
+  struct LeafPlace {
+    bool first;
+    Pointer self;
+    Pointer right;
+  };
+  absl::StatusOr<LeafPlace> PlaceLeaf(bool last, Pointer* place);
+  void LinkLeaf(const LeafPlace& leaf, std::string_view low);
 
   Pointer AllocateNode();
   // Gives a node up: readers that come to it are sent back. Its bytes stay until FreeNode.

@@ -15,6 +15,13 @@
 
 namespace cell {
 
+// The shortest key s with left < s <= right: what two leaves are told apart by.
+inline std::string_view ShortestSeparator(std::string_view left, std::string_view right) {
+  size_t shared = 0;
+  while (shared < left.size() && shared < right.size() && left[shared] == right[shared]) ++shared;
+  return right.substr(0, shared + 1);
+}
+
 class NodeDraft {
  public:
   explicit NodeDraft(uint32_t node_bytes) : node_bytes_(node_bytes) { CELL_CHECK(ValidNodeBytes(node_bytes)); }

@@ -1,0 +1,110 @@
+#include "cell/tree/meganode_builder.h"
+
+#include <algorithm>
+
+#include "cell/base/crc64.h"
+#include "cell/base/status_macros.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kFrameBytes = sizeof(NodeHeader) + kTailVersionBytes;
+
+size_t TailBytes(size_t key_bytes, size_t prefix_bytes) {
+  const size_t suffix = key_bytes - std::min(key_bytes, prefix_bytes);
+  return suffix - std::min(suffix, kKeyHeadBytes);
+}
+
+}  // namespace
+
+MeganodeBuilder::MeganodeBuilder(Meganode* tree, double fill)
+    : tree_(tree),
+      range_(tree->range()),
+      target_bytes_(static_cast<size_t>(fill * tree->header().node_bytes)),
+      low_(range_.low) {
+  CELL_CHECK(tree->header().keys == 0 && tree->header().nodes_used == 1);
+}
+
+absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) {
+  if ((begun_ && key <= last_key_) || !tree_->Covers(key)) {
+    return absl::InvalidArgumentError(fmt::format("{} is out of order or range", ForMessage(key)));
+  }
+  begun_ = true;
+  last_key_ = key;
+  if (range_.tier != 0) {
+    if (value.size() != sizeof(Pointer)) return absl::InvalidArgumentError("a route that is no pointer");
+    return tree_->InsertRoute(key, Load<Pointer>(AsBytes(value).data())).status();
+  }
+  RETURN_IF_ERROR(tree_->CheckKey(key));
+  ASSIGN_OR_RETURN(const uint64_t offset, tree_->StoreExtent(key, value));
+  LeafSlot slot{};
+  slot.extent = Pointer(tree_->region(), offset);
+  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
+  slot.crc = Crc64(value, Crc64(key));
+  tree_->memory_->header().data_bytes += slot.extent_bytes;
+  return AddEntry({std::string(key), slot});
+}
+
+absl::Status MeganodeBuilder::AddEntry(Entry entry) {
+  if (!entries_.empty()) {
+    // Where a leaf of what was there before would end.
+    const std::string_view high = ShortestSeparator(entries_.back().key, entry.key);
+    if (cut_ == 0 || Fits(high, target_bytes_)) {
+      cut_ = entries_.size();
+      cut_high_ = high;
+    } else {
+      const std::vector<Entry> rest(entries_.begin() + static_cast<ptrdiff_t>(cut_), entries_.end());
+      RETURN_IF_ERROR(Emit(cut_, cut_high_, false));
+      for (const Entry& one : rest) RETURN_IF_ERROR(AddEntry(one));
+      return AddEntry(std::move(entry));
+    }
+  }
+  tails_bytes_ += TailBytes(entry.key.size(), prefix_bytes_);
+  entries_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+bool MeganodeBuilder::Fits(const std::optional<std::string_view>& high, size_t bytes) {
+  size_t prefix = 0;
+  size_t fences = low_.size();
+  if (high.has_value()) {
+    const size_t limit = std::min(low_.size(), high->size());
+    while (prefix < limit && low_[prefix] == (*high)[prefix]) ++prefix;
+    fences += high->size() - prefix;
+  }
+  if (prefix != prefix_bytes_) {
+    prefix_bytes_ = prefix;
+    tails_bytes_ = 0;
+    for (const Entry& entry : entries_) tails_bytes_ += TailBytes(entry.key.size(), prefix);
+  }
+  return kFrameBytes + fences + entries_.size() * (kKeyHeadBytes + sizeof(LeafSlot)) + tails_bytes_ <= bytes;
+}
+
+absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string>& high, bool last) {
+  ASSIGN_OR_RETURN(const Meganode::LeafPlace place, tree_->PlaceLeaf(last, &place_));
+  NodeDraft& draft = tree_->draft_;
+  draft.Begin(place.self, 0, low_, high, place.right);
+  for (size_t i = 0; i < count; ++i) {
+    CELL_CHECK(draft.Insert(static_cast<int>(i), entries_[i].key, entries_[i].slot));  // It fits: see AddEntry.
+  }
+  tree_->Publish(&draft);
+  tree_->memory_->header().keys += count;
+  tree_->LinkLeaf(place, low_);
+  entries_.clear();
+  cut_ = 0;
+  tails_bytes_ = 0;
+  if (!last) low_ = *high;
+  return absl::OkStatus();
+}
+
+absl::Status MeganodeBuilder::Finish() {
+  if (range_.tier != 0 || !begun_) return absl::OkStatus();
+  while (!Fits(range_.high, entries_.size() == 1 ? SIZE_MAX : tree_->header().node_bytes)) {
+    const std::vector<Entry> rest(entries_.begin() + static_cast<ptrdiff_t>(cut_), entries_.end());
+    RETURN_IF_ERROR(Emit(cut_, cut_high_, false));
+    for (const Entry& one : rest) RETURN_IF_ERROR(AddEntry(one));
+  }
+  return Emit(entries_.size(), range_.high, true);
+}
+
+}  // namespace cell

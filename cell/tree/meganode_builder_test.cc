@@ -1,0 +1,145 @@
+#include "cell/tree/meganode_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cell/base/crc64.h"
+#include "cell/base/random.h"
+#include "cell/tree/test_region.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+namespace {
+
+std::map<std::string, std::string> Contents(const Meganode& tree) {
+  std::map<std::string, std::string> all;
+  absl::StatusOr<NodeView> leaf = tree.LeafOf(tree.range().low);
+  for (;;) {
+    CELL_CHECK(leaf.ok());
+    for (int i = 0; i < leaf->count(); ++i) {
+      const LeafSlot slot = leaf->leaf_slot(i);
+      const std::string_view extent = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
+      all[leaf->key(i)] = extent.substr(leaf->key_bytes(i));
+    }
+    if (leaf->right().region() != tree.region()) return all;
+    leaf = tree.Node(leaf->right());
+  }
+}
+
+std::string RandomKey(Random* random, size_t bytes_max, uint64_t alphabet) {
+  std::string key(1 + random->Below(bytes_max), 0);
+  for (char& c : key) c = static_cast<char>('a' + random->Below(alphabet));
+  return key;
+}
+
+TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const uint32_t node_bytes = random.Below(2) == 0 ? 512 : 1024;
+    const size_t key_bytes = 1 + random.Below(KeyBytesMax(node_bytes));
+    const uint64_t alphabet = 2 + random.Below(20);
+    std::map<std::string, std::string> model;
+    for (uint64_t i = random.Below(4000); i > 0; --i) {
+      model[RandomKey(&random, key_bytes, alphabet)] = std::string(random.Below(300), 'v');
+    }
+    Meganode::Range range;
+    if (random.Below(2) == 0) {
+      range.low = RandomKey(&random, key_bytes, alphabet);
+      model.erase(model.begin(), model.lower_bound(range.low));
+    }
+    if (random.Below(2) == 0 && !model.empty()) {
+      range.high = model.rbegin()->first + (model.rbegin()->first.size() < KeyBytesMax(node_bytes) ? "b" : "");
+      range.right = RootOf(9);
+      model.erase(model.lower_bound(*range.high), model.end());
+    }
+    TestRegion region({node_bytes, 8 << 20, 16 << 20}, 1, range);
+    Meganode tree(region.memory());
+    MeganodeBuilder builder(&tree, random.Below(2) == 0 ? 0.85 : 1);
+    for (const auto& [key, value] : model) ASSERT_TRUE(builder.Add(key, value).ok());
+    ASSERT_TRUE(builder.Finish().ok());
+    EXPECT_EQ(Contents(tree), model);
+    EXPECT_EQ(tree.range().low, range.low);
+    EXPECT_EQ(tree.range().high, range.high);
+    const TreeReport report = CheckTree(*region.memory());
+    EXPECT_TRUE(report.ok()) << report.errors[0];
+    EXPECT_EQ(report.half_splits, 0u);
+    EXPECT_EQ(report.keys, model.size());
+    EXPECT_EQ(tree.header().keys, model.size());
+    // It can be written like any other.
+    for (int i = 0; i < 200; ++i) {
+      const std::string key = RandomKey(&random, key_bytes, alphabet);
+      if (!tree.Covers(key)) continue;
+      ASSERT_TRUE(tree.Put(key, "new", Crc64("new", Crc64(key))).ok());
+      model[key] = "new";
+    }
+    EXPECT_EQ(Contents(tree), model);
+    EXPECT_TRUE(CheckTree(*region.memory()).ok());
+  }
+}
+
+// Whatever a region of writes in any order held fits into one of the same size.
+TEST(MeganodeBuilderTest, FitsWhereItWas) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const RegionShape shape{512, 64 << 10, 128 << 10};
+    TestRegion region(shape);
+    Meganode tree(region.memory());
+    const size_t key_bytes = 4 + random.Below(KeyBytesMax(512) - 4);
+    const bool ascending = seed % 4 == 0;
+    for (int i = 0, full = 0; full < 50; ++i) {
+      const std::string key = ascending ? fmt::format("{:08}", i) : RandomKey(&random, key_bytes, 26);
+      const std::string value(random.Below(seed % 3 == 0 ? 20 : 400), 'v');
+      const absl::StatusOr<bool> put = tree.Put(key, value, Crc64(value, Crc64(key)));
+      full += !put.ok();
+      if (!ascending && random.Below(5) == 0) (void)tree.Delete(RandomKey(&random, key_bytes, 26));
+    }
+    EXPECT_GT(tree.fill(), 0.7);
+    TestRegion packed(shape);
+    Meganode copy(packed.memory());
+    MeganodeBuilder builder(&copy, 1);
+    for (const auto& [key, value] : Contents(tree)) ASSERT_TRUE(builder.Add(key, value).ok());
+    ASSERT_TRUE(builder.Finish().ok());
+    EXPECT_EQ(Contents(copy), Contents(tree));
+    EXPECT_LE(copy.header().nodes_used, tree.header().nodes_used + 2);
+    EXPECT_EQ(copy.extents().bytes_used, tree.extents().bytes_used);
+  }
+}
+
+TEST(MeganodeBuilderTest, Routes) {
+  Meganode::Range range;
+  range.tier = 1;
+  TestRegion region({512, 64 << 10, 4096}, 1, range);
+  Meganode tree(region.memory());
+  MeganodeBuilder builder(&tree, 1);
+  for (uint32_t i = 0; i < 200; ++i) {
+    const Pointer child = RootOf(i + 2);
+    const std::string_view value(reinterpret_cast<const char*>(&child), sizeof(child));
+    ASSERT_TRUE(builder.Add(i == 0 ? "" : fmt::format("{:04}", i), value).ok());
+  }
+  ASSERT_TRUE(builder.Finish().ok());
+  for (uint32_t i = 0; i < 200; ++i) EXPECT_EQ(tree.RouteOf(fmt::format("{:04}x", i)).next, RootOf(i + 2));
+  EXPECT_TRUE(CheckTree(*region.memory()).ok());
+}
+
+TEST(MeganodeBuilderTest, RefusesWhatIsWrong) {
+  Meganode::Range range;
+  range.low = "b";
+  range.high = "x";
+  TestRegion region({512, 8 << 10, 8192}, 1, range);
+  Meganode tree(region.memory());
+  MeganodeBuilder builder(&tree, 1);
+  EXPECT_EQ(builder.Add("a", "").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(builder.Add("c", "").ok());
+  EXPECT_EQ(builder.Add("c", "").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(builder.Add("x", "").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(builder.Add(std::string(99, 'd'), "").code(), absl::StatusCode::kInvalidArgument);
+  absl::Status status;
+  for (int i = 0; status.ok() && i < 1000; ++i) status = builder.Add(fmt::format("k{:05}", i), std::string(100, 'v'));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace cell
