@@ -5,14 +5,16 @@
 
 #include <atomic>
 #include <memory>
-#include <set>
 #include <thread>
 
 #include "cell/base/random.h"
 #include "cell/client/client.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/shm_fabric.h"
+#include "cell/io/sim_background.h"
 #include "cell/io/sim_fabric.h"
+#include "cell/io/sim_files.h"
+#include "cell/log/directory_log_store.h"
 #include "cell/server/worker.h"
 #include "cell/tree/tree_check.h"
 
@@ -24,6 +26,13 @@ struct TestClusterOptions {
   int64_t silence_ns = 1'000'000'000;
   StewardOptions steward;
   int membership_polls_max = 1;
+  LogKeeperOptions logs;
+  // Simulated clusters with logs: sessions, takeovers, and what a sync takes.
+  int64_t session_ns = 300'000;
+  int64_t takeover_after_ns = 20'000;
+  int64_t table_lease_ns = 200'000;
+  int64_t lease_wait_ns = 220'000;
+  int64_t disk_ns = 5'000;
 };
 
 class TestCluster {
@@ -38,6 +47,8 @@ class TestCluster {
                                const TestClusterOptions& options) {
     ClusterState state;
     state.shape = shape;
+    state.durability = options.logs.durability;
+    if (state.durability != Durability::kNone) state.table_lease_ns = options.table_lease_ns;
     for (int i = 0; i < options.servers; ++i) {
       state.servers.push_back({fmt::format("server-{}", i),
                                {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}},
@@ -53,6 +64,8 @@ class TestCluster {
     made.steward.seed += static_cast<uint64_t>(server);
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
+    made.logs = options.logs;
+    made.recoverer = {made.steward.self, options.takeover_after_ns, options.lease_wait_ns, 5'000};
     return made;
   }
   static TreeReport CheckAll(const std::vector<Worker*>& workers) {
@@ -86,28 +99,23 @@ inline std::unique_ptr<Client> Opened(absl::StatusOr<std::unique_ptr<Client>> cl
 class SimCluster : public TestCluster {
  public:
   explicit SimCluster(RegionShape shape, SimOptions sim = {}, TestClusterOptions options = {})
-      : network_(sim),
+      : options_(options),
+        network_(sim),
         random_(sim.seed),
+        disk_(sim.seed),
         cluster_(
-            std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)) {
-    for (int i = 0; i < options.servers; ++i) {
-      auto fabric = network_.NewEndpoint();
-      fabrics_.push_back(fabric.get());
-      auto membership = std::make_unique<MemoryMembership>(cluster_);
-      memberships_.push_back(membership.get());
-      workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::move(membership), WorkerOptions(options, i)));
-      CELL_CHECK(workers_.back()->Start(fmt::format("sim{}", i)).ok());
-      TakeTurns(workers_.size() - 1);
-    }
+            std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)),
+        servers_(static_cast<size_t>(options.servers)) {
+    for (size_t i = 0; i < servers_.size(); ++i) Start(i);
+    if (durable()) WatchSessions();
   }
   ~SimCluster() override {
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (!Dead(i)) workers_[i]->Stop();
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (!Dead(i)) servers_[i].worker->Stop();
     }
     *alive_ = false;
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      // What a dead worker was about to do waits for ever, and refers to all of it.
-      if (Dead(i)) graveyard_->push_back(std::move(workers_[i]));
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (Dead(i)) Bury(i);
     }
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
@@ -117,59 +125,157 @@ class SimCluster : public TestCluster {
     for (int i = 0; i < 1'000'000 && !Quiet(); ++i) network_.Step();
     CELL_CHECK(Quiet());
     std::vector<Worker*> workers;
-    for (const auto& worker : workers_) workers.push_back(worker.get());
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (!durable() || !Dead(i)) workers.push_back(worker(i));
+    }
     return CheckAll(workers);
   }
   // Nothing goes on that is not asked for, but for the dead.
   bool Quiet() const {
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (!Dead(i) && !workers_[i]->turns()->idle()) return false;
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (!Dead(i) && !servers_[i].worker->turns()->idle()) return false;
     }
     return true;
   }
-  // From within one of its points, or from outside.
-  void Kill(size_t i) {
-    fabrics_[i]->Crash();
-    memberships_[i]->Crash();
-    dead_.insert(i);
+  // From within one of its points, or from outside. With its machine, what was written and not synced is lost, too.
+  void Kill(size_t i, bool machine = false) {
+    servers_[i].fabric->Crash();
+    servers_[i].membership->Crash();
+    if (servers_[i].background != nullptr) servers_[i].background->Crash();
+    if (machine) servers_[i].files->Crash();
+    servers_[i].dead = true;
+    servers_[i].stopped = false;
   }
-  bool Dead(size_t i) const { return dead_.contains(i); }
+  bool Dead(size_t i) const { return servers_[i].dead; }
+  // A dead server comes back, under its name and with its disk. From outside of all workers.
+  void Restart(size_t i) {
+    CELL_CHECK(Dead(i));
+    Bury(i);
+    Start(i);
+  }
   // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
   void Stop(size_t i) {
-    fabrics_[i]->SetPaused(true);
-    stopped_.insert(i);
+    servers_[i].fabric->SetPaused(true);
+    servers_[i].stopped = true;
   }
   void Continue(size_t i) {
-    stopped_.erase(i);
-    fabrics_[i]->SetPaused(false);
+    servers_[i].stopped = false;
+    servers_[i].fabric->SetPaused(false);
   }
   SimNetwork* network() { return &network_; }
-  SimFabric* server(size_t i = 0) { return fabrics_[i]; }
+  SimDisk* disk() { return &disk_; }
+  SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
+  SimBackground* background(size_t i = 0) { return servers_[i].background; }
+  SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
-  MemoryMembership* membership(size_t i = 0) { return memberships_[i]; }
-  Worker* worker(size_t i = 0) { return workers_[i].get(); }
+  MemoryMembership* membership(size_t i = 0) { return servers_[i].membership; }
+  Worker* worker(size_t i = 0) { return servers_[i].worker.get(); }
   const RegionTable& table() const { return cluster_->state.table; }
 
  private:
   static constexpr uint64_t kTurnNs = 1'000;
 
-  void TakeTurns(size_t i) {
-    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(2 * kTurnNs)), [this, i, alive = alive_] {
-      if (!*alive || Dead(i)) return;
-      if (!stopped_.contains(i)) workers_[i]->Poll();
-      TakeTurns(i);
-    });
+  struct Server {
+    SimFabric* fabric = nullptr;
+    MemoryMembership* membership = nullptr;
+    SimBackground* background = nullptr;  // Null without logs.
+    std::shared_ptr<SimFiles> files;
+    std::unique_ptr<Worker> worker;
+    int life = 0;  // Grows with each start.
+    bool dead = false, stopped = false, expired = false;
+    int64_t heard_ns = 0;
+  };
+
+  // A store on a host's files, which live as long.
+  struct HostStore : DirectoryLogStore {
+    explicit HostStore(std::shared_ptr<SimFiles> files)
+        : DirectoryLogStore(files.get(), "log"), host(std::move(files)) {}
+    std::shared_ptr<SimFiles> host;
+  };
+
+  bool durable() const { return options_.logs.durability != Durability::kNone; }
+  std::string* AddressOf(size_t i) { return &cluster_->state.servers[i].workers[0].address; }
+
+  void Start(size_t i) {
+    Server& server = servers_[i];
+    const std::string address = fmt::format("sim{}", i);
+    auto fabric = network_.NewEndpoint();
+    server.fabric = fabric.get();
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    server.membership = membership.get();
+    Worker::Logs logs;
+    if (durable()) {
+      server.files = disk_.NewHost();
+      auto background = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
+      server.background = background.get();
+      logs = {std::make_shared<HostStore>(server.files), std::move(background)};
+    }
+    server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
+                                             WorkerOptions(options_, static_cast<int>(i)));
+    const absl::Status started = server.worker->Start(address);
+    if (!started.ok()) std::fprintf(stderr, "%s\n", started.ToString().c_str());
+    CELL_CHECK(started.ok());
+    ++server.life;
+    server.dead = server.stopped = server.expired = false;
+    server.heard_ns = network_.now_ns();
+    *AddressOf(i) = address;
+    TellMembers();
+    TakeTurns(i, server.life);
   }
 
+  // What a dead worker was about to do waits for ever, and refers to all of it.
+  void Bury(size_t i) { graveyard_->push_back(std::move(servers_[i].worker)); }
+
+  void TakeTurns(size_t i, int life) {
+    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(2 * kTurnNs)),
+                [this, i, life, alive = alive_] {
+                  if (!*alive || Dead(i) || servers_[i].life != life) return;
+                  if (!servers_[i].stopped) {
+                    if (durable()) Renew(i);
+                    servers_[i].worker->Poll();
+                  }
+                  TakeTurns(i, life);
+                });
+  }
+
+  // A server that takes turns keeps its session, and one that finds it expired makes another.
+  void Renew(size_t i) {
+    Server& server = servers_[i];
+    server.heard_ns = network_.now_ns();
+    if (std::exchange(server.expired, false)) {
+      *AddressOf(i) = fmt::format("sim{}", i);
+      server.membership->Rejoin();
+      TellMembers();
+    }
+    server.membership->set_lease_until_ns(server.heard_ns + options_.session_ns * 3 / 4);
+  }
+  void WatchSessions() {
+    network_.At(network_.now_ns() + options_.session_ns / 8, [this, alive = alive_] {
+      if (!*alive) return;
+      bool changed = false;
+      for (size_t i = 0; i < servers_.size(); ++i) {
+        if (servers_[i].expired || network_.now_ns() - servers_[i].heard_ns <= options_.session_ns) continue;
+        servers_[i].expired = changed = true;
+        AddressOf(i)->clear();
+      }
+      if (changed) TellMembers();
+      WatchSessions();
+    });
+  }
+  void TellMembers() {
+    for (Server& server : servers_) {
+      if (server.membership != nullptr && !server.dead) server.membership->Refresh([](const absl::Status&) {});
+    }
+  }
+
+  const TestClusterOptions options_;
   SimNetwork network_;
   Random random_;
+  SimDisk disk_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<MemoryCluster> cluster_;
-  std::vector<SimFabric*> fabrics_;
-  std::vector<MemoryMembership*> memberships_;
-  std::set<size_t> dead_, stopped_;
+  std::vector<Server> servers_;
   static inline auto* const graveyard_ = new std::vector<std::unique_ptr<Worker>>;  // Never emptied.
-  std::vector<std::unique_ptr<Worker>> workers_;
 };
 
 // Three servers with meganodes of 64 nodes, which split and move as soon as there is a reason.

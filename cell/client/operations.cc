@@ -86,7 +86,11 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (!here.ok()) co_return here.status();
     if (!*here) co_return std::nullopt;
     const std::optional<int> found = walked.leaf.Find(key);
-    if (!found.has_value()) co_return Value();
+    if (!found.has_value()) {
+      if (session->Leased()) co_return Value();
+      (void)way->Lose();
+      co_return std::nullopt;
+    }
     const LeafSlot slot = walked.leaf.leaf_slot(*found);
     const auto bytes = static_cast<uint32_t>(RoundUp(slot.extent_bytes, kWordBytes));
     if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
@@ -102,6 +106,10 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if (Crc64(extent) == slot.crc && extent.substr(0, key.size()) == key) {
+        if (!session->Leased()) {
+          (void)way->Lose();
+          co_return std::nullopt;
+        }
         co_return Value(std::string(extent.substr(key.size())));
       }
     } else if (LostServer(status)) {
@@ -204,6 +212,10 @@ Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view k
   const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
+  if (!session->Leased()) {
+    (void)way->Lose();
+    co_return std::nullopt;
+  }
   co_return walked.leaf.Find(key).has_value();
 }
 
@@ -289,6 +301,10 @@ template <typename T, typename Here>
 Task<absl::StatusOr<T>> Operate(Session* session, std::string_view key, CallContext context, Here here) {
   absl::Status status = CheckKey(key, KeyBytesMax(session->node_bytes()));
   if (!status.ok()) co_return status;
+  // What is read by a table that is too old would have to be read again.
+  if (context.path != Path::kServer && context.started_ns > session->LeaseUntilNs()) {
+    co_await session->Refresh(context.deadline_ns);
+  }
   Way way(session, key, context);
   for (;;) {
     if (way.server() == nullptr) {

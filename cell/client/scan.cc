@@ -132,9 +132,15 @@ class Scan::Cursor : public Leftover {
   }
 
   Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
+    const ScanPosition from = position_;
     const absl::StatusOr<ScanLeaves::Leg> leg =
         co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
     if (!leg.ok()) co_return leg.status();
+    if (!session_->Leased()) {
+      position_ = from;
+      batch->Clear();
+      co_return absl::UnavailableError("the region table is too old to read by");
+    }
     from_here_ |= !batch->empty();
     done_ = leg->end == ScanLeaves::Leg::End::kRange;
     Count(batch->size());

@@ -8,8 +8,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
-constexpr int64_t kReconnectPauseNs = 100'000'000;
-constexpr int kReconnectDoublings = 3;  // To 0.8 s.
+constexpr int kReconnectDoublings = 3;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 constexpr int64_t kConnectingPauseNs = 100'000;
 constexpr int64_t kRefreshingPauseNs = 20'000;
@@ -83,6 +82,7 @@ void Session::TakeTable() {
   }
   owners_.clear();
   for (const auto& [region, entry] : cluster().table.regions) {
+    if (entry.recovering) continue;
     const ClusterState::Worker* worker = cluster().FindWorker(entry.owner);
     if (worker != nullptr) owners_[region] = connection_to(entry.owner, worker->address);
   }
@@ -101,10 +101,13 @@ void Session::BeginRefresh() {
   if (refreshing_) return;
   refreshing_ = true;
   refreshed_ns_ = fabric_->NowNs();
+  reads_at_refresh_ = metrics_.node_reads;
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
-    if (status.ok()) TakeTable();
+    if (!status.ok()) return;
+    table_ns_ = refreshed_ns_;
+    TakeTable();
   });
 }
 
@@ -114,7 +117,11 @@ Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
     if (region == 0) co_return absl::UnavailableError("the cluster has no root yet: no server has started");
     co_return absl::UnavailableError(std::string(owner.status().message()));
   }
-  ServerConnection* server = owners_.at(region);
+  const auto known = owners_.find(region);
+  if (known == owners_.end()) {
+    co_return absl::UnavailableError(fmt::format("region {} is being recovered by {}", region, owner->server));
+  }
+  ServerConnection* const server = known->second;
   if (!server->up) {
     const absl::Status status = co_await Connect(server);
     if (!status.ok()) {
@@ -129,7 +136,8 @@ Task<absl::Status> Session::Connect(ServerConnection* server) {
   while (server->connecting) co_await SleepUntil(fabric_->NowNs() + kConnectingPauseNs);
   if (server->up) co_return absl::OkStatus();
   const int64_t now = fabric_->NowNs();
-  const int64_t pause_ns = kReconnectPauseNs << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
+  const int64_t pause_ns = (options_.reconnect_us * 1000)
+                           << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
   if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < pause_ns) {
     co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
   }
@@ -172,7 +180,9 @@ void Session::Poll(int64_t until_ns) {
   size_t done = membership_->Poll();
   if (cluster().revision != taken_revision_) TakeTable();
   now_ns_ = fabric_->NowNs();
-  if (refresh_soon_ && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
+  // A client that reads keeps its lease.
+  const bool renew = metrics_.node_reads != reads_at_refresh_ && now_ns_ - table_ns_ > cluster().table_lease_ns / 3;
+  if ((refresh_soon_ || renew) && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
     refresh_soon_ = false;
     BeginRefresh();
   }

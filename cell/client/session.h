@@ -97,8 +97,14 @@ class Session {
   // Asks for the region table again, and waits for the answer, but not beyond the deadline. Whatever came of it, what
   // is known then must do.
   Task<bool> Refresh(int64_t deadline_ns);
+  // Whether what was read one-sided until now is to be trusted: until the table is so old that a region may have been
+  // recovered elsewhere meanwhile, while its former owner's memory can still be read.
+  bool Leased() const { return fabric_->NowNs() <= LeaseUntilNs(); }
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
   void RefreshSoon() { refresh_soon_ = true; }
+  // Whether a region whose server is gone will be served by another.
+  bool OthersTakeOver() const { return cluster().durability != Durability::kNone && cluster().servers.size() > 1; }
+  int64_t LeaseUntilNs() const { return table_ns_ + cluster().table_lease_ns; }
   // To be told every status that the fabric gave for this connection.
   absl::Status Note(ServerConnection* server, absl::Status status);
 
@@ -193,8 +199,10 @@ class Session {
   uint64_t taken_revision_ = 0;
   bool refresh_soon_ = false;
   bool refreshing_ = false;
-  uint64_t refreshes_ = 0;  // That have ended.
-  int64_t refreshed_ns_ = 0;
+  uint64_t refreshes_ = 0;    // That have ended.
+  int64_t refreshed_ns_ = 0;  // When the last one was asked for...
+  int64_t table_ns_ = 0;      // ...and the last one that succeeded.
+  uint64_t reads_at_refresh_ = 0;
   std::vector<ConnectionId> lost_;  // To be disconnected by the next Poll.
   NodeCache cache_;
   RouteCache routes_;

@@ -88,6 +88,11 @@ Task<absl::Status> Way::Find() {
       server_ = *server;
       co_return absl::OkStatus();
     }
+    if (session_->OthersTakeOver()) {  // Others will serve it, or its server again, as soon as they have read its log.
+      if (session_->now_ns() > context_.deadline_ns) co_return server.status();
+      (void)Lose();
+      continue;
+    }
     // Once more by the newest table: the region may have moved.
     const RegionTable::Entry* entry = session_->cluster().table.Find(region);
     const uint64_t epoch = entry != nullptr ? entry->epoch : 0;

@@ -4,6 +4,13 @@
 
 namespace cell {
 
+std::optional<Durability> ParseDurability(const std::string& text) {
+  for (const Durability durability : {Durability::kNone, Durability::kAsync, Durability::kSync}) {
+    if (text == ToString(durability)) return durability;
+  }
+  return std::nullopt;
+}
+
 const ClusterState::Server* ClusterState::FindServer(const std::string& name) const {
   for (const Server& server : servers) {
     if (server.name == name) return &server;

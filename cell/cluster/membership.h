@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,22 @@
 #include "cell/layout/region.h"
 
 namespace cell {
+
+// When a write is acknowledged.
+enum class Durability {
+  kNone,   // At once; there are no logs.
+  kAsync,  // At once; it is on disk within a bound.
+  kSync,   // When it is on disk.
+};
+
+inline const char* ToString(Durability durability) {
+  return durability == Durability::kNone ? "none" : durability == Durability::kAsync ? "async" : "sync";
+}
+std::optional<Durability> ParseDurability(const std::string& text);
+
+// A client's view of the region table is good for so long from when it was asked for. Until then it reads one-sided by
+// it; whoever recovers a region waits longer before it serves it (docs/protocols.md).
+inline constexpr int64_t kTableLeaseNs = 1'000'000'000;
 
 struct ClusterState {
   struct Worker {
@@ -31,6 +48,8 @@ struct ClusterState {
   };
 
   RegionShape shape;
+  Durability durability = Durability::kNone;
+  int64_t table_lease_ns = kTableLeaseNs;
   std::vector<Server> servers;  // Those that are there; embedded: those that are listed.
   RegionTable table;
   uint64_t revision = 0;  // Grows whenever this member sees another state.
@@ -61,6 +80,10 @@ class Membership {
   virtual bool pending() const = 0;
   // A worker may acknowledge writes until then, on CLOCK_MONOTONIC: as long as no one can take it for dead.
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
+  // Changes when others may have taken this worker for dead in between, and its regions.
+  virtual uint64_t session() const { return 1; }
+  // Whether a worker has ended, and acknowledges nothing any more, as far as is known now.
+  virtual bool IsGone(const WorkerId& worker) const { return state().FindWorker(worker) == nullptr; }
 };
 
 }  // namespace cell

@@ -72,6 +72,15 @@ class MemoryMembership : public Membership {
   }
   bool pending() const override { return !told_.empty(); }
   int64_t LeaseUntilNs() const override { return lease_until_ns_; }
+  uint64_t session() const override { return session_; }
+  // As if its session had expired, and it had made another: it sees what is there now.
+  void Rejoin() {
+    const std::lock_guard lock(cluster_->mutex);
+    const uint64_t revision = state_.revision;
+    state_ = cluster_->state;
+    state_.revision = revision + 1;
+    ++session_;
+  }
 
  private:
   struct Told {
@@ -89,6 +98,7 @@ class MemoryMembership : public Membership {
   }
 
   bool crashed_ = false;
+  uint64_t session_ = 1;
   int64_t lease_until_ns_ = INT64_MAX;
   const std::shared_ptr<MemoryCluster> cluster_;
   ClusterState state_;

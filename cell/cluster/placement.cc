@@ -28,6 +28,26 @@ std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& g
   return takers[random->Below(std::min<size_t>(2, takers.size()))];
 }
 
+std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint32_t>& orphans,
+                               std::vector<WorkerId> alive, const WorkerId& self) {
+  std::sort(alive.begin(), alive.end());
+  std::vector<size_t> counts;
+  for (const WorkerId& worker : alive) counts.push_back(state.table.CountOf(worker));
+  std::vector<uint32_t> own;
+  for (const uint32_t region : orphans) {
+    std::optional<size_t> best;
+    for (size_t i = 0; i < alive.size(); ++i) {
+      if (state.table.draining.contains(alive[i].server)) continue;
+      if (counts[i] >= state.FindWorker(alive[i])->regions_max) continue;
+      if (!best.has_value() || counts[i] < counts[*best]) best = i;
+    }
+    if (!best.has_value()) break;
+    ++counts[*best];
+    if (alive[*best] == self) own.push_back(region);
+  }
+  return own;
+}
+
 std::optional<size_t> ChooseGift(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights) {
   if (own <= other) return std::nullopt;
   const uint64_t apart = own - other;

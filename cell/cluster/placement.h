@@ -25,4 +25,9 @@ std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& g
 // closest. Nothing when that gains less than a sixteenth of `own`: moving costs, too.
 std::optional<size_t> ChooseGift(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights);
 
+// Which of the regions whose owners are gone `self` is to take: each worker that is there gets as many as makes their
+// counts most equal. All who see the same state see the same shares. `alive`: with `self`, in any order.
+std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint32_t>& orphans,
+                               std::vector<WorkerId> alive, const WorkerId& self);
+
 }  // namespace cell

@@ -12,10 +12,15 @@ size_t RegionTable::CountOf(const WorkerId& worker) const {
       std::count_if(regions.begin(), regions.end(), [&](const auto& region) { return region.second.owner == worker; }));
 }
 
-absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner) {
+absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner, std::optional<uint32_t> made_for) {
   if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids were handed out");
-  regions[next_region] = {owner, 1};
+  regions[next_region] = {owner, 1, made_for};
   return next_region++;
+}
+
+void RegionTable::Joined(uint32_t region) {
+  const auto it = regions.find(region);
+  if (it != regions.end()) it->second.made_for.reset();
 }
 
 absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
@@ -23,13 +28,31 @@ absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& 
   if (it == regions.end() || it->second.epoch != epoch) {
     return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
   }
-  it->second = {to, epoch + 1};
+  it->second.owner = to;
+  it->second.epoch = epoch + 1;
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::Claim(uint32_t region, uint64_t epoch, const WorkerId& to) {
+  absl::Status status = Move(region, epoch, to);
+  if (status.ok()) regions[region].recovering = true;
+  return status;
+}
+
+absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch) {
+  const auto it = regions.find(region);
+  if (it == regions.end() || it->second.epoch != epoch) {
+    return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
+  }
+  it->second.recovering = false;
+  Joined(region);
   return absl::OkStatus();
 }
 
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
   if (root != from) return absl::AbortedError(fmt::format("the root is in region {} by now", root));
   root = to;
+  Joined(to);
   return absl::OkStatus();
 }
 
@@ -50,8 +73,11 @@ std::string RegionTable::ToJson() const {
   nlohmann::json json = {{"version", version}, {"next_region", next_region}, {"root", root}};
   json["regions"] = nlohmann::json::array();
   for (const auto& [region, entry] : regions) {
-    json["regions"].push_back(
-        {{"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}});
+    nlohmann::json one = {
+        {"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}};
+    if (entry.made_for.has_value()) one["made_for"] = *entry.made_for;
+    if (entry.recovering) one["recovering"] = true;
+    json["regions"].push_back(std::move(one));
   }
   json["draining"] = draining;
   json["made"] = made;
@@ -73,6 +99,8 @@ absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
       const auto region = one.at("region").get<uint32_t>();
       Entry entry{{one.at("server").get<std::string>(), one.at("worker").get<uint32_t>()},
                   one.at("epoch").get<uint64_t>()};
+      if (one.contains("made_for")) entry.made_for = one["made_for"].get<uint32_t>();
+      entry.recovering = one.value("recovering", false);
       if (region == 0 || region >= table.next_region || !table.regions.emplace(region, std::move(entry)).second) {
         return bad(fmt::format("region {} is out of range or listed twice", region));
       }

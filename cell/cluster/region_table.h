@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -32,6 +33,10 @@ struct RegionTable {
   struct Entry {
     WorkerId owner;
     uint64_t epoch = 1;
+    // Not part of the tree yet: the region it is split from, or 0 for a root in the making. It shares that one's fate.
+    std::optional<uint32_t> made_for = {};
+    // Its owner has it from a log, and does not serve it yet.
+    bool recovering = false;
     bool operator==(const Entry&) const = default;
   };
 
@@ -51,9 +56,15 @@ struct RegionTable {
   // Changes. An error leaves the table as it was.
 
   // A new region, held by `owner`. ResourceExhausted when all ids were handed out.
-  absl::StatusOr<uint32_t> Add(const WorkerId& owner);
+  absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> made_for = {});
+  // It is part of the tree.
+  void Joined(uint32_t region);
   // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone.
   absl::Status Move(uint32_t region, uint64_t epoch, const WorkerId& to);
+  // As Move, of a region whose owner is gone: `to` recovers it. And then it serves it, as a part of the
+  // tree. Aborted: as Move.
+  absl::Status Claim(uint32_t region, uint64_t epoch, const WorkerId& to);
+  absl::Status Recovered(uint32_t region, uint64_t epoch);
   // Aborted when the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);

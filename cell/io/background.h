@@ -30,16 +30,19 @@ class Background {
   virtual bool idle() const = 0;
 };
 
-// co_await Offload(background, work): what `work` returns.
+// co_await Offload(background, work): what `work` returns. It must live until then: a local of the coroutine, since g++
+// 12 destroys temporaries of a co_await twice.
 struct Offload {
+  using Work = std::function<absl::Status()>;
+
   Background* background;
-  std::function<absl::Status()> work;
+  const Work* work;
   absl::Status status;
 
-  Offload(Background* background, std::function<absl::Status()> work) : background(background), work(std::move(work)) {}
+  Offload(Background* background, const Work& work) : background(background), work(&work) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> awaiting) {
-    background->Run([this] { status = work(); }, [awaiting] { awaiting.resume(); });
+    background->Run([this] { status = (*work)(); }, [awaiting] { awaiting.resume(); });
   }
   absl::Status await_resume() { return std::move(status); }
 };

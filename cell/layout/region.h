@@ -60,12 +60,13 @@ struct RegionHeader {
   uint64_t extents_bytes;
   uint64_t reserved[2];
   // The writing thread's own.
-  uint64_t nodes_used;  // In use.
-  uint64_t nodes_end;   // Nodes from here on were never used.
-  uint64_t free_node;   // Offset of the first node that was freed, each one's `right` being the next; 0: none.
-  uint64_t keys;        // Pairs; above tier 0: child meganodes.
-  uint64_t data_bytes;  // Of the stored keys and values.
+  uint64_t nodes_used;    // In use.
+  uint64_t nodes_end;     // Nodes from here on were never used.
+  uint64_t free_node;     // Offset of the first node that was freed, each one's `right` being the next; 0: none.
+  uint64_t keys;          // Pairs; above tier 0: child meganodes.
+  uint64_t data_bytes;    // Of the stored keys and values.
   ExtentAllocatorState extents;
+  uint64_t log_sequence;  // While it is given to another: of the last record of its log. 0: it has none.
 };
 static_assert(offsetof(RegionHeader, nodes_used) == 64);
 static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);

@@ -161,4 +161,15 @@ absl::Status DirectoryLogStore::Remove(uint32_t region) {
   return files_->Remove(PathOf(region));
 }
 
+absl::Status DirectoryLogStore::RemoveAll() {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(directory_);
+  if (names.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    uint32_t region = 0;
+    if (std::sscanf(name.c_str(), "region-%" SCNu32, &region) == 1) RETURN_IF_ERROR(Remove(region));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace cell

@@ -30,6 +30,7 @@ class DirectoryLogStore : public LogStore {
   absl::StatusOr<std::string> Read(uint32_t region, const LogPart& part, uint64_t offset, uint64_t bytes) override;
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status Remove(uint32_t region) override;
+  absl::Status RemoveAll() override;
 
  private:
   class Writer;

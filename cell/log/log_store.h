@@ -60,8 +60,9 @@ class LogStore {
 
   // Removes what a recovery from the checkpoint of this epoch and sequence does not need.
   virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Removes all of a region.
+  // Removes all of a region; of all regions.
   virtual absl::Status Remove(uint32_t region) = 0;
+  virtual absl::Status RemoveAll() = 0;
 };
 
 }  // namespace cell

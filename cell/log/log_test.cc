@@ -45,10 +45,10 @@ class Owner {
   }
   // A checkpoint of what is there now, as one that takes no time; then the log before it goes.
   absl::Status Checkpoint() {
+    const uint64_t sequence = log_->BeginRoll();
     RETURN_IF_ERROR(Flush());
-    const uint64_t sequence = log_->appended() + 1;
     ASSIGN_OR_RETURN(auto segment, store_->Open(kRegion, epoch_, sequence));
-    log_->Roll(std::move(segment));
+    log_->EndRoll(std::move(segment));
     Note(sequence);
     RETURN_IF_ERROR(WriteCheckpoint(sequence, log_->appended()));
     return store_->Trim(kRegion, epoch_, sequence);

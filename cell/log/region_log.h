@@ -87,6 +87,12 @@ class RegionLog {
     flush.bytes_.swap(spare_);
     flush.bytes_.swap(buffer_);
     flush.sequence_ = appended_;
+    if (rolling_) {  // What follows is another segment's.
+      flush.sequence_ = roll_at_ - 1;
+      buffer_ = flush.bytes_.substr(roll_bytes_);
+      flush.bytes_.resize(roll_bytes_);
+      roll_bytes_ = 0;
+    }
     flushing_ = true;
     return flush;
   }
@@ -98,11 +104,21 @@ class RegionLog {
     spare_.clear();
   }
   bool flushing() const { return flushing_; }
+  // Whether there is anything that a flush could write now.
+  bool can_flush() const { return !flushing_ && (!rolling_ || roll_bytes_ > 0); }
 
-  // From the next record on, in another segment, whose first it is: after all that was appended is on disk.
-  void Roll(std::unique_ptr<LogWriter> writer) {
-    writer_ = std::move(writer);
+  // From the next record on, another segment. Its first record's sequence is returned; once all before it is on disk
+  // the segment is to be opened, and until EndRoll what comes meanwhile waits.
+  uint64_t BeginRoll() {
+    rolling_ = true;
+    roll_at_ = appended_ + 1;
+    roll_bytes_ = buffer_.size();
     Append(RecordKind::kBegin, "", BeginValue(region_));
+    return roll_at_;
+  }
+  void EndRoll(std::unique_ptr<LogWriter> writer) {
+    rolling_ = false;
+    writer_ = std::move(writer);
   }
 
  private:
@@ -112,6 +128,9 @@ class RegionLog {
   uint64_t durable_;
   uint64_t bytes_ = 0;
   bool flushing_ = false;
+  bool rolling_ = false;
+  uint64_t roll_at_ = 0;   // The next segment's first record...
+  size_t roll_bytes_ = 0;  // ...and so much of buffer_ comes before it.
   absl::Status status_;
   std::unique_ptr<LogWriter> writer_;
   std::string buffer_;

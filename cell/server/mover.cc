@@ -25,12 +25,13 @@ absl::Status NoSuchMove(uint32_t region) {
 }  // namespace
 
 Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-             Turns* turns, const Points* points, WorkerId self, int64_t silence_ns)
+             LogKeeper* logs, Turns* turns, const Points* points, WorkerId self, int64_t silence_ns)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
       service_(service),
       peers_(peers),
+      logs_(logs),
       turns_(turns),
       points_(points),
       self_(std::move(self)),
@@ -39,12 +40,18 @@ Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestSe
 // ---- The giver.
 
 Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
-  HeldRegion* const region = regions_->Find(id);
   const RegionTable::Entry* entry = membership_->state().table.Find(id);
-  if (region == nullptr || region->busy || entry == nullptr || entry->owner != self_) {
-    co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker, or is busy", id));
+  if (entry == nullptr || entry->owner != self_) {  // The table may be old.
+    (void)co_await RefreshAwaiter(membership_);
+    entry = membership_->state().table.Find(id);
   }
+  HeldRegion* const region = regions_->Find(id);
+  if (region == nullptr || entry == nullptr || entry->owner != self_) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker", id));
+  }
+  if (region->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", id));
   if (to == self_) co_return absl::OkStatus();  // It is there already.
+  if (region->log != nullptr && !region->log->status().ok()) co_return region->log->status();
   region->busy = true;
   Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
   giving.heard_ns = fabric_->NowNs();
@@ -89,7 +96,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
   }
   HeldRegion* const region = regions_->Find(id);
   const auto it = givings_.find(id);
-  if (region == nullptr || it == givings_.end() || it->second.epoch != request.fixed.epoch || it->second.settling) {
+  if (region == nullptr || region->lost || it == givings_.end() || it->second.epoch != request.fixed.epoch || it->second.settling) {
     return NoSuchMove(id);
   }
   Giving& giving = it->second;
@@ -115,7 +122,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
       points_->Reach("move: giver: frozen");
       return absl::OkStatus();
     case MoveStep::kSeal:
-      if (!giving.frozen || giving.sealed || giving.pending.count() != 0) return NoSuchMove(id);
+      if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
       region->state = HeldRegion::State::kSealed;
       region->meganode.GiveUp();
@@ -140,7 +147,15 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
   return NoSuchMove(id);
 }
 
+bool Mover::Settled(HeldRegion* region) {
+  if (region->log == nullptr) return true;
+  region->flush_now = true;
+  region->memory->header().log_sequence = region->log->appended();
+  return region->pending.empty() && region->log->durable() == region->log->appended();
+}
+
 size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const {
+  const bool settled = !giving->frozen || Settled(region);
   region->written->Mark(0, sizeof(RegionHeader));  // Its counts are stored in other ways.
   giving->pending.Add(*region->written);
   giving->noted.Add(*region->written);
@@ -154,7 +169,7 @@ size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) con
     bytes += sizeof(PageRun);
     ++reply.runs;
   }
-  reply.more = static_cast<uint32_t>(giving->pending.count());
+  reply.more = static_cast<uint32_t>(giving->pending.count()) + (settled ? 0 : 1);
   reply.header = {MessageKind::kMove, 0, static_cast<uint32_t>(bytes)};
   Store(to.data(), reply);
   return bytes;
@@ -174,7 +189,7 @@ void Mover::EndGiving(uint32_t id, bool given) {
     regions_->Drop(id);
   } else {
     region->written->Add(it->second.noted);
-    region->state = HeldRegion::State::kServing;
+    region->state = region->lost ? HeldRegion::State::kSealed : HeldRegion::State::kServing;
     region->busy = false;
   }
   givings_.erase(it);
@@ -215,7 +230,10 @@ Task<bool> Mover::Settle(uint32_t id) {
     const RegionTable::Entry* entry = membership_->state().table.Find(id);
     if (status.ok() || (entry != nullptr && entry->owner == self_ && entry->epoch == epoch + 1)) {
       spdlog::info("region {} stays here", id);
-      regions_->Find(id)->meganode.Restore();
+      HeldRegion* const region = regions_->Find(id);
+      region->epoch = epoch + 1;
+      (void)co_await logs_->Continue(id, epoch + 1);
+      if (!region->lost) region->meganode.Restore();
       EndGiving(id, false);
       co_return true;
     }
@@ -233,8 +251,12 @@ Task<bool> Mover::Settle(uint32_t id) {
 // ---- The taker.
 
 Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
+  if (const absl::Status status = co_await HasLog(id); !status.ok()) {
+    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
+    co_return false;  // The giver hears nothing, and goes on as before.
+  }
   const absl::StatusOr<RegionMemory*> memory = regions_->Receive(id);
-  if (!memory.ok()) co_return false;  // The giver hears nothing, and goes on as before.
+  if (!memory.ok()) co_return false;
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   peers_->ForgetRegion(from, id);
   Taking taking{id, epoch, from, *memory, written.get()};
@@ -243,18 +265,36 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   if (!status.ok()) {
     ++counters_.failed;
     spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
-    regions_->NotArrived(id);
+    regions_->NotArrived(id, *memory);
     std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch);
     (void)co_await peers_->Ask(from, std::move(cancel));
     co_return false;
   }
-  (void)regions_->Arrived(id, *memory, std::move(written));
+  HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1);
+  if (logs_->on()) {
+    region->busy = true;
+    region->state = HeldRegion::State::kFrozen;
+    (void)co_await logs_->Continue(id, epoch + 1);  // Else it can be read, and not written.
+    if (!region->lost) region->state = HeldRegion::State::kServing;
+    region->busy = false;
+    service_->RetryHeld();
+  }
   ++counters_.taken;
   spdlog::info("region {} was taken from {}", id, ToString(from));
   points_->Reach("move: taker: serves");
   std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
   (void)co_await peers_->Ask(from, std::move(done));  // If it does not arrive, the giver asks the table.
   co_return true;
+}
+
+Task<absl::Status> Mover::HasLog(uint32_t id) {
+  if (!logs_->on()) co_return absl::OkStatus();
+  const Offload::Work look = [this, id]() -> absl::Status {
+    ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(id));
+    if (has) return absl::OkStatus();
+    return absl::FailedPreconditionError("its log is not there: all servers must have the same --log-dir");
+  };
+  co_return co_await logs_->Do(look);
 }
 
 Task<absl::Status> Mover::Copy(Taking taking) {

@@ -8,10 +8,13 @@
 //   Offer (region, epoch)           ->   has room
 //                                   <-   Begin: all written pages, which the taker reads
 //                                   <-   Written, again and again: those written since, until they are few
-//                                   <-   Freeze: writes wait from here on; the last pages
+//                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
 //                                   <-   Seal: the giver gives up all nodes, so that nobody reads them any more
 //                                        the region table is changed, from the epoch that was offered
 //                                   <-   Done: the giver drops its copy; writes that waited are sent to the taker
+//
+// The log goes on where it is, in a segment of the new epoch, which the taker opens before it serves the region: so
+// both must see the same store.
 //
 // Whoever goes silent in between: before Seal the giver goes on as if nothing had been. After Seal only the table knows
 // whose the region is; the giver asks it, and takes the region back by an epoch of its own, which the taker's change
@@ -26,6 +29,7 @@
 
 #include "cell/base/points.h"
 #include "cell/cluster/membership.h"
+#include "cell/server/log_keeper.h"
 #include "cell/server/peers.h"
 #include "cell/server/request_service.h"
 #include "cell/server/turns.h"
@@ -36,8 +40,8 @@ class Mover {
  public:
   // All must outlive this.
   // `silence_ns`: after so long without a word the other side is given up.
-  Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Turns* turns,
-        const Points* points, WorkerId self, int64_t silence_ns);
+  Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
+        LogKeeper* logs, Turns* turns, const Points* points, WorkerId self, int64_t silence_ns);
 
   // Gives a held region, which is not busy, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
   // room. Else it is still here.
@@ -75,6 +79,8 @@ class Mover {
   };
 
   absl::Status ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell);
+  // Whether all that was written is in the tree and on disk; else it soon is.
+  static bool Settled(HeldRegion* region);
   size_t WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const;
   void EndGiving(uint32_t region, bool given);
   Task<bool> Settle(uint32_t region);
@@ -92,12 +98,15 @@ class Mover {
   // One step, and a copy of all pages that it names. How many pages.
   Task<absl::StatusOr<uint64_t>> CopyWritten(const Taking& taking, MoveStep step);
   Task<absl::Status> Commit(const Taking& taking);
+  // Whether the region's log is where this worker would go on with it.
+  Task<absl::Status> HasLog(uint32_t region);
 
   Fabric* const fabric_;
   Membership* const membership_;
   Regions* const regions_;
   RequestService* const service_;
   Peers* const peers_;
+  LogKeeper* const logs_;
   Turns* const turns_;
   const Points* const points_;
   const WorkerId self_;

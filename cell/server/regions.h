@@ -2,25 +2,49 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric.h"
+#include "cell/layout/wire.h"
+#include "cell/log/region_log.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {
 
+// A write whose record is in the log, and which is applied and answered once that is on disk.
+struct PendingWrite {
+  IncomingCall call;  // Its request's bytes are gone.
+  MessageKind kind;
+  uint64_t sequence;
+  std::string key;
+  Meganode::Prepared prepared;  // Of a put.
+  Pointer hint;
+};
+
 struct HeldRegion {
   enum class State {
     kServing,
-    kFrozen,  // Read, and not written: the last of it is being copied to another worker.
-    kSealed,  // Not even read: it is the other worker's, or nearly so.
+    kFrozen,  // Read, and not written: the last of it is on its way to another worker, or to the log.
+    kSealed,  // Not even read: it is another worker's, or nearly so.
   };
 
-  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written)
-      : memory(memory), written(std::move(written)), meganode(memory) {}
+  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch)
+      : memory(memory), written(std::move(written)), meganode(memory), epoch(epoch) {}
+
+  // What is written from now on goes to `to`, too: `first`, before it is applied, which whoever writes sees to.
+  void SetLog(std::shared_ptr<RegionLog> to, bool first) {
+    log = std::move(to);
+    log_first = first;
+    meganode.set_on_write([this](const Meganode::Write& write) {
+      if (!logged_already) log->Append(write.kind, write.key, write.value);
+    });
+  }
 
   uint64_t bytes_used() const {
     return meganode.header().nodes_used * meganode.header().node_bytes + meganode.extents().bytes_used;
@@ -29,9 +53,21 @@ struct HeldRegion {
   RegionMemory* const memory;
   const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
   Meganode meganode;
+  uint64_t epoch;  // At which this worker has it.
   State state = State::kServing;
-  bool busy = false;   // Being split or moved.
+  bool busy = false;   // Being split, moved or checkpointed.
   bool joined = true;  // Part of the tree; else being filled.
+  bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.
+
+  std::shared_ptr<RegionLog> log;  // Null: none is kept.
+  bool log_first = false;
+  bool logged_already = false;  // While a write is applied whose record is in the log.
+  std::deque<PendingWrite> pending;
+  // The log keeper's own.
+  int64_t dirty_since_ns = 0, flush_begun_ns = 0;
+  bool flush_now = false;
+  bool late = false;  // Writes have to wait for the disk.
+  uint64_t log_bytes_at_checkpoint = 0;
 };
 
 class Regions {
@@ -42,7 +78,7 @@ class Regions {
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
   // Held, and on their way here.
-  size_t size() const { return regions_.size() + arriving_; }
+  size_t size() const { return regions_.size() + arriving_.size(); }
   // All, by their ids.
   std::vector<HeldRegion*> all() const {
     std::vector<HeldRegion*> all;
@@ -50,6 +86,12 @@ class Regions {
     std::sort(all.begin(), all.end(),
               [](const auto* a, const auto* b) { return a->meganode.region() < b->meganode.region(); });
     return all;
+  }
+
+  // In any order; `visit` drops none.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [id, region] : regions_) visit(region.get());
   }
 
   // Of nodes and extents.
@@ -72,7 +114,7 @@ class Regions {
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
     memory->set_written(written.get());
     RETURN_IF_ERROR(Meganode::Format(memory, region, shape_, range));
-    return regions_.emplace(region, std::make_unique<HeldRegion>(memory, std::move(written))).first->second.get();
+    return Hold(region, memory, std::move(written), 1);
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
@@ -99,21 +141,27 @@ class Regions {
   absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
     RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
-    ++arriving_;
+    arriving_.insert(region);
     return memory;
   }
+  bool Arriving(uint32_t region) const { return arriving_.contains(region); }
   // `written`: what was copied. The memory holds a whole region.
-  HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written) {
-    --arriving_;
+  HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
+    arriving_.erase(region);
     memory->set_written(written.get());
-    return regions_.emplace(region, std::make_unique<HeldRegion>(memory, std::move(written))).first->second.get();
+    return Hold(region, memory, std::move(written), epoch);
   }
-  void NotArrived(uint32_t region) {
-    --arriving_;
+  void NotArrived(uint32_t region, RegionMemory* memory) {
+    arriving_.erase(region);
+    memory->set_written(nullptr);
     fabric_->DropRegion(region);
   }
 
  private:
+  HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
+    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch);
+    return regions_.emplace(region, std::move(held)).first->second.get();
+  }
   absl::Status HasRoom() const {
     if (size() < regions_max_) return absl::OkStatus();
     return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions, its limit (--regions-max)", size()));
@@ -122,7 +170,7 @@ class Regions {
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;
-  size_t arriving_ = 0;
+  absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
 };
 

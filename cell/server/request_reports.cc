@@ -58,6 +58,11 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
 void RequestService::Disconnected(ConnectionId peer) {
   if (mover_ != nullptr) mover_->Disconnected(peer);
   std::erase_if(held_, [peer](const Held& held) { return held.call.peer == peer; });
+  regions_->ForEach([peer](HeldRegion* region) {
+    for (PendingWrite& write : region->pending) {
+      if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.
+    }
+  });
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();

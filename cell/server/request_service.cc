@@ -40,7 +40,9 @@ RequestService::Found RequestService::Find(Pointer root, std::string_view key) c
   Found found;
   HeldRegion* region = regions_->Find(root.region());
   if (region == nullptr || region->meganode.root() != root || region->state == HeldRegion::State::kSealed) return found;
+  if (!leased_ && region->log != nullptr) return found;  // It may have been recovered elsewhere.
   const Meganode& tree = region->meganode;
+  found.region = region;
   if (tree.tier() == 0 && tree.Covers(key)) {
     found.tree = &region->meganode;
     return found;
@@ -64,6 +66,7 @@ size_t RequestService::WriteRoute(MutableBytes to, const Found& found) {
 
 void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   ++batches_;
+  leased_ = Leased();
   hints_.assign(calls.size(), Pointer());
   ServeLookups(calls);
   for (size_t i = 0; i < calls.size(); ++i) ServeOne(calls[i], hints_[i]);
@@ -216,7 +219,7 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
       bytes = absl::InvalidArgumentError(fmt::format("unknown request of kind {}", static_cast<int>(kind)));
   }
   const absl::Status status = bytes.status();
-  if (write && !status.ok() && Hold(call, kind, &status)) return;
+  if (write && (status.ok() ? *bytes == 0 : Hold(call, kind, &status))) return;
   Answer(call, kind, std::move(bytes), to);
 }
 
@@ -239,6 +242,11 @@ size_t RequestService::held(uint32_t region) const {
       std::count_if(held_.begin(), held_.end(), [region](const Held& held) { return held.region == region; }));
 }
 
+bool RequestService::Mending(HeldRegion* region) const {
+  // What is logged and not applied may have taken what is lacking.
+  return !region->pending.empty() || (on_full_ && on_full_(region));
+}
+
 bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome) {
   if (call.request.size() < sizeof(MessageHeader) + sizeof(Pointer)) return false;
   // Both kinds of write name the meganode's root first.
@@ -247,8 +255,8 @@ bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl
   if (region == nullptr || held_.size() >= kHeldMax) return false;
   if (outcome == nullptr) {
     // Behind others of its region, in order.
-    if (region->state != HeldRegion::State::kFrozen && (held_.empty() || held(id) == 0)) return false;
-  } else if (outcome->code() != absl::StatusCode::kResourceExhausted || !on_full_ || !on_full_(region)) {
+    if (Writable(*region) && (held_.empty() || held(id) == 0)) return false;
+  } else if (outcome->code() != absl::StatusCode::kResourceExhausted || !Mending(region)) {
     return false;
   }
   held_.push_back({call, std::string(AsText(call.request)), kind, id, fabric_->NowNs()});
@@ -259,6 +267,7 @@ bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl
 
 size_t RequestService::RetryHeld() {
   size_t answered = 0;
+  if (!held_.empty()) leased_ = Leased();
   std::vector<uint32_t> waiting;  // Whose first still has to wait: then the others have, too.
   for (auto it = held_.begin(); it != held_.end();) {
     if (std::find(waiting.begin(), waiting.end(), it->region) != waiting.end()) {
@@ -267,18 +276,15 @@ size_t RequestService::RetryHeld() {
     }
     HeldRegion* const region = regions_->Find(it->region);
     const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
-    const bool frozen = region != nullptr && region->state == HeldRegion::State::kFrozen;
-    if (frozen && waited_ns < kHeldMaxNs) {
+    if (region != nullptr && !Writable(*region) && waited_ns < kHeldMaxNs) {
       waiting.push_back(it->region);
       ++it;
       continue;
     }
     it->call.request = AsBytes(it->request);
     const MutableBytes to = fabric_->BeginReply(it->call);
-    absl::StatusOr<size_t> bytes = absl::UnavailableError(
-        fmt::format("region {} is being moved, which takes too long; nothing was written", it->region));
-    if (!frozen) bytes = Write(it->call, it->kind, {}, to);
-    if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && on_full_(region) &&
+    absl::StatusOr<size_t> bytes = Write(it->call, it->kind, {}, to);
+    if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && Mending(region) &&
         waited_ns < kHeldMaxNs) {
       waiting.push_back(it->region);
       it->call.request = {};
@@ -286,7 +292,7 @@ size_t RequestService::RetryHeld() {
       continue;
     }
     held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
-    Answer(it->call, it->kind, std::move(bytes), to);
+    if (!bytes.ok() || *bytes != 0) Answer(it->call, it->kind, std::move(bytes), to);
     it = held_.erase(it);
     ++answered;
   }
@@ -295,9 +301,23 @@ size_t RequestService::RetryHeld() {
 
 absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKind kind, Pointer hint,
                                              MutableBytes to) {
-  if (membership_ != nullptr && fabric_->NowNs() > membership_->LeaseUntilNs()) {
+  if (!leased_) {
     return absl::UnavailableError(
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.name));
+  }
+  if (call.request.size() >= sizeof(MessageHeader) + sizeof(Pointer)) {
+    const HeldRegion* region = regions_->Find(Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region());
+    if (region != nullptr && !Writable(*region)) {
+      return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
+                                                region->meganode.region(),
+                                                region->late ? "its log's disk" : "its move"));
+    }
+    if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
+      return absl::UnavailableError(
+          fmt::format("the log of region {} has failed, and nothing is written to it any "
+                      "more: {}",
+                      region->meganode.region(), std::string(region->log->status().message())));
+    }
   }
   return kind == MessageKind::kPut ? Put(call, hint, to) : Delete(call, hint, to);
 }
@@ -309,21 +329,93 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hin
   Meganode* const tree = found.tree;
   if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kPut);
+  size_t bytes = sizeof(reply);
+  const auto put = [&](std::string_view value) -> absl::Status {
+    if (!found.region->log_first) {
+      ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, value, request.fixed.crc, hint));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const Meganode::Prepared prepared,
+                     tree->Prepare(request.key, value, request.fixed.crc, found.region->pending.size()));
+    bytes = Log(call, MessageKind::kPut, found.region, request.key, value, prepared, hint);
+    return absl::OkStatus();
+  };
   if (request.fixed.upload == 0) {
-    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, request.value, request.fixed.crc, hint));
+    RETURN_IF_ERROR(put(request.value));
   } else {
     std::string& upload = peers_[call.peer].uploads[request.fixed.upload - 1];
     if (upload.size() != request.fixed.value_bytes) {
       return absl::InvalidArgumentError(
           fmt::format("{} of {} bytes of the value were uploaded", upload.size(), request.fixed.value_bytes));
     }
-    ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, upload, request.fixed.crc, hint));
+    RETURN_IF_ERROR(put(upload));
     upload_bytes_ -= upload.size();  // Else it stays: the put may be tried again.
     upload.clear();
     upload.shrink_to_fit();
   }
   Store(to.data(), reply);
-  return sizeof(reply);
+  return bytes;
+}
+
+size_t RequestService::Log(const IncomingCall& call, MessageKind kind, HeldRegion* region, std::string_view key,
+                           std::string_view value, const Meganode::Prepared& prepared, Pointer hint) {
+  const RecordKind record = kind == MessageKind::kPut ? RecordKind::kPut : RecordKind::kDelete;
+  const uint64_t sequence = region->log->Append(record, key, value);
+  region->pending.push_back({call, kind, sequence, std::string(key), prepared, hint});
+  region->pending.back().call.request = {};
+  ++pending_;
+  return 0;
+}
+
+void RequestService::AnswerPending(const PendingWrite& write, absl::StatusOr<bool> existed) {
+  if (write.call.reply_bytes_max == 0) return;  // Its client has gone.
+  const MutableBytes to = fabric_->BeginReply(write.call);
+  absl::StatusOr<size_t> bytes = size_t{0};
+  if (!existed.ok()) {
+    bytes = existed.status();
+  } else {
+    auto reply = ReplyOf<WriteReply>(write.kind);
+    reply.existed = *existed;
+    Store(to.data(), reply);
+    bytes = sizeof(reply);
+  }
+  Answer(write.call, write.kind, std::move(bytes), to);
+}
+
+size_t RequestService::ApplyDurable() {
+  if (pending_ == 0) return 0;
+  const size_t before = pending_;
+  regions_->ForEach([this](HeldRegion* region) {
+    while (!region->pending.empty()) {
+      const PendingWrite& write = region->pending.front();
+      const absl::Status& failed = region->log->status();
+      absl::StatusOr<bool> existed = false;
+      if (write.sequence <= region->log->durable()) {
+        region->logged_already = true;
+        existed = write.kind == MessageKind::kPut ? region->meganode.Commit(write.prepared, write.key, write.hint)
+                                                  : region->meganode.Delete(write.key, write.hint);
+        region->logged_already = false;
+      } else if (!failed.ok()) {
+        if (write.kind == MessageKind::kPut) region->meganode.Abandon(write.prepared);
+        // It may be on disk all the same.
+        existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
+      } else {
+        break;
+      }
+      AnswerPending(write, std::move(existed));
+      region->pending.pop_front();
+      --pending_;
+    }
+  });
+  return before - pending_;
+}
+
+void RequestService::Lose(HeldRegion* region) {
+  for (const PendingWrite& write : region->pending) {
+    AnswerPending(write, absl::UnknownError("the region is another server's by now"));
+  }
+  pending_ -= region->pending.size();
+  region->pending.clear();
 }
 
 absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, Pointer hint, MutableBytes to) {
@@ -333,6 +425,10 @@ absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, Pointer 
   Meganode* const tree = found.tree;
   if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kDelete);
+  if (found.region->log_first) {
+    RETURN_IF_ERROR(tree->CheckKey(request.key));
+    return Log(call, MessageKind::kDelete, found.region, request.key, {}, {}, hint);
+  }
   ASSIGN_OR_RETURN(reply.existed, tree->Delete(request.key, hint));
   Store(to.data(), reply);
   return sizeof(reply);
@@ -424,7 +520,7 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
   const HeldRegion* region = regions_->Find(request.from.region());
-  if (region != nullptr && region->state != HeldRegion::State::kSealed &&
+  if (region != nullptr && (leased_ || region->log == nullptr) && region->state != HeldRegion::State::kSealed &&
       region->meganode.ExtentInBounds(request.from, request.bytes) &&
       request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
@@ -466,7 +562,12 @@ absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes
     return WriteRoute(to, Find(request.fixed.root, request.key));
   }
   auto reply = ReplyOf<WriteReply>(MessageKind::kAddRoute);
+  if (region->log != nullptr && !region->log->status().ok()) return region->log->status();
   ASSIGN_OR_RETURN(reply.existed, tree.InsertRoute(request.key, request.fixed.child));
+  if (region->log != nullptr && region->log->dirty()) {
+    region->flush_now = true;
+    return absl::UnavailableError("the route is not on disk yet: ask again");
+  }
   Store(to.data(), reply);
   return sizeof(reply);
 }

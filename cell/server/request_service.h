@@ -51,6 +51,10 @@ class RequestService : public Service {
   // Tries writes that wait again, in their order; those that have waited too long fail. How many were answered.
   size_t RetryHeld();
   bool retry_due() const { return !held_.empty(); }
+  // Applies and answers what is on disk by now. How many writes.
+  size_t ApplyDurable();
+  // A region that is another worker's by now: of its writes it is not known what becomes.
+  void Lose(HeldRegion* region);
 
   // What the steward adds to the status.
   void set_more_status(std::function<void(nlohmann::json*)> more_status) { more_status_ = std::move(more_status); }
@@ -83,6 +87,7 @@ class RequestService : public Service {
 
   // The meganode that a request on `key` names, or the answer that leads on.
   struct Found {
+    HeldRegion* region = nullptr;
     Meganode* tree = nullptr;  // Null: `route` leads on.
     RouteKind kind = RouteKind::kNotHeld;
     Meganode::Route route;
@@ -94,9 +99,23 @@ class RequestService : public Service {
   void LookUpLeaf(const absl::StatusOr<Parsed<Request>>& request, size_t call);
   void ServeOne(const IncomingCall& call, Pointer hint);
 
+  // As long as no one can take this worker for dead.
+  bool Leased() const {
+    const int64_t until_ns = membership_ == nullptr ? INT64_MAX : membership_->LeaseUntilNs();
+    return until_ns == INT64_MAX || fabric_->NowNs() <= until_ns;
+  }
+  static bool Writable(const HeldRegion& region) { return region.state != HeldRegion::State::kFrozen && !region.late; }
+  // Whether a region that is full will have room soon.
+  bool Mending(HeldRegion* region) const;
+  void AnswerPending(const PendingWrite& write, absl::StatusOr<bool> existed);
+
   // Whether a write is to wait, before it is tried (null), or after it had this outcome. Keeps it then.
   bool Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome);
+  // The size of the reply; 0: it comes when the write is on disk.
   absl::StatusOr<size_t> Write(const IncomingCall& call, MessageKind kind, Pointer hint, MutableBytes to);
+  // Logs a write that is to be applied when it is on disk.
+  size_t Log(const IncomingCall& call, MessageKind kind, HeldRegion* region, std::string_view key,
+             std::string_view value, const Meganode::Prepared& prepared, Pointer hint);
   void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
   absl::StatusOr<size_t> Put(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Delete(const IncomingCall& call, Pointer hint, MutableBytes to);
@@ -121,6 +140,8 @@ class RequestService : public Service {
   Mover* mover_ = nullptr;
   const Membership* membership_ = nullptr;
   std::deque<Held> held_;
+  size_t pending_ = 0;  // Writes, of all regions.
+  bool leased_ = true;  // While a batch of calls is served.
   uint64_t held_ever_ = 0;
   int64_t held_longest_ns_ = 0;
   std::map<ConnectionId, Peer> peers_;

@@ -22,16 +22,19 @@ constexpr size_t kHurry = 16;
 constexpr size_t kWeighedAtOnce = 2;
 constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
 
+absl::Status Lost() { return absl::AbortedError("the region is another worker's by now"); }
+
 }  // namespace
 
 Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-                 Mover* mover, Turns* turns, const Points* points, Options options)
+                 Mover* mover, LogKeeper* logs, Turns* turns, const Points* points, Options options)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
       service_(service),
       peers_(peers),
       mover_(mover),
+      logs_(logs),
       turns_(turns),
       points_(points),
       options_(std::move(options)),
@@ -55,42 +58,67 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
 }
 
 absl::Status Steward::Start() {
-  std::optional<absl::Status> changed;
-  uint32_t made = 0;
-  membership_->Change(
-      [this, &made](RegionTable* table) -> absl::Status {
-        made = 0;
-        if (options_.begin_anew) {
-          table->regions.clear();
-          table->draining.clear();
-          table->root = 0;
-        }
-        const RegionTable::Entry* root = table->Find(table->root);
-        if (root != nullptr && root->owner == options_.self) {
-          return absl::FailedPreconditionError(
-              fmt::format("region {}, the root of the tree, was lost when {} ended: end all servers and bring the "
-                          "cluster up anew (--begin-anew), empty",
-                          table->root, options_.self.server));
-        }
-        if (root != nullptr) return absl::AlreadyExistsError("there is a root");
-        ASSIGN_OR_RETURN(made, table->Add(options_.self));
-        return table->SetRoot(0, made);
-      },
-      [&changed](const absl::Status& status) { changed = status; });
-  while (!changed.has_value()) {
-    if (membership_->Poll() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
+  absl::Status status;
+  const auto run = [this, &status]() -> Task<bool> {
+    status = co_await MakeFirst();
+    co_return true;
+  };
+  turns_->Begin(run());
+  while (!turns_->idle()) {
+    logs_->Step();
+    if (membership_->Poll() + logs_->Poll() + turns_->Step() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
   }
-  if (!changed->ok() && changed->code() != absl::StatusCode::kAlreadyExists) return *changed;
-  if (changed->ok()) {
-    RETURN_IF_ERROR(regions_->Create(made, Meganode::Range()).status());
+  return status;
+}
+
+Task<absl::Status> Steward::MakeFirst() {
+  const bool durable = logs_->on();
+  if (options_.begin_anew && durable) {
+    const Offload::Work remove = [this] { return logs_->store()->RemoveAll(); };
+    const absl::Status status = co_await logs_->Do(remove);
+    if (!status.ok()) co_return status;
+  }
+  uint32_t made = 0;
+  Membership::TableChange begin = [this, durable, &made](RegionTable* table) -> absl::Status {
+    made = 0;
+    if (options_.begin_anew) {
+      table->regions.clear();
+      table->draining.clear();
+      table->root = 0;
+    }
+    const RegionTable::Entry* root = table->Find(table->root);
+    if (root != nullptr && root->owner == options_.self && !durable) {
+      return absl::FailedPreconditionError(
+          fmt::format("region {}, the root of the tree, was lost when {} ended: end all servers and bring the "
+                      "cluster up anew (--begin-anew), empty",
+                      table->root, options_.self.server));
+    }
+    if (root != nullptr) return absl::AlreadyExistsError("there is a root");
+    // One that was begun by a server that ended before the root was known.
+    std::erase_if(table->regions,
+                  [](const auto& region) { return region.second.made_for == std::optional<uint32_t>(0); });
+    if (!table->regions.empty()) return absl::AlreadyExistsError("another server makes the root");
+    ASSIGN_OR_RETURN(made, table->Add(options_.self, 0));
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await ChangeAwaiter(membership_, std::move(begin));
+  if (!status.ok() && status.code() != absl::StatusCode::kAlreadyExists) co_return status;
+  if (status.ok()) {
+    status = regions_->Create(made, Meganode::Range()).status();
+    if (status.ok()) status = co_await logs_->Create(made);
+    if (!status.ok()) co_return status;
+    Membership::TableChange set_root = [&made](RegionTable* table) { return table->SetRoot(0, made); };
+    status = co_await ChangeAwaiter(membership_, std::move(set_root));
+    if (!status.ok()) co_return status;
     spdlog::info("region {} is the first of the cluster, and holds its root", made);
   }
+  if (durable) co_return absl::OkStatus();
   for (const auto& [region, entry] : membership_->state().table.regions) {
     if (entry.owner == options_.self && regions_->Find(region) == nullptr) {
       spdlog::error("region {} was held by this server when it ended; what was in it is lost", region);
     }
   }
-  return absl::OkStatus();
+  co_return absl::OkStatus();
 }
 
 void Steward::Step() {
@@ -106,7 +134,8 @@ void Steward::Step() {
     }
   }
   for (HeldRegion* region : regions_->all()) {
-    if (!region->busy && region->meganode.fill() >= options_.split_at) BeginSplit(region);
+    const bool can_log = region->log == nullptr || region->log->status().ok();
+    if (!region->busy && can_log && region->meganode.fill() >= options_.split_at) BeginSplit(region);
   }
   if (balancing_ || now_ns < balance_at_ns_) return;
   balance_at_ns_ = now_ns + options_.balance_every_ns;
@@ -148,18 +177,16 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   if (!key.has_value()) co_return absl::FailedPreconditionError("it has one leaf");
   Meganode::Range range = region->meganode.range();
   range.low = *key;
-  const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range));
+  const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range), region->meganode.region());
   if (!right.ok()) co_return right.status();
-  (*right)->busy = true;
-  (*right)->joined = false;
   const uint32_t made = (*right)->meganode.region();
   points_->Reach("split: region made");
   absl::Status status = co_await MoveRightPart(region, *right, *key);
   if (status.ok()) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->meganode.region(), ForMessage(*key),
                  made);
-  } else if (!turns_->stopping()) {
-    co_await Abandon(made);
+  } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
+    co_await Abandon(made);  // Else the cut may be on disk, and whoever replays the log knows.
   }
   co_return status;
 }
@@ -169,6 +196,7 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   MeganodeSplit split(from, &right->meganode, key);
   for (bool copied = false; !copied;) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    if (region->lost || right->lost) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
     const size_t hurry = service_->held(from->region()) > 0 ? kHurry : 1;
     const absl::StatusOr<bool> all = split.Copy(hurry * options_.copied_per_turn);
@@ -178,15 +206,14 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   }
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
   points_->Reach("split: copied");
-  const int64_t begun_ns = fabric_->NowNs();
-  absl::Status status = split.Finish();
-  counters_.longest_cut_ns = std::max(counters_.longest_cut_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
+  absl::Status status = co_await Cut(region, right, &split);
   if (!status.ok()) co_return status;
   right->joined = true;
+  co_await Join(region, right->meganode.region());
   service_->RetryHeld();
   points_->Reach("split: cut");
   // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
-  turns_->Begin(AddRoute(static_cast<uint8_t>(from->tier() + 1), key, right->meganode.root()));
+  turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->meganode.region()));
   reclaiming_.push_back(&split);
   while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
   std::erase(reclaiming_, &split);
@@ -195,24 +222,69 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   co_return absl::OkStatus();
 }
 
-Task<absl::StatusOr<HeldRegion*>> Steward::NewRegion(Meganode::Range range) {
+// The new region's log is on disk before the cut is, and the cut before the new region takes a write: so whoever
+// replays both finds a region whole, or cut with a right part that is.
+Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split) {
+  const uint32_t left_id = region->meganode.region();
+  const uint32_t right_id = right->meganode.region();
+  if (logs_->on()) {
+    region->state = HeldRegion::State::kFrozen;
+    absl::Status status = co_await logs_->Settled(left_id);
+    if (status.ok()) status = co_await logs_->Flushed(right_id);
+    if (status.ok()) status = split->mirrored();
+    if (status.ok()) {
+      region->log->Append(RecordKind::kCut, split->key(), right->meganode.root());
+      points_->Reach("split: cut logged");
+      status = co_await logs_->Flushed(left_id);
+    }
+    if (!region->lost) region->state = HeldRegion::State::kServing;
+    if (!status.ok()) co_return status;
+  }
+  if (region->lost || right->lost) co_return Lost();
+  const int64_t begun_ns = fabric_->NowNs();
+  const absl::Status status = split->Finish();
+  counters_.longest_cut_ns = std::max(counters_.longest_cut_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
+  co_return status;
+}
+
+// Until the table knows that the new region is part of the tree, and does not share its left neighbour's fate any more.
+Task<bool> Steward::Join(const HeldRegion* left, uint32_t region) {
+  while (!left->lost && !turns_->stopping()) {
+    Membership::TableChange joined = [region](RegionTable* table) {
+      table->Joined(region);
+      return absl::OkStatus();
+    };
+    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(joined));
+    if (status.ok()) co_return true;
+    co_await turns_->Sleep(kRetryPauseNs);
+  }
+  co_return false;
+}
+
+Task<absl::StatusOr<HeldRegion*>> Steward::NewRegion(Meganode::Range range, uint32_t made_for) {
   if (regions_->size() >= regions_->regions_max()) {
     co_return absl::ResourceExhaustedError(
         fmt::format("this worker holds {} regions, its limit (--regions-max)", regions_->size()));
   }
   uint32_t id = 0;
-  absl::Status status = co_await ChangeAwaiter(membership_, [this, &id](RegionTable* table) -> absl::Status {
-    ASSIGN_OR_RETURN(id, table->Add(options_.self));
+  Membership::TableChange add = [this, &id, made_for](RegionTable* table) -> absl::Status {
+    ASSIGN_OR_RETURN(id, table->Add(options_.self, made_for));
     return absl::OkStatus();
-  });
+  };
+  absl::Status status = co_await ChangeAwaiter(membership_, std::move(add));
   if (!status.ok()) co_return status;
-  absl::StatusOr<HeldRegion*> made = regions_->Create(id, range);
-  if (!made.ok()) {
-    status = made.status();
+  const absl::StatusOr<HeldRegion*> made = regions_->Create(id, range);
+  status = made.status();
+  if (status.ok()) {
+    (*made)->busy = true;
+    (*made)->joined = false;
+    status = co_await logs_->Create(id);
+  }
+  if (!status.ok()) {
     co_await Abandon(id);
     co_return status;
   }
-  co_return made;
+  co_return *made;
 }
 
 // A region that never was part of the tree.
@@ -221,19 +293,28 @@ Task<bool> Steward::Abandon(uint32_t region) {
   const absl::Status status =
       co_await ChangeAwaiter(membership_, [region](RegionTable* table) { return table->Remove(region); });
   if (!status.ok()) spdlog::warn("region {} stays in the table, unused: {}", region, std::string(status.message()));
+  if (status.ok() && logs_->on()) {
+    const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
+    const absl::Status removed = co_await logs_->Do(remove);
+    if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  }
   co_return status.ok();
 }
 
-Task<bool> Steward::AddRoute(uint8_t tier, std::string key, Pointer child) {
+Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
   while (!turns_->stopping()) {
-    const absl::Status status = co_await TryAddRoute(tier, key, child);
+    const absl::Status status = co_await TryAddRoute(tier, key, RootOf(region));
     if (status.ok()) {
       ++counters_.routes_added;
-      if (HeldRegion* const region = regions_->Find(child.region())) region->busy = false;
+      if (HeldRegion* const held = regions_->Find(region)) held->busy = false;
       points_->Reach("split: route added");
       co_return true;
     }
-    spdlog::debug("the route to {} is not known yet: {}", ToString(child), std::string(status.message()));
+    spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
+    if (HeldRegion* const held = regions_->Find(region); held == nullptr || held->lost) {
+      if (held != nullptr) held->busy = false;
+      co_return false;  // Whoever has it now sees to it.
+    }
     co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (turns_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);
@@ -271,12 +352,13 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
   Meganode::Range range;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
   range.tier = tier;
-  const absl::StatusOr<HeldRegion*> made = co_await NewRegion(std::move(range));
+  const absl::StatusOr<HeldRegion*> made = co_await NewRegion(std::move(range), 0);
   if (!made.ok()) co_return made.status();
   Meganode* const tree = &(*made)->meganode;
   const uint32_t region = tree->region();
   absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
   if (status.ok()) status = tree->InsertRoute(key, child).status();
+  if (status.ok()) status = co_await logs_->Flushed(region);
   if (status.ok()) {
     status = co_await ChangeAwaiter(
         membership_, [old_root, region](RegionTable* table) { return table->SetRoot(old_root, region); });
@@ -285,6 +367,8 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
     co_await Abandon(region);
     co_return status;
   }
+  (*made)->busy = false;
+  (*made)->joined = true;
   ++counters_.roots_made;
   points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);

@@ -45,11 +45,14 @@ class Steward {
 
   // All must outlive this.
   Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Mover* mover,
-          Turns* turns, const Points* points, Options options);
+          LogKeeper* logs, Turns* turns, const Points* points, Options options);
 
-  // Before the worker listens: makes the tree's first meganode if the cluster has none. Blocks for as long as the
-  // membership takes. FailedPrecondition: the cluster's constants are not these.
+  // Before the worker listens: makes the tree's first meganode if the cluster has none. Blocks for as long as that
+  // takes. FailedPrecondition: the tree's root was lost.
   absl::Status Start();
+
+  // Until the tier above knows the region, which is part of the tree, or the steward stops. It is busy until then.
+  Task<bool> MakeKnown(uint8_t tier, std::string key, uint32_t region);
 
   // Looks for what is to be done, and begins it.
   void Step();
@@ -76,10 +79,13 @@ class Steward {
   Task<absl::Status> TrySplit(HeldRegion* region);
   // From `key` on, into the empty `right`.
   Task<absl::Status> MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key);
-  Task<absl::StatusOr<HeldRegion*>> NewRegion(Meganode::Range range);
+  // Of which the table says that it is made for `made_for`; with its log, if there are logs.
+  Task<absl::StatusOr<HeldRegion*>> NewRegion(Meganode::Range range, uint32_t made_for);
+  // From here on the right part is the new region's.
+  Task<absl::Status> Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split);
+  Task<bool> Join(const HeldRegion* left, uint32_t region);
+  Task<absl::Status> MakeFirst();
   Task<bool> Abandon(uint32_t region);
-  // Until it is done, or the steward stops.
-  Task<bool> AddRoute(uint8_t tier, std::string key, Pointer child);
   Task<absl::Status> TryAddRoute(uint8_t tier, const std::string& key, Pointer child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
 
@@ -103,6 +109,7 @@ class Steward {
   RequestService* const service_;
   Peers* const peers_;
   Mover* const mover_;
+  LogKeeper* const logs_;
   Turns* const turns_;
   const Points* const points_;
   Options options_;

@@ -31,13 +31,15 @@ class Turns {
   struct SleepAwaiter {
     Turns* turns;
     int64_t until_ns;
-    bool await_ready() const noexcept { return turns->stopping_; }
+    bool await_ready() const noexcept { return until_ns == INT64_MIN; }
     void await_suspend(std::coroutine_handle<> awaiting) { turns->sleepers_.emplace(until_ns, awaiting); }
     void await_resume() const noexcept {}
   };
   TurnAwaiter Next() { return {this}; }
-  // Shorter when all is to stop.
-  SleepAwaiter Sleep(int64_t ns) { return {this, fabric_->NowNs() + ns}; }
+  // Not at all when all is to stop.
+  SleepAwaiter Sleep(int64_t ns) { return {this, stopping_ ? INT64_MIN : fabric_->NowNs() + ns}; }
+  // Until the next Step at least, even then: for what must be waited for.
+  SleepAwaiter Nap(int64_t ns) { return {this, fabric_->NowNs() + ns}; }
 
   // Tasks are to end as soon as they can.
   bool stopping() const { return stopping_; }
@@ -51,12 +53,13 @@ class Turns {
     for (const std::coroutine_handle<> waiter : now) waiter.resume();
     size_t done = now.size();
     const int64_t now_ns = fabric_->NowNs();
+    now.clear();
     while (!sleepers_.empty() && (stopping_ || sleepers_.begin()->first <= now_ns)) {
-      const std::coroutine_handle<> sleeper = sleepers_.begin()->second;
+      now.push_back(sleepers_.begin()->second);
       sleepers_.erase(sleepers_.begin());
-      sleeper.resume();
-      ++done;
     }
+    for (const std::coroutine_handle<> sleeper : now) sleeper.resume();
+    done += now.size();
     tasks_.remove_if([](const Task<bool>& task) { return task.done(); });
     return done;
   }

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cell/server/log_keeper.h"
+#include "cell/server/recoverer.h"
 #include "cell/server/steward.h"
 
 namespace cell {
@@ -21,20 +23,34 @@ class Worker {
     size_t regions_max = 16;
     int64_t silence_ns = 1'000'000'000;  // Of another worker in a move, after which it is given up.
     Points points;
+    LogKeeperOptions logs;
+    RecovererOptions recoverer;
+  };
+  // Where its regions' logs are, and who writes them; null without durability.
+  struct Logs {
+    std::shared_ptr<LogStore> store;
+    std::unique_ptr<Background> background;
   };
 
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
+      : Worker(std::move(fabric), std::move(membership), {}, options) {}
+  Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, Logs logs, const Options& options)
       : points_(options.points),
         fabric_(std::move(fabric)),
         membership_(std::move(membership)),
+        store_(std::move(logs.store)),
+        background_(std::move(logs.background)),
         turns_(fabric_.get()),
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
         service_(fabric_.get(), &regions_, options.service),
         peers_(fabric_.get(), membership_.get()),
-        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &turns_, &points_, options.steward.self,
-               options.silence_ns),
-        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &turns_, &points_,
-                 options.steward) {
+        logs_(fabric_.get(), &turns_, &regions_, store_.get(), background_.get(), options.logs),
+        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &logs_, &turns_, &points_,
+               options.steward.self, options.silence_ns),
+        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &turns_, &points_,
+                 options.steward),
+        recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &points_,
+                   options.recoverer) {
     service_.set_mover(&mover_);
     service_.set_membership(membership_.get());
   }
@@ -56,21 +72,27 @@ class Worker {
   size_t Poll() {
     if (has_posted_.load(std::memory_order_acquire)) DoPosted();
     peers_.Step();
-    const size_t done = fabric_->Poll() + membership_->Poll() + turns_.Step() + service_.RetryHeld();
+    const size_t done = fabric_->Poll() + membership_->Poll() + logs_.Poll() + service_.ApplyDurable() + turns_.Step() +
+                        service_.RetryHeld();
+    recoverer_.Step();
     mover_.Step();
     steward_.Step();
+    logs_.Step();
     return done;
   }
   void Wait(int64_t until_ns) {
     const bool now = membership_->pending() || service_.retry_due();
-    fabric_->Wait(now ? 0 : std::min(until_ns, turns_.NextNs()));
+    fabric_->Wait(now ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
   }
-  // Ends what is going on, as far as it can be ended. Then only the destructor.
+  // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
+  // destructor.
   void Stop() {
     turns_.Stop();
     while (!turns_.idle()) {
       if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
     }
+    logs_.Finish();
+    service_.ApplyDurable();
   }
 
   Fabric* fabric() { return fabric_.get(); }
@@ -79,6 +101,8 @@ class Worker {
   RequestService* service() { return &service_; }
   Steward* steward() { return &steward_; }
   Mover* mover() { return &mover_; }
+  LogKeeper* logs() { return &logs_; }
+  Recoverer* recoverer() { return &recoverer_; }
   Turns* turns() { return &turns_; }
   Points* points() { return &points_; }
 
@@ -100,12 +124,16 @@ class Worker {
   Points points_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
+  std::shared_ptr<LogStore> store_;
+  std::unique_ptr<Background> background_;
   Turns turns_;
   Regions regions_;
   RequestService service_;
   Peers peers_;
+  LogKeeper logs_;
   Mover mover_;
   Steward steward_;
+  Recoverer recoverer_;
 };
 
 }  // namespace cell

@@ -210,9 +210,11 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
   return !node.gone() && node.holds_pairs() && node.Covers(key);
 }
 
-// Every level may split, and the root into two more.
-bool Meganode::NodesLeftForSplit() const {
-  return header().node_count - header().nodes_used >= static_cast<uint64_t>(Node(root_).level()) + 3;
+// Every level may split, and the root into two more. Those ahead may do the same, and raise the root before.
+bool Meganode::NodesLeftForSplit(size_t ahead) const {
+  const uint64_t left = header().node_count - header().nodes_used;
+  const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
+  return left >= levels + 3 && left >= ahead * (levels + 4) + (ahead > 0 ? levels + 4 : 0);
 }
 
 Pointer Meganode::AllocateNode() {
@@ -267,6 +269,13 @@ void Meganode::FreeNode(Pointer node) {
   --h.nodes_used;
 }
 
+absl::Status Meganode::NoNodes() const {
+  return absl::ResourceExhaustedError(
+      fmt::format("region {} has used {} of {} nodes: the meganode is full; start the cluster with a larger "
+                  "--meganode-bytes",
+                  header().region, header().nodes_used, header().node_count));
+}
+
 absl::Status Meganode::NoExtent(size_t bytes) const {
   return absl::ResourceExhaustedError(fmt::format(
       "region {} has no room for an extent of {} bytes ({} of {} bytes used): start the cluster with larger "
@@ -295,7 +304,7 @@ absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string
   return *offset;
 }
 
-absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
+absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, uint64_t crc) const {
   RETURN_IF_ERROR(CheckKey(key));
   if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   if (value.size() > kValueBytesMax) {
@@ -305,6 +314,11 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   if (Crc64(value, Crc64(key)) != crc) {
     return absl::InvalidArgumentError(fmt::format("wrong CRC for key {}: damaged on the way", ForMessage(key)));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
+  RETURN_IF_ERROR(CheckPut(key, value, crc));
   Descent descent;
   if (HintIsRight(hint, key)) {
     descent.node = hint;
@@ -312,33 +326,60 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
     ASSIGN_OR_RETURN(descent, Descend(key, 0));
   }
   ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
-  LeafSlot slot{};
-  slot.extent = Pointer(header().region, offset);
-  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
-  slot.crc = crc;
+  const LeafSlot slot{{}, static_cast<uint32_t>(key.size() + value.size()), Pointer(region(), offset), crc};
+  const absl::StatusOr<bool> existed = PutSlot(std::move(descent), key, slot);
+  if (!existed.ok()) {
+    extents_.Free(offset);
+    return existed.status();
+  }
+  Changed(RecordKind::kPut, key, value);
+  return *existed;
+}
 
+absl::StatusOr<bool> Meganode::PutSlot(Descent descent, std::string_view key, const LeafSlot& slot) {
   RegionHeader& h = memory_->header();
   const NodeView leaf = Node(descent.node);
   const std::optional<int> found = leaf.Find(key);
   if (found.has_value()) {
     const LeafSlot old = leaf.leaf_slot(*found);
     draft_.CopyOf(leaf);
-    draft_.Repoint(*found, slot.extent, slot.extent_bytes, crc);
+    draft_.Repoint(*found, slot.extent, slot.extent_bytes, slot.crc);
     Publish(&draft_);
     extents_.Free(old.extent.offset());
-    h.data_bytes += slot.extent_bytes;
     h.data_bytes -= old.extent_bytes;
   } else {
-    if (absl::Status status = InsertAtBottom(descent.node, key, slot); !status.ok()) {
-      extents_.Free(offset);
-      return status;
-    }
+    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, slot));
     ++h.keys;
-    h.data_bytes += slot.extent_bytes;
   }
+  h.data_bytes += slot.extent_bytes;
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  Changed(key);
   return found.has_value();
+}
+
+absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::string_view value, uint64_t crc,
+                                                     size_t ahead) {
+  RETURN_IF_ERROR(CheckPut(key, value, crc));
+  if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
+  if (!NodesLeftForSplit(ahead)) return NoNodes();
+  ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
+  return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc};
+}
+
+bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hint) {
+  Descent descent;
+  if (HintIsRight(hint, key)) {
+    descent.node = hint;
+  } else {
+    absl::StatusOr<Descent> found = Descend(key, 0);
+    CELL_CHECK(found.ok());
+    descent = *std::move(found);
+  }
+  const Pointer extent(region(), prepared.extent);
+  const absl::StatusOr<bool> existed = PutSlot(std::move(descent), key, {{}, prepared.bytes, extent, prepared.crc});
+  CELL_CHECK(existed.ok());
+  const std::string_view pair = AsText(ConstBytes(Extent(extent), prepared.bytes));
+  Changed(RecordKind::kPut, key, pair.substr(key.size()));
+  return *existed;
 }
 
 absl::StatusOr<Meganode::LeafPlace> Meganode::PlaceLeaf(bool last, Pointer* place) {
@@ -381,6 +422,9 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
     memory_->Store(*offset, from.Extent(slot.extent), RegionShape::RoundUp(slot.extent_bytes, kWordBytes));
     draft_.Repoint(i, Pointer(region(), *offset), slot.extent_bytes, slot.crc);
     h.data_bytes += slot.extent_bytes;
+    const std::string_view pair = AsText(ConstBytes(from.Extent(slot.extent), slot.extent_bytes));
+    const size_t key_bytes = leaf.key_bytes(i);
+    Wrote(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());
@@ -397,7 +441,9 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
     ++memory_->header().keys;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (!found) Changed(key);
+  if (!found) {
+    Changed(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+  }
   return found;
 }
 
@@ -410,12 +456,7 @@ absl::Status Meganode::InsertAtBottom(Pointer pointer, std::string_view key, con
     Publish(&draft_);
     return absl::OkStatus();
   }
-  if (!NodesLeftForSplit()) {
-    return absl::ResourceExhaustedError(
-        fmt::format("region {} has used {} of {} nodes: the meganode is full; start the cluster with a larger "
-                    "--meganode-bytes",
-                    header().region, header().nodes_used, header().node_count));
-  }
+  if (!NodesLeftForSplit()) return NoNodes();
   if (std::optional<Separator> separator = Split(node, at, key, slot)) {
     std::vector<Separator> pending;
     pending.push_back(std::move(*separator));
@@ -546,7 +587,7 @@ absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
     h.data_bytes -= old.extent_bytes;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (found.has_value()) Changed(key);
+  if (found.has_value()) Changed(RecordKind::kDelete, key, {});
   return found.has_value();
 }
 

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/tree/extent_allocator.h"
 #include "cell/tree/node_draft.h"
@@ -101,6 +102,18 @@ class Meganode {
   // InvalidArgument: a size or the CRC is wrong. ResourceExhausted: nodes or extents are used up.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {});
 
+  // The same in two steps, for writes that must be on disk before anyone sees them. Prepare checks all that Put checks
+  // and takes what Commit will need, so that Commit cannot fail; nobody sees anything of it yet. `ahead`: how many puts
+  // are prepared and neither committed nor abandoned; they are committed in any order.
+  struct Prepared {
+    uint64_t extent = 0;  // Offset.
+    uint32_t bytes = 0;
+    uint64_t crc = 0;
+  };
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, size_t ahead);
+  bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {});
+  void Abandon(const Prepared& prepared) { extents_.Free(prepared.extent); }
+
   // Fills an empty meganode with the leaves of another, one after the other from its own low key on: takes a copy of
   // `leaf` of `from`, and of its extents, whose CRCs stay for readers to check. *place: where it goes, null for the
   // first; then where the next one will go. After ResourceExhausted this meganode is of no use.
@@ -122,6 +135,13 @@ class Meganode {
   // Whether `header` is that of a region of this shape, and its numbers make sense: before a copy is trusted.
   static absl::Status CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape);
 
+  // Called after each change of a pair or a route, with what a log must say of it (log_record.h).
+  struct Write {
+    RecordKind kind;
+    std::string_view key;
+    std::string_view value;  // Of a route: its pointer.
+  };
+  void set_on_write(std::function<void(const Write&)> on_write) { on_write_ = std::move(on_write); }
   // Called after each change of a pair or a route, with its key.
   void set_on_change(std::function<void(std::string_view key)> on_change) { on_change_ = std::move(on_change); }
 
@@ -150,6 +170,7 @@ class Meganode {
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
   absl::StatusOr<uint64_t> StoreExtent(std::string_view key, std::string_view value);
+  absl::Status NoNodes() const;
   absl::Status NoExtent(size_t bytes) const;
   template <typename Slot>
   absl::Status InsertAtBottom(Pointer node, std::string_view key, const Slot& slot);
@@ -158,7 +179,15 @@ class Meganode {
   std::optional<Separator> Split(const NodeView& node, int at, std::string_view key, const Slot& slot);
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
-  void Changed(std::string_view key) {
+  absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
+  // What is in (key, slot) is in the leaf. True: the key was there.
+  absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
+  void Wrote(RecordKind kind, std::string_view key, std::string_view value) {
+    if (on_write_) [[unlikely]]
+      on_write_({kind, key, value});
+  }
+  void Changed(RecordKind kind, std::string_view key, std::string_view value) {
+    Wrote(kind, key, value);
     if (on_change_) [[unlikely]]
       on_change_(key);
   }
@@ -177,7 +206,7 @@ class Meganode {
   // Gives a node up: readers that come to it are sent back. Its bytes stay until FreeNode.
   void MarkGone(Pointer node);
   void FreeNode(Pointer node);
-  bool NodesLeftForSplit() const;
+  bool NodesLeftForSplit(size_t ahead = 0) const;
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
 
   RegionMemory* memory_;
@@ -187,6 +216,7 @@ class Meganode {
   NodeDraft right_draft_;
   std::function<bool(SplitStep)> split_observer_;
   std::function<void(std::string_view key)> on_change_;
+  std::function<void(const Write&)> on_write_;
 };
 
 }  // namespace cell

@@ -42,6 +42,9 @@ class MeganodeSplit {
   // if nothing had been.
   absl::StatusOr<bool> Copy(size_t entries);
 
+  // Whether `to` has taken all changes so far. Once it has, and nothing is written to `from`, Finish does not fail.
+  const absl::Status& mirrored() const { return mirrored_; }
+
   // After Copy returned true. Like Copy, it may find that `to` could not take a change.
   absl::Status Finish();
 

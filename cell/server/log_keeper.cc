@@ -1,0 +1,267 @@
+#include "cell/server/log_keeper.h"
+
+#include <algorithm>
+
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
+constexpr int kLeavesPerTurn = 8;
+constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
+
+}  // namespace
+
+Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
+                                   std::unique_ptr<LogWriter>* writer) {
+  const Offload::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
+    absl::StatusOr<std::unique_ptr<LogWriter>> opened = store_->Open(region, static_cast<uint32_t>(epoch), sequence);
+    if (!opened.ok()) return opened.status();
+    *writer = *std::move(opened);
+    return absl::OkStatus();
+  };
+  co_return co_await Do(open);
+}
+
+Task<absl::Status> LogKeeper::Create(uint32_t region) {
+  if (!on()) co_return absl::OkStatus();
+  std::unique_ptr<LogWriter> writer;
+  const absl::Status status = co_await Open(region, 1, 1, &writer);
+  if (!status.ok()) co_return status;
+  HeldRegion* const held = regions_->Find(region);
+  const MeganodeRange range = held->meganode.range();
+  held->SetLog(std::make_shared<RegionLog>(region, 1, 1, std::move(writer)), log_first());
+  held->log->Append(RecordKind::kRange, range.low, EncodeRange(range));
+  co_return co_await Flushed(region);
+}
+
+Task<absl::Status> LogKeeper::Continue(uint32_t region, uint64_t epoch) {
+  if (!on()) co_return absl::OkStatus();
+  const uint64_t sequence = regions_->Find(region)->memory->header().log_sequence + 1;
+  std::unique_ptr<LogWriter> writer;
+  const absl::Status status = co_await Open(region, epoch, sequence, &writer);
+  HeldRegion* const held = regions_->Find(region);
+  if (held == nullptr) co_return absl::AbortedError("the region is another worker's");
+  auto log = std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), sequence, std::move(writer));
+  if (!status.ok()) {
+    spdlog::error("region {} cannot be written any more: {}", region, std::string(status.message()));
+    log->Fail(status);
+  }
+  held->SetLog(std::move(log), log_first());
+  held->log_bytes_at_checkpoint = 0;
+  co_return status;
+}
+
+Task<absl::Status> LogKeeper::Flushed(uint32_t region) {
+  for (;;) {
+    HeldRegion* const held = regions_->Find(region);
+    if (held == nullptr) co_return absl::AbortedError("the region is not here any more");
+    if (held->log == nullptr) co_return absl::OkStatus();
+    if (!held->log->status().ok()) co_return held->log->status();
+    if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
+    held->flush_now = true;
+    co_await turns_->Nap(kNapNs);
+  }
+}
+
+Task<absl::Status> LogKeeper::Settled(uint32_t region) {
+  absl::Status status = co_await Flushed(region);
+  for (;;) {
+    HeldRegion* const held = regions_->Find(region);
+    if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
+    co_await turns_->Nap(kNapNs);
+  }
+}
+
+void LogKeeper::BeginFlush(HeldRegion* region) {
+  struct Job {
+    std::shared_ptr<RegionLog> log;
+    RegionLog::Flush flush;
+    int64_t begun_ns;
+    absl::Status status;
+  };
+  region->flush_begun_ns = fabric_->NowNs();
+  auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
+  background_->Run([job] { job->status = job->flush.Write(); },
+                   [this, job] {
+                     job->log->EndFlush(std::move(job->flush), job->status);
+                     ++counters_.flushes;
+                     const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
+                     counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
+                     if (job->status.ok()) return;
+                     ++counters_.failed;
+                     spdlog::error(
+                         "the log of region {} has failed, and nothing that is written to the region is "
+                         "acknowledged any more: {}",
+                         job->log->region(), std::string(job->status.message()));
+                   });
+}
+
+void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
+  RegionLog* const log = region->log.get();
+  if (log == nullptr) return;
+  if (!log->dirty()) {
+    region->dirty_since_ns = 0;
+    region->late = region->flush_now = false;
+    return;
+  }
+  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended: what is left came while it went on.
+    region->dirty_since_ns = region->flush_begun_ns;
+    region->flush_begun_ns = 0;
+  }
+  if (region->dirty_since_ns == 0) region->dirty_since_ns = now_ns;
+  const int64_t due_ns = region->dirty_since_ns + (log_first() || region->flush_now ? 0 : options_.bound_ns / 2);
+  region->late = log->waiting_bytes() > options_.waiting_bytes_max ||
+                 (!log_first() && now_ns - region->dirty_since_ns > options_.bound_ns);
+  if (log->flushing()) return;
+  if (log->can_flush() && (now_ns >= due_ns || region->late)) {
+    BeginFlush(region);
+  } else {
+    next_ns_ = std::min(next_ns_, due_ns);
+  }
+}
+
+void LogKeeper::Step() {
+  if (!on()) return;
+  const int64_t now_ns = fabric_->NowNs();
+  next_ns_ = INT64_MAX;
+  HeldRegion* long_log = nullptr;
+  regions_->ForEach([&](HeldRegion* region) {
+    Look(region, now_ns);
+    if (region->log == nullptr || region->busy || !region->log->status().ok()) return;
+    const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
+    if (since > std::max(options_.checkpoint_bytes_min, region->meganode.header().data_bytes)) long_log = region;
+  });
+  if (long_log != nullptr && !turns_->stopping()) {
+    long_log->busy = true;
+    turns_->Begin(AutoCheckpoint(long_log->meganode.region()));
+  }
+}
+
+void LogKeeper::Finish() {
+  if (!on()) return;
+  for (bool more = true; more || !background_->idle();) {
+    more = false;
+    regions_->ForEach([&](HeldRegion* region) {
+      region->flush_now = true;
+      more |= region->log != nullptr && region->log->dirty();
+    });
+    Step();
+    if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 100'000);
+  }
+}
+
+Task<bool> LogKeeper::AutoCheckpoint(uint32_t region) {
+  HeldRegion* const held = regions_->Find(region);
+  const absl::Status status = co_await TryCheckpoint(held);
+  held->busy = false;
+  if (!status.ok() && !turns_->stopping()) {
+    spdlog::warn("no checkpoint of region {}: {}", region, std::string(status.message()));
+  }
+  co_return status.ok();
+}
+
+Task<absl::Status> LogKeeper::Checkpoint(uint32_t region) {
+  HeldRegion* const held = regions_->Find(region);
+  if (held == nullptr || held->log == nullptr) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} is not here, or has no log", region));
+  }
+  if (held->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", region));
+  held->busy = true;
+  const absl::Status status = co_await TryCheckpoint(held);
+  held->busy = false;
+  co_return status;
+}
+
+// The region is busy, so that it stays here, and whole.
+Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
+  const std::shared_ptr<RegionLog> log = held->log;
+  const uint32_t region = log->region();
+  const Meganode& tree = held->meganode;
+  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next try comes when the log is as long again.
+
+  // A new segment, so that the old ones can go. What comes before it must be on disk, and in the tree.
+  const uint64_t sequence = log->BeginRoll();
+  while (log->status().ok() &&
+         (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
+    held->flush_now = true;
+    co_await turns_->Nap(kNapNs);
+  }
+  if (!log->status().ok()) co_return log->status();
+  std::unique_ptr<LogWriter> segment;
+  absl::Status status = co_await Open(region, log->epoch(), sequence, &segment);
+  if (!status.ok()) {
+    log->Fail(status);  // It cannot go on in the old segment: the sequence is another's.
+    co_return status;
+  }
+  log->EndRoll(std::move(segment));
+
+  std::unique_ptr<LogWriter> writer;
+  const Offload::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {
+    absl::StatusOr<std::unique_ptr<LogWriter>> begun = store_->BeginCheckpoint(region, epoch, sequence);
+    if (!begun.ok()) return begun.status();
+    writer = *std::move(begun);
+    return absl::OkStatus();
+  };
+  status = co_await Do(begin);
+  if (!status.ok()) co_return status;
+  std::string chunk;
+  const Offload::Work write = [&writer, &chunk] { return writer->Append(chunk); };
+  uint64_t records = 0;
+  const auto add = [&](RecordKind kind, std::string_view key, std::string_view value) {
+    AppendRecord({region, log->epoch(), ++records, 0}, kind, key, value, {}, &chunk);
+  };
+  const MeganodeRange range = tree.range();
+  add(RecordKind::kBegin, "", BeginValue(region));
+  add(RecordKind::kRange, range.low, EncodeRange(range));
+  std::string next = range.low;
+  std::string key;
+  for (int leaves = 1;; ++leaves) {
+    const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
+    if (!leaf.ok()) co_return leaf.status();
+    for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
+      if (leaf->holds_pairs()) {
+        const LeafSlot slot = leaf->leaf_slot(i);
+        const std::string_view pair = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
+        const size_t key_bytes = leaf->key_bytes(i);
+        add(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
+      } else {
+        leaf->CopyKey(i, &key);
+        const Pointer child = leaf->inner_slot(i).child();
+        add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+      }
+    }
+    const bool end = !leaf->has_high() || !tree.Covers(leaf->high_key());
+    if (!end) next = leaf->high_key();
+    if (end || chunk.size() >= kChunkBytes) {
+      counters_.checkpoint_bytes += chunk.size();
+      status = co_await Do(write);
+      if (!status.ok()) co_return status;
+      chunk.clear();
+    } else if (leaves % kLeavesPerTurn == 0) {
+      co_await turns_->Next();
+    }
+    if (turns_->stopping() || held->lost) co_return absl::CancelledError("it was given up");
+    if (end) break;
+  }
+  // What it holds of later records must be on disk with them.
+  const CheckpointEnd end{records, log->appended()};
+  while (log->status().ok() && log->durable() < end.log_sequence) {
+    held->flush_now = true;
+    co_await turns_->Nap(kNapNs);
+  }
+  if (!log->status().ok()) co_return log->status();
+  add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
+  const Offload::Work commit = [this, region, epoch = log->epoch(), sequence, &writer, &chunk]() -> absl::Status {
+    RETURN_IF_ERROR(writer->Append(chunk));
+    RETURN_IF_ERROR(writer->Sync());
+    RETURN_IF_ERROR(store_->CommitCheckpoint(region, epoch, sequence));
+    return store_->Trim(region, epoch, sequence);
+  };
+  status = co_await Do(commit);
+  counters_.checkpoints += status.ok();
+  co_return status;
+}
+
+}  // namespace cell

@@ -1,0 +1,94 @@
+// LogKeeper: a worker's logs. It carries what was appended to the store, in groups, and makes checkpoints.
+//
+//   none    no region has a log
+//   async   a change is applied, appended and acknowledged at once; a flush is begun within half of the bound. While a
+//           region's oldest record that is not on disk is older than the bound, its writes wait: so what a crash can
+//           lose was acknowledged within one bound, however slow the disk
+//   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
+//           another; what came during one goes with the next
+//
+// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written.
+// One thread: the worker's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cell/cluster/membership.h"
+#include "cell/io/background.h"
+#include "cell/log/log_store.h"
+#include "cell/server/regions.h"
+#include "cell/server/turns.h"
+
+namespace cell {
+
+struct LogKeeperOptions {
+  Durability durability = Durability::kNone;
+  int64_t bound_ns = 10'000'000;
+  // A checkpoint is begun when a region's log since the last one is as long as what the region holds, and at least
+  // this.
+  uint64_t checkpoint_bytes_min = uint64_t{16} << 20;
+  // How much of an unflushed log is kept in memory before writes wait.
+  size_t waiting_bytes_max = size_t{16} << 20;
+};
+
+class LogKeeper {
+ public:
+  // All must outlive this. Without durability `store` and `background` are null.
+  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, LogStore* store, Background* background,
+            LogKeeperOptions options)
+      : fabric_(fabric), turns_(turns), regions_(regions), store_(store), background_(background), options_(options) {}
+
+  Durability durability() const { return options_.durability; }
+  bool on() const { return options_.durability != Durability::kNone; }
+  bool log_first() const { return options_.durability == Durability::kSync; }
+  LogStore* store() { return store_; }
+
+  // co_await Do(work): what may block, elsewhere (Offload).
+  Offload Do(const Offload::Work& work) { return Offload(background_, work); }
+
+  // A log for a region that was just made, with its range: on disk. Without durability nothing is done.
+  Task<absl::Status> Create(uint32_t region);
+  // The log of a region that came from another worker, or back, at `epoch`.
+  Task<absl::Status> Continue(uint32_t region, uint64_t epoch);
+  // Until all that was appended to the region's log is on disk. An error: it will never be.
+  Task<absl::Status> Flushed(uint32_t region);
+  // Until what the region's log has is applied, too. The region is frozen.
+  Task<absl::Status> Settled(uint32_t region);
+  // Writes all that the region holds to a checkpoint, while it is written, and trims the log. FailedPrecondition: it is
+  // being split or moved, or there is no log.
+  Task<absl::Status> Checkpoint(uint32_t region);
+
+  // Tells what is done in the background. The number of it.
+  size_t Poll() { return background_ != nullptr ? background_->Poll() : 0; }
+  // Begins what is due.
+  void Step();
+  // When Step has something to do by itself; INT64_MAX: never.
+  int64_t NextNs() const { return next_ns_; }
+  // Carries out all that was appended, and waits for it.
+  void Finish();
+
+  struct Counters {
+    uint64_t flushes = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
+    uint64_t longest_flush_ns = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  void Look(HeldRegion* region, int64_t now_ns);
+  void BeginFlush(HeldRegion* region);
+  Task<bool> AutoCheckpoint(uint32_t region);
+  Task<absl::Status> TryCheckpoint(HeldRegion* region);
+  Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
+
+  Fabric* const fabric_;
+  Turns* const turns_;
+  Regions* const regions_;
+  LogStore* const store_;
+  Background* const background_;
+  const LogKeeperOptions options_;
+  int64_t next_ns_ = INT64_MAX;
+  Counters counters_;
+};
+
+}  // namespace cell

@@ -1,0 +1,292 @@
+#include "cell/server/recoverer.h"
+
+#include <algorithm>
+
+#include "cell/cluster/membership_await.h"
+#include "cell/cluster/placement.h"
+#include "cell/log/log_replay.h"
+#include "cell/tree/meganode_builder.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kRetryPauseNs = 5'000'000;
+// Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
+constexpr double kFills[] = {0.85, 1};
+
+}  // namespace
+
+void Recoverer::Step() {
+  if (!logs_->on()) return;
+  DropLost();
+  const int64_t now_ns = fabric_->NowNs();
+  if (looking_ || turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + options_.look_every_ns;
+  looking_ = true;
+  turns_->Begin(Look());
+}
+
+void Recoverer::DropLost() {
+  const bool new_session = membership_->session() != session_;
+  const ClusterState& state = membership_->state();
+  if (!new_session && state.revision == seen_revision_) return;
+  session_ = membership_->session();
+  bool all_dropped = true;
+  for (HeldRegion* region : regions_->all()) {
+    const RegionTable::Entry* entry = state.table.Find(region->meganode.region());
+    // An older table than the one by which the region came here says nothing.
+    const bool others = entry != nullptr && entry->epoch > region->epoch;
+    if ((others || new_session) && !region->lost) Lose(region);
+    if (!region->lost) continue;
+    if (region->busy) {
+      all_dropped = false;
+    } else {
+      regions_->Drop(region->meganode.region());
+    }
+  }
+  if (all_dropped) seen_revision_ = state.revision;
+}
+
+void Recoverer::Lose(HeldRegion* region) {
+  spdlog::warn("region {} is not this worker's any more: its session was lost, or another has taken it over",
+               region->meganode.region());
+  ++counters_.lost;
+  region->lost = true;
+  region->state = HeldRegion::State::kSealed;
+  region->meganode.GiveUp();
+  if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
+  service_->Lose(region);
+}
+
+bool Recoverer::IsFree(uint32_t region) const {
+  if (regions_->Find(region) != nullptr || regions_->Arriving(region) || recovering_.contains(region)) return false;
+  for (const auto& [child, entry] : membership_->state().table.regions) {
+    if (entry.made_for == std::optional<uint32_t>(region) && !IsFree(child)) return false;
+  }
+  return true;
+}
+
+// Regions that this worker should have, and has not: its own, and its share of those whose owners are gone.
+std::vector<uint32_t> Recoverer::Wanted() {
+  const ClusterState& state = membership_->state();
+  const int64_t now_ns = fabric_->NowNs();
+  std::map<WorkerId, bool> gone;
+  std::vector<WorkerId> alive;
+  for (const ClusterState::Server& server : state.servers) {
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      const WorkerId worker{server.name, i};
+      if (worker == options_.self || !membership_->IsGone(worker)) alive.push_back(worker);
+    }
+  }
+  for (const auto& [region, entry] : state.table.regions) {
+    if (std::find(alive.begin(), alive.end(), entry.owner) == alive.end()) gone[entry.owner] = true;
+  }
+  std::erase_if(gone_since_ns_, [&](const auto& one) { return !gone.contains(one.first); });
+  std::vector<uint32_t> wanted, orphans;
+  for (const auto& [region, entry] : state.table.regions) {
+    const auto failed = failed_.find(region);
+    if (entry.made_for.has_value() || (failed != failed_.end() && failed->second == entry.epoch)) continue;
+    if (entry.owner == options_.self) {
+      if (IsFree(region)) wanted.push_back(region);
+    } else if (gone.contains(entry.owner)) {
+      const int64_t since_ns = gone_since_ns_.emplace(entry.owner, now_ns).first->second;
+      if (now_ns - since_ns >= options_.takeover_after_ns) orphans.push_back(region);
+    }
+  }
+  // One that is being given or taken is so until that has failed.
+  for (const uint32_t region : ShareOut(state, orphans, alive, options_.self)) {
+    if (IsFree(region)) wanted.push_back(region);
+  }
+  return wanted;
+}
+
+Task<bool> Recoverer::Look() {
+  std::vector<uint32_t> wanted = Wanted();
+  if (!wanted.empty()) {  // By the newest table: a region may just have moved.
+    (void)co_await RefreshAwaiter(membership_);
+    wanted = Wanted();
+  }
+  if (!wanted.empty() && !turns_->stopping()) {
+    const absl::Status status = co_await Claim(std::move(wanted));
+    if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
+  }
+  looking_ = false;
+  co_return true;
+}
+
+Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
+  const Offload::Work look = [this, &regions]() -> absl::Status {
+    for (auto it = regions.begin(); it != regions.end();) {
+      ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(*it));
+      it = has ? it + 1 : regions.erase(it);
+    }
+    return absl::OkStatus();
+  };
+  const std::vector<uint32_t> asked = regions;
+  absl::Status status = co_await logs_->Do(look);
+  if (!status.ok()) co_return status;
+  const RegionTable before = membership_->state().table;
+  for (const uint32_t region : asked) {
+    if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
+    const RegionTable::Entry* entry = before.Find(region);
+    if (entry != nullptr) failed_[region] = entry->epoch;
+    spdlog::error("region {} has no log here and cannot be recovered (all servers must have the same --log-dir)",
+                  region);
+  }
+  if (regions.empty()) co_return absl::OkStatus();
+  points_->Reach("takeover: before the claim");
+  std::vector<Claimed> claimed;
+  Membership::TableChange claim = [&before, &regions, &claimed, this](RegionTable* table) -> absl::Status {
+    claimed.clear();
+    for (const uint32_t region : regions) {
+      const RegionTable::Entry* entry = before.Find(region);
+      if (entry == nullptr || !table->Claim(region, entry->epoch, options_.self).ok()) continue;
+      claimed.push_back({region, entry->epoch + 1, 0, {}});
+      for (auto& [child, its] : table->regions) {
+        if (its.made_for != std::optional<uint32_t>(region)) continue;
+        if (table->Claim(child, its.epoch, options_.self).ok()) claimed.back().children.emplace_back(child, its.epoch);
+      }
+    }
+    return claimed.empty() ? absl::AbortedError("others were faster") : absl::OkStatus();
+  };
+  status = co_await ChangeAwaiter(membership_, std::move(claim));
+  points_->Reach("takeover: claimed");
+  if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
+  for (Claimed& one : claimed) {
+    one.at_ns = fabric_->NowNs();
+    recovering_.insert(one.region);
+    turns_->Begin(Recover(std::move(one)));
+  }
+  co_return absl::OkStatus();
+}
+
+Task<bool> Recoverer::Recover(Claimed claimed) {
+  const uint32_t region = claimed.region;
+  absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns, nullptr);
+  HeldRegion* const held = regions_->Find(region);
+  std::optional<std::string> high;
+  if (held != nullptr) high = held->meganode.range().high;
+  recovering_.erase(region);
+  for (const auto& [child, epoch] : claimed.children) {
+    if (!status.ok() || turns_->stopping()) break;
+    recovering_.insert(child);
+    const absl::Status its = co_await RecoverOne(child, epoch, claimed.at_ns, &high);
+    recovering_.erase(child);
+    if (!its.ok()) spdlog::error("region {} is not recovered: {}", child, std::string(its.message()));
+  }
+  if (!status.ok() && !turns_->stopping()) {
+    ++counters_.failed;
+    failed_[region] = claimed.epoch;
+    spdlog::error("region {} is not recovered: {}", region, std::string(status.message()));
+  }
+  co_return status.ok();
+}
+
+// Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.
+absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
+  LogStore* const store = logs_->store();
+  const int64_t begun_ns = fabric_->NowNs();
+  RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
+  LogReplay replay(store, region);
+  RETURN_IF_ERROR(replay.Open());
+  replayed->range = replay.range();
+  for (const double fill : kFills) {
+    RETURN_IF_ERROR(Meganode::Format(memory, region, regions_->shape(), replay.range()));
+    Meganode tree(memory);
+    MeganodeBuilder builder(&tree, fill);
+    absl::Status status =
+        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
+    if (status.ok()) status = builder.Finish();
+    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
+    RETURN_IF_ERROR(status);
+    break;
+  }
+  replayed->next_sequence = replay.next_sequence();
+  replayed->records = replay.records();
+  replayed->log_bytes = replay.log_bytes();
+  replayed->torn_bytes = replay.torn_bytes();
+  ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), replay.next_sequence()));
+  replayed->took_ns = static_cast<uint64_t>(fabric_->NowNs() - begun_ns);
+  return absl::OkStatus();
+}
+
+Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
+                                         const std::optional<std::string>* high) {
+  const absl::StatusOr<RegionMemory*> memory = regions_->Receive(region);
+  if (!memory.ok()) co_return memory.status();
+  auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
+  (*memory)->set_written(written.get());
+  Replayed replayed;
+  const Offload::Work work = [this, region, epoch, memory = *memory, &replayed] {
+    return Replay(region, epoch, memory, &replayed);
+  };
+  absl::Status status = co_await logs_->Do(work);
+  const bool only_begun = status.code() == absl::StatusCode::kNotFound;
+  if (high != nullptr && (only_begun || (status.ok() && (!high->has_value() || **high > replayed.range.low)))) {
+    regions_->NotArrived(region, *memory);
+    spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
+    co_return co_await Remove(region);
+  }
+  if (!status.ok()) {
+    regions_->NotArrived(region, *memory);
+    co_return status;
+  }
+  points_->Reach("takeover: replayed");
+  while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !turns_->stopping()) {
+    co_await turns_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
+  }
+  if (turns_->stopping()) {
+    regions_->NotArrived(region, *memory);
+    co_return absl::CancelledError("this server ends");
+  }
+  HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch);
+  held->busy = true;
+  held->state = HeldRegion::State::kFrozen;
+  held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
+                                           std::move(replayed.writer)),
+               logs_->log_first());
+  for (;;) {
+    Membership::TableChange recovered = [region, epoch](RegionTable* table) { return table->Recovered(region, epoch); };
+    status = co_await ChangeAwaiter(membership_, std::move(recovered));
+    const RegionTable::Entry* entry = membership_->state().table.Find(region);
+    if (entry != nullptr && entry->epoch == epoch && !entry->recovering) status = absl::OkStatus();
+    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost || turns_->stopping()) break;
+    co_await turns_->Sleep(kRetryPauseNs);
+  }
+  held->busy = false;
+  if (held->lost || !status.ok()) {
+    seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
+    co_return status.ok() ? absl::AbortedError("the region is another worker's by now") : status;
+  }
+  held->state = HeldRegion::State::kServing;
+  service_->RetryHeld();
+  if (!replayed.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
+    held->busy = true;
+    turns_->Begin(steward_->MakeKnown(static_cast<uint8_t>(replayed.range.tier + 1), replayed.range.low, region));
+  }
+  points_->Reach("takeover: serves");
+  ++counters_.recovered;
+  counters_.records += replayed.records;
+  counters_.log_bytes += replayed.log_bytes;
+  counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
+  counters_.last_served_ns = fabric_->NowNs() - claimed_ns;
+  spdlog::info(
+      "region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
+      held->meganode.header().keys, replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
+      static_cast<double>(counters_.last_served_ns) / 1e9,
+      replayed.torn_bytes == 0
+          ? ""
+          : fmt::format("; {} bytes at the log's end were never on disk whole and are cut off", replayed.torn_bytes));
+  co_return absl::OkStatus();
+}
+
+Task<absl::Status> Recoverer::Remove(uint32_t region) {
+  Membership::TableChange remove = [region](RegionTable* table) { return table->Remove(region); };
+  const absl::Status status = co_await ChangeAwaiter(membership_, std::move(remove));
+  if (!status.ok()) co_return status;
+  const Offload::Work clear = [this, region] { return logs_->store()->Remove(region); };
+  co_return co_await logs_->Do(clear);
+}
+
+}  // namespace cell
