@@ -20,6 +20,15 @@
 
 namespace cell {
 
+// Protections that a simulated cluster may lack, so that tests can show that they would notice.
+enum class Mutant {
+  kNone,
+  kNoFence,         // A log is synced whoever has the region by now.
+  kSyncedTooEarly,  // A sync says that it is done, and is not.
+  kNoLeaseWait,     // What is recovered is served at once.
+  kNoServerLease,   // A server serves however long its session has not been renewed.
+};
+
 struct TestClusterOptions {
   int servers = 1;
   size_t regions_max = 64;  // Of each server.
@@ -33,6 +42,7 @@ struct TestClusterOptions {
   int64_t table_lease_ns = 200'000;
   int64_t lease_wait_ns = 220'000;
   int64_t disk_ns = 5'000;
+  Mutant mutant = Mutant::kNone;
 };
 
 class TestCluster {
@@ -65,7 +75,8 @@ class TestCluster {
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
     made.logs = options.logs;
-    made.recoverer = {made.steward.self, options.takeover_after_ns, options.lease_wait_ns, 5'000};
+    made.recoverer = {made.steward.self, options.takeover_after_ns,
+                      options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns, 5'000};
     return made;
   }
   static TreeReport CheckAll(const std::vector<Worker*>& workers) {
@@ -156,10 +167,12 @@ class SimCluster : public TestCluster {
   // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
   void Stop(size_t i) {
     servers_[i].fabric->SetPaused(true);
+    if (servers_[i].background != nullptr) servers_[i].background->SetPaused(true);
     servers_[i].stopped = true;
   }
   void Continue(size_t i) {
     servers_[i].stopped = false;
+    if (servers_[i].background != nullptr) servers_[i].background->SetPaused(false);
     servers_[i].fabric->SetPaused(false);
   }
   SimNetwork* network() { return &network_; }
@@ -183,14 +196,31 @@ class SimCluster : public TestCluster {
     std::unique_ptr<Worker> worker;
     int life = 0;  // Grows with each start.
     bool dead = false, stopped = false, expired = false;
-    int64_t heard_ns = 0;
+    int64_t heard_ns = 0, rejoins_ns = 0;
   };
 
   // A store on a host's files, which live as long.
   struct HostStore : DirectoryLogStore {
-    explicit HostStore(std::shared_ptr<SimFiles> files)
-        : DirectoryLogStore(files.get(), "log"), host(std::move(files)) {}
-    std::shared_ptr<SimFiles> host;
+    HostStore(std::shared_ptr<SimFiles> files, Mutant mutant)
+        : DirectoryLogStore(files.get(), "log"), host(std::move(files)), mutant(mutant) {}
+    absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) override {
+      absl::StatusOr<std::unique_ptr<LogWriter>> writer = DirectoryLogStore::Open(region, epoch, sequence);
+      if (!writer.ok() || (mutant != Mutant::kNoFence && mutant != Mutant::kSyncedTooEarly)) return writer;
+      return std::make_unique<BadWriter>(*std::move(writer), mutant);
+    }
+    const std::shared_ptr<SimFiles> host;
+    const Mutant mutant;
+  };
+  struct BadWriter : LogWriter {
+    BadWriter(std::unique_ptr<LogWriter> writer, Mutant mutant) : writer(std::move(writer)), mutant(mutant) {}
+    absl::Status Append(std::string_view bytes) override { return writer->Append(bytes); }
+    absl::Status Sync() override {
+      if (mutant == Mutant::kSyncedTooEarly) return absl::OkStatus();
+      const absl::Status status = writer->Sync();
+      return absl::IsAborted(status) ? absl::OkStatus() : status;
+    }
+    const std::unique_ptr<LogWriter> writer;
+    const Mutant mutant;
   };
 
   bool durable() const { return options_.logs.durability != Durability::kNone; }
@@ -208,7 +238,7 @@ class SimCluster : public TestCluster {
       server.files = disk_.NewHost();
       auto background = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
       server.background = background.get();
-      logs = {std::make_shared<HostStore>(server.files), std::move(background)};
+      logs = {std::make_shared<HostStore>(server.files, options_.mutant), std::move(background)};
     }
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
                                              WorkerOptions(options_, static_cast<int>(i)));
@@ -238,16 +268,26 @@ class SimCluster : public TestCluster {
                 });
   }
 
-  // A server that takes turns keeps its session, and one that finds it expired makes another.
+  // A server that takes turns keeps its session. One whose session has expired hears of it some time after it goes on,
+  // and makes another.
   void Renew(size_t i) {
     Server& server = servers_[i];
-    server.heard_ns = network_.now_ns();
-    if (std::exchange(server.expired, false)) {
+    const bool no_lease = options_.mutant == Mutant::kNoServerLease;
+    if (no_lease) server.membership->set_lease_until_ns(INT64_MAX / 2);
+    if (server.expired) {
+      if (server.rejoins_ns == 0) {
+        server.rejoins_ns =
+            network_.now_ns() + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(options_.session_ns)));
+      }
+      if (network_.now_ns() < server.rejoins_ns) return;
+      server.expired = false;
+      server.rejoins_ns = 0;
       *AddressOf(i) = fmt::format("sim{}", i);
       server.membership->Rejoin();
       TellMembers();
     }
-    server.membership->set_lease_until_ns(server.heard_ns + options_.session_ns * 3 / 4);
+    server.heard_ns = network_.now_ns();
+    if (!no_lease) server.membership->set_lease_until_ns(server.heard_ns + options_.session_ns * 3 / 4);
   }
   void WatchSessions() {
     network_.At(network_.now_ns() + options_.session_ns / 8, [this, alive = alive_] {

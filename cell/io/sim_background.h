@@ -20,14 +20,10 @@ class SimBackground : public Background {
 
   void Run(Work work, Work done) override {
     ++running_;
-    network_->At(network_->now_ns() + Pause(),
-                 [this, alive = alive_, work = std::move(work), done = std::move(done)]() mutable {
-                   if (!*alive || crashed_) return;
-                   work();
-                   network_->At(network_->now_ns() + Pause(), [this, alive, done = std::move(done)]() mutable {
-                     if (*alive && !crashed_) done_.push_back(std::move(done));
-                   });
-                 });
+    After([this, work = std::move(work), done = std::move(done)]() mutable {
+      work();
+      After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });
+    });
   }
   size_t Poll() override {
     std::vector<Work> now;
@@ -40,16 +36,34 @@ class SimBackground : public Background {
 
   // Nothing is done any more, and nothing told.
   void Crash() { crashed_ = true; }
+  // Its threads are stopped, and go on where they were.
+  void SetPaused(bool paused) {
+    paused_ = paused;
+    if (paused) return;
+    for (Work& step : std::exchange(stopped_, {})) After(std::move(step));
+  }
   // How long work takes from now on.
   void set_mean_ns(int64_t mean_ns) { mean_ns_ = mean_ns; }
 
  private:
+  void After(Work step) {
+    network_->At(network_->now_ns() + Pause(), [this, alive = alive_, step = std::move(step)]() mutable {
+      if (!*alive || crashed_) return;
+      if (paused_) {
+        stopped_.push_back(std::move(step));
+      } else {
+        step();
+      }
+    });
+  }
   int64_t Pause() { return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(mean_ns_) + 1)); }
 
   SimNetwork* const network_;
   Random random_;
   int64_t mean_ns_;
   bool crashed_ = false;
+  bool paused_ = false;
+  std::vector<Work> stopped_;
   size_t running_ = 0;
   std::vector<Work> done_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -106,6 +106,10 @@ class WrittenPages {
       words_[page / 64] |= uint64_t{1} << page % 64;
     }
   }
+  bool Has(uint64_t offset) const {
+    const uint64_t page = offset / kPageBytes;
+    return (words_[page / 64] >> page % 64 & 1) != 0;
+  }
   void Clear() { std::fill(words_.begin(), words_.end(), 0); }
   void Add(const WrittenPages& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];

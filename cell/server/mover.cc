@@ -96,7 +96,8 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
   }
   HeldRegion* const region = regions_->Find(id);
   const auto it = givings_.find(id);
-  if (region == nullptr || region->lost || it == givings_.end() || it->second.epoch != request.fixed.epoch || it->second.settling) {
+  if (region == nullptr || region->lost || it == givings_.end() || it->second.epoch != request.fixed.epoch ||
+      it->second.settling) {
     return NoSuchMove(id);
   }
   Giving& giving = it->second;
@@ -219,6 +220,12 @@ void Mover::Step() {
   }
 }
 
+// Whether the region came here, or back here, at this epoch by a change of this mover: a claim of the recoverer is
+// none.
+bool Mover::IsOwn(const RegionTable::Entry* entry, uint64_t epoch) const {
+  return entry != nullptr && entry->owner == self_ && entry->epoch == epoch && !entry->recovering;
+}
+
 // The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
 Task<bool> Mover::Settle(uint32_t id) {
   const uint64_t epoch = givings_.at(id).epoch;
@@ -228,7 +235,7 @@ Task<bool> Mover::Settle(uint32_t id) {
     };
     const absl::Status status = co_await ChangeAwaiter(membership_, std::move(take_back));
     const RegionTable::Entry* entry = membership_->state().table.Find(id);
-    if (status.ok() || (entry != nullptr && entry->owner == self_ && entry->epoch == epoch + 1)) {
+    if (status.ok() || IsOwn(entry, epoch + 1)) {
       spdlog::info("region {} stays here", id);
       HeldRegion* const region = regions_->Find(id);
       region->epoch = epoch + 1;
@@ -239,7 +246,7 @@ Task<bool> Mover::Settle(uint32_t id) {
     }
     (void)co_await RefreshAwaiter(membership_);
     entry = membership_->state().table.Find(id);
-    if (entry == nullptr || entry->owner != self_) {
+    if (entry == nullptr || entry->epoch > epoch) {
       EndGiving(id, true);
       co_return true;
     }
@@ -265,7 +272,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   if (!status.ok()) {
     ++counters_.failed;
     spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
-    regions_->NotArrived(id, *memory);
+    regions_->NotArrived(id, *memory, *written);
     std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch);
     (void)co_await peers_->Ask(from, std::move(cancel));
     co_return false;
@@ -362,7 +369,7 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
     const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
     points_->Reach("move: taker: after the table");
     const RegionTable::Entry* entry = membership_->state().table.Find(taking.region);
-    if (status.ok() || (entry != nullptr && entry->owner == self_ && entry->epoch == taking.epoch + 1)) {
+    if (status.ok() || IsOwn(entry, taking.epoch + 1)) {
       co_return absl::OkStatus();
     }
     if (status.code() == absl::StatusCode::kAborted) co_return status;  // The giver has taken it back.

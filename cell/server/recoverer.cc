@@ -12,6 +12,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kRetryPauseNs = 5'000'000;
+constexpr int64_t kArrivingPauseNs = 100'000;
 // Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
 constexpr double kFills[] = {0.85, 1};
 
@@ -213,6 +214,11 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
                                          const std::optional<std::string>* high) {
+  // A move of it that had begun cannot end any more but by failing.
+  while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    co_await turns_->Nap(kArrivingPauseNs);
+  }
   const absl::StatusOr<RegionMemory*> memory = regions_->Receive(region);
   if (!memory.ok()) co_return memory.status();
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
@@ -224,12 +230,12 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   absl::Status status = co_await logs_->Do(work);
   const bool only_begun = status.code() == absl::StatusCode::kNotFound;
   if (high != nullptr && (only_begun || (status.ok() && (!high->has_value() || **high > replayed.range.low)))) {
-    regions_->NotArrived(region, *memory);
+    regions_->NotArrived(region, *memory, *written);
     spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
     co_return co_await Remove(region);
   }
   if (!status.ok()) {
-    regions_->NotArrived(region, *memory);
+    regions_->NotArrived(region, *memory, *written);
     co_return status;
   }
   points_->Reach("takeover: replayed");
@@ -237,7 +243,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     co_await turns_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
   }
   if (turns_->stopping()) {
-    regions_->NotArrived(region, *memory);
+    regions_->NotArrived(region, *memory, *written);
     co_return absl::CancelledError("this server ends");
   }
   HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch);

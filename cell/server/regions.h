@@ -80,18 +80,11 @@ class Regions {
   // Held, and on their way here.
   size_t size() const { return regions_.size() + arriving_.size(); }
   // All, by their ids.
-  std::vector<HeldRegion*> all() const {
-    std::vector<HeldRegion*> all;
-    for (const auto& [id, region] : regions_) all.push_back(region.get());
-    std::sort(all.begin(), all.end(),
-              [](const auto* a, const auto* b) { return a->meganode.region() < b->meganode.region(); });
-    return all;
-  }
-
-  // In any order; `visit` drops none.
+  std::vector<HeldRegion*> all() const { return sorted_; }
+  // In that order, too; `visit` drops none.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (const auto& [id, region] : regions_) visit(region.get());
+    for (HeldRegion* region : sorted_) visit(region);
   }
 
   // Of nodes and extents.
@@ -119,7 +112,9 @@ class Regions {
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
     CELL_CHECK(held != nullptr);
+    if (held->state != HeldRegion::State::kSealed) held->meganode.GiveUp();  // As of NotArrived.
     held->memory->set_written(nullptr);
+    std::erase(sorted_, held);
     regions_.erase(region);
     fabric_->DropRegion(region);
   }
@@ -151,15 +146,24 @@ class Regions {
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch);
   }
-  void NotArrived(uint32_t region, RegionMemory* memory) {
+  // `written`: what was written to it. None of its nodes must be there when the region comes once more: readers that
+  // have seen it before would take them for what it holds then.
+  void NotArrived(uint32_t region, RegionMemory* memory, const WrittenPages& written) {
     arriving_.erase(region);
     memory->set_written(nullptr);
+    for (uint64_t node = kRegionHeaderBytes; node < kRegionHeaderBytes + shape_.meganode_bytes;
+         node += shape_.node_bytes) {
+      if (written.Has(node)) memory->StoreWord(node, kVersionGone);
+    }
     fabric_->DropRegion(region);
   }
 
  private:
   HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
     auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch);
+    const auto at = std::find_if(sorted_.begin(), sorted_.end(),
+                                 [region](const HeldRegion* other) { return other->meganode.region() > region; });
+    sorted_.insert(at, held.get());
     return regions_.emplace(region, std::move(held)).first->second.get();
   }
   absl::Status HasRoom() const {
@@ -172,6 +176,7 @@ class Regions {
   const size_t regions_max_;
   absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
+  std::vector<HeldRegion*> sorted_;  // By their ids.
 };
 
 }  // namespace cell

@@ -186,7 +186,9 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->meganode.region(), ForMessage(*key),
                  made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
-    co_await Abandon(made);  // Else the cut may be on disk, and whoever replays the log knows.
+    co_await Abandon(made);
+  } else if (region->lost) {
+    regions_->Drop(made);  // The cut may be on disk: whoever has the left by now knows from its log.
   }
   co_return status;
 }
@@ -267,7 +269,12 @@ Task<absl::StatusOr<HeldRegion*>> Steward::NewRegion(Meganode::Range range, uint
         fmt::format("this worker holds {} regions, its limit (--regions-max)", regions_->size()));
   }
   uint32_t id = 0;
-  Membership::TableChange add = [this, &id, made_for](RegionTable* table) -> absl::Status {
+  const HeldRegion* left = regions_->Find(made_for);
+  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
+  Membership::TableChange add = [this, &id, made_for, left_epoch](RegionTable* table) -> absl::Status {
+    if (const RegionTable::Entry* entry = table->Find(made_for); entry != nullptr && entry->epoch != left_epoch) {
+      return Lost();
+    }
     ASSIGN_OR_RETURN(id, table->Add(options_.self, made_for));
     return absl::OkStatus();
   };
