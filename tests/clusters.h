@@ -152,7 +152,7 @@ class SimCluster : public TestCluster {
   void Kill(size_t i, bool machine = false) {
     servers_[i].fabric->Crash();
     servers_[i].membership->Crash();
-    if (servers_[i].background != nullptr) servers_[i].background->Crash();
+    if (durable()) servers_[i].disk->Crash(), servers_[i].replay->Crash();
     if (machine) servers_[i].files->Crash();
     servers_[i].dead = true;
     servers_[i].stopped = false;
@@ -167,18 +167,18 @@ class SimCluster : public TestCluster {
   // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
   void Stop(size_t i) {
     servers_[i].fabric->SetPaused(true);
-    if (servers_[i].background != nullptr) servers_[i].background->SetPaused(true);
+    if (durable()) servers_[i].disk->SetPaused(true), servers_[i].replay->SetPaused(true);
     servers_[i].stopped = true;
   }
   void Continue(size_t i) {
     servers_[i].stopped = false;
-    if (servers_[i].background != nullptr) servers_[i].background->SetPaused(false);
+    if (durable()) servers_[i].disk->SetPaused(false), servers_[i].replay->SetPaused(false);
     servers_[i].fabric->SetPaused(false);
   }
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
   SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
-  SimBackground* background(size_t i = 0) { return servers_[i].background; }
+  SimBackground* background(size_t i = 0) { return servers_[i].disk; }
   SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
   MemoryMembership* membership(size_t i = 0) { return servers_[i].membership; }
@@ -191,7 +191,8 @@ class SimCluster : public TestCluster {
   struct Server {
     SimFabric* fabric = nullptr;
     MemoryMembership* membership = nullptr;
-    SimBackground* background = nullptr;  // Null without logs.
+    SimBackground* disk = nullptr;  // Null without logs.
+    SimBackground* replay = nullptr;
     std::shared_ptr<SimFiles> files;
     std::unique_ptr<Worker> worker;
     int life = 0;  // Grows with each start.
@@ -236,9 +237,11 @@ class SimCluster : public TestCluster {
     Worker::Logs logs;
     if (durable()) {
       server.files = disk_.NewHost();
-      auto background = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
-      server.background = background.get();
-      logs = {std::make_shared<HostStore>(server.files, options_.mutant), std::move(background)};
+      auto disk = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
+      server.disk = disk.get();
+      auto replay = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
+      server.replay = replay.get();
+      logs = {std::make_shared<HostStore>(server.files, options_.mutant), std::move(disk), std::move(replay)};
     }
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
                                              WorkerOptions(options_, static_cast<int>(i)));

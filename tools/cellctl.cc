@@ -71,6 +71,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* drain = add("drain", "Move all regions away from SERVER, and give it no more", Drain);
   drain->add_option("server", flags->server)->required();
   drain->add_flag("--cancel", flags->cancel, "Give it regions again");
+  add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
   add("rebalance", "Move regions to servers that hold less, until that would not help", Rebalance);
   CLI::App* log_level = add("log-level", "Set what SERVER logs: trace, debug, info, warning, error", LogLevel);
   log_level->add_option("server", flags->server)->required();
@@ -108,7 +109,8 @@ int Prompt(const CtlFlags& given) {
     el_set(edit, EL_HIST, ::history, lines);
     if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
     fmt::print(
-        "Commands: put get del has scan load status check top regions split move drain rebalance log-level. help, "
+        "Commands: put get del has scan load status check top regions split move drain rebalance checkpoint log-level. "
+        "help, "
         "exit.\n");
   }
   int last = kDone;

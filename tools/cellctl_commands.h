@@ -54,6 +54,7 @@ int Allocate(Client* client, const CtlFlags& flags);
 int Split(Client* client, const CtlFlags& flags);
 int Move(Client* client, const CtlFlags& flags);
 int Drain(Client* client, const CtlFlags& flags);
+int Checkpoint(Client* client, const CtlFlags& flags);
 int Rebalance(Client* client, const CtlFlags& flags);
 int LogLevel(Client* client, const CtlFlags& flags);
 

@@ -94,6 +94,23 @@ int Drain(Client* client, const CtlFlags& flags) {
   return status.ok() ? kDone : Fail(status);
 }
 
+int Checkpoint(Client* client, const CtlFlags& flags) {
+  uint64_t regions = 0, bytes = 0;
+  for (const auto& server : client->Servers()) {
+    const auto control = ControlOf(client, flags, server.name);
+    const auto its = control.ok() ? (*control)->Checkpoint() : control.status();
+    if (!its.ok()) return Fail(its.status());
+    regions += its->regions;
+    bytes += its->bytes;
+  }
+  if (flags.json()) {
+    fmt::print("{}\n", nlohmann::json{{"regions", regions}, {"bytes", bytes}}.dump());
+  } else {
+    fmt::print("checkpoints of {} regions, {:.1f} MB\n", regions, static_cast<double>(bytes) / 1e6);
+  }
+  return kDone;
+}
+
 int Rebalance(Client* client, const CtlFlags& flags) {
   uint64_t moved = 0;
   for (const auto& server : client->Servers()) {

@@ -3,6 +3,7 @@
 A cluster is a directory with
     cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
     regions.json    which server holds which region; the servers write it
+    log/            of a durable cluster: the regions' logs and checkpoints, from which it comes back
     processes.json  the processes that `up` started, in that order, so that `down` ends exactly those
     server-N.log    each server's log
     zookeeper/      of a cluster whose membership a ZooKeeper keeps that `up` started (then without cluster.json)
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -70,7 +72,7 @@ def running(directory):
     return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
 
 
-def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric="auto", host=None):
+def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric="auto", host=None, durability="none"):
     """What goes into cluster.json."""
     ports = iter(free_ports(servers * workers, host or "127.0.0.1"))
 
@@ -87,6 +89,7 @@ def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, region
         "node_bytes": node_bytes,
         "meganode_bytes": meganode_bytes,
         "extents_bytes": extents_bytes,
+        "durability": durability,
         "servers": [
             {
                 "name": f"server-{s}",
@@ -95,6 +98,25 @@ def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, region
             for s in range(servers)
         ],
     }
+
+
+def comes_back(directory, described):
+    """Whether a durable cluster is in the directory, with these constants. ClusterError: with others."""
+    for file in ("cluster.json", "durable.json"):
+        try:
+            there = json.loads((directory / file).read_text())
+        except FileNotFoundError:
+            continue
+        if there.get("durability", "none") == "none" or not (directory / "log").exists():
+            return False
+        for key in ("node_bytes", "meganode_bytes", "extents_bytes", "durability", "servers"):
+            was, now = ([{"name": s["name"], "workers": len(s["workers"])} for s in c[key]] if key == "servers" else c[key]
+                        for c in (there, described))
+            if was != now:
+                raise ClusterError(f"the cluster in {directory} has {key} {was}, not {now}: bring it up as it was, or "
+                                   "--begin-anew to forget it and its keys")
+        return True
+    return False
 
 
 def free_ports(count, host="127.0.0.1"):
@@ -144,8 +166,11 @@ def wait_for_zookeeper(port, process=None, seconds=60):
 
 
 def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell", fabric="auto", host=None):
+       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell", fabric="auto", host=None,
+       durability="none", anew=False):
     """Starts a cluster and waits until it answers. Returns the servers' processes.
+
+    A durable one that was in the directory before comes back with its keys, unless `anew`; its constants must be these.
 
     flags_of: more flags, by the server's name. The first server holds the root of the tree.
     fabric: as cell_server's. host: where tcp and verbs listen (for them 127.0.0.1 by default).
@@ -156,16 +181,18 @@ def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20
         raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
     for stale in [*directory.glob("*.sock"), *directory.glob("*.control")]:
         stale.unlink()
-    (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
-    (directory / "cluster.json").unlink(missing_ok=True)
+    described = describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric, host, durability)
+    back = not anew and comes_back(directory, described)
+    if not back:
+        (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
+        (directory / "cluster.json").unlink(missing_ok=True)
+        shutil.rmtree(directory / "log", ignore_errors=True)
     flags, helpers, started = [*server_flags, "--fabric", fabric], [], []
     if host:
         flags += ["--control", f"{host}:0"]
     try:
         if zookeeper is None:
-            (directory / "cluster.json").write_text(
-                json.dumps(describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric, host),
-                           indent=1) + "\n")
+            (directory / "cluster.json").write_text(json.dumps(described, indent=1) + "\n")
             address = str(directory)
         else:
             if zookeeper == "start":
@@ -176,13 +203,14 @@ def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20
                 zookeeper = f"127.0.0.1:{port}"
             address = f"zk://{zookeeper}/{name}"
             flags += ["--cluster", address, "--workers", str(workers), "--regions-max", str(regions_max), "--node-bytes", str(node_bytes),
-                      "--meganode-bytes", str(meganode_bytes), "--extents-bytes", str(extents_bytes)]
+                      "--meganode-bytes", str(meganode_bytes), "--extents-bytes", str(extents_bytes), "--durability", durability]
+            (directory / "durable.json").write_text(json.dumps(described, indent=1) + "\n")
             if host or fabric in ("tcp", "verbs"):
                 flags += ["--listen", host or "127.0.0.1"]
         (directory / "address").write_text(address + "\n")
         for s in range(servers):
-            anew = ["--begin-anew"] if s == 0 and zookeeper is not None else []
-            started.append(start_server(directory, f"server-{s}", flags + anew + (flags_of or {}).get(f"server-{s}", [])))
+            forget = ["--begin-anew"] if s == 0 and zookeeper is not None and not back else []
+            started.append(start_server(directory, f"server-{s}", flags + forget + (flags_of or {}).get(f"server-{s}", [])))
             write_processes(directory, helpers + started)
             if s == 0:
                 wait_until_it_listens(directory, started[0], wait_seconds)

@@ -27,6 +27,9 @@ def main():
     parser.add_argument("--host", help="an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
     parser.add_argument("--secret-file", help="only clients that have the same secret come in; at least 16 bytes, not for others to read")
     parser.add_argument("--poll", default="adaptive", choices=("adaptive", "busy"))
+    parser.add_argument("--durability", default="async", choices=("none", "async", "sync"),
+                        help="when a write is on disk: never; within 10 ms of being acknowledged; before")
+    parser.add_argument("--begin-anew", action="store_true", help="forget the keys of a cluster that was in DIR before")
     parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
     parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
     args = parser.parse_args()
@@ -44,7 +47,8 @@ def main():
     try:
         processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
                                cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags,
-                               zookeeper=args.zookeeper, name=args.name, fabric=args.fabric, host=args.host)
+                               zookeeper=args.zookeeper, name=args.name, fabric=args.fabric, host=args.host,
+                               durability=args.durability, anew=args.begin_anew)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2

@@ -51,6 +51,23 @@ ScanOptions PrefixScan(std::string_view prefix) {
 Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 Client::~Client() { session_->EndLeftovers(); }
 
+namespace {
+
+constexpr int64_t kTakeoverPauseNs = 20'000'000;
+
+// The root's server may be gone, and others about to take over.
+Task<absl::Status> ConnectToRoot(Session* session) {
+  const CallContext context = session->Begin({});
+  for (;;) {
+    const absl::Status status = (co_await session->Connect(session->root().region())).status();
+    if (status.ok() || !session->OthersTakeOver() || session->now_ns() > context.deadline_ns) co_return status;
+    co_await session->SleepUntil(session->now_ns() + kTakeoverPauseNs);
+    co_await session->Refresh(context.deadline_ns);
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
   ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric,
@@ -68,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
   std::unique_ptr<Client> client(
       new Client(std::make_unique<Session>(options, std::move(fabric), std::move(membership))));
   Session* session = client->session_.get();
-  RETURN_IF_ERROR(client->Run(session->Connect(session->root().region())).status());
+  RETURN_IF_ERROR(client->Run(ConnectToRoot(session)));
   return client;
 }
 

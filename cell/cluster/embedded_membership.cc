@@ -13,6 +13,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric_address.h"
 #include "cell/io/fd.h"
+#include "cell/io/posix_files.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -63,6 +64,9 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
   try {
     state.shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
                    json.at("extents_bytes").get<uint64_t>()};
+    const std::string durability = json.value("durability", "none");
+    if (!ParseDurability(durability).has_value()) return bad("durability is not none, async or sync");
+    state.durability = *ParseDurability(durability);
     for (const auto& server_json : json.at("servers")) {
       ClusterState::Server server{server_json.at("name").get<std::string>(), {}, {}};
       for (const auto& worker_json : server_json.at("workers")) {
@@ -89,16 +93,25 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
   return state;
 }
 
-absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() const {
-  const std::optional<std::string> text = ReadFile(directory_ + "/regions.json");
+bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
+  return state_.FindWorker(worker) == nullptr || !IsLocked(LockPath(directory_, worker.server));
+}
+
+absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
+  std::optional<std::string> text = ReadFile(directory_ + "/regions.json");
   if (!text.has_value()) return RegionTable();  // No server has started yet.
+  if (*text == table_text_) return table_;      // Clients ask often (kTableLeaseNs).
   absl::StatusOr<RegionTable> table = RegionTable::Parse(*text);
-  if (table.ok()) return table;
+  if (table.ok()) {
+    table_text_ = *std::move(text);
+    table_ = *table;
+    return table;
+  }
   return absl::InvalidArgumentError(
       fmt::format("{}/regions.json: {}", directory_, std::string(table.status().message())));
 }
 
-absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) const {
+absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) {
   const std::string path = directory_ + "/regions.json";
   const Fd lock(::open((directory_ + "/regions.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
   if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0) {
@@ -107,15 +120,14 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& c
   ASSIGN_OR_RETURN(RegionTable table, ReadTable());
   RETURN_IF_ERROR(change(&table));
   ++table.version;
-  {
-    std::ofstream file(path + ".new", std::ios::trunc);
-    file << table.ToJson() << "\n";
-    file.flush();
-    if (!file) return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
-  }
-  if (::rename((path + ".new").c_str(), path.c_str()) != 0) {
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot replace {}", path));
-  }
+  PosixFiles files;
+  (void)files.Remove(path + ".new");
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
+  RETURN_IF_ERROR(file->Append(table.ToJson() + "\n"));
+  const bool durable = state_.durability != Durability::kNone;  // Then the table is to last as long as the logs.
+  if (durable) RETURN_IF_ERROR(file->Sync());
+  RETURN_IF_ERROR(files.Rename(path + ".new", path));
+  if (durable) RETURN_IF_ERROR(files.SyncDirectory(directory_));
   return table;
 }
 
@@ -133,7 +145,7 @@ size_t EmbeddedMembership::Poll() {
   std::vector<Told> now;
   now.swap(told_);
   for (Told& told : now) {
-    if (told.status.ok() && told.table.version >= state_.table.version) {
+    if (told.status.ok() && told.table.version > state_.table.version) {
       state_.table = std::move(told.table);
       ++state_.revision;
     }

@@ -4,6 +4,8 @@
 //     {"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 268435456,
 //      "servers": [{"name": "server-0", "workers": [{"socket": "server-0.0.sock", "regions_max": 16}]}]}
 //     A worker has a socket, or addresses "tcp": "HOST:PORT", "verbs": "HOST:PORT", or several of them.
+//     and "durability": "none" (default), "async" or "sync", and then the regions' logs are in DIR/log
+//   NAME.lock      locked by server NAME as long as it runs: so that it is gone, all others know
 //   NAME.control   where a server's control plane listens
 //   regions.json   the region table; replaced as a whole (rename) by who holds the lock on regions.lock
 //
@@ -33,6 +35,11 @@ class EmbeddedMembership : public Membership {
   void Change(TableChange change, Done done) override;
   size_t Poll() override;
   bool pending() const override { return !told_.empty(); }
+  bool IsGone(const WorkerId& worker) const override;
+  // What server NAME locks.
+  static std::string LockPath(const std::string& directory, const std::string& server) {
+    return directory + "/" + server + ".lock";
+  }
 
  private:
   struct Told {
@@ -44,12 +51,14 @@ class EmbeddedMembership : public Membership {
   EmbeddedMembership(std::string directory, ClusterState state)
       : directory_(std::move(directory)), state_(std::move(state)) {}
 
-  absl::StatusOr<RegionTable> ReadTable() const;
-  absl::StatusOr<RegionTable> ChangeTable(const TableChange& change) const;
+  absl::StatusOr<RegionTable> ReadTable();
+  absl::StatusOr<RegionTable> ChangeTable(const TableChange& change);
   void Tell(Done done, absl::StatusOr<RegionTable> table);
 
   const std::string directory_;
   ClusterState state_;
+  std::string table_text_;  // What was read last...
+  RegionTable table_;       // ...and what it says.
   std::vector<Told> told_;
 };
 

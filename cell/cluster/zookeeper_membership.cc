@@ -8,6 +8,7 @@
 #include <ctime>
 #include <deque>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -41,17 +42,21 @@ absl::Status ToStatus(int rc, const std::string& what) {
   return absl::UnavailableError(text);
 }
 
-std::string ConfigJson(const RegionShape& shape) {
+using Config = ZooKeeperMembership::Config;
+
+std::string ConfigJson(const Config& config) {
   return nlohmann::json({{"format", kFormat},
-                         {"node_bytes", shape.node_bytes},
-                         {"meganode_bytes", shape.meganode_bytes},
-                         {"extents_bytes", shape.extents_bytes}})
+                         {"node_bytes", config.shape.node_bytes},
+                         {"meganode_bytes", config.shape.meganode_bytes},
+                         {"extents_bytes", config.shape.extents_bytes},
+                         {"durability", ToString(config.durability)}})
       .dump();
 }
 
-absl::StatusOr<RegionShape> ParseConfig(const std::string& text) {
+absl::StatusOr<Config> ParseConfig(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  RegionShape shape;
+  Config config;
+  RegionShape& shape = config.shape;
   try {
     if (!json.is_object()) return absl::InvalidArgumentError("the cluster's znode holds no configuration");
     if (json.at("format") != kFormat) {
@@ -60,11 +65,14 @@ absl::StatusOr<RegionShape> ParseConfig(const std::string& text) {
     }
     shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
              json.at("extents_bytes").get<uint64_t>()};
+    const std::optional<Durability> durability = ParseDurability(json.value("durability", "none"));
+    if (!durability.has_value()) return absl::InvalidArgumentError("the cluster's durability makes no sense");
+    config.durability = *durability;
   } catch (const nlohmann::json::exception& error) {
     return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", error.what()));
   }
   if (!ValidNodeBytes(shape.node_bytes)) return absl::InvalidArgumentError("the cluster's node_bytes make no sense");
-  return shape;
+  return config;
 }
 
 }  // namespace
@@ -109,13 +117,13 @@ class ZooKeeperMembership::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status Join(const RegionShape& shape, const WorkerId& self, const ClusterState::Worker& worker,
+  absl::Status Join(const Config& wanted, const WorkerId& self, const ClusterState::Worker& worker,
                     const std::string& control) {
     self_ = ToString(self);
     announcement_ =
         nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}, {"control", control}}).dump();
     RETURN_IF_ERROR(Connect());
-    const std::string config = ConfigJson(shape);
+    const std::string config = ConfigJson(wanted);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
                                      std::pair(root_ + "/table", RegionTable().ToJson())}) {
       const int rc =
@@ -123,7 +131,7 @@ class ZooKeeperMembership::Impl {
       if (rc != ZOK && rc != ZNODEEXISTS) return ToStatus(rc, path);
     }
     ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
-    ASSIGN_OR_RETURN(const RegionShape theirs, ParseConfig(there));
+    ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
     if (ConfigJson(theirs) != config) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster {} has {}, and this server was started with {}", options_.name, there, config));
@@ -136,7 +144,12 @@ class ZooKeeperMembership::Impl {
 
   const ClusterState& state() const { return state_; }
   bool pending() const { return pending_ > 0; }
-  int64_t lease_until_ns() const { return self_.empty() ? INT64_MAX : lease_until_ns_.load(); }
+  // Not before the owner has seen what others did while there was no session.
+  int64_t lease_until_ns() const {
+    if (self_.empty()) return INT64_MAX;
+    return session_seen_ == session_.load(std::memory_order_acquire) ? lease_until_ns_.load() : 0;
+  }
+  uint64_t session() const { return session_seen_; }
 
   void Ask(TableChange change, Done done) {
     ++pending_;
@@ -161,6 +174,7 @@ class ZooKeeperMembership::Impl {
         state_ = std::move(told.state);
         state_.revision = revision + 1;
       }
+      session_seen_ = std::max(session_seen_, told.session);
       if (!told.done) continue;
       --pending_;
       told.done(told.status);
@@ -177,6 +191,7 @@ class ZooKeeperMembership::Impl {
     Done done;  // Null: a watch has fired.
     absl::Status status;
     ClusterState state;
+    uint64_t session;  // In which it was read.
   };
 
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
@@ -283,7 +298,25 @@ class ZooKeeperMembership::Impl {
     RETURN_IF_ERROR(ReadWorkers());
     ASSIGN_OR_RETURN(const std::string table, Get(root_ + "/table", nullptr, true));
     ASSIGN_OR_RETURN(read_.table, RegionTable::Parse(table));
+    read_in_ = session_;
     return absl::OkStatus();
+  }
+
+  // The same, with all that was changed before it was asked for: a ZooKeeper that follows may lag behind otherwise.
+  absl::Status ReadNewest() {
+    const std::string table = root_ + "/table";
+    const int rc = Retry([&] {
+      std::promise<int> synced;
+      const int asked = zoo_async(
+          handle_, table.c_str(),
+          [](int result, const char*, const void* promise) {
+            static_cast<std::promise<int>*>(const_cast<void*>(promise))->set_value(result);
+          },
+          &synced);
+      return asked != ZOK ? asked : synced.get_future().get();
+    });
+    if (rc != ZOK) return Failed(rc, table);
+    return Read();
   }
 
   absl::Status ReadConfig() {
@@ -294,7 +327,9 @@ class ZooKeeperMembership::Impl {
                       options_.servers));
     }
     if (!config.ok()) return config.status();
-    ASSIGN_OR_RETURN(read_.shape, ParseConfig(*config));
+    ASSIGN_OR_RETURN(const Config parsed, ParseConfig(*config));
+    read_.shape = parsed.shape;
+    read_.durability = parsed.durability;
     return absl::OkStatus();
   }
 
@@ -394,11 +429,11 @@ class ZooKeeperMembership::Impl {
       }
       if (expired_) Rejoin();
       if (job.done) {
-        const absl::Status status = job.change ? ChangeTable(job.change) : Read();
+        const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
         if (!status.ok() && job.change) (void)Read();  // Whoever was faster.
-        Tell({std::move(job.done), status, read_});
+        Tell({std::move(job.done), status, read_, read_in_});
       } else if (refresh) {
-        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_});
+        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_, read_in_});
       } else if (announced_) {
         Stat stat{};
         const int rc = Retry([&] { return zoo_exists(handle_, root_.c_str(), 0, &stat); });
@@ -406,7 +441,9 @@ class ZooKeeperMembership::Impl {
       }
     }
     const std::lock_guard lock(mutex_);
-    for (Job& job : jobs_) told_.push_back({std::move(job.done), absl::UnavailableError("this member ends"), read_});
+    for (Job& job : jobs_) {
+      told_.push_back({std::move(job.done), absl::UnavailableError("this member ends"), read_, read_in_});
+    }
     jobs_.clear();
     has_told_ = !told_.empty();
   }
@@ -415,16 +452,17 @@ class ZooKeeperMembership::Impl {
   void Rejoin() {
     announced_ = false;
     spdlog::warn("the session with ZooKeeper has expired");
+    ++session_;  // The lease of the next one counts once it is seen.
     absl::Status status = Connect();
     if (status.ok() && !self_.empty()) status = Announce();
+    if (status.ok()) status = Read();
     if (!status.ok()) {
       spdlog::warn("{}", std::string(status.message()));
       return;
     }
     expired_ = false;
     announced_ = !self_.empty();
-    const std::lock_guard lock(mutex_);
-    changed_ = true;
+    Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
 
   const ZooKeeperOptions options_;
@@ -435,12 +473,15 @@ class ZooKeeperMembership::Impl {
   zhandle_t* handle_ = nullptr;
   uint64_t changes_ = 0;
   ClusterState read_;         // By the thread that asks ZooKeeper...
+  uint64_t read_in_ = 1;      // ...in which session...
   int workers_version_ = -1;  // ...and of which version its servers are.
   bool expired_ = false;
   bool announced_ = false;
   std::atomic<int64_t> lease_until_ns_ = 0;
+  std::atomic<uint64_t> session_ = 1;
 
   ClusterState state_;
+  uint64_t session_seen_ = 1;
   size_t pending_ = 0;
 
   std::thread thread_;
@@ -463,12 +504,12 @@ absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Open(c
 }
 
 absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(const ZooKeeperOptions& options,
-                                                                               const RegionShape& shape,
+                                                                               const Config& config,
                                                                                const WorkerId& self,
                                                                                const ClusterState::Worker& worker,
                                                                                const std::string& control) {
   auto impl = std::make_unique<Impl>(options);
-  RETURN_IF_ERROR(impl->Join(shape, self, worker, control));
+  RETURN_IF_ERROR(impl->Join(config, self, worker, control));
   return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
 }
 
@@ -478,5 +519,6 @@ void ZooKeeperMembership::Change(TableChange change, Done done) { impl_->Ask(std
 size_t ZooKeeperMembership::Poll() { return impl_->Poll(); }
 bool ZooKeeperMembership::pending() const { return impl_->pending(); }
 int64_t ZooKeeperMembership::LeaseUntilNs() const { return impl_->lease_until_ns(); }
+uint64_t ZooKeeperMembership::session() const { return impl_->session(); }
 
 }  // namespace cell

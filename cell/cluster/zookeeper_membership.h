@@ -1,6 +1,7 @@
 // The membership that Apache ZooKeeper keeps, for clusters of several machines.
 //
-//   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..}
+//   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..,
+//                             "durability": ..}
 //   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": .., "control": ..}
 //   /NAME/table               persistent: the region table
 //
@@ -36,12 +37,17 @@ struct ZooKeeperOptions {
 
 class ZooKeeperMembership : public Membership {
  public:
+  // What all members of a cluster must agree on.
+  struct Config {
+    RegionShape shape;
+    Durability durability = Durability::kNone;
+  };
   // As a client of a cluster that is there. NotFound: it is not. Unavailable: ZooKeeper does not answer.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Open(const ZooKeeperOptions& options);
-  // As a worker; the first makes the cluster. FailedPrecondition: the cluster has another shape. AlreadyExists: such a
-  // worker is in it.
+  // As a worker; the first makes the cluster. FailedPrecondition: the cluster has another configuration. AlreadyExists:
+  // such a worker is in it.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Join(const ZooKeeperOptions& options,
-                                                                   const RegionShape& shape, const WorkerId& self,
+                                                                   const Config& config, const WorkerId& self,
                                                                    const ClusterState::Worker& worker,
                                                                    const std::string& control);
   ~ZooKeeperMembership() override;
@@ -52,6 +58,7 @@ class ZooKeeperMembership : public Membership {
   size_t Poll() override;
   bool pending() const override;
   int64_t LeaseUntilNs() const override;
+  uint64_t session() const override;
 
  private:
   class Impl;

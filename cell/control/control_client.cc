@@ -119,6 +119,12 @@ absl::StatusOr<uint64_t> ControlClient::Rebalance() {
   return reply.moved();
 }
 
+absl::StatusOr<ControlClient::Checkpoints> ControlClient::Checkpoint() {
+  control::CheckpointReply reply;
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply));
+  return Checkpoints{reply.regions(), reply.bytes()};
+}
+
 absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);

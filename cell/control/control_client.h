@@ -42,6 +42,10 @@ class ControlClient {
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
   absl::Status Drain(bool cancel);
   absl::StatusOr<uint64_t> Rebalance();
+  struct Checkpoints {
+    uint64_t regions, bytes;
+  };
+  absl::StatusOr<Checkpoints> Checkpoint();
   absl::Status SetLogLevel(const std::string& level);
 
  private:

@@ -155,6 +155,18 @@ class ControlServer::Impl : public control::Control::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Checkpoint(grpc::ServerContext*, const control::CheckpointRequest*,
+                          control::CheckpointReply* reply) override {
+    for (Worker* worker : workers_) {
+      auto made = std::make_shared<LogKeeper::Made>();
+      const absl::Status status = Task1(worker, [made](Worker* its) { return its->logs()->CheckpointAll(made.get()); });
+      if (!status.ok()) return ToGrpc(status);
+      reply->set_regions(reply->regions() + made->regions);
+      reply->set_bytes(reply->bytes() + made->bytes);
+    }
+    return grpc::Status::OK;
+  }
+
   grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,
                            control::SetLogLevelReply*) override {
     for (const char* level : {"trace", "debug", "info", "warning", "error"}) {

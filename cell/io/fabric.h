@@ -117,6 +117,8 @@ class Fabric {
   virtual size_t Poll() = 0;
   // Waits until Poll may have something to do, or until `until_ns`.
   virtual void Wait(int64_t until_ns) = 0;
+  // From any thread: a Wait that is going on ends, or the next one does at once.
+  virtual void Wake() {}
   // This fabric's clock: steady, in nanoseconds.
   virtual int64_t NowNs() const = 0;
 };

@@ -1,5 +1,6 @@
 #include "cell/io/fd.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,21 @@ namespace cell {
 
 Fd::~Fd() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+bool TryLock(const Fd& fd) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0;
+}
+
+bool IsLocked(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fd.valid() && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what) {

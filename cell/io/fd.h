@@ -26,6 +26,11 @@ class Fd {
   int fd_ = -1;
 };
 
+// Locks a file for as long as `fd`, or a copy of it, is open; false: it is locked. And whether it is, by anyone: false
+// for one that is not there. By open file descriptions (F_OFD_SETLK), so asking takes no lock.
+bool TryLock(const Fd& fd);
+bool IsLocked(const std::string& path);
+
 // The text of errno, after `what`.
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what);
 

@@ -4,11 +4,13 @@
 // (multi_fabric.h), so the parts of waiting are a fabric's own, and the order of them is here, once.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "cell/io/fabric.h"
+#include "cell/io/fd.h"
 #include "cell/io/region_pool.h"
 
 namespace cell {
@@ -20,7 +22,7 @@ enum class Polling {
 
 class RealFabric : public Fabric {
  public:
-  RealFabric(Polling polling, std::shared_ptr<RegionPool> pool) : polling_(polling), pool_(std::move(pool)) {}
+  RealFabric(Polling polling, std::shared_ptr<RegionPool> pool);
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
     return pool_->Create(region, bytes);
@@ -31,6 +33,7 @@ class RealFabric : public Fabric {
   const std::shared_ptr<RegionPool>& pool() const { return pool_; }
 
   void Wait(int64_t until_ns) final;
+  void Wake() final;
   int64_t NowNs() const final;
 
   // ---- Wait's parts, in its order.
@@ -60,6 +63,8 @@ class RealFabric : public Fabric {
   };
 
   const Polling polling_;
+  const Fd wake_;  // An eventfd.
+  std::atomic<bool> woken_ = false;
   const std::shared_ptr<RegionPool> pool_;
   std::vector<ToTell> to_tell_;
 };

@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
 constexpr int kLeavesPerTurn = 8;
+constexpr int64_t kBusyNapNs = 1'000'000;
 constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
 
 }  // namespace
@@ -83,19 +84,19 @@ void LogKeeper::BeginFlush(HeldRegion* region) {
   };
   region->flush_begun_ns = fabric_->NowNs();
   auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
-  background_->Run([job] { job->status = job->flush.Write(); },
-                   [this, job] {
-                     job->log->EndFlush(std::move(job->flush), job->status);
-                     ++counters_.flushes;
-                     const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
-                     counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
-                     if (job->status.ok()) return;
-                     ++counters_.failed;
-                     spdlog::error(
-                         "the log of region {} has failed, and nothing that is written to the region is "
-                         "acknowledged any more: {}",
-                         job->log->region(), std::string(job->status.message()));
-                   });
+  disk_->Run([job] { job->status = job->flush.Write(); },
+             [this, job] {
+               job->log->EndFlush(std::move(job->flush), job->status);
+               ++counters_.flushes;
+               const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
+               counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
+               if (job->status.ok()) return;
+               ++counters_.failed;
+               spdlog::error(
+                   "the log of region {} has failed, and nothing that is written to the region is "
+                   "acknowledged any more: {}",
+                   job->log->region(), std::string(job->status.message()));
+             });
 }
 
 void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
@@ -141,7 +142,7 @@ void LogKeeper::Step() {
 
 void LogKeeper::Finish() {
   if (!on()) return;
-  for (bool more = true; more || !background_->idle();) {
+  for (bool more = true; more || !disk_->idle();) {
     more = false;
     regions_->ForEach([&](HeldRegion* region) {
       region->flush_now = true;
@@ -172,6 +173,26 @@ Task<absl::Status> LogKeeper::Checkpoint(uint32_t region) {
   const absl::Status status = co_await TryCheckpoint(held);
   held->busy = false;
   co_return status;
+}
+
+Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
+  if (!on()) co_return absl::FailedPreconditionError("this cluster keeps no logs (--durability none)");
+  std::vector<uint32_t> regions;
+  regions_->ForEach([&regions](HeldRegion* region) { regions.push_back(region->meganode.region()); });
+  const uint64_t before = counters_.checkpoint_bytes;
+  for (const uint32_t region : regions) {
+    const HeldRegion* held = regions_->Find(region);
+    while (held != nullptr && held->busy && !turns_->stopping()) {
+      co_await turns_->Nap(kBusyNapNs);
+      held = regions_->Find(region);
+    }
+    if (held == nullptr) continue;  // Its new owner has it.
+    const absl::Status status = co_await Checkpoint(region);
+    if (!status.ok()) co_return status;
+    ++made->regions;
+  }
+  made->bytes = counters_.checkpoint_bytes - before;
+  co_return absl::OkStatus();
 }
 
 // The region is busy, so that it stays here, and whole.

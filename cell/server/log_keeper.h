@@ -34,18 +34,25 @@ struct LogKeeperOptions {
 
 class LogKeeper {
  public:
-  // All must outlive this. Without durability `store` and `background` are null.
-  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, LogStore* store, Background* background,
+  // All must outlive this. Without durability `store`, `disk` and `replay` are null.
+  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, LogStore* store, Background* disk, Background* replay,
             LogKeeperOptions options)
-      : fabric_(fabric), turns_(turns), regions_(regions), store_(store), background_(background), options_(options) {}
+      : fabric_(fabric),
+        turns_(turns),
+        regions_(regions),
+        store_(store),
+        disk_(disk),
+        replay_(replay),
+        options_(options) {}
 
   Durability durability() const { return options_.durability; }
   bool on() const { return options_.durability != Durability::kNone; }
   bool log_first() const { return options_.durability == Durability::kSync; }
   LogStore* store() { return store_; }
 
-  // co_await Do(work): what may block, elsewhere (Offload).
-  Offload Do(const Offload::Work& work) { return Offload(background_, work); }
+  // co_await Do(work): what may block, elsewhere (Offload). DoReplay: the same, of what takes long.
+  Offload Do(const Offload::Work& work) { return Offload(disk_, work); }
+  Offload DoReplay(const Offload::Work& work) { return Offload(replay_, work); }
 
   // A log for a region that was just made, with its range: on disk. Without durability nothing is done.
   Task<absl::Status> Create(uint32_t region);
@@ -59,8 +66,14 @@ class LogKeeper {
   // being split or moved, or there is no log.
   Task<absl::Status> Checkpoint(uint32_t region);
 
+  // Of all regions, one after the other; one that is busy is waited for.
+  struct Made {
+    uint64_t regions = 0, bytes = 0;
+  };
+  Task<absl::Status> CheckpointAll(Made* made);
+
   // Tells what is done in the background. The number of it.
-  size_t Poll() { return background_ != nullptr ? background_->Poll() : 0; }
+  size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
   // Begins what is due.
   void Step();
   // When Step has something to do by itself; INT64_MAX: never.
@@ -85,7 +98,8 @@ class LogKeeper {
   Turns* const turns_;
   Regions* const regions_;
   LogStore* const store_;
-  Background* const background_;
+  Background* const disk_;
+  Background* const replay_;
   const LogKeeperOptions options_;
   int64_t next_ns_ = INT64_MAX;
   Counters counters_;

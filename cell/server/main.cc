@@ -1,7 +1,6 @@
 // cell_server: one server process of a cluster. Usually started by //tools:up.
 
 #include <fcntl.h>
-#include <sys/file.h>
 
 #include <atomic>
 #include <csignal>
@@ -15,7 +14,9 @@
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/control/control_server.h"
 #include "cell/io/open_fabric.h"
+#include "cell/io/posix_files.h"
 #include "cell/io/verbs_device.h"
+#include "cell/log/directory_log_store.h"
 #include "cell/server/serving_address.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -43,6 +44,11 @@ struct Flags {
   double split_at = 0.75;
   bool balance = true;
   bool begin_anew = false;
+  std::string durability = "async";
+  std::string log_dir;
+  double sync_bound_ms = 10;
+  uint64_t checkpoint_mb = 16;
+  double takeover_after_s = 1;
   ControlOptions control;
   std::string stop_at;
   std::string log_level = "info";
@@ -53,12 +59,16 @@ std::atomic<bool> stop = false;
 // The longest that a worker sleeps: how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
 
+// Of each worker. Disks sync files at the same time; replays are for cores.
+constexpr size_t kDiskThreads = 4;
+const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+
 // Held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
-  const std::string path = fmt::format("{}/{}.lock", flags.dir, flags.name);
+  const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
   Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
         fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with //tools:down --dir {}",
                     flags.name, flags.dir, path, flags.dir));
@@ -84,7 +94,8 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   ASSIGN_OR_RETURN(*serving, ChooseServingAddress({flags.fabric, flags.listen, socket}, self.worker));
   const ClusterState::Worker announced{serving->address, flags.regions_max};
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
-                   ZooKeeperMembership::Join(options, flags.shape, self, announced, flags.control.address));
+                   ZooKeeperMembership::Join(options, {flags.shape, *ParseDurability(flags.durability)}, self,
+                                             announced, flags.control.address));
   return zookeeper;
 }
 
@@ -98,6 +109,25 @@ void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
     if (one.kind == FabricKind::kShm || loopback) continue;
     spdlog::warn("no --secret-file: whoever reaches {} can read and change the store", one.address);
   }
+}
+
+// Where the worker's regions have their logs; nothing without durability.
+absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, Durability durability, Fabric* fabric) {
+  static PosixFiles files;
+  const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
+  if (durability == Durability::kNone) {
+    const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
+    if (!left.ok() || left->empty() || flags.begin_anew) return Worker::Logs();
+    return absl::FailedPreconditionError(
+        fmt::format("{} has the logs of a cluster that was durable, and this one is not: start it with the durability "
+                    "that it had, or remove them",
+                    directory));
+  }
+  RETURN_IF_ERROR(files.MakeDirectory(directory));
+  const Background::Work wake = [fabric] { fabric->Wake(); };
+  return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
+                      std::make_unique<ThreadBackground>(kDiskThreads, wake),
+                      std::make_unique<ThreadBackground>(kReplayThreads, wake)};
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
@@ -117,6 +147,11 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.steward.begin_anew = flags.begin_anew && index == 0;
   options.steward.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
   options.regions_max = self->regions_max;
+  options.logs.durability = membership->state().durability;
+  options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
+  options.logs.checkpoint_bytes_min = flags.checkpoint_mb << 20;
+  options.recoverer.self = id;
+  options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {
     options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
       if (point != stop_at) return;
@@ -132,7 +167,8 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
                                             .rdma_gid_index = flags.rdma_gid_index,
                                             .rdma_mtu = flags.rdma_mtu}));
   const std::shared_ptr<RegionPool> pool = fabric->pool();
-  auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), options);
+  ASSIGN_OR_RETURN(Worker::Logs logs, OpenLogs(flags, options.logs.durability, fabric.get()));
+  auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), options);
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
   WarnIfOpenToAll(flags, serving.address);
@@ -246,6 +282,27 @@ int Main(int argc, char** argv) {
   app.add_option("--tls-certificate", flags.control.tls_certificate, "PEM: TLS for the control plane");
   app.add_option("--tls-key", flags.control.tls_key, "PEM: its key");
   app.add_option("--tls-authority", flags.control.tls_authority, "PEM: only clients with a certificate by this one");
+  app.add_option("--durability", flags.durability,
+                 "none: no logs. async: writes are on disk soon after they are acknowledged. sync: before. All servers "
+                 "of a cluster must have the same")
+      ->needs(cluster)
+      ->check(CLI::IsMember({"none", "async", "sync"}))
+      ->capture_default_str();
+  app.add_option("--log-dir", flags.log_dir,
+                 "Where the logs are: for takeovers and moves, one directory that all servers see; default: DIR/log");
+  app.add_option("--sync-bound-ms", flags.sync_bound_ms,
+                 "async: what is not on disk after so long makes writes wait; what a crash may lose was acknowledged "
+                 "within that time")
+      ->check(CLI::Range(1.0, 10'000.0))
+      ->capture_default_str();
+  app.add_option("--checkpoint-mb", flags.checkpoint_mb,
+                 "A region gets a checkpoint when its log is this long, and as long as what it holds")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--takeover-after", flags.takeover_after_s,
+                 "Seconds that a server must be gone until others take its regions over")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
   app.add_option("--stop-at", flags.stop_at, "For tests: SIGSTOP at this point of a split or move");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))

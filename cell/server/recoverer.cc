@@ -227,7 +227,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   const Offload::Work work = [this, region, epoch, memory = *memory, &replayed] {
     return Replay(region, epoch, memory, &replayed);
   };
-  absl::Status status = co_await logs_->Do(work);
+  absl::Status status = co_await logs_->DoReplay(work);
   const bool only_begun = status.code() == absl::StatusCode::kNotFound;
   if (high != nullptr && (only_begun || (status.ok() && (!high->has_value() || **high > replayed.range.low)))) {
     regions_->NotArrived(region, *memory, *written);

@@ -45,6 +45,13 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
                         {"failed", mover_->counters().failed},
                         {"pages", mover_->counters().pages},
                         {"longest_frozen_us", static_cast<double>(mover_->counters().longest_frozen_ns) / 1e3}};
+    const LogKeeper::Counters& logs = logs_->counters();
+    (*json)["logs"] = {{"durability", ToString(logs_->durability())},
+                       {"flushes", logs.flushes},
+                       {"longest_flush_us", static_cast<double>(logs.longest_flush_ns) / 1e3},
+                       {"checkpoints", logs.checkpoints},
+                       {"checkpoint_bytes", logs.checkpoint_bytes},
+                       {"failed", logs.failed}};
     (*json)["steward"] = {{"splits", counters_.splits},
                           {"splits_failed", counters_.splits_failed},
                           {"routes_added", counters_.routes_added},

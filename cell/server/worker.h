@@ -29,7 +29,8 @@ class Worker {
   // Where its regions' logs are, and who writes them; null without durability.
   struct Logs {
     std::shared_ptr<LogStore> store;
-    std::unique_ptr<Background> background;
+    std::unique_ptr<Background> disk;    // Flushes and checkpoints.
+    std::unique_ptr<Background> replay;  // Recoveries, which take long: no flush is to wait for them.
   };
 
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
@@ -39,12 +40,13 @@ class Worker {
         fabric_(std::move(fabric)),
         membership_(std::move(membership)),
         store_(std::move(logs.store)),
-        background_(std::move(logs.background)),
+        disk_(std::move(logs.disk)),
+        replay_(std::move(logs.replay)),
         turns_(fabric_.get()),
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
         service_(fabric_.get(), &regions_, options.service),
         peers_(fabric_.get(), membership_.get()),
-        logs_(fabric_.get(), &turns_, &regions_, store_.get(), background_.get(), options.logs),
+        logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
         mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &logs_, &turns_, &points_,
                options.steward.self, options.silence_ns),
         steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &turns_, &points_,
@@ -125,7 +127,8 @@ class Worker {
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
   std::shared_ptr<LogStore> store_;
-  std::unique_ptr<Background> background_;
+  std::unique_ptr<Background> disk_;
+  std::unique_ptr<Background> replay_;
   Turns turns_;
   Regions regions_;
   RequestService service_;
