@@ -10,7 +10,7 @@ from pathlib import Path
 from tests import namespaces
 from tools import cluster
 
-SMALL = ["--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64"]
+SMALL = ["--durability", "none", "--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64"]
 
 
 class Namespaces(unittest.TestCase):

@@ -362,5 +362,60 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
   EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer), "old");
 }
 
+// A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
+// failed, until the server is started again; what it holds can be read.
+TEST(DiskFailure, StopsAcknowledgementsForGood) {
+  uint64_t stopped = 0;
+  for (uint64_t n = 0; n < 60; ++n) {
+    for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
+      SCOPED_TRACE(fmt::format("call {}, {}", n, ToString(durability)));
+      TestClusterOptions options;
+      options.logs.durability = durability;
+      options.logs.bound_ns = 40'000;
+      options.logs.checkpoint_bytes_min = 4 << 10;  // Checkpoints and new segments fail, too.
+      SimOptions sim;
+      sim.seed = n + 1;
+      SimCluster cluster({512, 128 << 10, 256 << 10}, sim, options);
+      ClientOptions client_options;
+      client_options.report = false;
+      client_options.timeout_us = 1'000;
+      client_options.reconnect_us = 20;
+      auto client = cluster.NewClient(client_options);
+      ASSERT_TRUE(client->Put("before", "1").ok());
+      cluster.files()->FailAt(n, n % 2 == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
+      int acknowledged = 0;
+      absl::Status failed;
+      for (int i = 0; i < 400 && failed.ok(); ++i) {
+        failed = client->Put(fmt::format("{:03}", i), std::string(100, 'v')).status();
+        acknowledged += failed.ok();
+      }
+      if (!failed.ok()) {
+        ++stopped;
+        EXPECT_TRUE(IsMaybeApplied(failed) || absl::IsUnavailable(failed)) << failed;
+        const absl::Status later = client->Put("later", "1").status();
+        EXPECT_EQ(later.code(), absl::StatusCode::kUnavailable) << later;
+        EXPECT_NE(std::string(later.message()).find("log"), std::string::npos) << later;
+        EXPECT_FALSE(client->Delete("before").ok());
+      }
+      EXPECT_EQ(client->Get("before")->value(), "1");
+      client.reset();
+      cluster.Kill(0, /*machine=*/true);
+      cluster.Restart(0);
+      while (cluster.worker()->recoverer()->counters().recovered == 0) cluster.network()->Step();
+      while (cluster.table().Find(cluster.table().root)->recovering) cluster.network()->Step();
+      client_options.timeout_us = 100'000;
+      client = cluster.NewClient(client_options);
+      if (durability == Durability::kSync) {
+        for (int i = 0; i < acknowledged; ++i) {
+          EXPECT_EQ(client->Get(fmt::format("{:03}", i))->value_or("lost"), std::string(100, 'v')) << i;
+        }
+      }
+      EXPECT_EQ(client->Get("before")->value_or("lost"), "1");
+      EXPECT_TRUE(client->Put("later", "1").ok());
+    }
+  }
+  EXPECT_GT(stopped, 40u);
+}
+
 }  // namespace
 }  // namespace cell

@@ -102,8 +102,10 @@ Task<absl::Status> Steward::MakeFirst() {
     }
     if (root != nullptr) return absl::AlreadyExistsError("there is a root");
     // One that was begun by a server that ended before the root was known.
-    std::erase_if(table->regions,
-                  [](const auto& region) { return region.second.made_for == std::optional<uint32_t>(0); });
+    std::erase_if(table->regions, [this](const auto& region) {
+      return region.second.made_for == std::optional<uint32_t>(0) &&
+             (region.second.owner == options_.self || membership_->IsGone(region.second.owner));
+    });
     if (!table->regions.empty()) return absl::AlreadyExistsError("another server makes the root");
     ASSIGN_OR_RETURN(made, table->Add(options_.self, 0));
     return absl::OkStatus();
@@ -114,8 +116,16 @@ Task<absl::Status> Steward::MakeFirst() {
     status = regions_->Create(made, Meganode::Range()).status();
     if (status.ok()) status = co_await logs_->Create(made);
     if (!status.ok()) co_return status;
-    Membership::TableChange set_root = [&made](RegionTable* table) { return table->SetRoot(0, made); };
+    Membership::TableChange set_root = [&made](RegionTable* table) -> absl::Status {
+      if (table->Find(made) == nullptr) return absl::AbortedError("another server has begun anew meanwhile");
+      return table->SetRoot(0, made);
+    };
     status = co_await ChangeAwaiter(membership_, std::move(set_root));
+    if (absl::IsAborted(status)) {
+      regions_->Drop(made);
+      options_.begin_anew = false;
+      co_return co_await MakeFirst();
+    }
     if (!status.ok()) co_return status;
     spdlog::info("region {} is the first of the cluster, and holds its root", made);
   }
