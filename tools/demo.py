@@ -53,9 +53,9 @@ class Demo:
                 out.write(name + b"\t" + record + b"\n")
         print(self.cellctl("load", str(file)).decode().strip(), flush=True)
 
-    def query(self, what, arguments, wanted):
+    def query(self, what, arguments, wanted, paths=("server", "client", "hybrid")):
         """Asks on each path and compares with the input."""
-        for path in ("server", "client", "hybrid"):
+        for path in paths:
             start = time.monotonic()
             lines = self.cellctl("scan", *arguments, path=path).splitlines()
             milliseconds = 1e3 * (time.monotonic() - start)
@@ -73,6 +73,18 @@ class Demo:
         self.query(f"a page of ten from {middle.decode()[:14]}", [middle.decode(), "--limit", "10"],
                    [n for n in names if n >= middle][:10])
         self.query("all of it", [], names)
+
+    def takeover(self, processes):
+        """Kills the server that holds the root, and asks for everything at once."""
+        table = json.loads((self.directory / "regions.json").read_text())
+        root = next(r["server"] for r in table["regions"] if r["region"] == table["root"])
+        held = sum(r["server"] == root for r in table["regions"])
+        processes[int(root[7:])].kill()
+        start = time.monotonic()
+        print(f"\nkill -9 of {root}, which held the root and {held - 1} other regions. All of it, at once:", flush=True)
+        self.query("all of it", [], list(self.records), paths=("hybrid",))
+        print(f"  answered {time.monotonic() - start:.1f} s after the kill, from the others, by the logs; and again:", flush=True)
+        self.query("all of it", [], list(self.records))
 
     def bench(self):
         rows = []
@@ -103,7 +115,7 @@ def main():
         size = sum(len(k) + len(v) for k, v in records.items())
         print(f"{len(records)} package records ({size / 1e6:.1f} MB) from {source}")
         processes = cluster.up(directory, servers=3, regions_max=32, meganode_bytes=cluster.parse_bytes(args.meganode_bytes),
-                               extents_bytes=cluster.parse_bytes(args.extents_bytes))
+                               extents_bytes=cluster.parse_bytes(args.extents_bytes), durability="sync")
         print(f"three servers are up (processes {', '.join(str(p.pid) for p in processes)}); loading")
         demo = Demo(directory, records, args.seconds)
         demo.load()
@@ -111,6 +123,7 @@ def main():
         print("\nThe meganodes have split meanwhile, and spread over the servers:\n" + demo.cellctl("status").decode().rstrip())
         print("\nRange queries, each compared with the input:")
         demo.queries()
+        demo.takeover(processes)
         print("\nA short benchmark: one client thread, 16 operations in flight; 100,000 more keys; scans of 100 entries.",
               flush=True)
         demo.bench()

@@ -83,6 +83,7 @@ void LogKeeper::BeginFlush(HeldRegion* region) {
     absl::Status status;
   };
   region->flush_begun_ns = fabric_->NowNs();
+  region->flush_now = false;  // Whoever waits for a later one asks again.
   auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
   disk_->Run([job] { job->status = job->flush.Write(); },
              [this, job] {
@@ -132,7 +133,7 @@ void LogKeeper::Step() {
     Look(region, now_ns);
     if (region->log == nullptr || region->busy || !region->log->status().ok()) return;
     const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
-    if (since > std::max(options_.checkpoint_bytes_min, region->meganode.header().data_bytes)) long_log = region;
+    if (since > std::max(options_.checkpoint_bytes_min, 2 * region->meganode.header().data_bytes)) long_log = region;
   });
   if (long_log != nullptr && !turns_->stopping()) {
     long_log->busy = true;

@@ -47,7 +47,7 @@ struct Flags {
   std::string durability = "async";
   std::string log_dir;
   double sync_bound_ms = 10;
-  uint64_t checkpoint_mb = 16;
+  uint64_t checkpoint_mb = 64;
   double takeover_after_s = 1;
   ControlOptions control;
   std::string stop_at;
@@ -296,7 +296,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1.0, 10'000.0))
       ->capture_default_str();
   app.add_option("--checkpoint-mb", flags.checkpoint_mb,
-                 "A region gets a checkpoint when its log is this long, and as long as what it holds")
+                 "A region gets a checkpoint when its log is this long, and twice as long as what it holds")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--takeover-after", flags.takeover_after_s,
