@@ -101,6 +101,16 @@ class Durable(unittest.TestCase):
             self.assertEqual(self.done("scan", "--path", path, "--timeout", "20"), loaded)
         self.assertIn("no errors", self.done("check"))
 
+    def test_servers_that_had_nothing_take_their_share(self):
+        self.up(server_flags=["--no-balance"])
+        loaded = self.load()
+        owners, root = self.owners()
+        self.assertEqual(list(owners), [root])
+        self.kill(root)
+        self.assertEqual(self.done("scan", "--timeout", "20"), loaded)
+        owners, _ = self.owners()
+        self.assertEqual(len(owners), 2)
+
     def test_one_server_killed_at_once_after_its_last_answer(self):
         self.up(servers=1)
         for i in range(20):

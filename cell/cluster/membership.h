@@ -80,6 +80,8 @@ class Membership {
   virtual bool pending() const = 0;
   // A worker may acknowledge writes until then, on CLOCK_MONOTONIC: as long as no one can take it for dead.
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
+  // Whether state() follows the cluster by itself; else it is as of the last Refresh or Change.
+  virtual bool watches() const { return false; }
   // Changes when others may have taken this worker for dead in between, and its regions.
   virtual uint64_t session() const { return 1; }
   // Whether a worker has ended, and acknowledges nothing any more, as far as is known now.

@@ -73,6 +73,7 @@ class MemoryMembership : public Membership {
   bool pending() const override { return !told_.empty(); }
   int64_t LeaseUntilNs() const override { return lease_until_ns_; }
   uint64_t session() const override { return session_; }
+  bool watches() const override { return true; }  // Whoever changes the cluster tells.
   // As if its session had expired, and it had made another: it sees what is there now.
   void Rejoin() {
     const std::lock_guard lock(cluster_->mutex);

@@ -59,6 +59,7 @@ class ZooKeeperMembership : public Membership {
   bool pending() const override;
   int64_t LeaseUntilNs() const override;
   uint64_t session() const override;
+  bool watches() const override { return true; }
 
  private:
   class Impl;

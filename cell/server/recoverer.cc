@@ -12,6 +12,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kRetryPauseNs = 5'000'000;
+constexpr int64_t kRefreshEveryNs = 2'000'000'000;
 constexpr int64_t kArrivingPauseNs = 100'000;
 // Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
 constexpr double kFills[] = {0.85, 1};
@@ -103,6 +104,11 @@ std::vector<uint32_t> Recoverer::Wanted() {
 }
 
 Task<bool> Recoverer::Look() {
+  // By watches one is told soon, and not for certain.
+  if (!membership_->watches() || fabric_->NowNs() >= refresh_at_ns_) {
+    refresh_at_ns_ = fabric_->NowNs() + kRefreshEveryNs;
+    (void)co_await RefreshAwaiter(membership_);
+  }
   std::vector<uint32_t> wanted = Wanted();
   if (!wanted.empty()) {  // By the newest table: a region may just have moved.
     (void)co_await RefreshAwaiter(membership_);

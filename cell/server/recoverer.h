@@ -103,6 +103,7 @@ class Recoverer {
   uint64_t session_;
   uint64_t seen_revision_ = 0;
   int64_t look_at_ns_ = 0;
+  int64_t refresh_at_ns_ = 0;
   bool looking_ = false;
   std::map<WorkerId, int64_t> gone_since_ns_;
   std::set<uint32_t> recovering_;
