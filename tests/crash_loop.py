@@ -1,0 +1,74 @@
+"""Kills servers with -9 under load, again and again, and compares the store each time with what was acknowledged.
+
+With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 20 ms (twice the bound)
+before the kill. A cycle kills one of three servers, or all of them; then they are started again.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tools import cluster
+
+OPTIONS = {"servers": 3, "meganode_bytes": 256 << 10, "extents_bytes": 512 << 10, "regions_max": 64}
+FLAGS = ["--takeover-after", "0.2"]
+
+
+def cycle(directory, servers, durability, killed_ns, number):
+    """One run of the writer, with a kill in it. When that was."""
+    command = [cluster.binary("tests/crash_writer"), "--cluster", str(directory), "--state", str(directory / "state"), "--seconds", "1",
+               "--seed", str(number)]
+    if durability == "async":
+        command += ["--bound-ms", "20", "--killed-ns", str(killed_ns)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    first = writer.stdout.readline()  # It has verified.
+    time.sleep(random.random())
+    victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
+    for victim in victims:
+        servers[victim].kill()
+    killed_ns = time.monotonic_ns()
+    for victim in victims:
+        servers[victim].wait()
+    if random.random() < 0.5:
+        time.sleep(random.random() * 2)  # Long enough that the others take over, or not.
+    for victim in victims:
+        servers[victim] = cluster.start_server(directory, f"server-{victim}", FLAGS)
+    rest = writer.communicate(timeout=120)[0]
+    if writer.returncode != 0:
+        logs = "\n".join((directory / f"server-{s}.log").read_text()[-3000:] for s in range(3))
+        raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{logs}")
+    return killed_ns, first.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--cycles", type=int, help="instead of a time")
+    parser.add_argument("--durability", choices=("sync", "async"), help="default: one after the other")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    random.seed(args.seed)
+    modes = [args.durability] if args.durability else ["sync", "async"]
+    for durability in modes:
+        with tempfile.TemporaryDirectory(prefix="cell-crash-loop-") as temporary:
+            directory = Path(temporary)
+            servers = cluster.up(directory, durability=durability, server_flags=FLAGS, **OPTIONS)
+            end, number, killed_ns = time.monotonic() + 60 * args.minutes / len(modes), 0, -1
+            try:
+                while number < args.cycles if args.cycles else time.monotonic() < end:
+                    number += 1
+                    killed_ns, said = cycle(directory, servers, durability, killed_ns, number)
+                    if sys.stdout.isatty():
+                        print(f"\r{durability}: {number} cycles; {said}", end="", flush=True)
+            finally:
+                cluster.end(servers)
+            print(f"\n{durability}: {number} cycles, nothing lost that must not be; the last: {said}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

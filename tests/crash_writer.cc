@@ -1,0 +1,153 @@
+// Writes keys with growing versions for some seconds, whatever becomes of the servers, and keeps in a file what was
+// begun and what was acknowledged when. Before that it compares the store with the file that the last run left.
+//
+// Exit status: 0: all that must be there is there; 1: not (each key in one line).
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "CLI/CLI.hpp"
+#include "cell/base/random.h"
+#include "cell/client/client.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+struct Flags {
+  std::string cluster, state;
+  int keys = 2000;
+  double seconds = 1;
+  double bound_ms = -1;    // async: what was acknowledged so long before...
+  int64_t killed_ns = -1;  // ...this moment must be there. -1: all that was.
+  uint64_t seed = 1;
+};
+
+struct Key {
+  int begun = 0;
+  std::map<int64_t, int> acknowledged;  // Versions, and when, on CLOCK_MONOTONIC.
+};
+
+// A server's last answers may be read after it was killed; no other answers in its stead for longer (kTableLeaseNs).
+constexpr int64_t kAnswersNs = 500'000'000;
+
+std::string Name(size_t i) { return fmt::format("crash{:06}", i); }
+std::string Value(size_t i, int version) { return fmt::format("{} {} ", i, version) + std::string(64 + i % 200, 'v'); }
+
+std::vector<Key> Read(const Flags& flags) {
+  std::vector<Key> keys(static_cast<size_t>(flags.keys));
+  std::ifstream file(flags.state);
+  std::string line;
+  for (size_t i = 0; i < keys.size() && std::getline(file, line); ++i) {
+    std::istringstream fields(line);
+    fields >> keys[i].begun;
+    int64_t ns;
+    int version;
+    while (fields >> ns >> version) keys[i].acknowledged[ns] = version;
+  }
+  return keys;
+}
+
+// How many keys are not what they must be. What is there is the new beginning.
+int Verify(const Flags& flags, Client* client, std::vector<Key>* keys) {
+  int wrong = 0;
+  uint64_t lost = 0;
+  for (size_t i = 0; i < keys->size(); ++i) {
+    Key& key = (*keys)[i];
+    if (key.begun == 0) continue;
+    absl::StatusOr<std::optional<std::string>> value = client->Get(Name(i), {.timeout_us = 20'000'000});
+    int version = 0;
+    if (value.ok() && value->has_value()) version = std::stoi((*value)->substr((*value)->find(' ') + 1));
+    int must = 0, last = 0;
+    for (const auto& [ns, acknowledged] : key.acknowledged) {
+      last = acknowledged;
+      const bool recent = flags.bound_ms >= 0 && flags.killed_ns >= 0 &&
+                          ns > flags.killed_ns - static_cast<int64_t>(flags.bound_ms * 1e6) &&
+                          ns <= flags.killed_ns + kAnswersNs;
+      if (!recent) must = acknowledged;
+    }
+    lost += version < last;
+    if (!value.ok() || version < must || version > key.begun || (value->has_value() && **value != Value(i, version))) {
+      fmt::print("{}: version {}, must be {} to {} ({})\n", Name(i), version, must, key.begun,
+                 value.status().ToString());
+      ++wrong;
+    }
+    key.begun = version;
+    key.acknowledged = {{0, version}};
+  }
+  fmt::print("verified; {} keys lost their last write, {} wrongly\n", lost, wrong);
+  std::fflush(stdout);
+  return wrong;
+}
+
+Task<bool> Write(Client* client, std::vector<Key>* keys, size_t first, size_t step, int64_t until_ns, uint64_t seed,
+                 uint64_t* acknowledged) {
+  Random random(seed);
+  while (client->NowNs() < until_ns) {
+    const size_t i = first + step * random.Below(keys->size() / step);
+    Key& key = (*keys)[i];
+    const std::string name = Name(i);
+    const std::string value = Value(i, ++key.begun);
+    const int version = key.begun;
+    CallOptions options;
+    options.timeout_us = 10'000'000;
+    options.path = random.Below(2) == 0 ? Path::kServer : Path::kClient;
+    const absl::StatusOr<bool> existed = co_await client->AsyncPut(name, value, options);
+    if (existed.ok()) {
+      key.acknowledged[client->NowNs()] = version;
+      ++*acknowledged;
+    }
+  }
+  co_return true;
+}
+
+int Run(const Flags& flags) {
+  ClientOptions options;
+  options.cluster = flags.cluster;
+  options.timeout_us = 20'000'000;
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
+  if (!client.ok()) {
+    fmt::print("{}\n", client.status().ToString());
+    return 1;
+  }
+  std::vector<Key> keys = Read(flags);
+  if (Verify(flags, client->get(), &keys) > 0) return 1;
+  constexpr size_t kWriters = 32;
+  const int64_t until_ns = (*client)->NowNs() + static_cast<int64_t>(flags.seconds * 1e9);
+  uint64_t acknowledged = 0;
+  std::vector<Task<bool>> writers;
+  for (size_t i = 0; i < kWriters; ++i) {
+    writers.push_back(Write(client->get(), &keys, i, kWriters, until_ns, flags.seed * kWriters + i, &acknowledged));
+    writers.back().Start();
+  }
+  for (const Task<bool>& writer : writers) {
+    while (!writer.done()) (*client)->Poll((*client)->NowNs() + 1'000'000);
+  }
+  std::ofstream file(flags.state, std::ios::trunc);
+  for (const Key& key : keys) {
+    file << key.begun;
+    for (const auto& [ns, version] : key.acknowledged) file << ' ' << ns << ' ' << version;
+    file << '\n';
+  }
+  fmt::print("{} writes acknowledged\n", acknowledged);
+  return file.good() ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app{"What tests/crash_loop.py writes and verifies with."};
+  app.add_option("--cluster", flags.cluster)->required();
+  app.add_option("--state", flags.state)->required();
+  app.add_option("--keys", flags.keys);
+  app.add_option("--seconds", flags.seconds);
+  app.add_option("--bound-ms", flags.bound_ms);
+  app.add_option("--killed-ns", flags.killed_ns);
+  app.add_option("--seed", flags.seed);
+  CLI11_PARSE(app, argc, argv);
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }
