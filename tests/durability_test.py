@@ -135,6 +135,29 @@ class Durable(unittest.TestCase):
         self.assertEqual(self.done("scan", "--timeout", "20"), "key\tafter the checkpoint\n" + loaded)
         self.assertIn('"durability":"sync"', self.done("-o", "json", "status").replace(" ", ""))
 
+    def test_backup_and_restore(self):
+        self.up(servers=2)
+        loaded = self.load()
+        with tempfile.TemporaryDirectory(prefix="cell-backup-") as backup:
+            self.assertIn(f"{KEYS} pairs are backed up", self.done("backup", backup))
+            self.assertIn("there is a backup", self.ctl("backup", backup).stderr)
+            self.assertIn("has keys already", self.ctl("restore", backup).stderr)
+            self.tearDown()
+            self.setUp()
+            self.up(servers=1, node_bytes=512, durability="async")  # Of another shape.
+            file = Path(backup) / "backup"
+            whole = file.read_bytes()
+            for damaged in (whole[:-1], whole[:3_000_000] + b"?" + whole[3_000_001:]):
+                file.write_bytes(damaged)
+                refused = self.ctl("restore", backup)
+                self.assertEqual(refused.returncode, 2)
+                self.assertIn(f"{file} is damaged at offset", refused.stderr)
+                self.assertEqual(self.done("scan"), "")  # Nothing of it was put.
+            file.write_bytes(whole)
+            self.assertIn(f"{KEYS} pairs were restored", self.done("restore", backup))
+            self.assertEqual(self.done("scan"), loaded)
+            self.assertIn("there is no backup", self.ctl("restore", str(self.directory)).stderr)
+
     def test_stopped_and_taken_over(self):
         self.up(durability="sync", zookeeper="start")
         loaded = self.load()

@@ -72,6 +72,10 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   drain->add_option("server", flags->server)->required();
   drain->add_flag("--cancel", flags->cancel, "Give it regions again");
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
+  add("backup", "Write all pairs to a new backup in directory DIR", Backup)->add_option("dir", flags->file)->required();
+  CLI::App* restore = add("restore", "Put all pairs of the backup in DIR into this cluster, which is empty", Restore);
+  restore->add_option("dir", flags->file)->required();
+  restore->add_flag("--merge", flags->merge, "The cluster may have keys: the backup's replace those of the same name");
   add("rebalance", "Move regions to servers that hold less, until that would not help", Rebalance);
   CLI::App* log_level = add("log-level", "Set what SERVER logs: trace, debug, info, warning, error", LogLevel);
   log_level->add_option("server", flags->server)->required();
@@ -109,7 +113,8 @@ int Prompt(const CtlFlags& given) {
     el_set(edit, EL_HIST, ::history, lines);
     if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
     fmt::print(
-        "Commands: put get del has scan load status check top regions split move drain rebalance checkpoint log-level. "
+        "Commands: put get del has scan load status check top regions split move drain rebalance checkpoint backup "
+        "restore log-level. "
         "help, "
         "exit.\n");
   }

@@ -26,6 +26,7 @@ struct CtlFlags {
 
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
+  bool merge = false;
   uint64_t limit = UINT64_MAX;
   double interval = 1;
   int count = 0;
@@ -55,6 +56,9 @@ int Split(Client* client, const CtlFlags& flags);
 int Move(Client* client, const CtlFlags& flags);
 int Drain(Client* client, const CtlFlags& flags);
 int Checkpoint(Client* client, const CtlFlags& flags);
+// Backups: cellctl_backup.cc.
+int Backup(Client* client, const CtlFlags& flags);
+int Restore(Client* client, const CtlFlags& flags);
 int Rebalance(Client* client, const CtlFlags& flags);
 int LogLevel(Client* client, const CtlFlags& flags);
 

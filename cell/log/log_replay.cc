@@ -3,62 +3,22 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
+#include "cell/log/record_reader.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
-constexpr uint64_t kReadBytes = uint64_t{4} << 20;
-
 absl::Status Damaged(const LogPart& part, uint64_t offset, const std::string& what) {
-  return absl::DataLossError(fmt::format(
-      "{} is damaged at offset {}: {}. Nothing was recovered from it, and nothing was changed. Bring back a "
-      "copy of the file, or bring the cluster up anew (--begin-anew) and restore a backup (cellctl restore)",
-      part.name, offset, what));
+  return DamagedFile(part.name, offset, what);
 }
 
-// Reads a checkpoint record by record.
-class CheckpointReader {
- public:
-  CheckpointReader(LogStore* store, uint32_t region, const LogPart& part)
-      : store_(store), region_(region), part_(part) {}
-
-  // Its next record, valid until the next call. DataLoss when there is none that is sound.
-  absl::StatusOr<LogRecord> Next() {
-    std::optional<LogRecord> record = ParseRecord(Rest(), region_);
-    if (!record.has_value() && !at_end_) {
-      buffer_.erase(0, at_);
-      offset_ += at_;
-      at_ = 0;
-      while (!record.has_value() && !at_end_) {  // A record may be longer than what is read at once.
-        ASSIGN_OR_RETURN(const std::string more, store_->Read(region_, part_, offset_ + buffer_.size(), kReadBytes));
-        at_end_ = more.size() < kReadBytes;
-        buffer_ += more;
-        record = ParseRecord(Rest(), region_);
-        if (buffer_.size() > kRecordBytesMax + kReadBytes) break;
-      }
-    }
-    if (!record.has_value()) return Damaged(part_, offset(), "there is no sound record, and it has not ended");
-    if (record->sequence != ++count_ || record->epoch != part_.epoch) {
-      return Damaged(part_, offset(), fmt::format("record {} is not the one that belongs there", record->sequence));
-    }
-    at_ += RecordBytes(record->key.size(), record->value.size());
-    return *record;
-  }
-  uint64_t offset() const { return offset_ + at_; }
-
- private:
-  std::string_view Rest() const { return std::string_view(buffer_).substr(at_); }
-
-  LogStore* const store_;
-  const uint32_t region_;
-  const LogPart& part_;
-  std::string buffer_;
-  uint64_t offset_ = 0;  // Of the buffer.
-  size_t at_ = 0;
-  uint64_t count_ = 0;
-  bool at_end_ = false;
-};
+RecordReader Reader(LogStore* store, uint32_t region, const LogPart& part) {
+  const auto read = [store, region, part](uint64_t offset, uint64_t bytes) {
+    return store->Read(region, part, offset, bytes);
+  };
+  return RecordReader(read, part.name, region, part.epoch);
+}
 
 bool RightBegin(const LogRecord& record, uint32_t region) {
   if (record.kind != RecordKind::kBegin) return false;
@@ -74,7 +34,7 @@ MeganodeRange RangeOf(const LogRecord& record) {
 }
 
 // A checkpoint's first two records.
-absl::StatusOr<MeganodeRange> ReadBegin(CheckpointReader* reader, uint32_t region, const LogPart& part) {
+absl::StatusOr<MeganodeRange> ReadBegin(RecordReader* reader, uint32_t region, const LogPart& part) {
   ASSIGN_OR_RETURN(const LogRecord begin, reader->Next());
   if (!RightBegin(begin, region)) return Damaged(part, 0, "it is no checkpoint of this release");
   ASSIGN_OR_RETURN(const LogRecord range, reader->Next());
@@ -97,7 +57,7 @@ absl::Status LogReplay::Open() {
   uint64_t start = 1;
   if (checkpoint_.has_value()) {
     start = checkpoint_->sequence;
-    CheckpointReader reader(store_, region_, *checkpoint_);
+    RecordReader reader = Reader(store_, region_, *checkpoint_);
     ASSIGN_OR_RETURN(range_, ReadBegin(&reader, region_, *checkpoint_));
     has_range_ = true;
   }
@@ -199,7 +159,7 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     return visit(record.key, record.value);
   };
   if (checkpoint_.has_value()) {
-    CheckpointReader reader(store_, region_, *checkpoint_);
+    RecordReader reader = Reader(store_, region_, *checkpoint_);
     RETURN_IF_ERROR(ReadBegin(&reader, region_, *checkpoint_).status());
     std::string last_key;
     for (uint64_t records = 2;; ++records) {
