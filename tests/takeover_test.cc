@@ -382,6 +382,7 @@ TEST(DiskFailure, StopsAcknowledgementsForGood) {
       client_options.reconnect_us = 20;
       auto client = cluster.NewClient(client_options);
       ASSERT_TRUE(client->Put("before", "1").ok());
+      client->Run(client->AsyncSleepUntil(client->NowNs() + 3 * options.logs.bound_ns));  // async: it is on disk.
       cluster.files()->FailAt(n, n % 2 == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
       int acknowledged = 0;
       absl::Status failed;

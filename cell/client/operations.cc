@@ -302,8 +302,11 @@ Task<absl::StatusOr<T>> Operate(Session* session, std::string_view key, CallCont
   absl::Status status = CheckKey(key, KeyBytesMax(session->node_bytes()));
   if (!status.ok()) co_return status;
   // What is read by a table that is too old would have to be read again.
-  if (context.path != Path::kServer && context.started_ns > session->LeaseUntilNs()) {
+  if (context.path == Path::kClient && context.started_ns > session->LeaseUntilNs()) {
     co_await session->Refresh(context.deadline_ns);
+    if (session->fabric()->NowNs() >= context.deadline_ns) {
+      co_return absl::UnavailableError("the region table could not be asked for in time");
+    }
   }
   Way way(session, key, context);
   for (;;) {

@@ -104,7 +104,10 @@ class Session {
   void RefreshSoon() { refresh_soon_ = true; }
   // Whether a region whose server is gone will be served by another.
   bool OthersTakeOver() const { return cluster().durability != Durability::kNone && cluster().servers.size() > 1; }
-  int64_t LeaseUntilNs() const { return table_ns_ + cluster().table_lease_ns; }
+  // Without durability nothing is recovered elsewhere.
+  int64_t LeaseUntilNs() const {
+    return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
+  }
   // To be told every status that the fabric gave for this connection.
   absl::Status Note(ServerConnection* server, absl::Status status);
 
