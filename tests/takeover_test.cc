@@ -362,6 +362,32 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
   EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer), "old");
 }
 
+// After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.
+TEST(AsyncBound, APauseMakesNoWriteWait) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 40'000;
+  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  auto client = cluster.NewClient(client_options);
+  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
+    for (int step = 0; step < 20; ++step) {
+      client->Run(client->AsyncSleepUntil(client->NowNs() + 1'000));
+      EXPECT_FALSE(region->late) << i;
+    }
+    client->Run(client->AsyncSleepUntil(client->NowNs() + 500'000));
+    EXPECT_FALSE(region->log->dirty()) << i;
+  }
+  // And a disk that is behind does.
+  cluster.background()->set_mean_ns(1'000'000);
+  ASSERT_TRUE(client->Put("slow", "value").ok());
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 100'000));
+  EXPECT_TRUE(region->late);
+}
+
 // A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
 // failed, until the server is started again; what it holds can be read.
 TEST(DiskFailure, StopsAcknowledgementsForGood) {

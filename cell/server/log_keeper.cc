@@ -104,7 +104,7 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
   RegionLog* const log = region->log.get();
   if (log == nullptr) return;
   if (!log->dirty()) {
-    region->dirty_since_ns = 0;
+    region->dirty_since_ns = region->flush_begun_ns = 0;
     region->late = region->flush_now = false;
     return;
   }

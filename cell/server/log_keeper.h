@@ -25,9 +25,9 @@ namespace cell {
 struct LogKeeperOptions {
   Durability durability = Durability::kNone;
   int64_t bound_ns = 10'000'000;
-  // A checkpoint is begun when a region's log since the last one is as long as what the region holds, and at least
-  // this.
-  uint64_t checkpoint_bytes_min = uint64_t{16} << 20;
+  // A checkpoint is begun when a region's log since the last one is twice as long as what the region holds, and at
+  // least this: so checkpoints write at most half of what the log does.
+  uint64_t checkpoint_bytes_min = uint64_t{64} << 20;
   // How much of an unflushed log is kept in memory before writes wait.
   size_t waiting_bytes_max = size_t{16} << 20;
 };
