@@ -60,8 +60,7 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
 class BackupReader {
  public:
   explicit BackupReader(const std::string& path)
-      : path_(path),
-        reader_([this](uint64_t at, uint64_t bytes) { return files_.Read(path_, at, bytes); }, path, 0, 0) {}
+      : path_(path), reader_([this](uint64_t at, MutableBytes to) { return files_.Read(path_, at, to); }, path, 0, 0) {}
 
   // The next pair; nothing at the end.
   absl::StatusOr<std::optional<LogRecord>> Next() {

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/io/block_buffer.h"
 
 namespace cell {
 
@@ -36,8 +37,12 @@ class Files {
   virtual ~Files() = default;
   // The name survives a crash after SyncDirectory.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) = 0;
-  // Of [offset, offset + bytes), what there is.
-  virtual absl::StatusOr<std::string> Read(const std::string& path, uint64_t offset, uint64_t bytes) = 0;
+  // The same, for what is synced often: what was appended is followed by zeros to a multiple of kBlockBytes. So it
+  // can be written in whole blocks, past the page cache.
+  virtual absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) = 0;
+  // Of [offset, offset + to.size()), what there is; how much that is. All three are of whole blocks (BlockBuffer): what
+  // is read once, and is large, goes past the page cache.
+  virtual absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) = 0;
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
   // As File::Sync, of a file that another has written.
   virtual absl::Status SyncFile(const std::string& path) = 0;

@@ -4,11 +4,22 @@
 
 #include <filesystem>
 
+#include "cell/base/bytes.h"
+#include "cell/base/random.h"
 #include "cell/io/posix_files.h"
 #include "cell/io/sim_files.h"
 
 namespace cell {
 namespace {
+
+absl::StatusOr<std::string> ReadAll(Files* files, const std::string& path) {
+  const absl::StatusOr<uint64_t> size = files->Size(path);
+  if (!size.ok()) return size.status();
+  BlockBuffer buffer(*size + 1);
+  const absl::StatusOr<size_t> read = files->Read(path, 0, {buffer.data(), buffer.size()});
+  if (!read.ok()) return read.status();
+  return std::string(AsText({buffer.data(), *read}));
+}
 
 void Conform(Files* files, const std::string& root) {
   const std::string dir = root + "/a/b";
@@ -23,20 +34,45 @@ void Conform(Files* files, const std::string& root) {
   ASSERT_TRUE((*file)->Append("world").ok());
   ASSERT_TRUE((*file)->Sync().ok());
   ASSERT_TRUE(files->SyncFile(dir + "/x").ok());
-  EXPECT_EQ(*files->Read(dir + "/x", 0, UINT64_MAX), "hello world");
-  EXPECT_EQ(*files->Read(dir + "/x", 6, 3), "wor");
-  EXPECT_EQ(*files->Read(dir + "/x", 100, 3), "");
+  EXPECT_EQ(*ReadAll(files, dir + "/x"), "hello world");
+  BlockBuffer buffer(3 * kBlockBytes);
+  EXPECT_EQ(*files->Read(dir + "/x", kBlockBytes, {buffer.data(), buffer.size()}), 0u);
   EXPECT_EQ(*files->Size(dir + "/x"), 11u);
-  EXPECT_EQ(files->Read(dir + "/y", 0, 1).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadAll(files, dir + "/y").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(files->Create(dir + "/y").ok());
   EXPECT_EQ(*files->List(dir), (std::vector<std::string>{"x", "y"}));
   ASSERT_TRUE(files->Rename(dir + "/x", dir + "/y").ok());
   EXPECT_EQ(files->Rename(dir + "/x", dir + "/y").code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(*files->Read(dir + "/y", 0, 5), "hello");
+  EXPECT_EQ(*ReadAll(files, dir + "/y"), "hello world");
   ASSERT_TRUE(files->SyncDirectory(dir).ok());
   EXPECT_EQ(*files->List(root + "/a"), std::vector<std::string>{"b"});
   ASSERT_TRUE(files->Remove(dir + "/y").ok());
   EXPECT_EQ(files->Remove(dir + "/y").code(), absl::StatusCode::kNotFound);
+
+  // A log: what was appended, and zeros up to a whole block; whatever sizes it came in.
+  auto log = files->CreateLog(dir + "/log");
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_EQ(files->CreateLog(dir + "/log").status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(*files->Size(dir + "/log"), 0u);
+  std::string appended;
+  Random random(3);
+  for (int i = 0; i < 200; ++i) {
+    const size_t limits[] = {10, 4097, 20'000, 800'000};
+    std::string more(random.Below(limits[i % 4]), static_cast<char>('a' + i % 26));
+    if (i % 7 == 0) more.resize(RoundUp(appended.size() + more.size(), kBlockBytes) - appended.size(), 'x');
+    appended += more;
+    ASSERT_TRUE((*log)->Append(more).ok());
+    ASSERT_TRUE((*log)->Sync().ok());
+    ASSERT_EQ(*files->Size(dir + "/log"), RoundUp(appended.size(), kBlockBytes));
+    if (i % 20 != 0) continue;
+    std::string expected = appended;
+    expected.resize(RoundUp(expected.size(), kBlockBytes));
+    ASSERT_TRUE(*ReadAll(files, dir + "/log") == expected) << i;
+    const uint64_t at = random.Below(expected.size() / kBlockBytes + 1) * kBlockBytes;
+    const size_t read = *files->Read(dir + "/log", at, {buffer.data(), buffer.size()});
+    ASSERT_TRUE(AsText({buffer.data(), read}) == expected.substr(at, buffer.size())) << i;
+  }
+  ASSERT_TRUE(files->Remove(dir + "/log").ok());
   ASSERT_TRUE(files->Remove(dir).ok());
 }
 
@@ -69,13 +105,13 @@ TEST(FilesTest, ACrashKeepsWhatWasSyncedAndTearsTheRest) {
     ASSERT_TRUE(host->Create("d/unsynced").ok());
     host->Crash();
     EXPECT_FALSE(file->Append("c").ok());
-    EXPECT_EQ(*other->Read("d/theirs", 0, 100), "not synced");
-    const std::string left = *other->Read("d/x", 0, UINT64_MAX);
+    EXPECT_EQ(*ReadAll(other.get(), "d/theirs"), "not synced");
+    const std::string left = *ReadAll(other.get(), "d/x");
     ASSERT_EQ(left.substr(0, 1000), std::string(1000, 'a'));
     kept_whole += left.size() == 6000;
     torn += left.size() < 6000;
     holes += left.find(std::string(100, 0)) != std::string::npos && left.back() == 'b';
-    names += other->Read("d/unsynced", 0, 1).ok();
+    names += ReadAll(other.get(), "d/unsynced").ok();
   }
   EXPECT_GT(torn, 100u);
   EXPECT_GT(holes, 20u);
@@ -96,7 +132,7 @@ TEST(FilesTest, AFailedSyncLosesWhatASecondOneDoesNotBringBack) {
     EXPECT_FALSE(file->Sync().ok());
     EXPECT_TRUE(file->Sync().ok());
     host->Crash();
-    lost += *host->Read("d/x", 0, UINT64_MAX) != std::string(2000, 'a');
+    lost += *ReadAll(host.get(), "d/x") != std::string(2000, 'a');
   }
   EXPECT_GT(lost, 25u);
 }

@@ -8,7 +8,8 @@ namespace cell {
 class PosixFiles : public Files {
  public:
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
-  absl::StatusOr<std::string> Read(const std::string& path, uint64_t offset, uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override;
+  absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::Status SyncFile(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/bytes.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
@@ -18,33 +19,39 @@ absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::f
 
 class SimFile : public File {
  public:
-  SimFile(SimFiles* host, std::shared_ptr<SimDisk::Content> content)
-      : host_(host), generation_(host->generation_), content_(std::move(content)) {}
+  SimFile(SimFiles* host, std::shared_ptr<SimDisk::Content> content, size_t block_bytes)
+      : host_(host), generation_(host->generation_), content_(std::move(content)), block_bytes_(block_bytes) {}
 
   absl::Status Append(std::string_view bytes) override {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     if (absl::Status status = host_->Call(); !status.ok()) {
-      content_->bytes.append(bytes.substr(0, host_->disk_->random_.Below(bytes.size() + 1)));
+      Write(bytes.substr(0, host_->disk_->random_.Below(bytes.size() + 1)));
       return status;
     }
-    content_->bytes.append(bytes);
+    Write(bytes);
     return absl::OkStatus();
   }
   absl::Status Sync() override {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     const absl::Status status = host_->Call();
     // Linux reports an error once, and takes the pages for clean then.
-    if (!status.ok() && content_->bytes.size() > content_->synced) {
-      content_->lost.emplace_back(content_->synced, content_->bytes.size());
-    }
-    content_->synced = content_->bytes.size();
+    if (!status.ok() && end_ > content_->synced) content_->lost.emplace_back(content_->synced, end_);
+    content_->synced = end_;
     return status;
   }
 
  private:
+  void Write(std::string_view bytes) {
+    content_->bytes.replace(end_, std::string::npos, bytes);
+    end_ = content_->bytes.size();
+    content_->bytes.resize(RoundUp(end_, block_bytes_));
+  }
+
   SimFiles* const host_;
   const uint64_t generation_;
   const std::shared_ptr<SimDisk::Content> content_;
+  const size_t block_bytes_;
+  size_t end_ = 0;  // Of what was appended.
 };
 
 std::unique_ptr<SimFiles> SimDisk::NewHost() { return std::unique_ptr<SimFiles>(new SimFiles(this)); }
@@ -61,7 +68,7 @@ absl::Status SimFiles::Call() {
   return std::exchange(failure_, absl::OkStatus());
 }
 
-absl::StatusOr<std::unique_ptr<File>> SimFiles::Create(const std::string& path) {
+absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, size_t block_bytes) {
   RETURN_IF_ERROR(Call());
   if (disk_->files_.contains(path)) return absl::AlreadyExistsError(fmt::format("{} is there", path));
   if (!disk_->directories_.contains(DirectoryOf(path))) return NoSuch(DirectoryOf(path));
@@ -69,15 +76,15 @@ absl::StatusOr<std::unique_ptr<File>> SimFiles::Create(const std::string& path) 
   content->writer = this;
   disk_->files_[path] = content;
   disk_->changes_.push_back({this, DirectoryOf(path), [disk = disk_, path] { disk->files_.erase(path); }});
-  return std::make_unique<SimFile>(this, std::move(content));
+  return std::make_unique<SimFile>(this, std::move(content), block_bytes);
 }
 
-absl::StatusOr<std::string> SimFiles::Read(const std::string& path, uint64_t offset, uint64_t bytes) {
+absl::StatusOr<size_t> SimFiles::Read(const std::string& path, uint64_t offset, MutableBytes to) {
   RETURN_IF_ERROR(Call());
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
   const std::string& content = it->second->bytes;
-  return content.substr(std::min<uint64_t>(offset, content.size()), bytes);
+  return content.copy(reinterpret_cast<char*>(to.data()), to.size(), std::min<uint64_t>(offset, content.size()));
 }
 
 absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {

@@ -52,8 +52,9 @@ class SimDisk {
 
 class SimFiles : public Files {
  public:
-  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
-  absl::StatusOr<std::string> Read(const std::string& path, uint64_t offset, uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override { return Make(path, 1); }
+  absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override { return Make(path, kBlockBytes); }
+  absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::Status SyncFile(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
@@ -76,6 +77,7 @@ class SimFiles : public Files {
   friend class SimFile;
 
   explicit SimFiles(SimDisk* disk) : disk_(disk) {}
+  absl::StatusOr<std::unique_ptr<File>> Make(const std::string& path, size_t block_bytes);
   // Counts a call, which may have to fail.
   absl::Status Call();
 

@@ -59,14 +59,21 @@ std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
   }
   const std::string_view padding = bytes.substr(header.bytes, RoundUp(header.bytes, kRecordAlignment) - header.bytes);
   if (std::any_of(padding.begin(), padding.end(), [](char byte) { return byte != 0; })) return std::nullopt;
+  const LogRecord record = ReadRecord(bytes.data());
+  if (header.sequence == 0 || header.reserved != 0 || !SizesFit(record)) return std::nullopt;
+  return record;
+}
+
+LogRecord ReadRecord(const char* bytes) {
+  RecordHeader header;
+  std::memcpy(&header, bytes, sizeof(header));
   LogRecord record;
   record.kind = header.kind;
   record.epoch = header.epoch;
   record.sequence = header.sequence;
   record.synced = header.sequence - 1 - std::min<uint64_t>(header.unsynced, header.sequence - 1);
-  record.key = bytes.substr(sizeof(header), header.key_bytes);
-  record.value = bytes.substr(sizeof(header) + header.key_bytes, header.bytes - sizeof(header) - header.key_bytes);
-  if (header.sequence == 0 || header.reserved != 0 || !SizesFit(record)) return std::nullopt;
+  record.key = std::string_view(bytes + sizeof(header), header.key_bytes);
+  record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes);
   return record;
 }
 

@@ -102,4 +102,7 @@ void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view ke
 // must have are checked; what it says is not.
 std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region);
 
+// The same, of bytes that it has accepted before and nobody has changed since.
+LogRecord ReadRecord(const char* bytes);
+
 }  // namespace cell

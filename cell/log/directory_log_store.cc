@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
       if (part.kind == LogPart::Kind::kSegment) RETURN_IF_ERROR(files_->SyncFile(part.name));
     }
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<File> file, files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "log")));
+  ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                   files_->CreateLog(PathOf(region) + "/" + NameOf(sequence, epoch, "log")));
   RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
   return std::make_unique<Writer>(this, region, epoch, std::move(file));
 }
@@ -98,10 +99,10 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
 absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                               uint64_t sequence) {
   const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
-  absl::StatusOr<std::unique_ptr<File>> file = files_->Create(path);
+  absl::StatusOr<std::unique_ptr<File>> file = files_->CreateLog(path);
   if (file.status().code() == absl::StatusCode::kAlreadyExists) {  // One that failed.
     RETURN_IF_ERROR(files_->Remove(path));
-    file = files_->Create(path);
+    file = files_->CreateLog(path);
   }
   if (!file.ok()) return file.status();
   return std::make_unique<Writer>(this, region, epoch, *std::move(file));
@@ -128,9 +129,11 @@ absl::StatusOr<std::vector<LogPart>> DirectoryLogStore::List(uint32_t region) {
   return parts;
 }
 
-absl::StatusOr<std::string> DirectoryLogStore::Read(uint32_t, const LogPart& part, uint64_t offset, uint64_t bytes) {
-  return files_->Read(part.name, offset, bytes);
+absl::StatusOr<size_t> DirectoryLogStore::Read(uint32_t, const LogPart& part, uint64_t offset, MutableBytes to) {
+  return files_->Read(part.name, offset, to);
 }
+
+absl::StatusOr<uint64_t> DirectoryLogStore::Size(uint32_t, const LogPart& part) { return files_->Size(part.name); }
 
 absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t sequence) {
   ASSIGN_OR_RETURN(const std::vector<LogPart> parts, List(region));

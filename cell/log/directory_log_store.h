@@ -27,7 +27,8 @@ class DirectoryLogStore : public LogStore {
                                                              uint64_t sequence) override;
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
-  absl::StatusOr<std::string> Read(uint32_t region, const LogPart& part, uint64_t offset, uint64_t bytes) override;
+  absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
+  absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status Remove(uint32_t region) override;
   absl::Status RemoveAll() override;

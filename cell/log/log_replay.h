@@ -5,8 +5,9 @@
 // the region fitted, whatever order the writes came in.
 //
 // Where the log ends. Its last record may be torn, or lack altogether, and so may all that were written after the last
-// sync, in any order: a crash does that, and they were promised to nobody. They are cut off, and counted. But a record
-// that is damaged although one after it says that it was on disk is a loss: recovery stops and names file and offset.
+// sync, in any order: a crash does that, and they were promised to nobody. They are cut off, and counted; zeros alone
+// are what a block is filled up with (files.h). But a record that is damaged although one after it says that it was on
+// disk is a loss: recovery stops and names file and offset.
 //
 // Blocks; any one thread. `store` must outlive it.
 #pragma once
@@ -17,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "cell/io/block_buffer.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/log/log_store.h"
@@ -51,6 +52,7 @@ class LogReplay {
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
+  void SortChanges();
   bool InRange(std::string_view key) const {
     return key >= range_.low && (!range_.high.has_value() || key < *range_.high);
   }
@@ -63,9 +65,15 @@ class LogReplay {
   uint64_t next_sequence_ = 1;
   std::vector<Pointer> cuts_;
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
-  std::vector<std::unique_ptr<std::string>> segments_;     // What last_ points into.
-  absl::flat_hash_map<std::string_view, LogRecord> last_;  // Of each key.
-  std::vector<std::string_view> keys_;                     // Of last_, sorted.
+  // A record of a key. `head`: the key's first bytes behind what all keys begin with, so that few comparisons have to
+  // look at the record itself, which is far away.
+  struct Change {
+    uint64_t head;
+    const char* record;
+  };
+  std::vector<BlockBuffer> segments_;  // What the changes point into.
+  size_t common_bytes_ = 0;            // That all their keys begin with.
+  std::vector<Change> changes_;        // After Open: in key order, of each key the last.
 };
 
 }  // namespace cell

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/base/bytes.h"
 
 namespace cell {
 
@@ -55,8 +56,9 @@ class LogStore {
 
   // What there is, by epoch and sequence. NotFound: nothing.
   virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;
-  // Of [offset, offset + bytes), what there is.
-  virtual absl::StatusOr<std::string> Read(uint32_t region, const LogPart& part, uint64_t offset, uint64_t bytes) = 0;
+  // Of [offset, offset + to.size()), what there is; how much that is. All three are of whole blocks.
+  virtual absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) = 0;
+  virtual absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) = 0;
 
   // Removes what a recovery from the checkpoint of this epoch and sequence does not need.
   virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;

@@ -6,7 +6,7 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -17,19 +17,26 @@ absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::st
       name, offset, what));
 }
 
+// Puts more of the file behind what is left, which stays behind a block's border so that the file's blocks come to one.
+absl::Status RecordReader::ReadOn() {
+  const size_t left = end_ - at_;
+  const size_t to = RoundUp(left, kBlockBytes);
+  std::memmove(buffer_.data() + to - left, buffer_.data() + at_, left);
+  at_ = to - left;
+  ASSIGN_OR_RETURN(const size_t more, read_(read_bytes_, {buffer_.data() + to, kReadBytes}));
+  end_ = to + more;
+  read_bytes_ += more;
+  at_end_ = more < kReadBytes;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LogRecord> RecordReader::Next() {
+  if (buffer_.size() == 0) buffer_ = BlockBuffer(RoundUp(kRecordBytesMax, kBlockBytes) + kReadBytes);
   std::optional<LogRecord> record = ParseRecord(Rest(), region_);
-  if (!record.has_value() && !at_end_) {
-    buffer_.erase(0, at_);
-    offset_ += at_;
-    at_ = 0;
-    while (!record.has_value() && !at_end_) {  // A record may be longer than what is read at once.
-      ASSIGN_OR_RETURN(const std::string more, read_(offset_ + buffer_.size(), kReadBytes));
-      at_end_ = more.size() < kReadBytes;
-      buffer_ += more;
-      record = ParseRecord(Rest(), region_);
-      if (buffer_.size() > kRecordBytesMax + kReadBytes) break;
-    }
+  while (!record.has_value() && !at_end_ &&
+         end_ - at_ <= kRecordBytesMax) {  // It may be longer than what is read at once.
+    RETURN_IF_ERROR(ReadOn());
+    record = ParseRecord(Rest(), region_);
   }
   if (!record.has_value()) return DamagedFile(name_, offset(), "there is no sound record, and it has not ended");
   if (record->sequence != ++count_ || record->epoch != epoch_) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cell/io/block_buffer.h"
 #include "cell/layout/log_record.h"
 
 namespace cell {
@@ -15,8 +16,8 @@ absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::st
 // Not thread-safe.
 class RecordReader {
  public:
-  // Of [offset, offset + bytes) of the file, what there is.
-  using Read = std::function<absl::StatusOr<std::string>(uint64_t offset, uint64_t bytes)>;
+  // Of [offset, offset + to.size()) of the file, what there is (Files::Read).
+  using Read = std::function<absl::StatusOr<size_t>(uint64_t offset, MutableBytes to)>;
 
   // Its records are of this region and epoch, and numbered from 1. `name`: for messages.
   RecordReader(Read read, std::string name, uint32_t region, uint32_t epoch)
@@ -26,18 +27,19 @@ class RecordReader {
   // an end of its own.
   absl::StatusOr<LogRecord> Next();
   // Where that will be.
-  uint64_t offset() const { return offset_ + at_; }
+  uint64_t offset() const { return read_bytes_ - (end_ - at_); }
 
  private:
-  std::string_view Rest() const { return std::string_view(buffer_).substr(at_); }
+  std::string_view Rest() const { return AsText({buffer_.data() + at_, end_ - at_}); }
+  absl::Status ReadOn();
 
   const Read read_;
   const std::string name_;
   const uint32_t region_;
   const uint32_t epoch_;
-  std::string buffer_;
-  uint64_t offset_ = 0;  // Of the buffer.
-  size_t at_ = 0;
+  BlockBuffer buffer_;
+  size_t at_ = 0, end_ = 0;  // What of it was read and not told.
+  uint64_t read_bytes_ = 0;  // Of the file.
   uint64_t count_ = 0;
   bool at_end_ = false;
 };
