@@ -75,8 +75,12 @@ class TestCluster {
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
     made.logs = options.logs;
-    made.recoverer = {made.steward.self, options.takeover_after_ns,
-                      options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns, 5'000};
+    made.recoverer = {made.steward.self,
+                      options.takeover_after_ns,
+                      options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
+                      5'000,
+                      made.steward.seed,
+                      1'000'000};
     return made;
   }
   static TreeReport CheckAll(const std::vector<Worker*>& workers) {

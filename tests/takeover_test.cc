@@ -362,6 +362,42 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
   EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer), "old");
 }
 
+// A recovery that fails for once, at any call: another worker, or the same one later, recovers the region.
+TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
+  uint64_t failed = 0;
+  for (const int servers : {2, 3}) {
+    for (uint64_t n = 0; n < 40; ++n) {
+      SCOPED_TRACE(fmt::format("{} servers, call {}", servers, n));
+      TestClusterOptions options;
+      options.servers = servers;
+      options.logs.durability = Durability::kSync;
+      SimOptions sim;
+      sim.seed = n + 1;
+      SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
+      ClientOptions client_options;
+      client_options.report = false;
+      client_options.reconnect_us = 20;
+      auto client = cluster.NewClient(client_options);
+      for (int i = 0; i < 200; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+      const auto victim =
+          static_cast<size_t>(std::stoi(cluster.table().regions.begin()->second.owner.server.substr(7)));
+      for (size_t i = 0; i < static_cast<size_t>(servers); ++i) {
+        if (i != victim) cluster.files(i)->FailAt(n, absl::UnavailableError("EIO"));
+      }
+      cluster.Kill(victim);
+      for (int i = 0; i < 200; ++i) {
+        const auto value = client->Get(Key(i));
+        ASSERT_TRUE(value.ok()) << value.status();
+        ASSERT_EQ(value->value_or("lost"), Value(i, 1));
+      }
+      for (size_t i = 0; i < static_cast<size_t>(servers); ++i) {
+        if (i != victim) failed += cluster.worker(i)->recoverer()->counters().failed;
+      }
+    }
+  }
+  EXPECT_GT(failed, 10u);
+}
+
 // After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.
 TEST(AsyncBound, APauseMakesNoWriteWait) {
   TestClusterOptions options;

@@ -151,6 +151,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
   options.logs.checkpoint_bytes_min = flags.checkpoint_mb << 20;
   options.recoverer.self = id;
+  options.recoverer.seed = options.steward.seed;
   options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {
     options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {

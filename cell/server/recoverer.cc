@@ -88,7 +88,8 @@ std::vector<uint32_t> Recoverer::Wanted() {
   std::vector<uint32_t> wanted, orphans;
   for (const auto& [region, entry] : state.table.regions) {
     const auto failed = failed_.find(region);
-    if (entry.made_for.has_value() || (failed != failed_.end() && failed->second == entry.epoch)) continue;
+    if (entry.made_for.has_value()) continue;
+    if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
     if (entry.owner == options_.self) {
       if (IsFree(region)) wanted.push_back(region);
     } else if (gone.contains(entry.owner)) {
@@ -137,7 +138,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   for (const uint32_t region : asked) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
     const RegionTable::Entry* entry = before.Find(region);
-    if (entry != nullptr) failed_[region] = entry->epoch;
+    if (entry != nullptr) failed_[region] = {entry->epoch, fabric_->NowNs() + options_.retry_after_ns};
     spdlog::error("region {} has no log here and cannot be recovered (all servers must have the same --log-dir)",
                   region);
   }
@@ -174,7 +175,7 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
   HeldRegion* const held = regions_->Find(region);
   std::optional<std::string> high;
   if (held != nullptr) high = held->meganode.range().high;
-  recovering_.erase(region);
+  if (status.ok()) recovering_.erase(region);
   for (const auto& [child, epoch] : claimed.children) {
     if (!status.ok() || turns_->stopping()) break;
     recovering_.insert(child);
@@ -182,12 +183,36 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
     recovering_.erase(child);
     if (!its.ok()) spdlog::error("region {} is not recovered: {}", child, std::string(its.message()));
   }
-  if (!status.ok() && !turns_->stopping()) {
-    ++counters_.failed;
-    failed_[region] = claimed.epoch;
-    spdlog::error("region {} is not recovered: {}", region, std::string(status.message()));
-  }
+  if (!status.ok() && !turns_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
+  recovering_.erase(region);
   co_return status.ok();
+}
+
+Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Status status) {
+  ++counters_.failed;
+  const std::string why(status.message());
+  if (status.code() == absl::StatusCode::kAborted) {  // Another has it by now.
+    spdlog::info("region {} is not recovered here: {}", region, why);
+    co_return true;
+  }
+  if (status.code() == absl::StatusCode::kDataLoss) {
+    failed_[region] = {epoch, INT64_MAX};
+    spdlog::error("region {} is not recovered: {}", region, why);
+    co_return false;
+  }
+  const std::optional<WorkerId> other = ChooseTaker(membership_->state(), options_.self, &random_);
+  if (other.has_value()) {
+    spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
+    Membership::TableChange pass = [region, epoch, other](RegionTable* table) {
+      return table->Claim(region, epoch, *other);
+    };
+    const absl::Status passed = co_await ChangeAwaiter(membership_, std::move(pass));
+    if (passed.ok()) co_return true;
+  }
+  failed_[region] = {epoch, fabric_->NowNs() + options_.retry_after_ns};
+  spdlog::error("region {} is not recovered; the next try is in {} s: {}", region,
+                options_.retry_after_ns / 1'000'000'000, why);
+  co_return false;
 }
 
 // Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.

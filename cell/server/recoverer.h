@@ -9,7 +9,8 @@
 //
 // Whoever is slow or thought dead wrongly loses its regions by the same steps: it finds itself fenced, or sees the
 // table change, or its session was lost. docs/protocols.md has the argument. A region that is being split from a
-// claimed one is claimed with it: if the log of the left has the cut it is kept, else it goes.
+// claimed one is claimed with it: if the log of the left has the cut it is kept, else it goes. A worker that fails to
+// recover a region for another reason than a damaged log passes it on to another, which claims it anew.
 //
 // One thread: the worker's.
 #pragma once
@@ -32,6 +33,8 @@ struct RecovererOptions {
   // Longer than any client's lease on the table, by what their clocks may differ in rate.
   int64_t lease_wait_ns = kTableLeaseNs + kTableLeaseNs / 10;
   int64_t look_every_ns = 50'000'000;
+  uint64_t seed = 1;
+  int64_t retry_after_ns = 10'000'000'000;  // That a recovery has failed, if there is no other worker to pass it on to.
 };
 
 class Recoverer {
@@ -48,6 +51,7 @@ class Recoverer {
         turns_(turns),
         points_(points),
         options_(std::move(options)),
+        random_(options_.seed),
         session_(membership->session()) {}
 
   // Drops what is another's by now, and looks for what is to be recovered.
@@ -85,6 +89,8 @@ class Recoverer {
   Task<bool> Look();
   Task<absl::Status> Claim(std::vector<uint32_t> regions);
   Task<bool> Recover(Claimed claimed);
+  // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
+  Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   // `high`: of the region that this one is split from. Ok and not held: it was not part of the tree, and is gone.
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
                                 const std::optional<std::string>* high);
@@ -100,6 +106,7 @@ class Recoverer {
   Turns* const turns_;
   const Points* const points_;
   const RecovererOptions options_;
+  Random random_;
   uint64_t session_;
   uint64_t seen_revision_ = 0;
   int64_t look_at_ns_ = 0;
@@ -107,7 +114,11 @@ class Recoverer {
   bool looking_ = false;
   std::map<WorkerId, int64_t> gone_since_ns_;
   std::set<uint32_t> recovering_;
-  std::map<uint32_t, uint64_t> failed_;  // Regions, and at which epoch.
+  struct Failed {
+    uint64_t epoch;
+    int64_t retry_at_ns;
+  };
+  std::map<uint32_t, Failed> failed_;
   Counters counters_;
 };
 
