@@ -5,7 +5,9 @@ before the kill. A cycle kills one of three servers, or all of them; then they a
 """
 
 import argparse
+import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,12 +16,16 @@ from pathlib import Path
 
 from tools import cluster
 
-OPTIONS = {"servers": 3, "meganode_bytes": 256 << 10, "extents_bytes": 512 << 10, "regions_max": 64}
+OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
 FLAGS = ["--takeover-after", "0.2"]
 
 
+def owners(directory):
+    return {r["region"]: r["server"] for r in json.loads((directory / "regions.json").read_text())["regions"]}
+
+
 def cycle(directory, servers, durability, killed_ns, number):
-    """One run of the writer, with a kill in it. When that was."""
+    """One run of the writer, with a kill in it. When that was, and how many regions others took over before the servers were back."""
     command = [cluster.binary("tests/crash_writer"), "--cluster", str(directory), "--state", str(directory / "state"), "--seconds", "1",
                "--seed", str(number)]
     if durability == "async":
@@ -28,6 +34,8 @@ def cycle(directory, servers, durability, killed_ns, number):
     first = writer.stdout.readline()  # It has verified.
     time.sleep(random.random())
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
+    names = [f"server-{victim}" for victim in victims]
+    before = owners(directory)
     for victim in victims:
         servers[victim].kill()
     killed_ns = time.monotonic_ns()
@@ -35,13 +43,15 @@ def cycle(directory, servers, durability, killed_ns, number):
         servers[victim].wait()
     if random.random() < 0.5:
         time.sleep(random.random() * 2)  # Long enough that the others take over, or not.
+    after = owners(directory)
+    taken = sum(owner in names and after.get(region, owner) not in names for region, owner in before.items())
     for victim in victims:
         servers[victim] = cluster.start_server(directory, f"server-{victim}", FLAGS)
     rest = writer.communicate(timeout=120)[0]
     if writer.returncode != 0:
         logs = "\n".join((directory / f"server-{s}.log").read_text()[-3000:] for s in range(3))
         raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{logs}")
-    return killed_ns, first.strip()
+    return killed_ns, taken, first.strip()
 
 
 def main():
@@ -51,6 +61,7 @@ def main():
     parser.add_argument("--durability", choices=("sync", "async"), help="default: one after the other")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # And no server is left.
     random.seed(args.seed)
     modes = [args.durability] if args.durability else ["sync", "async"]
     for durability in modes:
@@ -58,15 +69,17 @@ def main():
             directory = Path(temporary)
             servers = cluster.up(directory, durability=durability, server_flags=FLAGS, **OPTIONS)
             end, number, killed_ns = time.monotonic() + 60 * args.minutes / len(modes), 0, -1
+            taken = 0
             try:
                 while number < args.cycles if args.cycles else time.monotonic() < end:
                     number += 1
-                    killed_ns, said = cycle(directory, servers, durability, killed_ns, number)
+                    killed_ns, more, said = cycle(directory, servers, durability, killed_ns, number)
+                    taken += more
                     if sys.stdout.isatty():
-                        print(f"\r{durability}: {number} cycles; {said}", end="", flush=True)
+                        print(f"\r{durability}: {number} cycles, {taken} regions taken over; {said}", end="", flush=True)
             finally:
                 cluster.end(servers)
-            print(f"\n{durability}: {number} cycles, nothing lost that must not be; the last: {said}", flush=True)
+            print(f"\n{durability}: {number} cycles, {taken} regions taken over by others, nothing lost that must not be; the last: {said}", flush=True)
     return 0
 
 
