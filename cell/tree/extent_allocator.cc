@@ -1,7 +1,9 @@
 #include "cell/tree/extent_allocator.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
@@ -144,6 +146,27 @@ void ExtentAllocator::PrefetchFree(uint64_t offset, uint64_t bytes) const {
   const uint64_t right = header + (bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
   Prefetch(memory_->at(header), kUnitBytes);
   Prefetch(memory_->at(right), kUnitBytes);
+}
+
+std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string_view value) {
+  const size_t bytes = key.size() + value.size();
+  const std::optional<uint64_t> offset = Allocate(bytes);
+  if (!offset.has_value()) return std::nullopt;
+  // Whole words: the key's, one of both, the value's, the last padded with zeros.
+  size_t done = 0;
+  while (done < bytes) {
+    alignas(8) std::array<std::byte, 64> line{};
+    const size_t step = std::min(line.size() - (*offset + done) % line.size(), bytes - done);
+    size_t filled = 0;
+    if (done < key.size()) {
+      filled = std::min(step, key.size() - done);
+      std::memcpy(line.data(), key.data() + done, filled);
+    }
+    if (filled < step) std::memcpy(line.data() + filled, value.data() + (done + filled - key.size()), step - filled);
+    memory_->Store(*offset + done, line.data(), RegionShape::RoundUp(step, kWordBytes));
+    done += step;
+  }
+  return offset;
 }
 
 void ExtentAllocator::Free(uint64_t offset) {

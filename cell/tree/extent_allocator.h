@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "cell/layout/region.h"
@@ -29,7 +30,9 @@ class ExtentAllocator {
 
   // The region offset of `bytes` (at least 1) free bytes, or nothing when no block is large enough.
   std::optional<uint64_t> Allocate(uint64_t bytes);
-  // `offset` came from Allocate and was not freed since.
+  // The same, and puts key and value there, one after the other.
+  std::optional<uint64_t> Store(std::string_view key, std::string_view value);
+  // `offset` came from Allocate or Store and was not freed since.
   void Free(uint64_t offset);
   // Fetches what Free of an extent of so many bytes will look at.
   void PrefetchFree(uint64_t offset, uint64_t bytes) const;

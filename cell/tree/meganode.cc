@@ -284,23 +284,8 @@ absl::Status Meganode::NoExtent(size_t bytes) const {
 }
 
 absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {
-  const size_t bytes = key.size() + value.size();
-  const std::optional<uint64_t> offset = extents_.Allocate(bytes);
-  if (!offset.has_value()) return NoExtent(bytes);
-  // Whole words: the key's, one of both, the value's, the last padded with zeros.
-  size_t done = 0;
-  while (done < bytes) {
-    alignas(8) std::array<std::byte, 64> line{};
-    const size_t step = std::min(line.size() - (*offset + done) % line.size(), bytes - done);
-    size_t filled = 0;
-    if (done < key.size()) {
-      filled = std::min(step, key.size() - done);
-      std::memcpy(line.data(), key.data() + done, filled);
-    }
-    if (filled < step) std::memcpy(line.data() + filled, value.data() + (done + filled - key.size()), step - filled);
-    memory_->Store(*offset + done, line.data(), RegionShape::RoundUp(step, kWordBytes));
-    done += step;
-  }
+  const std::optional<uint64_t> offset = extents_.Store(key, value);
+  if (!offset.has_value()) return NoExtent(key.size() + value.size());
   return *offset;
 }
 

@@ -1,0 +1,38 @@
+#include "pilaf/hash_layout.h"
+
+#include "cell/base/bytes.h"
+#include "cell/base/crc64.h"
+
+namespace cell {
+
+HashPlace PlaceOf(uint32_t region, const RegionShape& shape) {
+  const uint64_t extents_offset = kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096);
+  return {region, static_cast<uint32_t>((extents_offset - kSlotsOffset) / sizeof(HashSlot)), extents_offset,
+          shape.extents_bytes};
+}
+
+uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at) {
+  return Crc64({reinterpret_cast<const std::byte*>(&slot), offsetof(HashSlot, crc)},
+               Pointer(region, kSlotsOffset + uint64_t{at} * sizeof(HashSlot)).raw());
+}
+
+uint64_t HeaderCrc(const HashHeader& header) {
+  return Crc64({reinterpret_cast<const std::byte*>(&header), offsetof(HashHeader, crc)});
+}
+
+std::optional<HashSlot> ParseSlot(const std::byte* image, uint32_t region, uint32_t at) {
+  const auto slot = Load<HashSlot>(image);
+  static constexpr HashSlot kNeverWritten{};
+  if (std::memcmp(&slot, &kNeverWritten, sizeof(slot)) != 0 && slot.crc != SlotCrc(slot, region, at)) {
+    return std::nullopt;
+  }
+  return slot;
+}
+
+std::optional<HashHeader> ParseHashHeader(const std::byte* image, uint32_t region) {
+  const auto header = Load<HashHeader>(image);
+  if (header.magic != kHashMagic || header.region != region || header.crc != HeaderCrc(header)) return std::nullopt;
+  return header;
+}
+
+}  // namespace cell

@@ -1,0 +1,83 @@
+// Hash regions, byte by byte: what a client reads of a Pilaf table with one-sided reads. Pure.
+//
+//   [RegionHeader, one page][HashHeader, one page][slots: 32 bytes each][extents]
+//
+// All is self-verifying (the thesis, 3.3): a slot has a CRC of itself, seeded with its place, and the CRC of the extent
+// that it points at. A slot whose bytes are all zero was never written, and is empty. A slot is never across a cache
+// line's border.
+//
+// A region holds the keys of one part of its table's hash space; the header says which, and is changed before anything
+// that belongs to another part by now is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "cell/layout/region.h"
+#include "pilaf/key_hash.h"
+
+namespace cell {
+
+inline constexpr uint64_t kHashMagic = 0x314853414846504c;  // "LPFHASH1" in memory order
+inline constexpr uint64_t kHashHeaderOffset = kRegionHeaderBytes;
+inline constexpr uint64_t kSlotsOffset = kHashHeaderOffset + 4096;
+
+// Of the hash space, by KeyHash::place; both ends belong to it.
+struct HashRange {
+  uint32_t first = 0;
+  uint32_t last = UINT32_MAX;
+  bool Has(const KeyHash& hash) const { return hash.place >= first && hash.place <= last; }
+  bool operator==(const HashRange&) const = default;
+};
+
+struct HashHeader {
+  uint64_t magic;
+  uint32_t region;
+  uint32_t slots;
+  HashRange range;
+  uint64_t generation;  // Grows with each change of the range. 0: the region is given up.
+  uint64_t reserved[3];
+  uint64_t crc;  // Of all before it.
+};
+static_assert(sizeof(HashHeader) == 64);
+
+struct HashSlot {
+  uint32_t extent;        // From the extents' beginning, in words of 8 bytes.
+  uint32_t extent_bytes;  // Key and value.
+  uint64_t extent_crc;    // Of them.
+  uint32_t version;       // Counts this slot's changes.
+  uint16_t tag;           // KeyHash::tag
+  uint16_t key_bytes;     // 0: it is empty.
+  uint64_t crc;           // Of all before it, seeded with where it is.
+
+  bool in_use() const { return key_bytes != 0; }
+};
+static_assert(sizeof(HashSlot) == 32 && kSlotsOffset % 64 == 0);
+static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
+
+// Where the parts of a hash region are.
+struct HashPlace {
+  uint32_t region = 0;
+  uint32_t slots = 0;
+  uint64_t extents_offset = 0;
+  uint64_t extents_bytes = 0;
+
+  uint64_t OffsetOf(uint32_t slot) const { return kSlotsOffset + uint64_t{slot} * sizeof(HashSlot); }
+  uint64_t ExtentOf(const HashSlot& slot) const { return extents_offset + uint64_t{slot.extent} * kWordBytes; }
+  bool InBounds(const HashSlot& slot) const {
+    const uint64_t from = uint64_t{slot.extent} * kWordBytes;
+    return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from && slot.key_bytes <= slot.extent_bytes;
+  }
+};
+// Of a region of this shape. The slots take what a meganode's nodes would.
+HashPlace PlaceOf(uint32_t region, const RegionShape& shape);
+
+uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at);
+uint64_t HeaderCrc(const HashHeader& header);
+
+// Images, verified. Nothing: torn, or no slot of this place; its extent may be anywhere (InBounds).
+std::optional<HashSlot> ParseSlot(const std::byte* image, uint32_t region, uint32_t at);
+std::optional<HashHeader> ParseHashHeader(const std::byte* image, uint32_t region);
+
+}  // namespace cell

@@ -1,0 +1,113 @@
+// The bytes that clients read: they are a protocol, and do not change by accident.
+#include "pilaf/hash_layout.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/escaping.h"
+#include "cell/base/bytes.h"
+
+namespace cell {
+namespace {
+
+template <typename T>
+std::string Hex(const T& value) {
+  return absl::BytesToHexString({reinterpret_cast<const char*>(&value), sizeof(value)});
+}
+
+TEST(HashLayout, GoldenBytes) {
+  HashSlot slot{};
+  slot.extent = 0x01020304;
+  slot.extent_bytes = 0x15;
+  slot.extent_crc = 0x1112131415161718;
+  slot.version = 7;
+  slot.tag = 0xabcd;
+  slot.key_bytes = 5;
+  slot.crc = SlotCrc(slot, 3, 9);
+  EXPECT_EQ(Hex(slot),
+            "04030201150000001817161514131211"
+            "07000000cdab0500"
+            "7be6ee30cc9b2246");
+  HashHeader header{};
+  header.magic = kHashMagic;
+  header.region = 3;
+  header.slots = 100;
+  header.range = {0x10, 0x20};
+  header.generation = 2;
+  header.crc = HeaderCrc(header);
+  EXPECT_EQ(Hex(header),
+            "4c50464841534831030000006400000010000000200000000200000000000000"
+            "000000000000000000000000000000000000000000000000cdf25e717e8dedaa");
+  const KeyHash hash = HashKey("key");
+  EXPECT_EQ(fmt::format("{:08x} {:08x} {:08x} {:08x}", hash.place, hash.probes[0], hash.probes[1], hash.probes[2]),
+            "a05165e3 bbea0d63 64564cf8 a4bdf4e5");
+}
+
+TEST(HashLayout, WhatIsNotWholeIsNoSlot) {
+  HashSlot slot{};
+  EXPECT_TRUE(ParseSlot(reinterpret_cast<const std::byte*>(&slot), 3, 9).has_value());  // Never written.
+  slot.extent = 4;
+  slot.extent_bytes = 20;
+  slot.key_bytes = 5;
+  slot.crc = SlotCrc(slot, 3, 9);
+  auto* bytes = reinterpret_cast<std::byte*>(&slot);
+  ASSERT_TRUE(ParseSlot(bytes, 3, 9).has_value());
+  EXPECT_FALSE(ParseSlot(bytes, 3, 8).has_value());
+  EXPECT_FALSE(ParseSlot(bytes, 4, 9).has_value());
+  for (size_t bit = 0; bit < sizeof(slot) * 8; ++bit) {
+    bytes[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_FALSE(ParseSlot(bytes, 3, 9).has_value()) << bit;
+    bytes[bit / 8] ^= std::byte(1 << bit % 8);
+  }
+  HashHeader header{};
+  header.magic = kHashMagic;
+  header.region = 3;
+  header.crc = HeaderCrc(header);
+  bytes = reinterpret_cast<std::byte*>(&header);
+  ASSERT_TRUE(ParseHashHeader(bytes, 3).has_value());
+  EXPECT_FALSE(ParseHashHeader(bytes, 4).has_value());
+  for (size_t bit = 0; bit < sizeof(header) * 8; ++bit) {
+    bytes[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_FALSE(ParseHashHeader(bytes, 3).has_value()) << bit;
+    bytes[bit / 8] ^= std::byte(1 << bit % 8);
+  }
+}
+
+TEST(HashLayout, ExtentsAreInBounds) {
+  const HashPlace place = PlaceOf(1, {1024, 1 << 20, 1 << 20});
+  EXPECT_EQ(place.slots, ((1u << 20) - 4096) / 32);
+  EXPECT_EQ(place.extents_offset, 4096u + (1 << 20));
+  HashSlot slot{};
+  slot.key_bytes = 8;
+  slot.extent_bytes = 16;
+  slot.extent = (1 << 20) / 8 - 2;
+  EXPECT_TRUE(place.InBounds(slot));
+  EXPECT_EQ(place.ExtentOf(slot), place.extents_offset + place.extents_bytes - 16);
+  slot.extent_bytes = 17;
+  EXPECT_FALSE(place.InBounds(slot));
+  slot.extent_bytes = 7;  // Less than the key.
+  EXPECT_FALSE(place.InBounds(slot));
+  slot.extent_bytes = 16;
+  slot.extent = UINT32_MAX;
+  EXPECT_FALSE(place.InBounds(slot));
+}
+
+// Keys spread over slots and tags as chance would have it: chi-squared over 256 buckets, 255 degrees of freedom; above
+// 400 it is by chance once in 10^8.
+TEST(HashLayout, KeysSpread) {
+  for (int part = 0; part < 5; ++part) {
+    std::array<int, 256> counts{};
+    constexpr int kKeys = 100'000;
+    for (int i = 0; i < kKeys; ++i) {
+      const KeyHash hash = HashKey(fmt::format("user{:09}", i));
+      ++counts[part < 3    ? SlotOf(hash.probes[static_cast<size_t>(part)], 256)
+               : part == 3 ? SlotOf(hash.place, 256)
+                           : hash.tag() % 256];
+    }
+    double chi = 0;
+    for (const int count : counts) chi += (count - kKeys / 256.0) * (count - kKeys / 256.0) / (kKeys / 256.0);
+    EXPECT_LT(chi, 400) << part;
+  }
+}
+
+}  // namespace
+}  // namespace cell

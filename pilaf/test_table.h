@@ -1,0 +1,42 @@
+// A small hash region in private memory, formatted.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "cell/base/check.h"
+#include "cell/base/crc64.h"
+#include "pilaf/cuckoo_table.h"
+
+namespace cell {
+
+class TestTable {
+ public:
+  explicit TestTable(const RegionShape& shape, uint32_t region = 1, const HashRange& range = {})
+      : base_(static_cast<std::byte*>(std::aligned_alloc(4096, shape.region_bytes())), std::free),
+        memory_(base_.get(), shape.region_bytes()) {
+    std::memset(base_.get(), 0, shape.region_bytes());
+    CELL_CHECK(CuckooTable::Format(&memory_, region, shape, range).ok());
+    table_ = std::make_unique<CuckooTable>(&memory_);
+  }
+
+  RegionMemory* memory() { return &memory_; }
+  CuckooTable* operator->() { return table_.get(); }
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value) {
+    return table_->Put(key, value, Crc64(value, Crc64(key)));
+  }
+
+ private:
+  std::unique_ptr<std::byte, void (*)(void*)> base_;
+  RegionMemory memory_;
+  std::unique_ptr<CuckooTable> table_;
+};
+
+// So many slots, and room for extents.
+inline RegionShape ShapeOf(uint32_t slots, uint64_t extents_bytes) {
+  return {1024, 4096 + RegionShape::RoundUp(uint64_t{slots} * sizeof(HashSlot), 4096), extents_bytes};
+}
+
+}  // namespace cell
