@@ -1,6 +1,6 @@
 """Kills servers with -9 under load, again and again, and compares the store each time with what was acknowledged.
 
-With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 500 ms
+With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms
 before the kill. A cycle kills one of three servers, or all of them; then they are started again.
 """
 
@@ -18,8 +18,8 @@ from tools import cluster
 
 OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
 # Of async. What is lost is 10 ms of writes (takeover_test shows that, in virtual time), but they may be older than that: while a disk, or
-# a machine that is busy, holds the log up, later writes wait. With other programs on both cores one was seen that was 20 ms old.
-BOUND_MS = 500
+# a machine that is busy, holds the log up, later writes wait.
+BOUND_MS = 100
 FLAGS = ["--takeover-after", "0.2"]
 
 
@@ -39,9 +39,9 @@ def cycle(directory, servers, durability, killed_ns, number):
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
     names = [f"server-{victim}" for victim in victims]
     before = owners(directory)
+    killed_ns = time.monotonic_ns()  # Before it: this program may be held up here, too.
     for victim in victims:
         servers[victim].kill()
-    killed_ns = time.monotonic_ns()
     for victim in victims:
         servers[victim].wait()
     if random.random() < 0.5:
