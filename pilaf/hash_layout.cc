@@ -5,15 +5,16 @@
 
 namespace cell {
 
-HashPlace PlaceOf(uint32_t region, const RegionShape& shape) {
+HashPlace PlaceOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes) {
   const uint64_t extents_offset = kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096);
-  return {region, static_cast<uint32_t>((extents_offset - kSlotsOffset) / sizeof(HashSlot)), extents_offset,
-          shape.extents_bytes};
+  HashPlace place{region, 0, bucket_bytes, extents_offset, shape.extents_bytes};
+  place.units = static_cast<uint32_t>((extents_offset - kUnitsOffset) / place.unit_bytes());
+  return place;
 }
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at) {
   return Crc64({reinterpret_cast<const std::byte*>(&slot), offsetof(HashSlot, crc)},
-               Pointer(region, kSlotsOffset + uint64_t{at} * sizeof(HashSlot)).raw());
+               Pointer(region, kUnitsOffset + uint64_t{at} * sizeof(HashSlot)).raw());
 }
 
 uint64_t HeaderCrc(const HashHeader& header) {

@@ -1,6 +1,6 @@
 // Hash regions, byte by byte: what a client reads of a Pilaf table with one-sided reads. Pure.
 //
-//   [RegionHeader, one page][HashHeader, one page][slots: 32 bytes each][extents]
+//   [RegionHeader, one page][HashHeader, one page][slots: 32 bytes each, or buckets (bucket.h)][extents]
 //
 // All is self-verifying (the thesis, 3.3): a slot has a CRC of itself, seeded with its place, and the CRC of the extent
 // that it points at. A slot whose bytes are all zero was never written, and is empty. A slot is never across a cache
@@ -21,7 +21,7 @@ namespace cell {
 
 inline constexpr uint64_t kHashMagic = 0x314853414846504c;  // "LPFHASH1" in memory order
 inline constexpr uint64_t kHashHeaderOffset = kRegionHeaderBytes;
-inline constexpr uint64_t kSlotsOffset = kHashHeaderOffset + 4096;
+inline constexpr uint64_t kUnitsOffset = kHashHeaderOffset + 4096;
 
 // Of the hash space, by KeyHash::place; both ends belong to it.
 struct HashRange {
@@ -34,10 +34,11 @@ struct HashRange {
 struct HashHeader {
   uint64_t magic;
   uint32_t region;
-  uint32_t slots;
+  uint32_t units;  // Slots or buckets.
   HashRange range;
-  uint64_t generation;  // Grows with each change of the range. 0: the region is given up.
-  uint64_t reserved[3];
+  uint64_t generation;    // Grows with each change of the range. 0: the region is given up.
+  uint32_t bucket_bytes;  // 0: they are slots.
+  uint32_t reserved[5];
   uint64_t crc;  // Of all before it.
 };
 static_assert(sizeof(HashHeader) == 64);
@@ -53,25 +54,27 @@ struct HashSlot {
 
   bool in_use() const { return key_bytes != 0; }
 };
-static_assert(sizeof(HashSlot) == 32 && kSlotsOffset % 64 == 0);
+static_assert(sizeof(HashSlot) == 32 && kUnitsOffset % 64 == 0);
 static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
 
 // Where the parts of a hash region are.
 struct HashPlace {
   uint32_t region = 0;
-  uint32_t slots = 0;
+  uint32_t units = 0;         // Slots or buckets.
+  uint32_t bucket_bytes = 0;  // 0: they are slots.
   uint64_t extents_offset = 0;
   uint64_t extents_bytes = 0;
 
-  uint64_t OffsetOf(uint32_t slot) const { return kSlotsOffset + uint64_t{slot} * sizeof(HashSlot); }
+  uint32_t unit_bytes() const { return bucket_bytes == 0 ? sizeof(HashSlot) : bucket_bytes; }
+  uint64_t OffsetOf(uint32_t unit) const { return kUnitsOffset + uint64_t{unit} * unit_bytes(); }
   uint64_t ExtentOf(const HashSlot& slot) const { return extents_offset + uint64_t{slot.extent} * kWordBytes; }
   bool InBounds(const HashSlot& slot) const {
     const uint64_t from = uint64_t{slot.extent} * kWordBytes;
     return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from && slot.key_bytes <= slot.extent_bytes;
   }
 };
-// Of a region of this shape. The slots take what a meganode's nodes would.
-HashPlace PlaceOf(uint32_t region, const RegionShape& shape);
+// Of a region of this shape. Slots or buckets take what a meganode's nodes would.
+HashPlace PlaceOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes);
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at);
 uint64_t HeaderCrc(const HashHeader& header);

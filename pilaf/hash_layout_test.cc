@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "cell/base/bytes.h"
+#include "pilaf/bucket.h"
 
 namespace cell {
 namespace {
@@ -30,7 +31,7 @@ TEST(HashLayout, GoldenBytes) {
   HashHeader header{};
   header.magic = kHashMagic;
   header.region = 3;
-  header.slots = 100;
+  header.units = 100;
   header.range = {0x10, 0x20};
   header.generation = 2;
   header.crc = HeaderCrc(header);
@@ -40,6 +41,29 @@ TEST(HashLayout, GoldenBytes) {
   const KeyHash hash = HashKey("key");
   EXPECT_EQ(fmt::format("{:08x} {:08x} {:08x} {:08x}", hash.place, hash.probes[0], hash.probes[1], hash.probes[2]),
             "a05165e3 bbea0d63 64564cf8 a4bdf4e5");
+}
+
+TEST(HashLayout, GoldenBucket) {
+  alignas(64) std::array<std::byte, 16384> bytes{};
+  RegionMemory memory(bytes.data(), bytes.size());
+  BucketDraft draft(3, kUnitsOffset + 512, 512);
+  draft.Begin({0x10, 0x20});
+  draft.Append(PairRecord("key", "value"));
+  KeyHash hash{0x01020304, {}};
+  HashSlot slot{};
+  slot.extent = 0x11;
+  slot.extent_bytes = 0x22;
+  slot.extent_crc = 0x3132333435363738;
+  slot.key_bytes = 4;
+  draft.Append(ExtentRecord(hash, slot));
+  draft.AddAway(0xabcd);
+  draft.Publish(&memory);
+  const absl::string_view found(reinterpret_cast<const char*>(memory.at(kUnitsOffset + 512)), 64 + 36);
+  EXPECT_EQ(absl::BytesToHexString(found), "9d2801c5ca3f8e5d0100000024000200100000002000000001000000cdab0000"
+            "0000000000000000000000000000000000000000000000000000000000000000"
+            "030005006b657976616c75650400ffff0403020111000000220000003837363534333231");
+  EXPECT_TRUE(BucketView::Parse({memory.at(kUnitsOffset + 512), 512}, 3, kUnitsOffset + 512).has_value());
+  EXPECT_FALSE(BucketView::Parse({memory.at(kUnitsOffset + 512), 512}, 3, kUnitsOffset).has_value());
 }
 
 TEST(HashLayout, WhatIsNotWholeIsNoSlot) {
@@ -73,8 +97,8 @@ TEST(HashLayout, WhatIsNotWholeIsNoSlot) {
 }
 
 TEST(HashLayout, ExtentsAreInBounds) {
-  const HashPlace place = PlaceOf(1, {1024, 1 << 20, 1 << 20});
-  EXPECT_EQ(place.slots, ((1u << 20) - 4096) / 32);
+  const HashPlace place = PlaceOf(1, {1024, 1 << 20, 1 << 20}, 0);
+  EXPECT_EQ(place.units, ((1u << 20) - 4096) / 32);
   EXPECT_EQ(place.extents_offset, 4096u + (1 << 20));
   HashSlot slot{};
   slot.key_bytes = 8;

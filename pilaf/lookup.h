@@ -1,18 +1,12 @@
-// Lookup: the search for one key in a hash region, as a step machine without I/O (the thesis, Algorithm 1).
+// Lookup: the search for one key in a hash region, as a step machine without I/O.
 //
 // It says what it wants to read; its driver reads all of that, in any order and at the same time, and hands the images
-// to Visit; and so on until there is an answer. Reads that do not depend on each other are asked for together: all
-// slots that may have the key; then the extents of those that look like it; and, before the key is called absent, the
-// slots once more, and the header.
-//
-// The thesis reads slots one by one and then again all but the last: a key that was missed went from a slot that was
-// read late to one that was read before, whose version tells. Read at the same time no slot is the last, so all are
-// read again. See README.md for why that is enough.
+// to Visit; and so on until there is an answer. Reads that do not depend on each other are asked for together.
 //
 // Not thread-safe. The key must outlive it, and the images of the last Visit what is done with value().
 #pragma once
 
-#include <array>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -22,16 +16,16 @@
 
 namespace cell {
 
+struct LookupOptions {
+  // Else a key that is moved meanwhile may be called absent, as in the thesis without the extension.
+  bool serializable = true;
+  // For tests: how many slots are read again.
+  int slots_confirmed = kProbes;
+};
+
 class Lookup {
  public:
   static constexpr int kRestartsMax = 64;
-
-  struct Options {
-    // Else a key that is moved meanwhile may be called absent, as in the thesis without the extension.
-    bool serializable = true;
-    // For tests: how many slots are read again.
-    int slots_confirmed = kProbes;
-  };
 
   enum class Step {
     kRead,   // Fetch wants().
@@ -45,8 +39,7 @@ class Lookup {
     uint32_t bytes;   // Also.
   };
 
-  Lookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const Options& options);
-  Lookup(std::string_view key, const KeyHash& hash, const HashPlace& place) : Lookup(key, hash, place, Options()) {}
+  virtual ~Lookup() = default;
 
   absl::Span<const Read> wants() const { return wants_; }
   // Of wants(), each whole.
@@ -55,35 +48,42 @@ class Lookup {
 
   // How many reads were asked for, and why they had to be made again.
   struct Counters {
-    int reads = 0, torn_slots = 0, torn_extents = 0, moved = 0;
+    int reads = 0, torn = 0, torn_extents = 0, moved = 0;
   };
   const Counters& counters() const { return counters_; }
 
- private:
-  enum class Phase { kSlots, kExtents, kConfirm };
+ protected:
+  Lookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const LookupOptions& options)
+      : key_(key), hash_(hash), place_(place), options_(options) {}
 
-  void Want(uint64_t offset, uint64_t bytes);
-  Step ReadSlots(bool with_header);
-  Step ReadExtents();
+  // The first reads, after wants_ was cleared.
+  virtual Step Begin() = 0;
+  virtual Step VisitImages(absl::Span<const ConstBytes> images) = 0;
+
+  void Want(uint64_t offset, uint64_t bytes) {
+    wants_.push_back({offset, static_cast<uint32_t>(RoundUp(bytes, kWordBytes))});
+    ++counters_.reads;
+  }
+  // From the beginning, with the header: a region that was given up has nothing whole any more. `why`: a counter.
   Step Restart(int* why);
-  // Nothing: not all of them are whole.
-  bool ParseSlots(absl::Span<const ConstBytes> images, int count, std::array<HashSlot, kProbes>* slots) const;
-  Step VisitSlots(absl::Span<const ConstBytes> images);
-  Step VisitExtents(absl::Span<const ConstBytes> images);
-  Step VisitConfirm(absl::Span<const ConstBytes> images);
+  // Whether the extent is as `crc` says, and the key in it is the key; *again: it is not as the CRC says.
+  bool IsPair(ConstBytes extent, uint64_t crc, bool* again);
 
   const std::string_view key_;
   const KeyHash hash_;
   const HashPlace place_;
-  const Options options_;
-  std::array<uint32_t, kProbes> at_;
-  Phase phase_ = Phase::kSlots;
+  const LookupOptions options_;
   std::vector<Read> wants_;
-  std::array<HashSlot, kProbes> slots_{};
-  std::vector<HashSlot> candidates_;  // Whose extents are wanted.
-  int restarts_ = 0;
   std::string_view value_;
   Counters counters_;
+
+ private:
+  int restarts_ = 0;
+  bool with_header_ = false;  // The last of wants_ is the header.
 };
+
+// For the layout of this place.
+std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+                                  const LookupOptions& options = {});
 
 }  // namespace cell

@@ -8,22 +8,23 @@
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
-#include "pilaf/cuckoo_table.h"
+#include "pilaf/hash_table.h"
 
 namespace cell {
 
 class TestTable {
  public:
-  explicit TestTable(const RegionShape& shape, uint32_t region = 1, const HashRange& range = {})
+  explicit TestTable(const RegionShape& shape, uint32_t bucket_bytes = 0, uint32_t region = 1,
+                     const HashRange& range = {})
       : base_(static_cast<std::byte*>(std::aligned_alloc(4096, shape.region_bytes())), std::free),
         memory_(base_.get(), shape.region_bytes()) {
     std::memset(base_.get(), 0, shape.region_bytes());
-    CELL_CHECK(CuckooTable::Format(&memory_, region, shape, range).ok());
-    table_ = std::make_unique<CuckooTable>(&memory_);
+    CELL_CHECK(HashTable::Format(&memory_, region, shape, range, bucket_bytes).ok());
+    table_ = HashTable::Open(&memory_);
   }
 
   RegionMemory* memory() { return &memory_; }
-  CuckooTable* operator->() { return table_.get(); }
+  HashTable* operator->() { return table_.get(); }
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value) {
     return table_->Put(key, value, Crc64(value, Crc64(key)));
   }
@@ -31,12 +32,13 @@ class TestTable {
  private:
   std::unique_ptr<std::byte, void (*)(void*)> base_;
   RegionMemory memory_;
-  std::unique_ptr<CuckooTable> table_;
+  std::unique_ptr<HashTable> table_;
 };
 
-// So many slots, and room for extents.
-inline RegionShape ShapeOf(uint32_t slots, uint64_t extents_bytes) {
-  return {1024, 4096 + RegionShape::RoundUp(uint64_t{slots} * sizeof(HashSlot), 4096), extents_bytes};
+// So many slots or buckets, and room for extents.
+inline RegionShape ShapeOf(uint32_t units, uint64_t extents_bytes, uint32_t bucket_bytes = 0) {
+  const uint64_t unit_bytes = bucket_bytes == 0 ? sizeof(HashSlot) : bucket_bytes;
+  return {1024, 4096 + RegionShape::RoundUp(units * unit_bytes, 4096), extents_bytes};
 }
 
 }  // namespace cell

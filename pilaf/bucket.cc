@@ -1,0 +1,142 @@
+#include "pilaf/bucket.h"
+
+#include <algorithm>
+
+#include "cell/base/check.h"
+#include "cell/base/crc64.h"
+
+namespace cell {
+namespace {
+
+constexpr uint16_t kInExtent = UINT16_MAX;
+
+uint64_t CrcOf(const std::byte* bytes, uint32_t region, uint64_t offset) {
+  const size_t end = sizeof(BucketHeader) + Load<BucketHeader>(bytes).used;
+  return Crc64({bytes + sizeof(uint64_t), end - sizeof(uint64_t)}, Pointer(region, offset).raw());
+}
+
+template <typename T>
+void Put(std::string* to, T value) {
+  to->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+}  // namespace
+
+std::optional<BucketView> BucketView::Parse(ConstBytes image, uint32_t region, uint64_t offset) {
+  const auto header = Load<BucketHeader>(image.data());
+  if (sizeof(BucketHeader) + header.used > image.size() || header.crc != CrcOf(image.data(), region, offset)) {
+    return std::nullopt;
+  }
+  return BucketView(image.data());
+}
+
+bool BucketView::MayBeAway(const KeyHash& hash) const {
+  const BucketHeader h = header();
+  if (h.any != 0 || h.away > kAwayMax) return true;
+  return std::find(h.tags, h.tags + h.away, hash.tag()) != h.tags + h.away;
+}
+
+std::optional<BucketRecord> BucketView::Next(size_t* at) const {
+  const size_t left = header().used - *at;
+  const std::byte* const from = bytes_ + sizeof(BucketHeader) + *at;
+  if (left < kPairHeaderBytes) return std::nullopt;
+  BucketRecord record;
+  record.key_bytes = Load<uint16_t>(from);
+  const auto value_bytes = Load<uint16_t>(from + 2);
+  record.in_extent = value_bytes == kInExtent;
+  const size_t bytes = record.in_extent ? kExtentRecordBytes : kPairHeaderBytes + record.key_bytes + value_bytes;
+  if (bytes > left) return std::nullopt;
+  record.bytes = AsText({from, bytes});
+  if (record.in_extent) {
+    record.place = Load<uint32_t>(from + 4);
+    record.slot.extent = Load<uint32_t>(from + 8);
+    record.slot.extent_bytes = Load<uint32_t>(from + 12);
+    record.slot.extent_crc = Load<uint64_t>(from + 16);
+    record.slot.key_bytes = record.key_bytes;
+  } else {
+    record.key = record.bytes.substr(kPairHeaderBytes, record.key_bytes);
+    record.value = record.bytes.substr(kPairHeaderBytes + record.key_bytes);
+  }
+  *at += bytes;
+  return record;
+}
+
+void BucketDraft::Begin(const HashRange& range) {
+  std::fill_n(bytes_.begin(), sizeof(BucketHeader), std::byte{0});
+  header().range = range;
+}
+
+void BucketDraft::CopyOf(const RegionMemory& memory) {
+  std::memcpy(bytes_.data(), memory.at(offset_), sizeof(BucketHeader));
+  std::memcpy(bytes_.data() + sizeof(BucketHeader), memory.at(offset_ + sizeof(BucketHeader)), header().used);
+}
+
+void BucketDraft::Append(std::string_view record) {
+  CELL_CHECK(record.size() <= free_bytes());
+  std::memcpy(bytes_.data() + sizeof(BucketHeader) + header().used, record.data(), record.size());
+  header().used = static_cast<uint16_t>(header().used + record.size());
+  ++header().count;
+}
+
+void BucketDraft::Remove(const BucketRecord& record) {
+  const size_t bytes = record.bytes.size();
+  std::byte* const from = bytes_.data() + (AsBytes(record.bytes).data() - bytes_.data());
+  std::byte* const end = bytes_.data() + sizeof(BucketHeader) + header().used;
+  std::memmove(from, from + bytes, static_cast<size_t>(end - from) - bytes);
+  header().used = static_cast<uint16_t>(header().used - bytes);
+  --header().count;
+}
+
+void BucketDraft::AddAway(uint16_t tag) {
+  BucketHeader& h = header();
+  h.any |= h.away == kAwayMax;
+  if (h.any == 0) h.tags[h.away] = tag;
+  ++h.away;
+}
+
+void BucketDraft::RemoveAway(uint16_t tag) {
+  BucketHeader& h = header();
+  CELL_CHECK(h.away > 0);
+  if (h.any == 0) {
+    uint16_t* const found = std::find(h.tags, h.tags + h.away, tag);
+    CELL_CHECK(found != h.tags + h.away);
+    std::copy(found + 1, h.tags + h.away, found);
+    h.tags[h.away - 1] = 0;
+  }
+  --h.away;
+  if (h.away == 0) {
+    h.any = 0;
+    std::fill(std::begin(h.tags), std::end(h.tags), uint16_t{0});
+  }
+}
+
+void BucketDraft::Publish(RegionMemory* memory) {
+  ++header().version;
+  header().crc = CrcOf(bytes_.data(), region_, offset_);
+  const size_t bytes = RoundUp(sizeof(BucketHeader) + header().used, kWordBytes);
+  // Behind the end: zeros, so that equal buckets are equal bytes.
+  std::fill(bytes_.begin() + static_cast<ptrdiff_t>(sizeof(BucketHeader) + header().used),
+            bytes_.begin() + static_cast<ptrdiff_t>(bytes), std::byte{0});
+  memory->Store(offset_, bytes_.data(), bytes);
+}
+
+std::string PairRecord(std::string_view key, std::string_view value) {
+  std::string record;
+  record.reserve(kPairHeaderBytes + key.size() + value.size());
+  Put(&record, static_cast<uint16_t>(key.size()));
+  Put(&record, static_cast<uint16_t>(value.size()));
+  return record.append(key).append(value);
+}
+
+std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot) {
+  std::string record;
+  Put(&record, slot.key_bytes);
+  Put(&record, kInExtent);
+  Put(&record, hash.place);
+  Put(&record, slot.extent);
+  Put(&record, slot.extent_bytes);
+  Put(&record, slot.extent_crc);
+  return record;
+}
+
+}  // namespace cell

@@ -1,0 +1,83 @@
+#include "pilaf/bucket_lookup.h"
+
+namespace cell {
+
+BucketLookup::BucketLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+                           const LookupOptions& options)
+    : Lookup(key, hash, place, options), at_(BucketsOf(hash, place.units)) {
+  BucketLookup::Begin();
+}
+
+Lookup::Step BucketLookup::Begin() {
+  phase_ = Phase::kFirst;
+  looked_at_ = 0;
+  Want(place_.OffsetOf(at_[0]), place_.bucket_bytes);
+  return Step::kRead;
+}
+
+Lookup::Step BucketLookup::VisitImages(absl::Span<const ConstBytes> images) {
+  switch (phase_) {
+    case Phase::kFirst:
+      return VisitBucket(images[0], 0);
+    case Phase::kSecond:
+      return VisitBucket(images[0], 1);
+    case Phase::kExtents:
+      return VisitExtents(images);
+    case Phase::kConfirm:
+      return Load<BucketHeader>(images[0].data()).version == version_ ? Step::kAbsent : Restart(&counters_.moved);
+  }
+  return Step::kGaveUp;
+}
+
+Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
+  const std::optional<BucketView> bucket = BucketView::Parse(image, place_.region, place_.OffsetOf(at_[which]));
+  if (!bucket.has_value()) return Restart(&counters_.torn);
+  const BucketHeader header = bucket->header();
+  if (!header.range.Has(hash_)) return Step::kElsewhere;
+  if (which == 0) {
+    version_ = header.version;
+    may_be_away_ = bucket->MayBeAway(hash_);
+  }
+  looked_at_ = which + 1;
+  candidates_.clear();
+  const std::optional<BucketRecord> pair = bucket->Find(key_, hash_, [this](const BucketRecord& record) {
+    if (place_.InBounds(record.slot)) candidates_.push_back(record.slot);
+    return false;
+  });
+  if (pair.has_value()) {
+    value_ = pair->value;
+    return Step::kFound;
+  }
+  if (candidates_.empty()) return GoOn(looked_at_);
+  wants_.clear();
+  phase_ = Phase::kExtents;
+  for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
+  return Step::kRead;
+}
+
+Lookup::Step BucketLookup::VisitExtents(absl::Span<const ConstBytes> images) {
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    bool again;
+    if (IsPair(images[i].subspan(0, candidates_[i].extent_bytes), candidates_[i].extent_crc, &again)) {
+      return Step::kFound;
+    }
+    if (again) return Restart(&counters_.torn_extents);
+  }
+  return GoOn(looked_at_);
+}
+
+Lookup::Step BucketLookup::GoOn(int which) {
+  wants_.clear();
+  if (which == 1) {
+    if (!may_be_away_) return Step::kAbsent;  // By one image of one moment.
+    phase_ = Phase::kSecond;
+    Want(place_.OffsetOf(at_[1]), place_.bucket_bytes);
+    return Step::kRead;
+  }
+  if (!options_.serializable) return Step::kAbsent;
+  phase_ = Phase::kConfirm;
+  Want(place_.OffsetOf(at_[0]), sizeof(BucketHeader));
+  return Step::kRead;
+}
+
+}  // namespace cell

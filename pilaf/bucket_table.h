@@ -1,0 +1,68 @@
+// BucketTable: a region of a Pilaf table in buckets (bucket.h).
+//
+// A key goes to its first bucket if there is room, else to its second; if that is full too, a record of either is moved
+// to its other bucket, by the shortest chain of such moves, made from its end. A pair that takes more than an eighth of
+// a bucket goes to an extent, and its record says where.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pilaf/bucket.h"
+#include "pilaf/hash_table.h"
+
+namespace cell {
+
+class BucketTable : public HashTable {
+ public:
+  // How many buckets a search for room looks at; then the table is full.
+  static constexpr size_t kKicksMax = 128;
+
+  explicit BucketTable(RegionMemory* memory);
+
+  double fill() const override;
+  void ForEach(const Visit& visit) const override;
+  std::array<uint64_t, kProbes> KeysByPlace() const override;
+
+  // The largest pair that is inline.
+  size_t inline_bytes_max() const { return place_.bucket_bytes / 8; }
+
+ private:
+  struct Found {
+    int which;  // Of the key's buckets.
+    uint32_t at;
+    BucketRecord record;
+  };
+  // A record that is to go to another bucket.
+  struct Move {
+    std::string record;
+    KeyHash hash;
+    uint32_t from, to;
+  };
+
+  absl::StatusOr<bool> PutPair(std::string_view key, const KeyHash& hash, std::string_view value,
+                               uint64_t crc) override;
+  bool DeleteKey(std::string_view key, const KeyHash& hash) override;
+  std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const override;
+  absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
+  absl::Status CheckCounts() const override;
+
+  BucketView View(uint32_t at) const { return BucketView(memory_->at(place_.OffsetOf(at))); }
+  size_t FreeBytes(uint32_t at) const { return place_.bucket_bytes - sizeof(BucketHeader) - View(at).header().used; }
+  std::string_view KeyOfRecord(const BucketRecord& record) const {
+    return record.in_extent ? KeyOf(record.slot) : record.key;
+  }
+  std::optional<Found> FindRecord(std::string_view key, const KeyHash& hash) const;
+  // Makes so much room in one of `roots`, without moving `keep`: which one. Nothing: there is no way.
+  std::optional<uint32_t> MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep);
+  void Apply(const Move& move);
+  // Publishes a bucket after `edit`.
+  template <typename Edit>
+  void Change(uint32_t at, Edit edit);
+
+  uint64_t used_bytes_ = 0;  // Of all records.
+};
+
+}  // namespace cell

@@ -1,0 +1,90 @@
+#include "pilaf/cuckoo_lookup.h"
+
+namespace cell {
+
+CuckooLookup::CuckooLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+                           const LookupOptions& options)
+    : Lookup(key, hash, place, options) {
+  for (int i = 0; i < kProbes; ++i) at_[i] = SlotOf(hash.probes[i], place.units);
+  CuckooLookup::Begin();
+}
+
+Lookup::Step CuckooLookup::Begin() {
+  phase_ = Phase::kSlots;
+  for (const uint32_t at : at_) Want(place_.OffsetOf(at), sizeof(HashSlot));
+  return Step::kRead;
+}
+
+Lookup::Step CuckooLookup::VisitImages(absl::Span<const ConstBytes> images) {
+  switch (phase_) {
+    case Phase::kSlots:
+      return VisitSlots(images);
+    case Phase::kExtents:
+      return VisitExtents(images);
+    case Phase::kConfirm:
+      return VisitConfirm(images);
+  }
+  return Step::kGaveUp;
+}
+
+bool CuckooLookup::ParseSlots(absl::Span<const ConstBytes> images, int count,
+                              std::array<HashSlot, kProbes>* slots) const {
+  for (int i = 0; i < count; ++i) {
+    const std::optional<HashSlot> slot = ParseSlot(images[i].data(), place_.region, at_[i]);
+    if (!slot.has_value()) return false;
+    (*slots)[i] = *slot;
+  }
+  return true;
+}
+
+Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
+  if (!ParseSlots(images, kProbes, &slots_)) return Restart(&counters_.torn);
+  candidates_.clear();
+  for (const HashSlot& slot : slots_) {
+    if (!slot.in_use() || slot.tag != hash_.tag() || slot.key_bytes != key_.size() || !place_.InBounds(slot)) continue;
+    // While it is moved a key is in two slots.
+    bool again = false;
+    for (const HashSlot& other : candidates_) again |= other.extent == slot.extent;
+    if (!again) candidates_.push_back(slot);
+  }
+  return ReadExtents();
+}
+
+Lookup::Step CuckooLookup::ReadExtents() {
+  wants_.clear();
+  if (!candidates_.empty()) {
+    phase_ = Phase::kExtents;
+    for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
+    return Step::kRead;
+  }
+  if (!options_.serializable) return Step::kAbsent;
+  phase_ = Phase::kConfirm;
+  for (int i = 0; i < options_.slots_confirmed; ++i) Want(place_.OffsetOf(at_[i]), sizeof(HashSlot));
+  Want(kHashHeaderOffset, sizeof(HashHeader));
+  return Step::kRead;
+}
+
+Lookup::Step CuckooLookup::VisitExtents(absl::Span<const ConstBytes> images) {
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    bool again;
+    if (IsPair(images[i].subspan(0, candidates_[i].extent_bytes), candidates_[i].extent_crc, &again)) {
+      return Step::kFound;
+    }
+    if (again) return Restart(&counters_.torn_extents);
+  }
+  candidates_.clear();
+  return ReadExtents();
+}
+
+Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {
+  std::array<HashSlot, kProbes> now;
+  if (!ParseSlots(images, options_.slots_confirmed, &now)) return Restart(&counters_.torn);
+  for (int i = 0; i < options_.slots_confirmed; ++i) {
+    if (now[i].version != slots_[i].version) return Restart(&counters_.moved);
+  }
+  const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);
+  if (!header.has_value()) return Restart(&counters_.torn);
+  return header->generation != 0 && header->range.Has(hash_) ? Step::kAbsent : Step::kElsewhere;
+}
+
+}  // namespace cell

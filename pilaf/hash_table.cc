@@ -1,0 +1,178 @@
+#include "pilaf/hash_table.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "cell/base/bytes.h"
+#include "cell/base/crc64.h"
+#include "cell/base/status_macros.h"
+#include "pilaf/bucket_table.h"
+#include "pilaf/cuckoo_table.h"
+
+namespace cell {
+
+absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
+                               uint32_t bucket_bytes) {
+  if (region == 0 || region > Pointer::kRegionMax || memory->bytes() < shape.region_bytes()) {
+    return absl::InvalidArgumentError(fmt::format("region {}: bad id or too little memory", region));
+  }
+  if (bucket_bytes != 0 && !ValidBucketBytes(bucket_bytes)) {
+    return absl::InvalidArgumentError(fmt::format("bucket size {} is not a power of two from {} to {}", bucket_bytes,
+                                                  kBucketBytesMin, kBucketBytesMax));
+  }
+  if (shape.meganode_bytes < 4096 + std::max<uint64_t>(4096, 2 * bucket_bytes) || shape.extents_bytes % 4096 != 0 ||
+      shape.extents_bytes > kExtentsBytesMax || range.first > range.last) {
+    return absl::InvalidArgumentError("a shape or range that no hash region has");
+  }
+  const HashPlace place = PlaceOf(region, shape, bucket_bytes);
+  RegionHeader& header = memory->header();
+  header = {};
+  header.magic = kHashMagic;
+  header.layout_version = kLayoutVersion;
+  header.region = region;
+  header.node_bytes = place.unit_bytes();
+  header.node_count = place.units;
+  header.nodes_offset = kUnitsOffset;
+  header.extents_offset = place.extents_offset;
+  header.extents_bytes = place.extents_bytes;
+  ExtentAllocator(memory).Format();
+  for (uint32_t at = 0; bucket_bytes != 0 && at < place.units; ++at) {
+    BucketDraft bucket(region, place.OffsetOf(at), bucket_bytes);
+    bucket.Begin(range);
+    bucket.Publish(memory);
+  }
+  HashHeader first{};
+  first.magic = kHashMagic;
+  first.region = region;
+  first.units = place.units;
+  first.range = range;
+  first.generation = 1;
+  first.bucket_bytes = bucket_bytes;
+  first.crc = HeaderCrc(first);
+  memory->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&first), sizeof(first));
+  return absl::OkStatus();
+}
+
+std::unique_ptr<HashTable> HashTable::Open(RegionMemory* memory) {
+  if (Load<HashHeader>(memory->at(kHashHeaderOffset)).bucket_bytes == 0) return std::make_unique<CuckooTable>(memory);
+  return std::make_unique<BucketTable>(memory);
+}
+
+HashTable::HashTable(RegionMemory* memory)
+    : memory_(memory),
+      extents_(memory),
+      place_{memory->header().region, memory->header().node_count, header().bucket_bytes,
+             memory->header().extents_offset, memory->header().extents_bytes} {
+  CELL_CHECK(memory->header().magic == kHashMagic && memory->header().layout_version == kLayoutVersion);
+}
+
+HashHeader HashTable::header() const { return Load<HashHeader>(memory_->at(kHashHeaderOffset)); }
+
+absl::Status HashTable::CheckKey(std::string_view key, const KeyHash& hash) const {
+  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.size() > kKeyBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes", ForMessage(key), kKeyBytesMax));
+  }
+  if (!header().range.Has(hash)) {
+    return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), place_.region));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc) {
+  const KeyHash hash = HashKey(key);
+  RETURN_IF_ERROR(CheckKey(key, hash));
+  if (value.size() > kValueBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+  }
+  if (Crc64(value, Crc64(key)) != crc) {
+    return absl::InvalidArgumentError(fmt::format("the CRC of key {} and its value is wrong", ForMessage(key)));
+  }
+  ++counters_.puts;
+  return PutPair(key, hash, value, crc);
+}
+
+absl::StatusOr<bool> HashTable::Delete(std::string_view key) {
+  const KeyHash hash = HashKey(key);
+  RETURN_IF_ERROR(CheckKey(key, hash));
+  ++counters_.deletes;
+  return DeleteKey(key, hash);
+}
+
+absl::StatusOr<std::optional<std::string_view>> HashTable::Get(std::string_view key) const {
+  const KeyHash hash = HashKey(key);
+  RETURN_IF_ERROR(CheckKey(key, hash));
+  return Find(key, hash);
+}
+
+std::string_view HashTable::Extent(const HashSlot& slot) const {
+  return AsText({memory_->at(place_.ExtentOf(slot)), slot.extent_bytes});
+}
+
+absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::string_view value, uint64_t crc) {
+  const std::optional<uint64_t> extent = extents_.Store(key, value);
+  if (!extent.has_value()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("region {} has no room for a pair of {} bytes", place_.region, key.size() + value.size()));
+  }
+  HashSlot slot{};
+  slot.extent = static_cast<uint32_t>((*extent - place_.extents_offset) / kWordBytes);
+  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
+  slot.extent_crc = crc;
+  slot.key_bytes = static_cast<uint16_t>(key.size());
+  return slot;
+}
+
+void HashTable::SpoilExtent(const HashSlot& slot) {
+  const uint64_t at = place_.ExtentOf(slot);
+  memory_->StoreWord(at, ~Load<uint64_t>(memory_->at(at)));
+  memory_->AfterStep();
+}
+
+absl::Status HashTable::Full(std::string_view key) {
+  ++counters_.full;
+  return absl::ResourceExhaustedError(
+      fmt::format("region {} is full: {:.0f} % are in use, and no place can be freed for key {}", place_.region,
+                  100 * fill(), ForMessage(key)));
+}
+
+absl::Status HashTable::Damaged(const std::string& what) const {
+  return absl::DataLossError(fmt::format("region {}: {}", place_.region, what));
+}
+
+absl::Status HashTable::Check() const {
+  if (!ParseHashHeader(memory_->at(kHashHeaderOffset), place_.region).has_value()) {
+    return Damaged("its header is damaged");
+  }
+  absl::flat_hash_map<uint64_t, uint64_t> extents;  // Where they are, and how long.
+  absl::flat_hash_set<std::string_view> keys;
+  for (uint32_t at = 0; at < place_.units; ++at) {
+    const auto held = [&](const Held& pair) -> absl::Status {
+      if (!header().range.Has(HashKey(pair.key))) {
+        return Damaged(fmt::format("key {} is another region's", ForMessage(pair.key)));
+      }
+      if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is there twice", ForMessage(pair.key)));
+      if (pair.slot != nullptr) extents[place_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(CheckUnit(at, held));
+  }
+  RETURN_IF_ERROR(CheckCounts());
+  if (keys.size() != this->keys()) {
+    return Damaged(fmt::format("{} keys, and the header says {}", keys.size(), this->keys()));
+  }
+  uint64_t blocks = 0, unowned = 0;
+  RETURN_IF_ERROR(extents_.Walk([&](uint64_t offset, uint64_t room) {
+    const auto it = extents.find(offset);
+    unowned += it == extents.end() || it->second > room;
+    ++blocks;
+  }));
+  if (unowned != 0 || blocks != extents.size()) {
+    return Damaged(fmt::format("{} extents for {} keys, {} of them nobody's", blocks, extents.size(), unowned));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cell
