@@ -59,7 +59,8 @@ TEST(HashLayout, GoldenBucket) {
   draft.AddAway(0xabcd);
   draft.Publish(&memory);
   const absl::string_view found(reinterpret_cast<const char*>(memory.at(kUnitsOffset + 512)), 64 + 36);
-  EXPECT_EQ(absl::BytesToHexString(found), "9d2801c5ca3f8e5d0100000024000200100000002000000001000000cdab0000"
+  EXPECT_EQ(absl::BytesToHexString(found),
+            "9d2801c5ca3f8e5d0100000024000200100000002000000001000000cdab0000"
             "0000000000000000000000000000000000000000000000000000000000000000"
             "030005006b657976616c75650400ffff0403020111000000220000003837363534333231");
   EXPECT_TRUE(BucketView::Parse({memory.at(kUnitsOffset + 512), 512}, 3, kUnitsOffset + 512).has_value());
