@@ -200,8 +200,13 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
     spdlog::error("region {} is not recovered: {}", region, why);
     co_return false;
   }
+  // What comes back soon is kept: no worker seems to be able to.
+  const int64_t now_ns = fabric_->NowNs();
+  const auto before = failed_.find(region);
+  const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
+  failed_[region] = {epoch, now_ns + options_.retry_after_ns};
   const std::optional<WorkerId> other = ChooseTaker(membership_->state(), options_.self, &random_);
-  if (other.has_value()) {
+  if (other.has_value() && !again) {
     spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
     Membership::TableChange pass = [region, epoch, other](RegionTable* table) {
       return table->Claim(region, epoch, *other);
@@ -209,7 +214,6 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
     const absl::Status passed = co_await ChangeAwaiter(membership_, std::move(pass));
     if (passed.ok()) co_return true;
   }
-  failed_[region] = {epoch, fabric_->NowNs() + options_.retry_after_ns};
   spdlog::error("region {} is not recovered; the next try is in {} s: {}", region,
                 options_.retry_after_ns / 1'000'000'000, why);
   co_return false;
