@@ -22,7 +22,8 @@ Lookup::Step BucketLookup::VisitImages(absl::Span<const ConstBytes> images) {
     case Phase::kSecond:
       return VisitBucket(images[0], 1);
     case Phase::kExtents:
-      return VisitExtents(images);
+      if (const std::optional<Step> step = VisitExtents(images)) return *step;
+      return GoOn(looked_at_);
     case Phase::kConfirm:
       return Load<BucketHeader>(images[0].data()).version == version_ ? Step::kAbsent : Restart(&counters_.moved);
   }
@@ -49,21 +50,8 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
     return Step::kFound;
   }
   if (candidates_.empty()) return GoOn(looked_at_);
-  wants_.clear();
   phase_ = Phase::kExtents;
-  for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
-  return Step::kRead;
-}
-
-Lookup::Step BucketLookup::VisitExtents(absl::Span<const ConstBytes> images) {
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    bool again;
-    if (IsPair(images[i].subspan(0, candidates_[i].extent_bytes), candidates_[i].extent_crc, &again)) {
-      return Step::kFound;
-    }
-    if (again) return Restart(&counters_.torn_extents);
-  }
-  return GoOn(looked_at_);
+  return ReadExtents();
 }
 
 Lookup::Step BucketLookup::GoOn(int which) {

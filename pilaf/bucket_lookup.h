@@ -18,7 +18,6 @@ class BucketLookup : public Lookup {
   Step Begin() override;
   Step VisitImages(absl::Span<const ConstBytes> images) override;
   Step VisitBucket(ConstBytes image, int which);
-  Step VisitExtents(absl::Span<const ConstBytes> images);
   // No bucket from `which` on has been looked at.
   Step GoOn(int which);
 
@@ -27,7 +26,6 @@ class BucketLookup : public Lookup {
   int looked_at_ = 0;     // Buckets.
   uint32_t version_ = 0;  // Of the first.
   bool may_be_away_ = false;
-  std::vector<HashSlot> candidates_;  // Whose extents are wanted.
 };
 
 }  // namespace cell

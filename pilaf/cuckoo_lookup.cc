@@ -20,7 +20,8 @@ Lookup::Step CuckooLookup::VisitImages(absl::Span<const ConstBytes> images) {
     case Phase::kSlots:
       return VisitSlots(images);
     case Phase::kExtents:
-      return VisitExtents(images);
+      if (const std::optional<Step> step = VisitExtents(images)) return *step;
+      return Confirm();
     case Phase::kConfirm:
       return VisitConfirm(images);
   }
@@ -47,33 +48,18 @@ Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
     for (const HashSlot& other : candidates_) again |= other.extent == slot.extent;
     if (!again) candidates_.push_back(slot);
   }
+  if (candidates_.empty()) return Confirm();
+  phase_ = Phase::kExtents;
   return ReadExtents();
 }
 
-Lookup::Step CuckooLookup::ReadExtents() {
-  wants_.clear();
-  if (!candidates_.empty()) {
-    phase_ = Phase::kExtents;
-    for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
-    return Step::kRead;
-  }
+Lookup::Step CuckooLookup::Confirm() {
   if (!options_.serializable) return Step::kAbsent;
   phase_ = Phase::kConfirm;
+  wants_.clear();
   for (int i = 0; i < options_.slots_confirmed; ++i) Want(place_.OffsetOf(at_[i]), sizeof(HashSlot));
   Want(kHashHeaderOffset, sizeof(HashHeader));
   return Step::kRead;
-}
-
-Lookup::Step CuckooLookup::VisitExtents(absl::Span<const ConstBytes> images) {
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    bool again;
-    if (IsPair(images[i].subspan(0, candidates_[i].extent_bytes), candidates_[i].extent_crc, &again)) {
-      return Step::kFound;
-    }
-    if (again) return Restart(&counters_.torn_extents);
-  }
-  candidates_.clear();
-  return ReadExtents();
 }
 
 Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {

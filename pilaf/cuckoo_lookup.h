@@ -21,17 +21,15 @@ class CuckooLookup : public Lookup {
 
   Step Begin() override;
   Step VisitImages(absl::Span<const ConstBytes> images) override;
-  Step ReadExtents();
+  Step Confirm();
   // False: not all of the first `count` are whole.
   bool ParseSlots(absl::Span<const ConstBytes> images, int count, std::array<HashSlot, kProbes>* slots) const;
   Step VisitSlots(absl::Span<const ConstBytes> images);
-  Step VisitExtents(absl::Span<const ConstBytes> images);
   Step VisitConfirm(absl::Span<const ConstBytes> images);
 
   std::array<uint32_t, kProbes> at_;
   Phase phase_ = Phase::kSlots;
   std::array<HashSlot, kProbes> slots_{};
-  std::vector<HashSlot> candidates_;  // Whose extents are wanted.
 };
 
 }  // namespace cell

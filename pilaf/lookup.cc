@@ -28,12 +28,21 @@ Lookup::Step Lookup::Restart(int* why) {
   return step;
 }
 
-bool Lookup::IsPair(ConstBytes extent, uint64_t crc, bool* again) {
-  const std::string_view pair = AsText(extent);
-  *again = Crc64(pair) != crc;  // It was freed since.
-  if (*again || pair.substr(0, key_.size()) != key_) return false;
-  value_ = pair.substr(key_.size());
-  return true;
+Lookup::Step Lookup::ReadExtents() {
+  wants_.clear();
+  for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
+  return Step::kRead;
+}
+
+std::optional<Lookup::Step> Lookup::VisitExtents(absl::Span<const ConstBytes> images) {
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const std::string_view pair = AsText(images[i].subspan(0, candidates_[i].extent_bytes));
+    if (Crc64(pair) != candidates_[i].extent_crc) return Restart(&counters_.torn_extents);  // It was freed since.
+    if (pair.substr(0, key_.size()) != key_) continue;
+    value_ = pair.substr(key_.size());
+    return Step::kFound;
+  }
+  return std::nullopt;
 }
 
 std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -66,14 +67,16 @@ class Lookup {
   }
   // From the beginning, with the header: a region that was given up has nothing whole any more. `why`: a counter.
   Step Restart(int* why);
-  // Whether the extent is as `crc` says, and the key in it is the key; *again: it is not as the CRC says.
-  bool IsPair(ConstBytes extent, uint64_t crc, bool* again);
+  // Wants the extents of candidates_, and nothing else; and then what they are. Nothing: none is the key's.
+  Step ReadExtents();
+  std::optional<Step> VisitExtents(absl::Span<const ConstBytes> images);
 
   const std::string_view key_;
   const KeyHash hash_;
   const HashPlace place_;
   const LookupOptions options_;
   std::vector<Read> wants_;
+  std::vector<HashSlot> candidates_;  // What looks like the key's.
   std::string_view value_;
   Counters counters_;
 
