@@ -424,6 +424,33 @@ TEST(AsyncBound, APauseMakesNoWriteWait) {
   EXPECT_TRUE(region->late);
 }
 
+// However slow the disk: no write is acknowledged while one that was acknowledged a bound before is not on disk.
+TEST(AsyncBound, WritesWaitForADiskThatIsBehind) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 40'000;
+  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  auto client = cluster.NewClient(client_options);
+  cluster.background()->set_mean_ns(1'000'000);
+  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+  std::map<uint64_t, int64_t> acknowledged;  // By their records' sequences: when.
+  int64_t longest_ns = 0, waited_ns = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int64_t begun_ns = client->NowNs();
+    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
+    const int64_t now_ns = client->NowNs();
+    waited_ns = std::max(waited_ns, now_ns - begun_ns);
+    acknowledged[region->log->appended()] = now_ns;
+    const auto oldest = acknowledged.upper_bound(region->log->durable());
+    if (oldest != acknowledged.end()) longest_ns = std::max(longest_ns, now_ns - oldest->second);
+  }
+  EXPECT_GT(waited_ns, 5 * options.logs.bound_ns);  // The disk was behind.
+  EXPECT_GT(longest_ns, 0);
+  EXPECT_LE(longest_ns, options.logs.bound_ns * 3 / 2);  // With an answer's way to the client.
+}
+
 // A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
 // failed, until the server is started again; what it holds can be read.
 TEST(DiskFailure, StopsAcknowledgementsForGood) {
