@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -13,11 +14,18 @@
 namespace cell {
 namespace {
 
+// A server that is stopped answers nothing, though it is connected. What only asks it is answered at once by others.
+constexpr std::chrono::seconds kAskTimeout{10};
+constexpr std::chrono::seconds kWorkTimeout{600};
+
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(fmt::format("no control plane answers at {}: {}", address, status.error_message()));
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(fmt::format("the control plane at {}: {}", address, status.error_message()));
   }
   return absl::Status(code, status.error_message());
 }
@@ -40,8 +48,9 @@ class ControlClient::Impl {
 
   template <typename Request, typename Reply>
   absl::Status Call(grpc::Status (control::Control::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                    const Request& request, Reply* reply) {
+                    const Request& request, Reply* reply, std::chrono::seconds timeout = kWorkTimeout) {
     grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
     return FromGrpc(address_, (stub_.get()->*method)(&context, request, reply));
   }
 
@@ -67,13 +76,13 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::st
 
 absl::StatusOr<std::vector<std::string>> ControlClient::Status() {
   control::StatusReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply));
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply, kAskTimeout));
   return std::vector<std::string>(reply.worker_json().begin(), reply.worker_json().end());
 }
 
 absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   control::RegionsReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply));
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
   ControlClient::Regions regions{{}, reply.free()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back(
@@ -129,7 +138,7 @@ absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);
   control::SetLogLevelReply reply;
-  return impl_->Call(&control::Control::Stub::SetLogLevel, request, &reply);
+  return impl_->Call(&control::Control::Stub::SetLogLevel, request, &reply, kAskTimeout);
 }
 
 }  // namespace cell

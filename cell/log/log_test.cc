@@ -278,6 +278,34 @@ TEST_F(LogTest, EachBitOfACheckpointFlipped) {
   }
 }
 
+// A process dies with records that are in the file and not synced; its successor reads them and goes on behind them.
+// When the first one's machine loses power then, they are there still.
+TEST(LogSuccession, WhatWasBuiltUponStays) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SimDisk disk(seed);
+    const auto first_host = disk.NewHost(), second_host = disk.NewHost();
+    DirectoryLogStore first(first_host.get(), "log"), second(second_host.get(), "log");
+    std::unique_ptr<LogWriter> writer = *first.Open(kRegion, 1, 1);
+    std::string bytes;
+    AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &bytes);
+    AppendRecord({kRegion, 1, 2, 1}, RecordKind::kRange, "", EncodeRange({}), {}, &bytes);
+    AppendRecord({kRegion, 1, 3, 2}, RecordKind::kPut, "a", "1", {}, &bytes);
+    ASSERT_TRUE(writer->Append(bytes).ok());
+    LogReplay read(&second, kRegion);
+    ASSERT_TRUE(read.Open().ok());
+    ASSERT_EQ(read.next_sequence(), 4u);
+    Owner next(&second, 2);
+    ASSERT_TRUE(next.Open(4).ok());
+    next.Put("b", "2");
+    ASSERT_TRUE(next.Flush().ok());
+    first_host->Crash();
+    LogReplay again(&second, kRegion);
+    const absl::Status status = again.Open();
+    ASSERT_TRUE(status.ok()) << seed << status;
+    EXPECT_EQ(*Replayed(again), (Model{{"a", "1"}, {"b", "2"}}));
+  }
+}
+
 TEST_F(LogTest, AMissingSegmentIsNoticed) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
