@@ -451,6 +451,40 @@ TEST(AsyncBound, WritesWaitForADiskThatIsBehind) {
   EXPECT_LE(longest_ns, options.logs.bound_ns * 3 / 2);  // With an answer's way to the client.
 }
 
+// A region is given only once its log is on disk: its next owner's log goes on where that ends. Both machines lose
+// power right after the move.
+TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 100'000'000;  // No write waits.
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  client_options.reconnect_us = 20;
+  auto client = cluster.NewClient(client_options);
+  ASSERT_TRUE(client->Put("first", "1").ok());
+  const uint32_t region = cluster.table().root;
+  const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  const WorkerId taker{fmt::format("server-{}", 1 - owner), 0};
+  cluster.background(owner)->set_mean_ns(1'000'000);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+  const auto give = [](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
+    co_return (co_await worker->mover()->Give(id, to)).ok();
+  };
+  cluster.worker(owner)->turns()->Begin(give(cluster.worker(owner), region, taker));
+  while (cluster.table().Find(region)->owner != taker) cluster.network()->Step();
+  cluster.Kill(owner, /*machine=*/true);
+  ASSERT_TRUE(client->Put("last", "1").ok());
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 200'000'000));  // It is on disk.
+  cluster.Kill(1 - owner, /*machine=*/true);
+  cluster.Restart(1 - owner);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client->Get(Key(i))->value_or("lost"), Value(i, 1)) << i;
+  EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
+}
+
 // A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
 // failed, until the server is started again; what it holds can be read.
 TEST(DiskFailure, StopsAcknowledgementsForGood) {
