@@ -105,6 +105,7 @@ class BucketDraft {
   void Begin(const HashRange& range);  // An empty one.
   void CopyOf(const RegionMemory& memory);
   BucketView view() const { return BucketView(bytes_.data()); }
+  void SetRange(const HashRange& range) { header().range = range; }
   size_t free_bytes() const { return bucket_bytes_ - sizeof(BucketHeader) - view().header().used; }
 
   // There is room for it.

@@ -12,7 +12,18 @@ BucketTable::BucketTable(RegionMemory* memory) : HashTable(memory) {
   for (uint32_t at = 0; at < place_.units; ++at) used_bytes_ += View(at).header().used;
 }
 
-double BucketTable::fill() const {
+size_t BucketTable::FreeBytes(uint32_t at) const {
+  const size_t free = place_.bucket_bytes - sizeof(BucketHeader) - View(at).header().used;
+  if (kept_.empty()) return free;
+  const auto kept = kept_.find(at);
+  return kept == kept_.end() ? free : free - kept->second;
+}
+
+void BucketTable::PrefetchUnits(const KeyHash& hash) const {
+  Prefetch(memory_->at(place_.OffsetOf(BucketsOf(hash, place_.units)[0])), place_.bucket_bytes);
+}
+
+double BucketTable::unit_fill() const {
   return static_cast<double>(used_bytes_) /
          (static_cast<double>(place_.units) * static_cast<double>(place_.bucket_bytes - sizeof(BucketHeader)));
 }
@@ -22,6 +33,7 @@ void BucketTable::Change(uint32_t at, Edit edit) {
   BucketDraft draft(place_.region, place_.OffsetOf(at), place_.bucket_bytes);
   draft.CopyOf(*memory_);
   used_bytes_ -= draft.view().header().used;
+  draft.SetRange(range());
   edit(&draft);
   used_bytes_ += draft.view().header().used;
   draft.Publish(memory_);
@@ -44,65 +56,128 @@ std::optional<std::string_view> BucketTable::Find(std::string_view key, const Ke
   return found->record.in_extent ? Extent(found->record.slot).substr(key.size()) : found->record.value;
 }
 
-absl::StatusOr<bool> BucketTable::PutPair(std::string_view key, const KeyHash& hash, std::string_view value,
-                                          uint64_t crc) {
-  std::optional<Found> found = FindRecord(key, hash);
-  const std::array<uint32_t, 2> buckets = BucketsOf(hash, place_.units);
-  const bool is_inline = kPairHeaderBytes + key.size() + value.size() <= inline_bytes_max();
-  const size_t bytes = is_inline ? kPairHeaderBytes + key.size() + value.size() : kExtentRecordBytes;
-  std::optional<HashSlot> slot;
-  if (!is_inline) {
-    ASSIGN_OR_RETURN(slot, StoreExtent(key, value, crc));
-  }
-  const std::string record = is_inline ? PairRecord(key, value) : ExtentRecord(hash, *slot);
-  std::optional<uint32_t> at;
-  if (found.has_value()) {
-    const size_t old_bytes = found->record.bytes.size();
-    at = MakeRoom({found->at}, bytes - std::min(bytes, old_bytes), key);
+absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view key, const KeyHash& hash,
+                                                             std::string_view value, uint64_t crc, bool now) {
+  Prepared prepared;
+  prepared.bytes = static_cast<uint32_t>(key.size() + value.size());
+  prepared.crc = crc;
+  if (kPairHeaderBytes + prepared.bytes <= inline_bytes_max()) {
+    prepared.record = PairRecord(key, value);
   } else {
-    at = MakeRoom({buckets[0], buckets[1]}, bytes, key);
+    ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
+    prepared.extent = place_.ExtentOf(slot);
+    prepared.record = ExtentRecord(hash, slot);
   }
-  if (!at.has_value()) {
-    if (slot.has_value()) FreeExtent(*slot);
-    return Full(key);
+  const std::optional<Found> found = FindRecord(key, hash);
+  std::optional<uint32_t> unit;
+  if (found.has_value() && now) {
+    const size_t room = prepared.record.size() - std::min(prepared.record.size(), found->record.bytes.size());
+    unit = MakeRoom({found->at}, room, key);
+  } else if (found.has_value()) {  // It may be moved before it is replaced, or deleted.
+    unit = MakeRoom({found->at}, prepared.record.size(), key);
+  } else if (!Full()) {
+    const std::array<uint32_t, 2> buckets = BucketsOf(hash, place_.units);
+    unit = MakeRoom({buckets[0], buckets[1]}, prepared.record.size(), key);
   }
-  RegionHeader& header = memory_->header();
+  if (!unit.has_value()) {
+    if (prepared.extent != 0) extents_.Free(prepared.extent);
+    return HashTable::Full(key);
+  }
+  prepared.unit = *unit;
+  if (!now) kept_[*unit] += static_cast<uint32_t>(prepared.record.size());
+  return prepared;
+}
+
+void BucketTable::Release(const Prepared& prepared) {
+  const auto kept = kept_.find(prepared.unit);
+  kept->second -= static_cast<uint32_t>(prepared.record.size());
+  if (kept->second == 0) kept_.erase(kept);
+}
+
+bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
+  const uint32_t home = BucketsOf(hash, place_.units)[0];
+  const std::optional<Found> found = FindRecord(key, hash);
+  std::optional<HashSlot> old_extent;
+  size_t old_data = 0;
   if (found.has_value()) {
-    found = FindRecord(key, hash);  // Where it lies, after others were moved.
-    const BucketRecord old = found->record;
-    const size_t old_data = old.in_extent ? old.slot.extent_bytes : old.key.size() + old.value.size();
-    Change(*at, [&](BucketDraft* draft) {
-      draft->Remove(*draft->view().Find(key, hash, [&](const BucketRecord& one) { return KeyOf(one.slot) == key; }));
-      draft->Append(record);
+    const BucketRecord& old = found->record;
+    old_data = old.in_extent ? old.slot.extent_bytes : old.key.size() + old.value.size();
+    if (old.in_extent) old_extent = old.slot;
+  }
+  const auto remove = [&](BucketDraft* draft) {
+    draft->Remove(*draft->view().Find(key, hash, [&](const BucketRecord& one) { return KeyOf(one.slot) == key; }));
+  };
+  // What is away is found by the home bucket's word: that is told last, and taken back first.
+  Change(prepared.unit, [&](BucketDraft* draft) {
+    if (found.has_value() && found->at == prepared.unit) remove(draft);
+    draft->Append(prepared.record);
+    if (found.has_value() && found->at != home && prepared.unit == home) draft->RemoveAway(hash.tag());
+  });
+  if (found.has_value() && found->at != prepared.unit) {
+    Change(found->at, [&](BucketDraft* draft) {
+      remove(draft);
+      if (found->at == home) draft->AddAway(hash.tag());
     });
-    if (old.in_extent) FreeExtent(old.slot);
-    header.data_bytes -= old_data;
-  } else {
-    Change(*at, [&](BucketDraft* draft) { draft->Append(record); });
-    if (*at != buckets[0]) Change(buckets[0], [&](BucketDraft* draft) { draft->AddAway(hash.tag()); });
-    ++header.keys;
+  } else if (!found.has_value() && prepared.unit != home) {
+    Change(home, [&](BucketDraft* draft) { draft->AddAway(hash.tag()); });
   }
-  header.data_bytes += key.size() + value.size();
+  if (old_extent.has_value()) FreeExtent(*old_extent);
+  RegionHeader& header = memory_->header();
+  header.data_bytes += key.size() + (prepared.bytes - key.size()) - old_data;
+  header.keys += !found.has_value();
   return found.has_value();
+}
+
+void BucketTable::Remove(const Found& found, const KeyHash& hash) {
+  const BucketRecord& record = found.record;
+  const size_t data = record.in_extent ? record.slot.extent_bytes : record.key.size() + record.value.size();
+  const std::string bytes(record.bytes);
+  const HashSlot extent = record.slot;
+  const bool in_extent = record.in_extent;
+  Change(found.at, [&](BucketDraft* draft) {
+    std::optional<BucketRecord> gone;
+    draft->view().ForEach([&](const BucketRecord& one) {
+      if (one.bytes == bytes) gone = one;
+    });
+    draft->Remove(*gone);
+  });
+  if (found.which == 1) {
+    Change(BucketsOf(hash, place_.units)[0], [&](BucketDraft* draft) { draft->RemoveAway(hash.tag()); });
+  }
+  if (in_extent) FreeExtent(extent);
+  memory_->header().data_bytes -= data;
+  --memory_->header().keys;
 }
 
 bool BucketTable::DeleteKey(std::string_view key, const KeyHash& hash) {
   const std::optional<Found> found = FindRecord(key, hash);
   if (!found.has_value()) return false;
-  const BucketRecord record = found->record;
-  const size_t data = record.in_extent ? record.slot.extent_bytes : record.key.size() + record.value.size();
-  if (record.in_extent) SpoilExtent(record.slot);
-  Change(found->at, [&](BucketDraft* draft) {
-    draft->Remove(
-        *draft->view().Find(key, hash, [&](const BucketRecord& one) { return one.slot.extent == record.slot.extent; }));
-  });
-  if (found->which == 1) {
-    Change(BucketsOf(hash, place_.units)[0], [&](BucketDraft* draft) { draft->RemoveAway(hash.tag()); });
-  }
-  if (record.in_extent) FreeExtent(record.slot);
-  memory_->header().data_bytes -= data;
-  --memory_->header().keys;
+  if (found->record.in_extent) SpoilExtent(found->record.slot);
+  Remove(*found, hash);
   return true;
+}
+
+void BucketTable::CleanUnit(uint32_t at) {
+  for (bool more = true; more;) {
+    more = false;
+    std::optional<Found> found;
+    KeyHash hash;
+    View(at).ForEach([&](const BucketRecord& record) {
+      if (found.has_value()) return;
+      hash = HashKey(KeyOfRecord(record));
+      if (!range().Has(hash)) found = Found{BucketsOf(hash, place_.units)[0] == at ? 0 : 1, at, record};
+    });
+    if (found.has_value()) Remove(*found, hash);
+    more = found.has_value();
+  }
+  if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
+}
+
+// Whoever reads one of them from now on sees that the key is another region's.
+void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
+  for (const uint32_t at : BucketsOf(hash, place_.units)) {
+    if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
+  }
 }
 
 std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep) {
@@ -118,7 +193,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_
   absl::flat_hash_set<uint32_t> seen(roots.begin(), roots.end());
   std::vector<Step> steps;
   for (const uint32_t root : roots) steps.push_back({root, bytes, -1, {}});
-  for (size_t i = 0; i < std::min(steps.size(), kKicksMax); ++i) {
+  for (size_t i = 0; i < (thorough_ ? steps.size() : std::min(steps.size(), kKicksMax)); ++i) {
     const uint32_t from = steps[i].at;
     const size_t lacking = steps[i].bytes - FreeBytes(from);
     std::optional<Move> last;
@@ -130,7 +205,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_
       const std::array<uint32_t, 2> its = BucketsOf(hash, place_.units);
       const uint32_t to = its[0] == from ? its[1] : its[0];
       if (!seen.insert(to).second) return;
-      Move move{std::string(record.bytes), hash, from, to};
+      Move move{std::string(record.bytes), std::string(key), hash, from, to};
       if (FreeBytes(to) >= record.bytes.size()) {
         last = std::move(move);
       } else {
@@ -172,23 +247,23 @@ void BucketTable::Apply(const Move& move) {
   if (kick_from_front_) remove();
   add();
   if (!kick_from_front_) remove();
+  Moved(move.key, move.from, move.to);
 }
 
-void BucketTable::ForEach(const Visit& visit) const {
-  for (uint32_t at = 0; at < place_.units; ++at) {
-    View(at).ForEach([&](const BucketRecord& record) {
-      if (record.in_extent) {
-        visit(KeyOf(record.slot), Extent(record.slot).substr(record.key_bytes));
-      } else {
-        visit(record.key, record.value);
-      }
-    });
-  }
+void BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
+  View(at).ForEach([&](const BucketRecord& record) {
+    if (record.in_extent) {
+      visit(KeyOf(record.slot), Extent(record.slot).substr(record.key_bytes));
+    } else {
+      visit(record.key, record.value);
+    }
+  });
 }
 
-std::array<uint64_t, kProbes> BucketTable::KeysByPlace() const {
+std::array<uint64_t, kProbes> BucketTable::KeysByPlace(uint32_t every) const {
   std::array<uint64_t, kProbes> keys{};
-  for (uint32_t at = 0; at < place_.units; ++at) {
+  for (uint64_t unit = 0; unit < place_.units; unit += every) {
+    const auto at = static_cast<uint32_t>(unit);
     View(at).ForEach([&](const BucketRecord& record) {
       ++keys[BucketsOf(HashKey(KeyOfRecord(record)), place_.units)[0] == at ? 0 : 1];
     });
@@ -202,7 +277,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
       BucketView::Parse({memory_->at(place_.OffsetOf(at)), place_.bucket_bytes}, place_.region, place_.OffsetOf(at));
   if (!bucket.has_value()) return wrong("it is damaged");
   const BucketHeader bucket_header = bucket->header();
-  if (bucket_header.range != header().range) return wrong("it has another range than its region");
+  if (bucket_header.range != range()) return wrong("it has another range than its region");
   size_t used = 0, count = 0;
   absl::Status status;
   bucket->ForEach([&](const BucketRecord& record) {
@@ -236,7 +311,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
 absl::Status BucketTable::CheckCounts() const {
   uint64_t away = 0;
   for (uint32_t i = 0; i < place_.units; ++i) away += View(i).header().away;
-  if (away != KeysByPlace()[1]) return Damaged("keys are away that no bucket counts, or the other way round");
+  if (away != KeysByPlace(1)[1]) return Damaged("keys are away that no bucket counts, or the other way round");
   return absl::OkStatus();
 }
 

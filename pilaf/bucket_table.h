@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "pilaf/bucket.h"
 #include "pilaf/hash_table.h"
 
@@ -19,12 +20,14 @@ class BucketTable : public HashTable {
  public:
   // How many buckets a search for room looks at; then the table is full.
   static constexpr size_t kKicksMax = 128;
+  // Beyond, new keys are refused: so the same pairs fit for sure when they are put in another order.
+  static constexpr double kFillMax = 0.93;
 
   explicit BucketTable(RegionMemory* memory);
 
-  double fill() const override;
-  void ForEach(const Visit& visit) const override;
-  std::array<uint64_t, kProbes> KeysByPlace() const override;
+  double unit_fill() const override;
+  void PrefetchUnits(const KeyHash& hash) const override;
+  std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
 
   // The largest pair that is inline.
   size_t inline_bytes_max() const { return place_.bucket_bytes / 8; }
@@ -38,19 +41,25 @@ class BucketTable : public HashTable {
   // A record that is to go to another bucket.
   struct Move {
     std::string record;
+    std::string key;
     KeyHash hash;
     uint32_t from, to;
   };
 
-  absl::StatusOr<bool> PutPair(std::string_view key, const KeyHash& hash, std::string_view value,
-                               uint64_t crc) override;
+  absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
+                                       bool now) override;
+  bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
+  void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
   std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const override;
+  void VisitUnit(uint32_t at, const Visit& visit) const override;
+  void CleanUnit(uint32_t at) override;
+  void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
   absl::Status CheckCounts() const override;
 
   BucketView View(uint32_t at) const { return BucketView(memory_->at(place_.OffsetOf(at))); }
-  size_t FreeBytes(uint32_t at) const { return place_.bucket_bytes - sizeof(BucketHeader) - View(at).header().used; }
+  size_t FreeBytes(uint32_t at) const;
   std::string_view KeyOfRecord(const BucketRecord& record) const {
     return record.in_extent ? KeyOf(record.slot) : record.key;
   }
@@ -58,11 +67,14 @@ class BucketTable : public HashTable {
   // Makes so much room in one of `roots`, without moving `keep`: which one. Nothing: there is no way.
   std::optional<uint32_t> MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep);
   void Apply(const Move& move);
-  // Publishes a bucket after `edit`.
+  void Remove(const Found& found, const KeyHash& hash);
+  bool Full() const { return !thorough_ && unit_fill() > kFillMax; }
+  // Publishes a bucket after `edit`, with the region's range.
   template <typename Edit>
   void Change(uint32_t at, Edit edit);
 
-  uint64_t used_bytes_ = 0;  // Of all records.
+  uint64_t used_bytes_ = 0;                       // Of all records.
+  absl::flat_hash_map<uint32_t, uint32_t> kept_;  // Bytes of a bucket that are for pairs that are prepared.
 };
 
 }  // namespace cell

@@ -70,7 +70,7 @@ Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {
   }
   const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);
   if (!header.has_value()) return Restart(&counters_.torn);
-  return header->generation != 0 && header->range.Has(hash_) ? Step::kAbsent : Step::kElsewhere;
+  return header->Serves(hash_) ? Step::kAbsent : Step::kElsewhere;
 }
 
 }  // namespace cell

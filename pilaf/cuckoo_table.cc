@@ -42,15 +42,37 @@ std::optional<std::string_view> CuckooTable::Find(std::string_view key, const Ke
   return Extent(found->slot).substr(key.size());
 }
 
-absl::StatusOr<bool> CuckooTable::PutPair(std::string_view key, const KeyHash& hash, std::string_view value,
-                                          uint64_t crc) {
-  const std::optional<Found> found = FindSlot(key, hash);
-  const std::vector<uint32_t> chain = found.has_value() ? std::vector<uint32_t>{found->at} : FindChain(hash);
-  if (chain.empty()) return Full(key);
-  ASSIGN_OR_RETURN(HashSlot slot, StoreExtent(key, value, crc));
-  slot.tag = hash.tag();
+void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
+  for (const uint32_t at : SlotsOf(hash)) Prefetch(memory_->at(place_.OffsetOf(at)), sizeof(HashSlot));
+}
+
+absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view key, const KeyHash& hash,
+                                                             std::string_view value, uint64_t crc, bool now) {
+  Prepared prepared;
+  // Of one that is not committed at once the key may be deleted first, so it gets a slot in any case.
+  const std::optional<Found> found = now ? FindSlot(key, hash) : std::nullopt;
+  std::vector<uint32_t> chain;
+  if (!found.has_value() && (chain = FindChain(hash)).empty()) return Full(key);
+  ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
   Kick(chain);
-  Publish(chain.front(), slot);
+  if (!found.has_value()) prepared.unit = chain.front();
+  if (!now) {
+    if (chain.size() > 1) Publish(prepared.unit, {});  // What was there is in the next slot by now.
+    kept_.insert(prepared.unit);
+  }
+  prepared.extent = place_.ExtentOf(slot);
+  prepared.bytes = slot.extent_bytes;
+  prepared.crc = crc;
+  return prepared;
+}
+
+void CuckooTable::Release(const Prepared& prepared) { kept_.erase(prepared.unit); }
+
+bool CuckooTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
+  const std::optional<Found> found = FindSlot(key, hash);
+  HashSlot slot = SlotOfExtent(prepared.extent, prepared.bytes, prepared.crc, key.size());
+  slot.tag = hash.tag();
+  Publish(found.has_value() ? found->at : prepared.unit, slot);
   RegionHeader& header = memory_->header();
   header.data_bytes += slot.extent_bytes;
   if (found.has_value()) {
@@ -79,12 +101,12 @@ std::vector<uint32_t> CuckooTable::FindChain(const KeyHash& hash) const {
   std::array<uint32_t, kProbes> next = SlotsOf(hash);
   for (int32_t from = -1;; next = SlotsOf(HashKey(KeyOf(Slot(steps[static_cast<size_t>(from)].at))))) {
     for (const uint32_t at : next) {
-      if (!Slot(at).in_use()) return chain_to(at, from);
+      if (!Slot(at).in_use() && !Kept(at)) return chain_to(at, from);
     }
     for (const uint32_t at : next) {
-      if (seen.insert(at).second) steps.push_back({at, from});
+      if (!Kept(at) && seen.insert(at).second) steps.push_back({at, from});
     }
-    if (++from >= static_cast<int32_t>(std::min(steps.size(), kKicksMax))) return {};
+    if (++from >= static_cast<int32_t>(thorough_ ? steps.size() : std::min(steps.size(), kKicksMax))) return {};
   }
 }
 
@@ -95,34 +117,47 @@ void CuckooTable::Kick(const std::vector<uint32_t>& chain) {
   for (size_t i = 0; i < moves; ++i) {
     const size_t from = kick_from_front_ ? i : moves - 1 - i;
     Publish(chain[from + 1], moved[from]);
+    Moved(KeyOf(moved[from]), chain[from], chain[from + 1]);
   }
   counters_.kicked += moves;
   counters_.longest_chain = std::max<uint64_t>(counters_.longest_chain, moves);
+}
+
+void CuckooTable::Clear(uint32_t at) {
+  const HashSlot slot = Slot(at);
+  Publish(at, {});
+  FreeExtent(slot);
+  memory_->header().data_bytes -= slot.extent_bytes;
+  --memory_->header().keys;
 }
 
 bool CuckooTable::DeleteKey(std::string_view key, const KeyHash& hash) {
   const std::optional<Found> found = FindSlot(key, hash);
   if (!found.has_value()) return false;
   SpoilExtent(found->slot);
-  Publish(found->at, {});
-  FreeExtent(found->slot);
-  RegionHeader& header = memory_->header();
-  header.data_bytes -= found->slot.extent_bytes;
-  --header.keys;
+  Clear(found->at);
   return true;
 }
 
-void CuckooTable::ForEach(const Visit& visit) const {
-  for (uint32_t at = 0; at < place_.units; ++at) {
-    const HashSlot slot = Slot(at);
-    if (slot.in_use()) visit(KeyOf(slot), Extent(slot).substr(slot.key_bytes));
-  }
+void CuckooTable::CleanUnit(uint32_t at) {
+  const HashSlot slot = Slot(at);
+  if (slot.in_use() && !range().Has(HashKey(KeyOf(slot)))) Clear(at);
 }
 
-std::array<uint64_t, kProbes> CuckooTable::KeysByPlace() const {
+// One that is not there is called absent by nobody who reads the header, too.
+void CuckooTable::CleanKey(std::string_view key, const KeyHash& hash) {
+  if (const std::optional<Found> found = FindSlot(key, hash)) Clear(found->at);
+}
+
+void CuckooTable::VisitUnit(uint32_t at, const Visit& visit) const {
+  const HashSlot slot = Slot(at);
+  if (slot.in_use()) visit(KeyOf(slot), Extent(slot).substr(slot.key_bytes));
+}
+
+std::array<uint64_t, kProbes> CuckooTable::KeysByPlace(uint32_t every) const {
   std::array<uint64_t, kProbes> keys{};
-  for (uint32_t at = 0; at < place_.units; ++at) {
-    const HashSlot slot = Slot(at);
+  for (uint64_t at = 0; at < place_.units; at += every) {
+    const HashSlot slot = Slot(static_cast<uint32_t>(at));
     if (!slot.in_use()) continue;
     const std::array<uint32_t, kProbes> its = SlotsOf(HashKey(KeyOf(slot)));
     ++keys[static_cast<size_t>(std::find(its.begin(), its.end(), at) - its.begin())];

@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {
@@ -19,9 +20,9 @@ class CuckooTable : public HashTable {
 
   explicit CuckooTable(RegionMemory* memory) : HashTable(memory) {}
 
-  double fill() const override { return static_cast<double>(keys()) / place_.units; }
-  void ForEach(const Visit& visit) const override;
-  std::array<uint64_t, kProbes> KeysByPlace() const override;
+  double unit_fill() const override { return static_cast<double>(keys()) / place_.units; }
+  void PrefetchUnits(const KeyHash& hash) const override;
+  std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
 
  private:
   struct Found {
@@ -29,20 +30,29 @@ class CuckooTable : public HashTable {
     HashSlot slot;
   };
 
-  absl::StatusOr<bool> PutPair(std::string_view key, const KeyHash& hash, std::string_view value,
-                               uint64_t crc) override;
+  absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
+                                       bool now) override;
+  bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
+  void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
   std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const override;
+  void VisitUnit(uint32_t at, const Visit& visit) const override;
+  void CleanUnit(uint32_t at) override;
+  void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
 
   HashSlot Slot(uint32_t at) const;
   std::array<uint32_t, kProbes> SlotsOf(const KeyHash& hash) const;
   std::optional<Found> FindSlot(std::string_view key, const KeyHash& hash) const;
+  bool Kept(uint32_t at) const { return !kept_.empty() && kept_.contains(at); }
   // The slots of a chain: what is in each is to be moved to the next; the last is free. Empty: there is none.
   std::vector<uint32_t> FindChain(const KeyHash& hash) const;
   void Kick(const std::vector<uint32_t>& chain);
   // Puts the slot there with the next version and its CRC.
   void Publish(uint32_t at, HashSlot slot);
+  void Clear(uint32_t at);
+
+  absl::flat_hash_set<uint32_t> kept_;  // Free slots, each for a pair that is prepared.
 };
 
 }  // namespace cell

@@ -36,10 +36,12 @@ struct HashHeader {
   uint32_t region;
   uint32_t units;  // Slots or buckets.
   HashRange range;
-  uint64_t generation;    // Grows with each change of the range. 0: the region is given up.
   uint32_t bucket_bytes;  // 0: they are slots.
-  uint32_t reserved[5];
+  uint32_t given_up;      // Not 0: it is, to another worker.
+  uint32_t reserved[6];
   uint64_t crc;  // Of all before it.
+
+  bool Serves(const KeyHash& hash) const { return given_up == 0 && range.Has(hash); }
 };
 static_assert(sizeof(HashHeader) == 64);
 

@@ -33,11 +33,13 @@ TEST(HashLayout, GoldenBytes) {
   header.region = 3;
   header.units = 100;
   header.range = {0x10, 0x20};
-  header.generation = 2;
+  header.bucket_bytes = 512;
+  header.given_up = 1;
   header.crc = HeaderCrc(header);
   EXPECT_EQ(Hex(header),
-            "4c50464841534831030000006400000010000000200000000200000000000000"
-            "000000000000000000000000000000000000000000000000cdf25e717e8dedaa");
+            "4c5046484153483103000000640000001000000020000000"
+            "0002000001000000"
+            "000000000000000000000000000000000000000000000000fcfa0b9e76ccf4dd");
   const KeyHash hash = HashKey("key");
   EXPECT_EQ(fmt::format("{:08x} {:08x} {:08x} {:08x}", hash.place, hash.probes[0], hash.probes[1], hash.probes[2]),
             "a05165e3 bbea0d63 64564cf8 a4bdf4e5");

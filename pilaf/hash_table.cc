@@ -27,6 +27,7 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
   }
   const HashPlace place = PlaceOf(region, shape, bucket_bytes);
   RegionHeader& header = memory->header();
+  const bool used_before = header.magic != 0;
   header = {};
   header.magic = kHashMagic;
   header.layout_version = kLayoutVersion;
@@ -37,6 +38,10 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
   header.extents_offset = place.extents_offset;
   header.extents_bytes = place.extents_bytes;
   ExtentAllocator(memory).Format();
+  static constexpr std::array<std::byte, 4096> kZeros{};
+  for (uint64_t at = kUnitsOffset; used_before && at < place.extents_offset; at += kZeros.size()) {
+    memory->Store(at, kZeros.data(), kZeros.size());
+  }
   for (uint32_t at = 0; bucket_bytes != 0 && at < place.units; ++at) {
     BucketDraft bucket(region, place.OffsetOf(at), bucket_bytes);
     bucket.Begin(range);
@@ -47,7 +52,6 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
   first.region = region;
   first.units = place.units;
   first.range = range;
-  first.generation = 1;
   first.bucket_bytes = bucket_bytes;
   first.crc = HeaderCrc(first);
   memory->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&first), sizeof(first));
@@ -60,50 +64,129 @@ std::unique_ptr<HashTable> HashTable::Open(RegionMemory* memory) {
 }
 
 HashTable::HashTable(RegionMemory* memory)
-    : memory_(memory),
-      extents_(memory),
-      place_{memory->header().region, memory->header().node_count, header().bucket_bytes,
+    : PairStore(memory),
+      place_{memory->header().region, memory->header().node_count, hash_header().bucket_bytes,
              memory->header().extents_offset, memory->header().extents_bytes} {
   CELL_CHECK(memory->header().magic == kHashMagic && memory->header().layout_version == kLayoutVersion);
 }
 
-HashHeader HashTable::header() const { return Load<HashHeader>(memory_->at(kHashHeaderOffset)); }
-
-absl::Status HashTable::CheckKey(std::string_view key, const KeyHash& hash) const {
-  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
-  if (key.size() > kKeyBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes", ForMessage(key), kKeyBytesMax));
+absl::Status HashTable::CheckHeader(const RegionMemory& memory, uint32_t region, const RegionShape& shape) {
+  const RegionHeader& header = memory.header();
+  const std::optional<HashHeader> hash = ParseHashHeader(memory.at(kHashHeaderOffset), region);
+  const bool known = hash.has_value() && header.magic == kHashMagic && header.layout_version == kLayoutVersion &&
+                     header.region == region && (hash->bucket_bytes == 0 || ValidBucketBytes(hash->bucket_bytes));
+  if (known) {
+    const HashPlace place = PlaceOf(region, shape, hash->bucket_bytes);
+    if (hash->units == place.units && header.node_count == place.units && hash->range.first <= hash->range.last &&
+        header.extents_offset == place.extents_offset && header.extents_bytes == place.extents_bytes) {
+      return absl::OkStatus();
+    }
   }
-  if (!header().range.Has(hash)) {
-    return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), place_.region));
-  }
-  return absl::OkStatus();
+  return absl::DataLossError(fmt::format("what is in region {}'s memory is no table of this shape", region));
 }
 
-absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc) {
-  const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckKey(key, hash));
+HashHeader HashTable::hash_header() const { return Load<HashHeader>(memory_->at(kHashHeaderOffset)); }
+
+void HashTable::SetHeader(HashHeader header) {
+  header.crc = HeaderCrc(header);
+  memory_->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&header), sizeof(header));
+}
+
+absl::Status HashTable::CheckKey(std::string_view key) const {
+  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.size() <= kKeyBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes", ForMessage(key), kKeyBytesMax));
+}
+
+absl::Status HashTable::CheckRange(std::string_view key, const KeyHash& hash) const {
+  RETURN_IF_ERROR(CheckKey(key));
+  if (range().Has(hash)) return absl::OkStatus();
+  return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), place_.region));
+}
+
+absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value,
+                                 uint64_t crc) const {
+  RETURN_IF_ERROR(CheckRange(key, hash));
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
   }
-  if (Crc64(value, Crc64(key)) != crc) {
-    return absl::InvalidArgumentError(fmt::format("the CRC of key {} and its value is wrong", ForMessage(key)));
-  }
-  ++counters_.puts;
-  return PutPair(key, hash, value, crc);
+  if (Crc64(value, Crc64(key)) == crc) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("wrong CRC for key {}: damaged on the way", ForMessage(key)));
 }
 
-absl::StatusOr<bool> HashTable::Delete(std::string_view key) {
+absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer) {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckKey(key, hash));
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, true));
+  ++counters_.puts;
+  if (before_change_) before_change_(key, hash);
+  const bool existed = CommitPair(prepared, key, hash);
+  Changed(RecordKind::kPut, key, value);
+  return existed;
+}
+
+absl::StatusOr<PairStore::Prepared> HashTable::Prepare(std::string_view key, std::string_view value, uint64_t crc,
+                                                       size_t) {
+  const KeyHash hash = HashKey(key);
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  return PreparePair(key, hash, value, crc, false);
+}
+
+bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) {
+  const KeyHash hash = HashKey(key);
+  ++counters_.puts;
+  Release(prepared);
+  if (before_change_) before_change_(key, hash);
+  const bool existed = CommitPair(prepared, key, hash);
+  Changed(RecordKind::kPut, key, *Find(key, hash));
+  return existed;
+}
+
+void HashTable::Abandon(const Prepared& prepared) {
+  Release(prepared);
+  if (prepared.extent != 0) extents_.Free(prepared.extent);
+}
+
+absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer) {
+  const KeyHash hash = HashKey(key);
+  RETURN_IF_ERROR(CheckRange(key, hash));
   ++counters_.deletes;
-  return DeleteKey(key, hash);
+  if (before_change_) before_change_(key, hash);
+  const bool existed = DeleteKey(key, hash);
+  Changed(RecordKind::kDelete, key, {});
+  return existed;
+}
+
+void HashTable::GiveUp() {
+  HashHeader header = hash_header();
+  if (header.given_up != 0) return;
+  header.given_up = 1;
+  SetHeader(header);
+  SpoilUnits();
+}
+
+void HashTable::Restore() {
+  HashHeader header = hash_header();
+  if (header.given_up == 0) return;
+  SpoilUnits();  // Once more: as they were.
+  header.given_up = 0;
+  SetHeader(header);
+}
+
+// The word of each that has its CRC.
+void HashTable::SpoilUnits() {
+  const uint64_t crc = place_.bucket_bytes == 0 ? offsetof(HashSlot, crc) : offsetof(BucketHeader, crc);
+  for (uint32_t at = 0; at < place_.units; ++at) {
+    const uint64_t word = place_.OffsetOf(at) + crc;
+    const uint64_t value = LoadWord(memory_->at(word), std::memory_order_relaxed);
+    if (value != 0) memory_->StoreWord(word, ~value);  // 0: never written.
+  }
 }
 
 absl::StatusOr<std::optional<std::string_view>> HashTable::Get(std::string_view key) const {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckKey(key, hash));
+  RETURN_IF_ERROR(CheckRange(key, hash));
   return Find(key, hash);
 }
 
@@ -117,11 +200,15 @@ absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::strin
     return absl::ResourceExhaustedError(
         fmt::format("region {} has no room for a pair of {} bytes", place_.region, key.size() + value.size()));
   }
+  return SlotOfExtent(*extent, key.size() + value.size(), crc, key.size());
+}
+
+HashSlot HashTable::SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const {
   HashSlot slot{};
-  slot.extent = static_cast<uint32_t>((*extent - place_.extents_offset) / kWordBytes);
-  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
+  slot.extent = static_cast<uint32_t>((offset - place_.extents_offset) / kWordBytes);
+  slot.extent_bytes = static_cast<uint32_t>(bytes);
   slot.extent_crc = crc;
-  slot.key_bytes = static_cast<uint16_t>(key.size());
+  slot.key_bytes = static_cast<uint16_t>(key_bytes);
   return slot;
 }
 
@@ -135,7 +222,7 @@ absl::Status HashTable::Full(std::string_view key) {
   ++counters_.full;
   return absl::ResourceExhaustedError(
       fmt::format("region {} is full: {:.0f} % are in use, and no place can be freed for key {}", place_.region,
-                  100 * fill(), ForMessage(key)));
+                  100 * unit_fill(), ForMessage(key)));
 }
 
 absl::Status HashTable::Damaged(const std::string& what) const {
@@ -150,7 +237,7 @@ absl::Status HashTable::Check() const {
   absl::flat_hash_set<std::string_view> keys;
   for (uint32_t at = 0; at < place_.units; ++at) {
     const auto held = [&](const Held& pair) -> absl::Status {
-      if (!header().range.Has(HashKey(pair.key))) {
+      if (!range().Has(HashKey(pair.key))) {
         return Damaged(fmt::format("key {} is another region's", ForMessage(pair.key)));
       }
       if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is there twice", ForMessage(pair.key)));

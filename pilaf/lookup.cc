@@ -12,7 +12,7 @@ Lookup::Step Lookup::Visit(absl::Span<const ConstBytes> images) {
   if (with_header_) {
     with_header_ = false;
     const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);
-    if (header.has_value() && (header->generation == 0 || !header->range.Has(hash_))) return Step::kElsewhere;
+    if (header.has_value() && !header->Serves(hash_)) return Step::kElsewhere;
     images.remove_suffix(1);
   }
   return VisitImages(images);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "cell/base/random.h"
+#include "pilaf/hash_split.h"
 #include "pilaf/test_table.h"
 
 namespace cell {
@@ -23,10 +24,13 @@ struct Options {
   LookupOptions lookup = {};
   bool kick_from_front = false;
   bool values_change = true;  // Else keys are only put, moved and deleted.
+  bool split = false;         // The upper half of the range goes to another region meanwhile.
+  bool clean_late = false;
 };
 
 struct Totals {
-  uint64_t lookups = 0, found = 0, absent = 0, gave_up = 0, torn = 0, torn_extents = 0, moved = 0, kicked = 0;
+  uint64_t lookups = 0, found = 0, absent = 0, gave_up = 0, torn = 0, torn_extents = 0, moved = 0, kicked = 0,
+           elsewhere = 0;
 };
 
 class Race {
@@ -34,13 +38,16 @@ class Race {
   Race(double fill, uint64_t seed, const Options& options, Totals* totals)
       : table_(ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, 256 << 10, options.bucket_bytes),
                options.bucket_bytes, 7),
+        right_(ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, 256 << 10, options.bucket_bytes),
+               options.bucket_bytes, 8, {kHalf, UINT32_MAX}),
         options_(options),
         random_(seed),
         totals_(totals) {
     table_->set_kick_from_front(options.kick_from_front);
+    table_->set_thorough(options.bucket_bytes != 0);  // Fuller than a region gets.
     const uint64_t most = table_->place().units * (options.bucket_bytes == 0 ? 1 : options.bucket_bytes / 40);
     keys_ = static_cast<uint64_t>(2 * fill * static_cast<double>(most)) + 1;
-    for (uint64_t i = 0; i < 5 * keys_ && table_->fill() < fill && Write(true); ++i) {
+    for (uint64_t i = 0; i < 5 * keys_ && table_->unit_fill() < fill && Write(true); ++i) {
     }
     for (int i = 0; i < 12; ++i) readers_.push_back(NewReader());
   }
@@ -48,26 +55,53 @@ class Race {
   // What was wrong; empty: nothing.
   std::string Run(int writes) {
     table_.memory()->set_after_step([this] { Step(); });
-    const double target = table_->fill();
+    right_.memory()->set_after_step([this] { Step(); });
+    const double target = table_->unit_fill();
     for (int i = 0; i < writes && violation_.empty(); ++i) {
-      Write(table_->fill() < target);
+      Write((has_cut_ ? right_ : table_)->unit_fill() < (has_cut_ ? 0.5 : 1) * target);
       if (random_.Below(4) == 0) Step();
+      if (options_.split && i > writes / 4) GoOnWithSplit();
     }
     table_.memory()->set_after_step({});
+    right_.memory()->set_after_step({});
     totals_->kicked += table_->counters().kicked;
-    if (violation_.empty() && !table_->Check().ok()) violation_ = table_->Check().ToString();
+    while (split_.has_value()) GoOnWithSplit();
+    for (TestTable* table : {&table_, &right_}) {
+      if (violation_.empty() && !(*table)->Check().ok()) violation_ = (*table)->Check().ToString();
+    }
     return violation_;
   }
 
  private:
+  static constexpr uint32_t kHalf = UINT32_MAX / 2 + 1;
+
   struct Reader {
     std::string key;
+    TestTable* at;
     std::unique_ptr<Lookup> lookup;
     uint64_t pause = 0;  // Steps until it goes on.
     size_t least = 0;    // State that must be seen, or a later one.
     std::vector<std::vector<std::byte>> images;
     std::vector<std::pair<size_t, uint32_t>> words;  // Image and offset, still to be read.
   };
+
+  void GoOnWithSplit() {
+    if (!split_.has_value()) {
+      if (has_cut_) return;
+      split_.emplace(table_.get(), right_.get());
+      split_->set_clean_late(options_.clean_late);
+    }
+    const auto units = static_cast<uint32_t>(random_.Below(4));
+    if (!has_cut_) {
+      const absl::StatusOr<bool> copied = split_->Copy(units);
+      EXPECT_TRUE(copied.ok()) << copied.status();
+      if (!*copied || random_.Below(20) != 0) return;
+      has_cut_ = true;
+      EXPECT_TRUE(split_->Finish().ok());
+    } else if (random_.Below(4) == 0 && split_->Clean(units)) {
+      split_.reset();
+    }
+  }
 
   std::string Key(uint64_t i) const { return fmt::format("key {}", i); }
 
@@ -88,10 +122,11 @@ class Race {
     }
     history.states.push_back(state);
     bool done = true;
+    TestTable& table = has_cut_ && HashKey(key).place >= kHalf ? right_ : table_;
     if (put) {
-      done = table_.Put(key, *state).ok();
+      done = table.Put(key, *state).ok();
     } else {
-      EXPECT_TRUE(table_->Delete(key).ok());
+      EXPECT_TRUE(table->Delete(key).ok());
     }
     if (!done) history.states.push_back(*(history.states.rbegin() + 1));  // As it was.
     history.ended = history.states.size() - 1;
@@ -102,9 +137,13 @@ class Race {
     auto reader = std::make_unique<Reader>();
     reader->key = Key(random_.Below(keys_));
     reader->least = histories_[reader->key].ended;
-    reader->lookup = NewLookup(reader->key, HashKey(reader->key), table_->place(), options_.lookup);
-    Begin(reader.get());
+    reader->at = &table_;  // As who has not heard of the split would.
+    LookUpAt(reader.get());
     return reader;
+  }
+  void LookUpAt(Reader* reader) {
+    reader->lookup = NewLookup(reader->key, HashKey(reader->key), (*reader->at)->place(), options_.lookup);
+    Begin(reader);
   }
 
   void Begin(Reader* reader) {
@@ -136,13 +175,17 @@ class Race {
       for (uint64_t words = random_.Below(most[random_.Below(4)]); words > 0; --words) {
         const auto [image, at] = reader->words.back();
         reader->words.pop_back();
-        CopyFromShared(table_.memory()->at(reader->lookup->wants()[image].offset + at),
+        CopyFromShared(reader->at->memory()->at(reader->lookup->wants()[image].offset + at),
                        reader->images[image].data() + at, kWordBytes);
         if (!reader->words.empty()) continue;
         std::vector<ConstBytes> images(reader->images.begin(), reader->images.end());
         const Lookup::Step step = reader->lookup->Visit(images);
         if (step == Lookup::Step::kRead) {
           Begin(reader.get());
+        } else if (step == Lookup::Step::kElsewhere && has_cut_ && reader->at == &table_) {
+          ++totals_->elsewhere;
+          reader->at = &right_;
+          LookUpAt(reader.get());
         } else {
           Finish(*reader, step);
           reader = NewReader();
@@ -174,6 +217,9 @@ class Race {
   }
 
   TestTable table_;
+  TestTable right_;
+  std::optional<HashSplit> split_;
+  bool has_cut_ = false;
   const Options options_;
   Random random_;
   Totals* const totals_;
@@ -223,6 +269,24 @@ TEST_P(LookupRace, NeverAWrongValueAndNoPresentKeyAbsent) {
       "{} keys kicked\n",
       totals.lookups, totals.found, totals.absent, totals.gave_up, totals.torn, totals.torn_extents, totals.moved,
       totals.kicked);
+}
+
+TEST_P(LookupRace, OverASplit) {
+  Totals totals;
+  Options options = OfLayout();
+  options.split = true;
+  EXPECT_EQ(FindViolation(options, 240, 2'000, &totals), 0u);
+  EXPECT_GT(totals.found, 50'000u);
+  EXPECT_GT(totals.absent, 10'000u);
+  EXPECT_GT(totals.elsewhere, 10'000u);
+  EXPECT_LT(totals.gave_up, totals.lookups / 1'000);
+}
+
+TEST_P(LookupRace, ANewRegionThatDoesNotWaitForTheOldOneToBeCleanedShowsStalePairs) {
+  Totals totals;
+  Options options = OfLayout();
+  options.split = options.clean_late = true;
+  EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
 }
 
 // As the tests that follow, with all protections.
@@ -309,8 +373,8 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
   }
   EXPECT_GT(std::min(here, elsewhere), 30);
   // Given up: the header says so, and no slot is whole.
-  HashHeader header = table->header();
-  header.generation = 0;
+  HashHeader header = table->hash_header();
+  header.given_up = 1;
   header.crc = HeaderCrc(header);
   table.memory()->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&header), sizeof(header));
   for (uint64_t at = kUnitsOffset; at < table->place().extents_offset; at += kWordBytes) {

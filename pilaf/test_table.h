@@ -24,6 +24,7 @@ class TestTable {
   }
 
   RegionMemory* memory() { return &memory_; }
+  HashTable* get() { return table_.get(); }
   HashTable* operator->() { return table_.get(); }
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value) {
     return table_->Put(key, value, Crc64(value, Crc64(key)));

@@ -26,7 +26,7 @@ class Table {
   HashTable* operator->() { return table_.get(); }
   // False: it is full.
   bool FillTo(double fill, size_t pair_bytes) {
-    for (; table_->fill() < fill; ++keys_) {
+    for (; table_->unit_fill() < fill; ++keys_) {
       const std::string key = fmt::format("{:012}", keys_);
       const std::string value(pair_bytes - key.size(), 'v');
       if (!table_->Put(key, value, Crc64(value, Crc64(key))).ok()) return false;
@@ -90,13 +90,13 @@ void Run() {
     if (has_room) has_room = cuckoo.FillTo(fill, 12);
     linear.FillTo(fill);
     fmt::print("| {:.0f} % | {} | {} | {:.2f} | {} |", 100 * fill,
-               has_room ? fmt::format("{:.2f}", cuckoo.Reads()) : fmt::format("full at {:.1f} %", 100 * cuckoo->fill()),
+               has_room ? fmt::format("{:.2f}", cuckoo.Reads()) : fmt::format("full at {:.1f} %", 100 * cuckoo->unit_fill()),
                cuckoo->counters().longest_chain, static_cast<double>(linear.probes) / static_cast<double>(linear.keys),
                linear.most);
     for (size_t i = 0; i < buckets.size(); ++i) {
       const bool fits = buckets[i]->FillTo(fill, pairs[i % std::size(pairs)]);
       fmt::print(" {} |", fits ? fmt::format("{:.3f}", buckets[i]->Reads())
-                               : fmt::format("full at {:.1f} %", 100 * (*buckets[i])->fill()));
+                               : fmt::format("full at {:.1f} %", 100 * (*buckets[i])->unit_fill()));
     }
     fmt::print("\n");
     std::fflush(stdout);

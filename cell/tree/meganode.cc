@@ -56,9 +56,8 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
 }
 
 Meganode::Meganode(RegionMemory* memory)
-    : memory_(memory),
+    : PairStore(memory),
       root_(RootOf(memory->header().region)),
-      extents_(memory),
       draft_(memory->header().node_bytes),
       right_draft_(memory->header().node_bytes) {
   CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
@@ -66,13 +65,6 @@ Meganode::Meganode(RegionMemory* memory)
 
 NodeView Meganode::Node(Pointer pointer) const {
   return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes);
-}
-
-bool Meganode::ExtentInBounds(Pointer extent, uint64_t bytes) const {
-  const uint64_t begin = header().extents_offset;
-  const uint64_t end = begin + header().extents_bytes;
-  return extent.region() == header().region && extent.offset() >= begin && extent.offset() <= end &&
-         bytes <= end - extent.offset() && extent.offset() % kWordBytes == 0;
 }
 
 absl::Status Meganode::CheckKey(std::string_view key) const {
@@ -88,13 +80,6 @@ Meganode::Range Meganode::range() const {
   const NodeView root = Node(root_);
   return {root.tier(), std::string(root.low_key()),
           root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
-}
-
-double Meganode::fill() const {
-  const RegionHeader& h = header();
-  return std::max(
-      static_cast<double>(h.nodes_used) / static_cast<double>(h.node_count),
-      static_cast<double>(h.extents.bytes_used) / static_cast<double>(std::max<uint64_t>(1, h.extents_bytes)));
 }
 
 absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
@@ -347,7 +332,7 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
   if (!NodesLeftForSplit(ahead)) return NoNodes();
   ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
-  return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc};
+  return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc, 0, {}};
 }
 
 bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hint) {

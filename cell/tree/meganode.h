@@ -16,7 +16,6 @@
 //   3. An extent is complete before a leaf points at it, and freed only after no leaf does.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,15 +23,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
-#include "cell/tree/extent_allocator.h"
 #include "cell/tree/node_draft.h"
+#include "cell/tree/pair_store.h"
 #include "cell/tree/walk.h"
 
 namespace cell {
 
-class Meganode {
+class Meganode : public PairStore {
  public:
   using Range = MeganodeRange;
 
@@ -49,12 +47,10 @@ class Meganode {
   Range range() const;
   uint8_t tier() const { return Node(root_).tier(); }
   bool Covers(std::string_view key) const { return Node(root_).Covers(key); }
-  uint32_t region() const { return header().region; }
-  const RegionHeader& header() const { return memory_->header(); }
   size_t key_bytes_max() const { return KeyBytesMax(header().node_bytes); }
-  ExtentAllocator::Usage extents() const { return extents_.usage(); }
-  // How full it is, of 1: by nodes or by extents, whichever is more.
-  double fill() const;
+  double unit_fill() const override {
+    return static_cast<double>(header().nodes_used) / static_cast<double>(header().node_count);
+  }
 
   // Where a key's leaf is, and its slot there if it is stored.
   struct Place {
@@ -93,26 +89,11 @@ class Meganode {
   // change.
   absl::StatusOr<NodeView> LeafOf(std::string_view key) const;
   NodeView Node(Pointer pointer) const;
-  const std::byte* Extent(Pointer extent) const { return memory_->at(extent.offset()); }
-  // Whether [pointer, pointer + bytes) lies in the extents area, at an extent's alignment.
-  bool ExtentInBounds(Pointer extent, uint64_t bytes) const;
-
-  // Inserts or replaces. `crc` is Crc64 of key and value, computed by the client. `hint`, if not null, is the leaf
-  // that the client found; used when it is right. True: the key was there before.
-  // InvalidArgument: a size or the CRC is wrong. ResourceExhausted: nodes or extents are used up.
-  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {});
-
-  // The same in two steps, for writes that must be on disk before anyone sees them. Prepare checks all that Put checks
-  // and takes what Commit will need, so that Commit cannot fail; nobody sees anything of it yet. `ahead`: how many puts
-  // are prepared and neither committed nor abandoned; they are committed in any order.
-  struct Prepared {
-    uint64_t extent = 0;  // Offset.
-    uint32_t bytes = 0;
-    uint64_t crc = 0;
-  };
-  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, size_t ahead);
-  bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {});
-  void Abandon(const Prepared& prepared) { extents_.Free(prepared.extent); }
+  // Of Put, Commit and Delete: `hint`, if not null, is the leaf that the client found; used when it is right.
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, size_t ahead) override;
+  bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
+  void Abandon(const Prepared& prepared) override { extents_.Free(prepared.extent); }
 
   // Fills an empty meganode with the leaves of another, one after the other from its own low key on: takes a copy of
   // `leaf` of `from`, and of its extents, whose CRCs stay for readers to check. *place: where it goes, null for the
@@ -123,27 +104,15 @@ class Meganode {
   // is left as it is.
   absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
 
-  // True: the key was there.
-  absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {});
+  absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
 
-  absl::Status CheckKey(std::string_view key) const;
+  absl::Status CheckKey(std::string_view key) const override;
 
-  // The whole meganode has a copy elsewhere: all its nodes are given up. Or, as long as nothing was changed since, they
-  // are not after all.
-  void GiveUp();
-  void Restore();
+  // Of all nodes.
+  void GiveUp() override;
+  void Restore() override;
   // Whether `header` is that of a region of this shape, and its numbers make sense: before a copy is trusted.
   static absl::Status CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape);
-
-  // Called after each change of a pair or a route, with what a log must say of it (log_record.h).
-  struct Write {
-    RecordKind kind;
-    std::string_view key;
-    std::string_view value;  // Of a route: its pointer.
-  };
-  void set_on_write(std::function<void(const Write&)> on_write) { on_write_ = std::move(on_write); }
-  // Called after each change of a pair or a route, with its key.
-  void set_on_change(std::function<void(std::string_view key)> on_change) { on_change_ = std::move(on_change); }
 
   // The steps of a split, as an observer sees them right after each.
   enum class SplitStep { kRightWritten, kLeftWritten, kSeparatorWritten };
@@ -182,16 +151,6 @@ class Meganode {
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
   // What is in (key, slot) is in the leaf. True: the key was there.
   absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
-  void Wrote(RecordKind kind, std::string_view key, std::string_view value) {
-    if (on_write_) [[unlikely]]
-      on_write_({kind, key, value});
-  }
-  void Changed(RecordKind kind, std::string_view key, std::string_view value) {
-    Wrote(kind, key, value);
-    if (on_change_) [[unlikely]]
-      on_change_(key);
-  }
-
   // Leaves that are appended one after the other: where the next one goes, and then that it is there. Of *place see
   // AppendLeaf.
   struct LeafPlace {
@@ -209,14 +168,10 @@ class Meganode {
   bool NodesLeftForSplit(size_t ahead = 0) const;
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
 
-  RegionMemory* memory_;
   Pointer root_;
-  ExtentAllocator extents_;
   NodeDraft draft_;
   NodeDraft right_draft_;
   std::function<bool(SplitStep)> split_observer_;
-  std::function<void(std::string_view key)> on_change_;
-  std::function<void(const Write&)> on_write_;
 };
 
 }  // namespace cell

@@ -1,0 +1,73 @@
+#include "pilaf/hash_split.h"
+
+#include "cell/base/check.h"
+#include "cell/base/crc64.h"
+#include "cell/base/status_macros.h"
+
+namespace cell {
+
+HashSplit::HashSplit(HashTable* from, HashTable* to) : from_(from), to_(to), range_(to->range()) {
+  CELL_CHECK(range_.first > from->range().first && range_.last == from->range().last && !from->on_change_);
+  walk_.emplace(from);
+  from_->set_on_change([this](std::string_view key) {
+    const KeyHash hash = HashKey(key);
+    if (!Has(hash) || !mirrored_.ok()) return;
+    if (const std::optional<std::string_view> value = from_->Find(key, hash)) {
+      Copy(key, hash, *value);
+    } else {
+      mirrored_ = to_->Delete(key).status();
+    }
+  });
+}
+
+HashSplit::~HashSplit() {
+  from_->set_on_change(nullptr);
+  from_->on_move_ = nullptr;
+  to_->before_change_ = nullptr;
+}
+
+void HashSplit::Copy(std::string_view key, const KeyHash& hash, std::string_view value) {
+  if (!mirrored_.ok() || !Has(hash)) return;
+  mirrored_ = to_->Put(key, value, Crc64(value, Crc64(key))).status();
+}
+
+absl::StatusOr<bool> HashSplit::Copy(uint32_t units) {
+  copied_ =
+      walk_->Step(units, [this](std::string_view key, std::string_view value) { Copy(key, HashKey(key), value); });
+  RETURN_IF_ERROR(mirrored_);
+  return copied_;
+}
+
+absl::Status HashSplit::Finish() {
+  CELL_CHECK(copied_);
+  // What was moved since.
+  RETURN_IF_ERROR(Copy(0).status());
+  walk_.reset();
+  from_->set_on_change(nullptr);
+  HashHeader header = from_->hash_header();
+  header.range.last = range_.first - 1;
+  from_->SetHeader(header);
+  to_->before_change_ = [this](std::string_view key, const KeyHash& hash) {
+    if (!clean_late_) from_->CleanKey(key, hash);
+  };
+  from_->on_move_ = [this](std::string_view key, uint32_t at, uint32_t to) {
+    again_ |= at >= cleaned_ && to < cleaned_ && Has(HashKey(key));
+  };
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+bool HashSplit::Clean(uint32_t units) {
+  CELL_CHECK(finished_);
+  for (; units > 0 && cleaned_ < from_->place().units; --units) from_->CleanUnit(cleaned_++);
+  if (cleaned_ < from_->place().units) return false;
+  if (std::exchange(again_, false)) {  // Few are left: of those that were moved meanwhile.
+    cleaned_ = 0;
+    return false;
+  }
+  from_->on_move_ = nullptr;
+  to_->before_change_ = nullptr;
+  return true;
+}
+
+}  // namespace cell
