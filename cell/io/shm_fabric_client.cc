@@ -314,7 +314,10 @@ size_t ShmFabric::TakeReplies() {
         completion->Done(absl::OkStatus(), ConstBytes(reply_bytes_.data(), message->frame.bytes));
         // What was asked for meanwhile goes out as soon as it is a server's turn of work. Kept until no reply is left,
         // a server that is the faster one would wait for us, and then we for it.
-        if (taken % kCallsMax == 0) FlushCalls();
+        if (taken % kCallsMax == 0) {
+          connection->replies.Release();  // Before the room is promised to answers that are asked for now.
+          FlushCalls();
+        }
       }
     }
     if (connection->replies.damaged()) Break(connection, "its reply ring holds nonsense");

@@ -145,6 +145,49 @@ TEST_F(RingTest, AReaderThatLiesAboutItsPositionGetsNoMoreRoom) {
   EXPECT_EQ(writer_.Begin(1000), nullptr);
 }
 
+// Calls that are made while replies are taken go out at once; the server answers while the client still takes. It finds
+// room for each answer.
+TEST(ShmFabric, AServerAsFastAsCanBeFindsRoomForItsAnswers) {
+  struct Answers : Service {
+    explicit Answers(Fabric* fabric) : fabric(fabric) {}
+    void Serve(absl::Span<const IncomingCall> calls) override {
+      for (const IncomingCall& call : calls) {
+        (void)fabric->BeginReply(call);
+        fabric->EndReply(call, call.reply_bytes_max);
+      }
+    }
+    void Disconnected(ConnectionId) override {}
+    Fabric* fabric;
+  };
+  struct Caller : Completion {
+    void Done(const absl::Status& status, ConstBytes) override {
+      CELL_CHECK(status.ok());
+      ++answered;
+      if (answered < 10'000) client->Call(connection, AsBytes(request), {}, 4128, INT64_MAX, this);
+      server->Poll();
+    }
+    Fabric *client = nullptr, *server = nullptr;
+    ConnectionId connection = 0;
+    std::string request = "12345678";
+    int answered = 0;
+  };
+  ShmFabric server({.huge_pages = false}), client;
+  Answers answers(&server);
+  const std::string address = TempPath("fast");
+  ASSERT_TRUE(server.Listen(address, &answers).ok());
+  struct Connected : Completion {
+    void Done(const absl::Status& status, ConstBytes) override { ok = status.ok(); }
+    bool ok = false;
+  } connected;
+  Caller caller;
+  caller.client = &client;
+  caller.server = &server;
+  caller.connection = client.Connect(address, INT64_MAX, &connected);
+  while (!connected.ok) server.Poll(), client.Poll();
+  for (int i = 0; i < 64; ++i) client.Call(caller.connection, AsBytes(caller.request), {}, 4128, INT64_MAX, &caller);
+  while (caller.answered < 10'000) server.Poll(), client.Poll();
+}
+
 // A stranger at the socket: garbage, silence, another version, rings full of nonsense. The server goes on.
 class StrangerTest : public ::testing::Test {
  protected:
