@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cell/base/bytes.h"
+#include "cell/base/status_macros.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -58,8 +60,62 @@ absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
 
 absl::Status RegionTable::Remove(uint32_t region) {
   if (region == root) return absl::FailedPreconditionError(fmt::format("region {} holds the root", region));
+  if (TableOf(region) != tables.end()) {
+    return absl::FailedPreconditionError(fmt::format("region {} is part of a table", region));
+  }
   regions.erase(region);
   return absl::OkStatus();
+}
+
+absl::Status RegionTable::CheckTableName(std::string_view name) {
+  const auto good = [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  };
+  if (!name.empty() && name.size() <= kTableNameMax && std::all_of(name.begin(), name.end(), good)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      fmt::format("a table cannot be called {}: a name is 1 to {} letters, digits, '-', "
+                  "'_', '.'",
+                  ForMessage(name), kTableNameMax));
+}
+
+absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region) {
+  RETURN_IF_ERROR(CheckTableName(name));
+  if (tables.contains(name)) return absl::AlreadyExistsError(fmt::format("there is a table {} already", name));
+  if (!regions.contains(region)) return absl::AbortedError(fmt::format("region {} is gone", region));
+  tables[name] = {bucket_bytes, {{0, region}}};
+  Joined(region);
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::DropTable(const std::string& name) {
+  const auto it = tables.find(name);
+  if (it == tables.end()) return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(name)));
+  for (const auto& [first, region] : it->second.parts) {
+    std::erase_if(regions, [region = region](const auto& one) { return one.second.made_for == region; });
+    regions.erase(region);
+  }
+  tables.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::SplitPart(uint32_t region, uint32_t first, uint32_t to) {
+  const auto table = TableOf(region);
+  if (table == tables.end() || !regions.contains(to)) {
+    return absl::NotFoundError(fmt::format("region {} is part of no table (any more)", region));
+  }
+  tables.find(table->first)->second.parts.emplace(first, to);
+  Joined(to);
+  return absl::OkStatus();
+}
+
+std::map<std::string, RegionTable::HashParts, std::less<>>::const_iterator RegionTable::TableOf(uint32_t region) const {
+  return std::find_if(tables.begin(), tables.end(), [region](const auto& table) {
+    return std::any_of(table.second.parts.begin(), table.second.parts.end(),
+                       [region](const auto& part) { return part.second == region; });
+  });
 }
 
 void RegionTable::Made(const std::string& id) {
@@ -78,6 +134,11 @@ std::string RegionTable::ToJson() const {
     if (entry.made_for.has_value()) one["made_for"] = *entry.made_for;
     if (entry.recovering) one["recovering"] = true;
     json["regions"].push_back(std::move(one));
+  }
+  for (const auto& [name, table] : tables) {
+    nlohmann::json parts = nlohmann::json::array();
+    for (const auto& [first, region] : table.parts) parts.push_back({first, region});
+    json["tables"][name] = {{"bucket_bytes", table.bucket_bytes}, {"parts", std::move(parts)}};
   }
   json["draining"] = draining;
   json["made"] = made;
@@ -104,6 +165,20 @@ absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
       if (region == 0 || region >= table.next_region || !table.regions.emplace(region, std::move(entry)).second) {
         return bad(fmt::format("region {} is out of range or listed twice", region));
       }
+    }
+    const nlohmann::json tables = json.value("tables", nlohmann::json::object());
+    for (const auto& [name, one] : tables.items()) {
+      HashParts parts{one.at("bucket_bytes").get<uint32_t>(), {}};
+      for (const auto& part : one.at("parts")) {
+        const auto region = part.at(1).get<uint32_t>();
+        if (!parts.parts.emplace(part.at(0).get<uint32_t>(), region).second || table.Find(region) == nullptr) {
+          return bad(fmt::format("part {} of table {} is there twice, or its region is not listed", part.dump(), name));
+        }
+      }
+      if (!CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
+        return bad(fmt::format("table {} has no name or no beginning", ForMessage(name)));
+      }
+      table.tables.emplace(name, std::move(parts));
     }
     table.made = json.value("made", std::deque<std::string>());
     table.draining = json.value("draining", std::set<std::string>());

@@ -10,10 +10,12 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,12 +42,22 @@ struct RegionTable {
     bool operator==(const Entry&) const = default;
   };
 
+  // A Pilaf table: each region has the keys of a part of the hash space (KeyHash::place).
+  struct HashParts {
+    uint32_t bucket_bytes = 0;           // 0: in slots.
+    std::map<uint32_t, uint32_t> parts;  // Regions, by the first place of each part; the first begins at 0.
+    // That of a place.
+    uint32_t RegionOf(uint32_t place) const { return std::prev(parts.upper_bound(place))->second; }
+    bool operator==(const HashParts&) const = default;
+  };
+
   uint64_t version = 0;  // Counts changes.
   uint32_t next_region = 1;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   std::map<uint32_t, Entry> regions;
-  std::set<std::string> draining;  // Servers that shall hold no regions.
-  std::deque<std::string> made;    // The ids of the last changes, for who lost the answer.
+  std::map<std::string, HashParts, std::less<>> tables;  // By name.
+  std::set<std::string> draining;                        // Servers that shall hold no regions.
+  std::deque<std::string> made;                          // The ids of the last changes, for who lost the answer.
 
   const Entry* Find(uint32_t region) const {
     const auto it = regions.find(region);
@@ -68,6 +80,19 @@ struct RegionTable {
   // Aborted when the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);
+
+  // What a table may be called: 1 to kTableNameMax letters, digits, '-', '_', '.'.
+  static constexpr size_t kTableNameMax = 64;
+  static absl::Status CheckTableName(std::string_view name);
+  // A table of one part, in `region`, which joins. AlreadyExists: there is one of this name.
+  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region);
+  // With all its regions. NotFound: there is none.
+  absl::Status DropTable(const std::string& name);
+  // What part `region` has, from `first` on is in `to` now, which joins. NotFound: it is part of no table (any more).
+  absl::Status SplitPart(uint32_t region, uint32_t first, uint32_t to);
+  // The table that `region` is part of; tables.end(): of none.
+  std::map<std::string, HashParts, std::less<>>::const_iterator TableOf(uint32_t region) const;
+
   // Notes the id of the change, and whether it was one of the last kMadeMax.
   static constexpr size_t kMadeMax = 64;
   void Made(const std::string& id);

@@ -79,5 +79,55 @@ TEST(RegionTable, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused(with("\"worker\":0", "\"worker\":\"x\"")));
 }
 
+TEST(RegionTable, TablesAreMadeSplitAndDropped) {
+  RegionTable table;
+  ASSERT_TRUE(table.Add({"a", 0}).ok());
+  ASSERT_TRUE(table.SetRoot(0, 1).ok());
+  ASSERT_TRUE(table.Add({"a", 0}, 0).ok());
+  EXPECT_EQ(table.CreateTable("a b", 0, 2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table.CreateTable("t", 0, 9).code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(table.CreateTable("t", 512, 2).ok());
+  EXPECT_EQ(table.CreateTable("t", 0, 2).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(table.Find(2)->made_for.has_value());
+  ASSERT_TRUE(table.Add({"a", 0}, 2).ok());
+  ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());
+  ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());  // Once more, as who lost the answer does.
+  EXPECT_FALSE(table.Find(3)->made_for.has_value());
+  EXPECT_EQ(table.TableOf(3)->first, "t");
+  EXPECT_EQ(table.TableOf(1), table.tables.end());
+  const RegionTable::HashParts& parts = table.tables.at("t");
+  EXPECT_EQ(parts.RegionOf(0), 2u);
+  EXPECT_EQ(parts.RegionOf(999), 2u);
+  EXPECT_EQ(parts.RegionOf(1000), 3u);
+  EXPECT_EQ(parts.RegionOf(UINT32_MAX), 3u);
+  EXPECT_EQ(table.Remove(3).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  ASSERT_TRUE(table.Add({"a", 0}, 3).ok());  // Being split from it: goes with it.
+  ASSERT_TRUE(table.DropTable("t").ok());
+  EXPECT_EQ(table.DropTable("t").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(table.regions.size(), 1u);
+  EXPECT_EQ(table.SplitPart(2, 2000, 1).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(RegionTable, TablesThatMakeNoSenseAreRefused) {
+  RegionTable table;
+  ASSERT_TRUE(table.Add({"a", 0}, 0).ok());
+  ASSERT_TRUE(table.CreateTable("t", 0, 1).ok());
+  const std::string good = table.ToJson();
+  ASSERT_TRUE(RegionTable::Parse(good).ok());
+  const auto with = [&good](const std::string& tables) {
+    const size_t from = good.find("\"tables\"");
+    return good.substr(0, from) + "\"tables\": " + tables + "," + good.substr(good.find("\"version\""));
+  };
+  EXPECT_TRUE(RegionTable::Parse(with(R"({"t": {"bucket_bytes": 0, "parts": [[0, 1]]}})")).ok());
+  for (const char* tables :
+       {R"({"t": {"bucket_bytes": 0, "parts": []}})", R"({"t": {"bucket_bytes": 0, "parts": [[5, 1]]}})",
+        R"({"t": {"bucket_bytes": 0, "parts": [[0, 2]]}})", R"({"t": {"bucket_bytes": 0, "parts": [[0, 1], [0, 1]]}})",
+        R"({"": {"bucket_bytes": 0, "parts": [[0, 1]]}})", R"({"t": {"parts": [[0, 1]]}})",
+        R"({"t": {"bucket_bytes": 0, "parts": [[0]]}})", R"({"t": {"bucket_bytes": 0, "parts": 7}})", "7"}) {
+    EXPECT_FALSE(RegionTable::Parse(with(tables)).ok()) << tables;
+  }
+}
+
 }  // namespace
 }  // namespace cell

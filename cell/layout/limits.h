@@ -36,4 +36,7 @@ constexpr bool ValidNodeBytes(uint64_t bytes) {
 // cell/tree/README.md), that is, 4 key <= N - 120.
 constexpr size_t KeyBytesMax(uint32_t node_bytes) { return (node_bytes - 120) / 4; }
 
+// The longest key of a Pilaf table, which no node has to take.
+inline constexpr size_t kHashKeyBytesMax = 4096;
+
 }  // namespace cell

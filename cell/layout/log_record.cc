@@ -23,6 +23,10 @@ bool SizesFit(const LogRecord& record) {
       return record.value.size() == sizeof(Pointer);
     case RecordKind::kEnd:
       return record.value.size() == sizeof(CheckpointEnd);
+    case RecordKind::kHashRange:
+      return record.value.size() == sizeof(HashRangeValue);
+    case RecordKind::kHashCut:
+      return record.value.size() == sizeof(HashCutValue);
   }
   return false;
 }

@@ -12,8 +12,10 @@
 //   kRoute        key, Pointer               the child from `key` on
 //   kCut          key, Pointer               the meganode ends at `key` now; the neighbour that begins there
 //   kEnd          -, CheckpointEnd           a checkpoint's last: it is complete
+//   kHashRange    -, HashRangeValue          as kRange, of a region that is part of a Pilaf table
+//   kHashCut      -, HashCutValue            and as kCut
 //
-// All but kBegin and kRange have effects that depend on nothing but the last of each key, and on the lowest cut; so
+// All but kBegin and the ranges have effects that depend on nothing but the last of each key, and on the lowest cut; so
 // records may be applied to a state that already has them. Splits of nodes need no record: replay makes nodes anew, and
 // no pointer from elsewhere names one but the root, whose place never changes (region.h).
 #pragma once
@@ -29,7 +31,7 @@
 
 namespace cell {
 
-enum class RecordKind : uint8_t { kBegin = 1, kRange, kPut, kDelete, kRoute, kCut, kEnd };
+enum class RecordKind : uint8_t { kBegin = 1, kRange, kPut, kDelete, kRoute, kCut, kEnd, kHashRange, kHashCut };
 
 struct RecordHeader {
   uint64_t crc;       // Of all that follows, padding apart, seeded with the region's id.
@@ -62,6 +64,17 @@ struct RangeValue {
   uint16_t reserved;
 };
 static_assert(sizeof(RangeValue) == 16);
+
+struct HashRangeValue {
+  uint32_t first;
+  uint32_t last;
+  uint32_t bucket_bytes;  // 0: slots.
+  uint32_t reserved;
+};
+struct HashCutValue {
+  uint32_t first;   // From there on keys are in...
+  uint32_t region;  // ...this region.
+};
 
 struct CheckpointEnd {
   uint64_t records;       // Before this one.

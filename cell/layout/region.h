@@ -60,11 +60,11 @@ struct RegionHeader {
   uint64_t extents_bytes;
   uint64_t reserved[2];
   // The writing thread's own.
-  uint64_t nodes_used;    // In use.
-  uint64_t nodes_end;     // Nodes from here on were never used.
-  uint64_t free_node;     // Offset of the first node that was freed, each one's `right` being the next; 0: none.
-  uint64_t keys;          // Pairs; above tier 0: child meganodes.
-  uint64_t data_bytes;    // Of the stored keys and values.
+  uint64_t nodes_used;  // In use.
+  uint64_t nodes_end;   // Nodes from here on were never used.
+  uint64_t free_node;   // Offset of the first node that was freed, each one's `right` being the next; 0: none.
+  uint64_t keys;        // Pairs; above tier 0: child meganodes.
+  uint64_t data_bytes;  // Of the stored keys and values.
   ExtentAllocatorState extents;
   uint64_t log_sequence;  // While it is given to another: of the last record of its log. 0: it has none.
 };
@@ -77,7 +77,8 @@ struct RegionShape {
   uint64_t meganode_bytes = kMeganodeBytesDefault;     // A multiple of node_bytes.
   uint64_t extents_bytes = 4 * kMeganodeBytesDefault;  // A multiple of 4096.
 
-  constexpr uint64_t region_bytes() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096) + extents_bytes; }
+  constexpr uint64_t extents_offset() const { return kRegionHeaderBytes + RoundUp(meganode_bytes, 4096); }
+  constexpr uint64_t region_bytes() const { return extents_offset() + extents_bytes; }
 
   static constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;

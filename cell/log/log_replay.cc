@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
 #include "cell/log/record_reader.h"
 #include "fmt/format.h"
@@ -51,16 +52,19 @@ MeganodeRange RangeOf(const LogRecord& record) {
   return range;
 }
 
-// A checkpoint's first two records.
-absl::StatusOr<MeganodeRange> ReadBegin(RecordReader* reader, uint32_t region, const LogPart& part) {
-  ASSIGN_OR_RETURN(const LogRecord begin, reader->Next());
-  if (!RightBegin(begin, region)) return Damaged(part, 0, "it is no checkpoint of this release");
-  ASSIGN_OR_RETURN(const LogRecord range, reader->Next());
-  if (range.kind != RecordKind::kRange) return Damaged(part, reader->offset(), "its range is missing");
-  return RangeOf(range);
-}
-
 }  // namespace
+
+bool LogReplay::SetRange(const LogRecord& record) {
+  if (record.kind == RecordKind::kHashRange) {
+    hash_range_ = Load<HashRangeValue>(AsBytes(record.value).data());
+  } else if (record.kind == RecordKind::kRange) {
+    range_ = RangeOf(record);
+  } else {
+    return false;
+  }
+  has_range_ = true;
+  return true;
+}
 
 absl::Status LogReplay::Open() {
   ASSIGN_OR_RETURN(const std::vector<LogPart> parts, store_->List(region_));
@@ -76,8 +80,10 @@ absl::Status LogReplay::Open() {
   if (checkpoint_.has_value()) {
     start = checkpoint_->sequence;
     RecordReader reader = Reader(store_, region_, *checkpoint_);
-    ASSIGN_OR_RETURN(range_, ReadBegin(&reader, region_, *checkpoint_));
-    has_range_ = true;
+    ASSIGN_OR_RETURN(const LogRecord begin, reader.Next());
+    if (!RightBegin(begin, region_)) return Damaged(*checkpoint_, 0, "it is no checkpoint of this release");
+    ASSIGN_OR_RETURN(const LogRecord range, reader.Next());
+    if (!SetRange(range)) return Damaged(*checkpoint_, reader.offset(), "its range is missing");
   }
   next_sequence_ = start;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -166,8 +172,8 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       if (offset == 0) break;
       return Damaged(part, offset, "a beginning in the middle");
     case RecordKind::kRange:
-      range_ = RangeOf(record);
-      has_range_ = true;
+    case RecordKind::kHashRange:
+      SetRange(record);
       break;
     case RecordKind::kPut:
     case RecordKind::kDelete:
@@ -185,13 +191,62 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       }
       cuts_.push_back(record.pointer());
       break;
+    case RecordKind::kHashCut: {
+      const auto cut = Load<HashCutValue>(AsBytes(record.value).data());
+      if (!hash_range_.has_value() || cut.first <= hash_range_->first) {
+        return Damaged(part, offset, "a cut that leaves nothing");
+      }
+      hash_range_->last = std::min(hash_range_->last, cut.first - 1);
+      cuts_.push_back(RootOf(cut.region));
+      break;
+    }
     case RecordKind::kEnd:
       return Damaged(part, offset, "a checkpoint's end in a log");
   }
   return absl::OkStatus();
 }
 
+absl::Status LogReplay::ReadCheckpoint(
+    const std::function<absl::Status(const LogRecord&, uint64_t offset)>& visit) const {
+  if (!checkpoint_.has_value()) return absl::OkStatus();
+  RecordReader reader = Reader(store_, region_, *checkpoint_);
+  for (uint64_t records = 0;; ++records) {
+    const uint64_t offset = reader.offset();
+    ASSIGN_OR_RETURN(const LogRecord record, reader.Next());
+    if (records < 2) continue;  // Open has seen them.
+    if (record.kind != RecordKind::kEnd) {
+      RETURN_IF_ERROR(visit(record, offset));
+      continue;
+    }
+    const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
+    if (end.records != records) return Damaged(*checkpoint_, offset, "it has not as many records as its end says");
+    if (end.log_sequence < next_sequence_) return absl::OkStatus();
+    return Damaged(
+        *checkpoint_, offset,
+        fmt::format("it needs the log up to record {}, which ends with {}", end.log_sequence, next_sequence_ - 1));
+  }
+}
+
+absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {
+  // What the log has of a key counts alone: so at no moment there are more keys than there were at once.
+  absl::flat_hash_set<std::string_view> changed;
+  changed.reserve(checkpoint_.has_value() ? changes_.size() : 0);
+  for (const Change& change : changes_) {
+    if (checkpoint_.has_value()) changed.insert(ReadRecord(change.record).key);
+  }
+  RETURN_IF_ERROR(ReadCheckpoint([&](const LogRecord& record, uint64_t offset) -> absl::Status {
+    if (record.kind != RecordKind::kPut) return Damaged(*checkpoint_, offset, "a record that is no pair");
+    return changed.contains(record.key) ? absl::OkStatus() : visit(record.key, record.value);
+  }));
+  for (const Change& change : changes_) {
+    const LogRecord record = ReadRecord(change.record);
+    if (record.kind == RecordKind::kPut) RETURN_IF_ERROR(visit(record.key, record.value));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LogReplay::ForEach(const Visit& visit) const {
+  if (hash_range_.has_value()) return ForEachUnordered(visit);
   auto tail = changes_.begin();
   LogRecord change;  // *tail
   const auto look = [&] {
@@ -205,36 +260,17 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     return absl::OkStatus();
   };
   look();
-  if (checkpoint_.has_value()) {
-    RecordReader reader = Reader(store_, region_, *checkpoint_);
-    RETURN_IF_ERROR(ReadBegin(&reader, region_, *checkpoint_).status());
-    std::string last_key;
-    for (uint64_t records = 2;; ++records) {
-      const uint64_t offset = reader.offset();
-      ASSIGN_OR_RETURN(const LogRecord record, reader.Next());
-      if (record.kind == RecordKind::kEnd) {
-        const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
-        if (end.records != records) return Damaged(*checkpoint_, offset, "it has not as many records as its end says");
-        if (end.log_sequence >= next_sequence_) {
-          return Damaged(*checkpoint_, offset,
-                         fmt::format("it needs the log up to record {}, which ends with {}", end.log_sequence,
-                                     next_sequence_ - 1));
-        }
-        break;
-      }
-      if ((record.kind != RecordKind::kPut && record.kind != RecordKind::kRoute) ||
-          (records > 2 && record.key <= last_key)) {
-        return Damaged(*checkpoint_, offset, "its records are out of order");
-      }
-      last_key = record.key;
-      while (tail != changes_.end() && change.key < record.key) RETURN_IF_ERROR(visit_tail());
-      if (tail != changes_.end() && change.key == record.key) {
-        RETURN_IF_ERROR(visit_tail());
-      } else if (InRange(record.key)) {
-        RETURN_IF_ERROR(visit(record.key, record.value));
-      }
+  std::optional<std::string> last_key;
+  RETURN_IF_ERROR(ReadCheckpoint([&](const LogRecord& record, uint64_t offset) -> absl::Status {
+    if ((record.kind != RecordKind::kPut && record.kind != RecordKind::kRoute) ||
+        (last_key.has_value() && record.key <= *last_key)) {
+      return Damaged(*checkpoint_, offset, "its records are out of order");
     }
-  }
+    last_key = record.key;
+    while (tail != changes_.end() && change.key < record.key) RETURN_IF_ERROR(visit_tail());
+    if (tail != changes_.end() && change.key == record.key) return visit_tail();
+    return InRange(record.key) ? visit(record.key, record.value) : absl::OkStatus();
+  }));
   while (tail != changes_.end()) RETURN_IF_ERROR(visit_tail());
   return absl::OkStatus();
 }

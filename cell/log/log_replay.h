@@ -1,4 +1,5 @@
-// LogReplay: what a region holds, by its checkpoint and log, as a row of pairs in key order.
+// LogReplay: what a region holds, by its checkpoint and log: of a meganode, as a row of pairs in key order; of a part
+// of a Pilaf table, in any order.
 //
 // The log from the checkpoint on is read whole and verified, and of each key the last record counts; the checkpoint is
 // merged with these as it is read. So a recovery is one pass in key order, and what it makes is packed: it fits where
@@ -34,11 +35,13 @@ class LogReplay {
 
   // Reads the log. NotFound: there is none. DataLoss: it is damaged; the message says where, and what to do.
   absl::Status Open();
-  // Calls `visit` with what is in the range, in key order, each key once. Its error ends it.
+  // Calls `visit` with what is in the range, in key order, each key once. Its error ends it. Of a part of a table: in
+  // no order, keys twice with the last value last, and without regard to the range.
   absl::Status ForEach(const Visit& visit) const;
 
-  // After Open. What the meganode covers...
+  // After Open. What the meganode covers, or the part of a table...
   const MeganodeRange& range() const { return range_; }
+  const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
   // ...the sequence of the next record...
   uint64_t next_sequence() const { return next_sequence_; }
   // ...the neighbours that were cut off it since the checkpoint...
@@ -49,6 +52,10 @@ class LogReplay {
   uint64_t torn_bytes() const { return torn_bytes_; }
 
  private:
+  absl::Status ForEachUnordered(const Visit& visit) const;
+  absl::Status ReadCheckpoint(const std::function<absl::Status(const LogRecord&, uint64_t offset)>& visit) const;
+  // False: the record is none of a range.
+  bool SetRange(const LogRecord& record);
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
@@ -62,6 +69,7 @@ class LogReplay {
   std::optional<LogPart> checkpoint_;
   bool has_range_ = false;
   MeganodeRange range_;
+  std::optional<HashRangeValue> hash_range_;
   uint64_t next_sequence_ = 1;
   std::vector<Pointer> cuts_;
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;

@@ -162,6 +162,61 @@ TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
   EXPECT_EQ(*Replayed(again), *owner.model());
 }
 
+// Of a part of a table: checkpoints in no order, with keys twice; cuts lower its end.
+TEST_F(LogTest, OfAPartOfATable) {
+  const auto bytes_of = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
+  const auto flush = [&log] {
+    auto flush = log.BeginFlush();
+    const absl::Status status = flush.Write();
+    log.EndFlush(std::move(flush), status);
+    ASSERT_TRUE(status.ok()) << status;
+  };
+  log.Append(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 5000, 512, 0}));
+  for (const char* key : {"b", "a", "c", "d"}) log.Append(RecordKind::kPut, key, "1");
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{3000, 9}));
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{4000, 8}));  // An older one, applied once more.
+  flush();
+  const uint64_t sequence = log.BeginRoll();
+  log.EndRoll(*store_.Open(kRegion, 1, sequence));
+  log.Append(RecordKind::kPut, "b", "2");
+  log.Append(RecordKind::kDelete, "c", "");
+  flush();
+  for (const bool with_checkpoint : {false, true}) {
+    if (with_checkpoint) {
+      auto writer = *store_.BeginCheckpoint(kRegion, 1, sequence);
+      std::string bytes;
+      uint64_t records = 0;
+      const auto add = [&](RecordKind kind, std::string_view key, const std::string& value) {
+        AppendRecord({kRegion, 1, ++records, 0}, kind, key, value, {}, &bytes);
+      };
+      add(RecordKind::kBegin, "", BeginValue(kRegion));
+      add(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 2999, 512, 0}));
+      for (const char* key : {"d", "a", "c", "b", "a"}) add(RecordKind::kPut, key, "1");
+      add(RecordKind::kEnd, "", bytes_of(CheckpointEnd{records, log.appended()}));
+      ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
+      ASSERT_TRUE(store_.CommitCheckpoint(kRegion, 1, sequence).ok());
+    }
+    LogReplay replay(&store_, kRegion);
+    const absl::Status opened = replay.Open();
+    ASSERT_TRUE(opened.ok()) << opened;
+    ASSERT_TRUE(replay.hash_range().has_value());
+    EXPECT_EQ(replay.hash_range()->first, 100u);
+    EXPECT_EQ(replay.hash_range()->last, 2999u);
+    EXPECT_EQ(replay.hash_range()->bucket_bytes, 512u);
+    Model model;
+    ASSERT_TRUE(replay
+                    .ForEach([&model](std::string_view key, std::string_view value) {
+                      model[std::string(key)] = value;
+                      return absl::OkStatus();
+                    })
+                    .ok());
+    EXPECT_EQ(model, (Model{{"a", "1"}, {"b", "2"}, {"d", "1"}}));
+  }
+}
+
 TEST_F(LogTest, ACheckpointNeedsItsLog) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
