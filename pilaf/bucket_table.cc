@@ -50,10 +50,12 @@ std::optional<BucketTable::Found> BucketTable::FindRecord(std::string_view key, 
   return std::nullopt;
 }
 
-std::optional<std::string_view> BucketTable::Find(std::string_view key, const KeyHash& hash) const {
+std::optional<HashTable::Located> BucketTable::Locate(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindRecord(key, hash);
   if (!found.has_value()) return std::nullopt;
-  return found->record.in_extent ? Extent(found->record.slot).substr(key.size()) : found->record.value;
+  const BucketRecord& record = found->record;
+  if (!record.in_extent) return Located{record.value, std::nullopt};
+  return Located{Extent(record.slot).substr(key.size()), record.slot.extent_crc};
 }
 
 absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view key, const KeyHash& hash,

@@ -26,7 +26,9 @@ class BucketTable : public HashTable {
   explicit BucketTable(RegionMemory* memory);
 
   double unit_fill() const override;
+  std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
+  void PrefetchPair(const KeyHash&) const override {}  // Most are in the bucket.
   std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
 
   // The largest pair that is inline.
@@ -51,7 +53,6 @@ class BucketTable : public HashTable {
   bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
-  std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const override;
   void VisitUnit(uint32_t at, const Visit& visit) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;

@@ -36,14 +36,23 @@ void CuckooTable::Publish(uint32_t at, HashSlot slot) {
   }
 }
 
-std::optional<std::string_view> CuckooTable::Find(std::string_view key, const KeyHash& hash) const {
+std::optional<HashTable::Located> CuckooTable::Locate(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindSlot(key, hash);
   if (!found.has_value()) return std::nullopt;
-  return Extent(found->slot).substr(key.size());
+  return Located{Extent(found->slot).substr(key.size()), found->slot.extent_crc};
 }
 
 void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
   for (const uint32_t at : SlotsOf(hash)) Prefetch(memory_->at(place_.OffsetOf(at)), sizeof(HashSlot));
+}
+
+void CuckooTable::PrefetchPair(const KeyHash& hash) const {
+  constexpr uint32_t kPrefetched = 256;  // Bytes. What comes after it follows by itself.
+  for (const uint32_t at : SlotsOf(hash)) {
+    const HashSlot slot = Slot(at);
+    if (!slot.in_use() || slot.tag != hash.tag()) continue;
+    Prefetch(memory_->at(place_.ExtentOf(slot)), std::min(slot.extent_bytes, kPrefetched));
+  }
 }
 
 absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view key, const KeyHash& hash,

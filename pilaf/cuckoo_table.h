@@ -21,7 +21,9 @@ class CuckooTable : public HashTable {
   explicit CuckooTable(RegionMemory* memory) : HashTable(memory) {}
 
   double unit_fill() const override { return static_cast<double>(keys()) / place_.units; }
+  std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
+  void PrefetchPair(const KeyHash& hash) const override;
   std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
 
  private:
@@ -35,7 +37,6 @@ class CuckooTable : public HashTable {
   bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
-  std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const override;
   void VisitUnit(uint32_t at, const Visit& visit) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;

@@ -72,7 +72,8 @@ struct HashPlace {
   uint64_t ExtentOf(const HashSlot& slot) const { return extents_offset + uint64_t{slot.extent} * kWordBytes; }
   bool InBounds(const HashSlot& slot) const {
     const uint64_t from = uint64_t{slot.extent} * kWordBytes;
-    return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from && slot.key_bytes <= slot.extent_bytes;
+    return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from && slot.key_bytes <= slot.extent_bytes &&
+           slot.extent_bytes - slot.key_bytes <= kValueBytesMax;
   }
 };
 // Of a region of this shape. Slots or buckets take what a meganode's nodes would.

@@ -40,8 +40,7 @@ absl::StatusOr<bool> HashSplit::Copy(uint32_t units) {
 
 absl::Status HashSplit::Finish() {
   CELL_CHECK(copied_);
-  // What was moved since.
-  RETURN_IF_ERROR(Copy(0).status());
+  RETURN_IF_ERROR(mirrored_);
   walk_.reset();
   from_->set_on_change(nullptr);
   HashHeader header = from_->hash_header();

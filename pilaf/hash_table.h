@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/base/bytes.h"
 #include "cell/tree/pair_store.h"
 #include "pilaf/hash_layout.h"
 
@@ -26,7 +27,7 @@ namespace cell {
 
 class HashTable : public PairStore {
  public:
-  static constexpr size_t kKeyBytesMax = 4096;
+  static constexpr size_t kKeyBytesMax = kHashKeyBytesMax;
 
   // Makes an empty table in `memory`, at least shape.region_bytes() long: zeros, or what was a region before.
   // bucket_bytes 0: of slots.
@@ -58,8 +59,20 @@ class HashTable : public PairStore {
 
   // The value, where it lies; valid until the next change. Nothing: the key is not there.
   absl::StatusOr<std::optional<std::string_view>> Get(std::string_view key) const;
+  // The same, of a key that is known to be in the region's range.
+  struct Located {
+    std::string_view value;
+    std::optional<uint64_t> crc;  // Of key and value, in this order; of a pair that is not in an extent: none.
+  };
+  virtual std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const = 0;
+  // Where the pair begins, of a value that Locate found in an extent.
+  Pointer ExtentOf(std::string_view key, std::string_view value) const {
+    return Pointer(region(), static_cast<uint64_t>(AsBytes(value).data() - memory_->base()) - key.size());
+  }
   // Fetches what Get of the key will look at first.
   virtual void PrefetchUnits(const KeyHash& hash) const = 0;
+  // And, when that is there, at last.
+  virtual void PrefetchPair(const KeyHash& hash) const = 0;
 
   // All pairs, in no order that means anything.
   using Visit = std::function<void(std::string_view key, std::string_view value)>;
@@ -95,7 +108,10 @@ class HashTable : public PairStore {
   // What was kept for it is free again.
   virtual void Release(const Prepared& prepared) = 0;
   virtual bool DeleteKey(std::string_view key, const KeyHash& hash) = 0;
-  virtual std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const = 0;
+  std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const {
+    const std::optional<Located> located = Locate(key, hash);
+    return located.has_value() ? std::optional(located->value) : std::nullopt;
+  }
   // That all of one unit is as it must be: tells each pair that it holds, and its extent if it has one.
   struct Held {
     std::string_view key;

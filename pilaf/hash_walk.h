@@ -1,6 +1,7 @@
 // HashWalk: all pairs of a table, some slots or buckets at a time, while it is written in between. A pair that is there
 // throughout is visited at least once: one that is moved from what is still to be visited to what was is visited where
-// it was moved to. One walk of a table at a time; to be destroyed before it.
+// it was moved to. After the last step there is nothing that it could miss. One walk of a table at a time; to be
+// destroyed before it.
 #pragma once
 
 #include <string>

@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "cell/base/bytes.h"
 #include "pilaf/hash_layout.h"
@@ -75,8 +75,8 @@ class Lookup {
   const KeyHash hash_;
   const HashPlace place_;
   const LookupOptions options_;
-  std::vector<Read> wants_;
-  std::vector<HashSlot> candidates_;  // What looks like the key's.
+  absl::InlinedVector<Read, kProbes + 1> wants_;
+  absl::InlinedVector<HashSlot, kProbes> candidates_;  // What looks like the key's.
   std::string_view value_;
   Counters counters_;
 

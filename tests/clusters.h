@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <thread>
 
@@ -45,12 +46,16 @@ struct TestClusterOptions {
   Mutant mutant = Mutant::kNone;
 };
 
+struct TestReport : TreeReport {
+  uint64_t hash_keys = 0;  // Of all tables.
+};
+
 class TestCluster {
  public:
   virtual ~TestCluster() = default;
   virtual std::unique_ptr<Client> NewClient(ClientOptions options) = 0;
   // After all clients have gone: what is wrong in any region or between them, the keys of all.
-  virtual TreeReport Check() = 0;
+  virtual TestReport Check() = 0;
 
  protected:
   static ClusterState Describe(const RegionShape& shape, const std::string& address,
@@ -83,16 +88,23 @@ class TestCluster {
                       1'000'000};
     return made;
   }
-  static TreeReport CheckAll(const std::vector<Worker*>& workers) {
-    TreeReport all;
+  static TestReport CheckAll(const std::vector<Worker*>& workers) {
+    TestReport all;
     std::vector<TreeReport> reports;
     for (Worker* worker : workers) {
       for (HeldRegion* region : worker->regions()->all()) {
         if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
+        if (region->hash != nullptr) {
+          const absl::Status status = region->hash->Check();
+          if (!status.ok()) all.errors.push_back(std::string(status.message()));
+          all.error_count += !status.ok();
+          all.hash_keys += region->hash->keys();
+          continue;
+        }
         reports.push_back(CheckTree(*region->memory));
         all.error_count += reports.back().error_count;
         for (const std::string& error : reports.back().errors) {
-          all.errors.push_back(fmt::format("region {}: {}", region->meganode.region(), error));
+          all.errors.push_back(fmt::format("region {}: {}", region->region(), error));
         }
       }
     }
@@ -136,7 +148,7 @@ class SimCluster : public TestCluster {
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(Client::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
   }
-  TreeReport Check() override {
+  TestReport Check() override {
     for (int i = 0; i < 1'000'000 && !Quiet(); ++i) network_.Step();
     CELL_CHECK(Quiet());
     std::vector<Worker*> workers;
@@ -178,6 +190,17 @@ class SimCluster : public TestCluster {
     servers_[i].stopped = false;
     if (durable()) servers_[i].disk->SetPaused(false), servers_[i].replay->SetPaused(false);
     servers_[i].fabric->SetPaused(false);
+  }
+  // A Pilaf table, by server i.
+  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts, size_t i = 0) {
+    std::optional<absl::Status> created;
+    const auto create = [&]() -> Task<bool> {
+      created = co_await worker(i)->tables()->Create(name, bucket_bytes, parts);
+      co_return true;
+    };
+    worker(i)->turns()->Begin(create());
+    while (!created.has_value()) network_.Step();
+    return *created;
   }
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
@@ -363,7 +386,7 @@ class ShmCluster : public TestCluster {
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(Client::Open(options, std::make_unique<ShmFabric>(), std::make_unique<MemoryMembership>(cluster_)));
   }
-  TreeReport Check() override {
+  TestReport Check() override {
     Join();
     std::vector<Worker*> workers;
     for (const auto& worker : workers_) workers.push_back(worker.get());
@@ -376,6 +399,19 @@ class ShmCluster : public TestCluster {
       if (idle) break;
     }
     return CheckAll(workers);
+  }
+
+  // A Pilaf table, by the first server.
+  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts) {
+    std::promise<absl::Status> created;
+    std::future<absl::Status> future = created.get_future();
+    const auto create = [&](Worker* worker) -> Task<bool> {
+      absl::Status status = co_await worker->tables()->Create(name, bucket_bytes, parts);
+      created.set_value(std::move(status));
+      co_return true;
+    };
+    workers_[0]->Post([&create](Worker* worker) { worker->turns()->Begin(create(worker)); });
+    return future.get();
   }
 
  private:

@@ -103,7 +103,7 @@ class CrashTest : public ::testing::Test {
       }
       const HeldRegion* held = cluster->worker(server)->regions()->Find(region);
       if (held == nullptr) break;
-      const Meganode::Route route = held->meganode.RouteOf(key);
+      const Meganode::Route route = held->tree->RouteOf(key);
       *lost = false;
       if (route.kind == Meganode::Route::Kind::kHere) return region;
       region = route.next.region();
@@ -157,7 +157,7 @@ class CrashTest : public ::testing::Test {
       for (int s = 0; s < kServers; ++s) all_hold &= table.CountOf({fmt::format("server-{}", s), 0}) > 0;
       const auto root = static_cast<size_t>(std::stoi(table.Find(table.root)->owner.server.substr(7)));
       const HeldRegion* held = cluster.worker(root)->regions()->Find(table.root);
-      if (all_hold && held != nullptr && held->meganode.tier() == 1) keeper = root;
+      if (all_hold && held != nullptr && held->tree->tier() == 1) keeper = root;
     }
     if (!keeper.has_value()) return false;
     const size_t victim = (*keeper + 1 + random.Below(kServers - 1)) % kServers;
@@ -245,11 +245,11 @@ class CrashTest : public ::testing::Test {
       if (cluster->Dead(i)) continue;
       for (const HeldRegion* region : cluster->worker(i)->regions()->all()) {
         if (!region->joined) continue;
-        EXPECT_EQ(region->state, HeldRegion::State::kServing) << "region " << region->meganode.region();
-        EXPECT_FALSE(region->busy && cluster->Quiet()) << "region " << region->meganode.region();
-        const RegionTable::Entry* entry = cluster->table().Find(region->meganode.region());
+        EXPECT_EQ(region->state, HeldRegion::State::kServing) << "region " << region->region();
+        EXPECT_FALSE(region->busy && cluster->Quiet()) << "region " << region->region();
+        const RegionTable::Entry* entry = cluster->table().Find(region->region());
         EXPECT_TRUE(entry != nullptr && entry->owner.server == fmt::format("server-{}", i))
-            << "region " << region->meganode.region() << " is held by server-" << i << " and not its own";
+            << "region " << region->region() << " is held by server-" << i << " and not its own";
         const TreeReport report = CheckTree(*region->memory);
         EXPECT_TRUE(report.ok()) << "region " << report.region << ": " << report.errors[0];
         reports.push_back(report);
@@ -272,10 +272,10 @@ class CrashTest : public ::testing::Test {
     for (size_t i = 0; i < kServers; ++i) {
       if (cluster->Dead(i)) continue;
       for (const HeldRegion* region : cluster->worker(i)->regions()->all()) {
-        if (!region->joined || region->meganode.tier() != 0) continue;
+        if (!region->joined || region->tree->tier() != 0) continue;
         bool lost = false;
-        EXPECT_EQ(RegionOf(cluster, region->meganode.range().low, &lost), region->meganode.region());
-        EXPECT_FALSE(lost) << "region " << region->meganode.region() << " on server-" << i << " cannot be found";
+        EXPECT_EQ(RegionOf(cluster, region->tree->range().low, &lost), region->region());
+        EXPECT_FALSE(lost) << "region " << region->region() << " on server-" << i << " cannot be found";
       }
     }
   }
@@ -311,7 +311,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
   cluster.Stop(keeper);  // No route can be added.
   std::vector<uint32_t> before;
-  for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) before.push_back(region->meganode.region());
+  for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) before.push_back(region->region());
   ASSERT_GT(before.size(), 2u);
   const auto split = [](Worker* worker, uint32_t region) -> Task<bool> {
     co_return (co_await worker->steward()->SplitNow(region)).ok();
@@ -325,7 +325,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
     co_return true;
   };
   for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) {
-    const uint32_t id = region->meganode.region();
+    const uint32_t id = region->region();
     if (std::find(before.begin(), before.end(), id) == before.end()) {
       cluster.worker(victim)->turns()->Begin(give(cluster.worker(victim), id));
     }

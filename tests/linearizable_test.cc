@@ -1,6 +1,6 @@
-// Many clients at once in virtual time, over mixed paths, while leaves split and extents are reused: get, put, delete
-// and contains are linearizable per key, and a scan returns keys in order, each once, and every key that was there
-// throughout.
+// Many clients at once in virtual time, in the tree and in Pilaf tables, over mixed paths, while leaves split and
+// extents are reused: get, put, delete and contains are linearizable per key, and a scan returns keys in order, each
+// once, and every key that was there throughout.
 //
 // Each key has one writer, whose writes carry a growing version, so that a history is checked by intervals: a read must
 // return a version that was current at some moment between its start and its end. Odd versions are puts, even deletes.
@@ -21,6 +21,7 @@ struct Load {
   int readers = 6;
   int writes_each = 700;
   TestClusterOptions cluster;
+  std::optional<uint32_t> table = {};  // In a Pilaf table, with buckets of so many bytes; 0: with slots.
 };
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
@@ -64,7 +65,8 @@ bool MayHaveSeen(int version, int ended, int begun) {
   return false;
 }
 
-Task<bool> Writer(Client* client, const Load& load, History* history, int index, uint64_t seed) {
+template <typename Map>
+Task<bool> Writer(Map* client, const Load& load, History* history, int index, uint64_t seed) {
   Random random(seed);
   for (int write = 0; write < load.writes_each; ++write) {
     const int own = static_cast<int>(random.Below(static_cast<uint64_t>(load.keys / load.writers)));
@@ -93,41 +95,49 @@ Task<bool> Writer(Client* client, const Load& load, History* history, int index,
   co_return true;
 }
 
-Task<bool> Reader(Client* client, History* history, uint64_t seed) {
+Task<bool> ScanOnce(Client* client, History* history, Random* random) {
+  History before = *history;
+  ScanOptions options;
+  options.batch = static_cast<uint32_t>(1 + random->Below(40));
+  options.reverse = random->Below(2) == 0;
+  options.read_ahead = random->Below(4) != 0;
+  const bool down = options.reverse;
+  options.call = OnPath(random);
+  Scan scan = client->NewScan(std::move(options));
+  std::map<std::string, int> seen;
+  std::string last;
+  for (;;) {
+    const auto batch = co_await scan.AsyncNextBatch();
+    if (!batch.ok()) ADD_FAILURE() << batch.status();
+    CELL_CHECK(batch.ok());
+    if (batch->empty()) break;
+    for (const Scan::Entry& entry : *batch) {
+      EXPECT_TRUE(last.empty() || (down ? entry.key < last : entry.key > last)) << entry.key << " after " << last;
+      last = entry.key;
+      const int i = std::stoi(last.substr(1));
+      seen[last] = VersionOf(i, std::string(entry.value));
+    }
+  }
+  for (int i = 0; i < history->keys; ++i) {
+    const auto it = seen.find(Key(i));
+    const int version = it == seen.end() ? 0 : it->second;
+    EXPECT_TRUE(MayHaveSeen(version, before.ended[static_cast<size_t>(i)], history->begun[static_cast<size_t>(i)]))
+        << "scan saw version " << version << " of " << Key(i) << ", possible are "
+        << before.ended[static_cast<size_t>(i)] << " to " << history->begun[static_cast<size_t>(i)];
+  }
+  ++history->scans;
+  co_return true;
+}
+
+template <typename Map>
+Task<bool> Reader(Map* client, History* history, uint64_t seed) {
   Random random(seed);
   while (history->writers_left > 0) {
     if (random.Below(10) == 0) {
-      History before = *history;
-      ScanOptions options;
-      options.batch = static_cast<uint32_t>(1 + random.Below(40));
-      options.reverse = random.Below(2) == 0;
-      options.read_ahead = random.Below(4) != 0;
-      const bool down = options.reverse;
-      options.call = OnPath(&random);
-      Scan scan = client->NewScan(std::move(options));
-      std::map<std::string, int> seen;
-      std::string last;
-      for (;;) {
-        const auto batch = co_await scan.AsyncNextBatch();
-        if (!batch.ok()) ADD_FAILURE() << batch.status();
-        CELL_CHECK(batch.ok());
-        if (batch->empty()) break;
-        for (const Scan::Entry& entry : *batch) {
-          EXPECT_TRUE(last.empty() || (down ? entry.key < last : entry.key > last)) << entry.key << " after " << last;
-          last = entry.key;
-          const int i = std::stoi(last.substr(1));
-          seen[last] = VersionOf(i, std::string(entry.value));
-        }
+      if constexpr (std::is_same_v<Map, Client>) {
+        co_await ScanOnce(client, history, &random);
+        continue;
       }
-      for (int i = 0; i < history->keys; ++i) {
-        const auto it = seen.find(Key(i));
-        const int version = it == seen.end() ? 0 : it->second;
-        EXPECT_TRUE(MayHaveSeen(version, before.ended[static_cast<size_t>(i)], history->begun[static_cast<size_t>(i)]))
-            << "scan saw version " << version << " of " << Key(i) << ", possible are "
-            << before.ended[static_cast<size_t>(i)] << " to " << history->begun[static_cast<size_t>(i)];
-      }
-      ++history->scans;
-      continue;
     }
     const int i = static_cast<int>(random.Below(static_cast<uint64_t>(history->keys)));
     const std::string key = Key(i);
@@ -155,7 +165,7 @@ Task<bool> Reader(Client* client, History* history, uint64_t seed) {
 
 struct Totals {
   uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0, lost = 0, splits = 0, roots = 0,
-           routes = 0, held = 0, moves = 0;
+           routes = 0, held = 0, moves = 0, lookup_retries = 0, table_splits = 0;
 };
 
 // One run; adds to *totals. False: something was wrong.
@@ -169,7 +179,9 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   SimCluster cluster(load.shape, sim, load.cluster);
   History history(load);
   std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<Table>> tables;
   std::vector<Task<bool>> tasks;
+  if (load.table.has_value()) CELL_CHECK(cluster.CreateTable("t", *load.table, 0).ok());
   for (int i = 0; i < load.writers + load.readers; ++i) {
     ClientOptions options;
     options.cache_level_min = 1;  // As stale as caches can be.
@@ -177,6 +189,12 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
     options.report = false;
     clients.push_back(cluster.NewClient(options));
     const uint64_t own = seed * 100 + static_cast<uint64_t>(i);
+    if (load.table.has_value()) {
+      tables.push_back(std::make_unique<Table>(*clients.back()->OpenTable("t")));
+      tasks.push_back(i < load.writers ? Writer(tables.back().get(), load, &history, i, own)
+                                       : Reader(tables.back().get(), &history, own));
+      continue;
+    }
     tasks.push_back(i < load.writers ? Writer(clients.back().get(), load, &history, i, own)
                                      : Reader(clients.back().get(), &history, own));
   }
@@ -193,20 +211,23 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
     totals->torn += client->metrics().torn;
     totals->extent_retries += client->metrics().extent_retries;
     totals->lost += client->metrics().lost;
+    const ClientMetrics& metrics = client->metrics();
+    totals->lookup_retries += metrics.lookup_torn + metrics.lookup_extents + metrics.lookup_moved;
   }
   totals->reads += history.reads;
   totals->scans += history.scans;
   totals->overlapping += history.overlapping;
   tasks.clear();
   clients.clear();
-  const TreeReport report = cluster.Check();
+  const TestReport report = cluster.Check();
   EXPECT_TRUE(report.ok()) << report.errors[0];
   uint64_t keys = 0;
   for (const int version : history.ended) keys += static_cast<uint64_t>(version % 2);
-  EXPECT_EQ(report.keys, keys);
+  EXPECT_EQ(load.table.has_value() ? report.hash_keys : report.keys, keys);
   for (int i = 0; i < load.cluster.servers; ++i) {
     const Steward::Counters& counters = cluster.worker(static_cast<size_t>(i))->steward()->counters();
     totals->splits += counters.splits;
+    totals->table_splits += cluster.worker(static_cast<size_t>(i))->tables()->counters().splits;
     totals->roots += counters.roots_made;
     totals->routes += counters.routes_added;
     totals->moves += cluster.worker(static_cast<size_t>(i))->mover()->counters().taken;
@@ -271,6 +292,34 @@ TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   EXPECT_GT(totals.roots, 30u);
   EXPECT_GT(totals.moves, 100u);
   EXPECT_GT(totals.lost, 100u);
+}
+
+// A table whose parts split and move all the time.
+class LinearizableTable : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, LinearizableTable, ::testing::Values(0, 512, 2048));
+
+TEST_P(LinearizableTable, MixedPathsThroughSplitsAndMoves) {
+  Load load;
+  load.shape = {512, 32 << 10, 64 << 10};
+  load.keys = 3000;
+  load.writers = 4;
+  load.writes_each = 1500;
+  load.cluster.servers = 3;
+  load.cluster.steward.copied_per_turn = 16;
+  load.cluster.steward.balance_every_ns = 50'000;
+  load.cluster.membership_polls_max = 20;
+  load.table = GetParam();
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    if (!RunSeed(load, seed, &totals)) break;
+  }
+  EXPECT_GT(totals.reads, 50'000u);
+  EXPECT_GT(totals.table_splits, 100u);
+  EXPECT_GT(totals.moves, 100u);
+  EXPECT_GT(totals.lost, 100u);
+  EXPECT_GT(totals.lookup_retries, 100u);
+  fmt::print("{} reads, {} splits, {} moves, {} lost, {} retries\n", totals.reads, totals.table_splits, totals.moves,
+             totals.lost, totals.lookup_retries);
 }
 
 }  // namespace

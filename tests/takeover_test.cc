@@ -47,7 +47,9 @@ CallOptions OnPath(Random* random) {
   return options;
 }
 
-Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
+// `map`: the client, or a table of it.
+template <typename Map>
+Task<bool> Writer(Client* client, Map* map, History* history, int index, uint64_t seed) {
   Random random(seed);
   while (!history->stop) {
     const int i = static_cast<int>(random.Below(kKeys / kWriters)) * kWriters + index;
@@ -58,7 +60,7 @@ Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
     }
     const std::string key = Key(i);
     const int version = ++history->begun[at];
-    const absl::StatusOr<bool> existed = co_await client->AsyncPut(key, Value(i, version), OnPath(&random));
+    const absl::StatusOr<bool> existed = co_await map->AsyncPut(key, Value(i, version), OnPath(&random));
     if (existed.ok()) {
       history->ended[at] = version;
       history->acknowledged[at][client->NowNs()] = version;
@@ -73,7 +75,8 @@ Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
 }
 
 // Those by calls alone never ask for the region table by themselves.
-Task<bool> Reader(Client* client, History* history, bool by_calls, uint64_t seed) {
+template <typename Map>
+Task<bool> Reader(Client* client, Map* map, History* history, bool by_calls, uint64_t seed) {
   Random random(seed);
   while (!history->stop) {
     const int i = static_cast<int>(random.Below(kKeys));
@@ -83,7 +86,7 @@ Task<bool> Reader(Client* client, History* history, bool by_calls, uint64_t seed
     const int64_t begun_ns = client->NowNs();
     CallOptions path = OnPath(&random);
     if (by_calls) path.path = Path::kServer;
-    const absl::StatusOr<std::optional<std::string>> value = co_await client->AsyncGet(key, path);
+    const absl::StatusOr<std::optional<std::string>> value = co_await map->AsyncGet(key, path);
     if (!value.ok()) {
       if (value.status().code() != absl::StatusCode::kUnavailable &&
           value.status().code() != absl::StatusCode::kDeadlineExceeded) {
@@ -106,7 +109,7 @@ Task<bool> Reader(Client* client, History* history, bool by_calls, uint64_t seed
 
 struct Totals {
   uint64_t takeovers = 0, recovered = 0, lost = 0, writes = 0, failed = 0, reads = 0, lost_writes = 0, checkpoints = 0,
-           children = 0;
+           children = 0, table_splits = 0, killed_at = 0;
 };
 
 class TakeoverTest : public ::testing::Test {
@@ -138,7 +141,9 @@ class TakeoverTest : public ::testing::Test {
     History history;
     history.strict = sync;
     std::vector<std::unique_ptr<Client>> clients;
+    std::vector<std::unique_ptr<Table>> tables;
     std::vector<Task<bool>> tasks;
+    if (table_.has_value()) CELL_CHECK(cluster.CreateTable("t", *table_, 0).ok());
     for (int i = 0; i < kWriters + kReaders; ++i) {
       ClientOptions client;
       client.cache_level_min = 1;
@@ -147,8 +152,16 @@ class TakeoverTest : public ::testing::Test {
       client.report = false;
       clients.push_back(cluster.NewClient(client));
       const uint64_t own = seed * 100 + static_cast<uint64_t>(i);
-      tasks.push_back(i < kWriters ? Writer(clients.back().get(), &history, i, own)
-                                   : Reader(clients.back().get(), &history, i % 2 == 0, own));
+      Client* const one = clients.back().get();
+      if (table_.has_value()) {
+        tables.push_back(std::make_unique<Table>(*one->OpenTable("t")));
+        Table* const table = tables.back().get();
+        tasks.push_back(i < kWriters ? Writer(one, table, &history, i, own)
+                                     : Reader(one, table, &history, i % 2 == 0, own));
+      } else {
+        tasks.push_back(i < kWriters ? Writer(one, one, &history, i, own)
+                                     : Reader(one, one, &history, i % 2 == 0, own));
+      }
     }
     for (Task<bool>& task : tasks) task.Start();
     const auto poll = [&](int64_t ns) {
@@ -173,12 +186,29 @@ class TakeoverTest : public ::testing::Test {
       }
       return true;
     };
-    for (int i = 0; i < 100 && !all_hold(); ++i) poll(50'000);
-    poll(static_cast<int64_t>(random.Below(200'000)));
+    if (kill_at_.empty()) {  // Else from the beginning on: tables grow while they are filled.
+      for (int i = 0; i < 100 && !all_hold(); ++i) poll(50'000);
+      poll(static_cast<int64_t>(random.Below(200'000)));
+    }
     std::map<int64_t, int> faults_at;
     for (int fault = 0; fault < faults; ++fault) {
-      const size_t victim = random.Below(kServers);
-      const auto kind = static_cast<Fault>(random.Below(4));
+      size_t victim = random.Below(kServers);
+      const auto kind = kill_at_.empty() ? static_cast<Fault>(random.Below(4)) : Fault::kMachine;
+      if (!kill_at_.empty()) {
+        std::optional<size_t> reached;
+        for (size_t i = 0; i < kServers; ++i) {
+          cluster.worker(i)->points()->on_reach = [&, i](std::string_view point) {
+            if (point != kill_at_ || reached.has_value()) return;
+            reached = i;
+            cluster.Kill(i, true);
+          };
+        }
+        for (int i = 0; i < 300 && !reached.has_value(); ++i) poll(20'000);
+        for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->points()->on_reach = nullptr;
+        if (!reached.has_value()) break;
+        victim = *reached;
+        ++totals_.killed_at;
+      }
       const std::string name = fmt::format("server-{}", victim);
       uint64_t had = 0;
       for (const auto& [region, entry] : cluster.table().regions) had += entry.owner.server == name;
@@ -188,7 +218,7 @@ class TakeoverTest : public ::testing::Test {
         case Fault::kKill:
         case Fault::kMachine:
         case Fault::kRestart:
-          cluster.Kill(victim, kind == Fault::kMachine);
+          if (!cluster.Dead(victim)) cluster.Kill(victim, kind == Fault::kMachine);
           if (kind == Fault::kRestart) {
             poll(static_cast<int64_t>(random.Below(600'000)));
             cluster.Restart(victim);
@@ -232,7 +262,7 @@ class TakeoverTest : public ::testing::Test {
       CallOptions path;
       path.path = i % 2 == 0 ? Path::kServer : Path::kClient;
       path.timeout_us = 50'000;
-      const auto value = reader->Get(Key(i), path);
+      const auto value = table_.has_value() ? tables[0]->Get(Key(i), path) : reader->Get(Key(i), path);
       if (!value.ok()) {
         history.violations.push_back(fmt::format("{}: {}", Key(i), value.status().ToString()));
         continue;
@@ -284,7 +314,11 @@ class TakeoverTest : public ::testing::Test {
     totals_.recovered += cluster->worker(i)->recoverer()->counters().recovered;
     totals_.lost += cluster->worker(i)->recoverer()->counters().lost;
     totals_.checkpoints += cluster->worker(i)->logs()->counters().checkpoints;
+    totals_.table_splits += cluster->worker(i)->tables()->counters().splits;
   }
+
+  std::string kill_at_;            // Servers die with their machines when they reach this point; empty: at any moment.
+  std::optional<uint32_t> table_;  // Writes and reads go to a Pilaf table with such buckets; 0: slots.
 
   Totals totals_;
 };
@@ -308,6 +342,44 @@ TEST_F(TakeoverTest, AsyncLosesNothingOlderThanItsBound) {
              totals_.takeovers, totals_.recovered, totals_.writes, totals_.failed, totals_.lost_writes);
 }
 
+TEST_F(TakeoverTest, OfTables) {
+  for (const uint32_t bucket_bytes : {0u, 1024u}) {
+    table_ = bucket_bytes;
+    EXPECT_EQ(FindViolation(Options(Durability::kSync), 80, 5), 0u);
+    EXPECT_EQ(FindViolation(Options(Durability::kAsync), 30, 4), 0u);
+  }
+  EXPECT_GT(totals_.recovered, 1'000u);
+  EXPECT_GT(totals_.lost_writes, 0u);
+  EXPECT_GT(totals_.checkpoints, 50u);
+  EXPECT_GT(totals_.table_splits, 500u);
+  fmt::print("{} takeovers, {} regions recovered, {} checkpoints, {} writes ({} failed), {} reads, {} splits\n",
+             totals_.takeovers, totals_.recovered, totals_.checkpoints, totals_.writes, totals_.failed, totals_.reads,
+             totals_.table_splits);
+}
+
+TEST_F(TakeoverTest, OfTablesAtEachPointOfASplit) {
+  for (const char* point : {"table split: region made", "table split: copied", "table split: cut logged",
+                            "table split: cut", "table split: joined", "table split: cleaned"}) {
+    SCOPED_TRACE(point);
+    kill_at_ = point;
+    const uint64_t before = totals_.killed_at;
+    for (const uint32_t bucket_bytes : {0u, 1024u}) {
+      table_ = bucket_bytes;
+      EXPECT_EQ(FindViolation(Options(Durability::kSync), 6, 2), 0u);
+    }
+    EXPECT_GT(totals_.killed_at, before + 5);
+  }
+}
+
+TEST_F(TakeoverTest, OfTablesWithoutAProtectionSomethingIsWrong) {
+  table_ = 0;
+  for (const Mutant mutant : {Mutant::kNoFence, Mutant::kSyncedTooEarly}) {
+    TestClusterOptions options = Options(Durability::kSync);
+    options.mutant = mutant;
+    EXPECT_GT(FindViolation(options, 200, 5), 0u);
+  }
+}
+
 // Each protection of the log taken away is noticed.
 TEST_F(TakeoverTest, WithoutAProtectionSomethingIsWrong) {
   for (const auto& [mutant, name] :
@@ -321,8 +393,8 @@ TEST_F(TakeoverTest, WithoutAProtectionSomethingIsWrong) {
 
 // The owner of the only region stops. Another takes the region over and acknowledges a write. What a client reads then
 // that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
-// which goes on just then.
-std::string ReadAfterTakeover(Mutant mutant, Path path) {
+// which goes on just then. `in_table`: the region is that of a Pilaf table.
+std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table) {
   TestClusterOptions options;
   options.servers = 2;
   options.logs.durability = Durability::kSync;
@@ -333,33 +405,46 @@ std::string ReadAfterTakeover(Mutant mutant, Path path) {
   ClientOptions client;
   client.report = false;
   client.reconnect_us = 20;
-  auto reader = cluster.NewClient(client);
-  CELL_CHECK(reader->Put("key", "old").ok());
+  if (in_table) CELL_CHECK(cluster.CreateTable("t", 0, 1).ok());
+  const uint32_t region = in_table ? cluster.table().tables.at("t").RegionOf(0) : cluster.table().root;
   CallOptions by;
   by.path = path;
-  CELL_CHECK(reader->Get("key", by)->value() == "old");
-  const auto owner = static_cast<size_t>(std::stoi(cluster.table().regions.begin()->second.owner.server.substr(7)));
+  const auto put = [in_table](Client* to, const std::string& value) {
+    return in_table ? to->OpenTable("t")->Put("key", value).ok() : to->Put("key", value).ok();
+  };
+  auto reader = cluster.NewClient(client);
+  std::optional<Table> table;
+  if (in_table) table = *reader->OpenTable("t");
+  const auto get = [&] { return *(in_table ? table->Get("key", by) : reader->Get("key", by)); };
+  CELL_CHECK(put(reader.get(), "old"));
+  CELL_CHECK(get() == "old");
+  const RegionTable::Entry before = *cluster.table().Find(region);
+  const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
   cluster.Stop(owner);
   const auto taken = [&] {
-    const RegionTable::Entry& entry = cluster.table().regions.begin()->second;
-    return entry.epoch == 2 && !entry.recovering;
+    for (const auto& [id, entry] : cluster.table().regions) {
+      if (entry.owner == before.owner || entry.recovering) return false;
+    }
+    return true;
   };
   while (!taken()) cluster.network()->Step();
-  CELL_CHECK(cluster.NewClient(client)->Put("key", "new").ok());
+  CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
   if (path == Path::kServer) cluster.Continue(owner);
-  const auto value = reader->Get("key", by);
-  CELL_CHECK(value.ok() && value->has_value());
-  return **value;
+  return get().value_or("absent");
 }
 
 TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
-  EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient), "new");
-  EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient), "old");
+  for (const bool in_table : {false, true}) {
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient, in_table), "new");
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient, in_table), "old");
+  }
 }
 
 TEST(TakeoverLeases, AFormerOwnerServesNothing) {
-  EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kServer), "new");
-  EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer), "old");
+  for (const bool in_table : {false, true}) {
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kServer, in_table), "new");
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer, in_table), "old");
+  }
 }
 
 // A recovery that fails for once, at any call: another worker, or the same one later, recovers the region.

@@ -7,6 +7,7 @@
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "pilaf/hash_layout.h"
 
 namespace cell {
 namespace {
@@ -212,11 +213,30 @@ absl::Status ParseReport(const nlohmann::json& json, TreeReport* report) {
   return absl::OkStatus();
 }
 
+// Whether the parts of each table are what the region table says. `ranges`: as the regions themselves say.
+void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& ranges,
+                std::vector<std::string>* errors) {
+  for (const auto& [name, hash_parts] : table.tables) {
+    for (auto part = hash_parts.parts.begin(); part != hash_parts.parts.end(); ++part) {
+      const auto next = std::next(part);
+      const HashRange expected{part->first, next == hash_parts.parts.end() ? UINT32_MAX : next->first - 1};
+      const auto range = ranges.find(part->second);
+      if (range != ranges.end() && range->second != expected) {
+        errors->push_back(
+            fmt::format("table {}: region {} has places {:#010x} to {:#010x}, and the region table says "
+                        "{:#010x} to {:#010x}",
+                        name, part->second, range->second.first, range->second.last, expected.first, expected.last));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Client::ClusterCheck> Client::Check() {
   ClusterCheck check;
   std::vector<TreeReport> reports;
+  std::map<uint32_t, HashRange> ranges;
   Run(session_->Refresh(NowNs() + session_->options().timeout_us * 1000));
   const std::map<uint32_t, RegionTable::Entry> regions(session_->cluster().table.regions.begin(),
                                                        session_->cluster().table.regions.end());
@@ -230,6 +250,13 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
       }
       if (!text.ok()) return text.status();
       const auto json = nlohmann::json::parse(*text);
+      if (json.contains("hash")) {
+        for (const auto& error : json.at("errors")) check.errors.push_back(error.get<std::string>());
+        ranges[region] = {json.at("hash").at("first").get<uint32_t>(), json.at("hash").at("last").get<uint32_t>()};
+        check.table_keys += json.at("keys").get<uint64_t>();
+        check.regions_json.push_back(json.dump());
+        continue;
+      }
       TreeReport& report = reports.emplace_back();
       RETURN_IF_ERROR(ParseReport(json, &report));
       for (const auto& error : json.at("errors")) {
@@ -251,6 +278,7 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
       return absl::DataLossError(fmt::format("the report of region {} makes no sense: {}", region, error.what()));
     }
   }
+  CheckParts(session_->cluster().table, ranges, &check.errors);
   const ClusterReport between = CheckNeighbours(reports);
   check.errors.insert(check.errors.end(), between.errors.begin(), between.errors.end());
   check.keys = between.keys;

@@ -45,6 +45,7 @@
 
 namespace cell {
 
+class Client;
 class Fabric;
 class Session;
 class Membership;
@@ -110,9 +111,15 @@ struct ClientMetrics {
   uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
   uint64_t moved_right = 0;     // Right links followed.
   uint64_t errors = 0;
-  Histogram latency_ns;  // Of operations.
+  // Of tables, by reads.
+  uint64_t lookups = 0;
+  uint64_t lookup_reads = 0;
+  uint64_t lookup_torn = 0;     // Slots or buckets that were being written...
+  uint64_t lookup_extents = 0;  // ...pairs that were replaced meanwhile...
+  uint64_t lookup_moved = 0;    // ...and keys that may have been moved: read again.
+  Histogram latency_ns;         // Of operations.
 
-  uint64_t retries() const { return torn + extent_retries; }
+  uint64_t retries() const { return torn + extent_retries + lookup_torn + lookup_extents + lookup_moved; }
 };
 
 // Whether a write's outcome is unknown. Such a status is no failure: reading tells.
@@ -154,6 +161,39 @@ class Scan {
   size_t at_ = 0;
 };
 
+// A Pilaf table: a map without order, spread over all servers, whose gets take one or two rounds of reads at once
+// (pilaf/README.md). Over Path::kServer gets are messages, too (the thesis's Pilaf-VO); writes always are. Made by
+// Client::OpenTable; must not outlive its client, and operations that are in flight must not outlive it.
+//
+// Keys have 1 to 4096 bytes, values 0 to 1 MB. Get, Put, Delete and Contains are linearizable per key.
+class Table {
+ public:
+  const std::string& name() const { return name_; }
+
+  // As of Client. NotFound: the table was dropped.
+  absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
+  absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
+  absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+
+  Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+
+  // Before a key is called absent, what was read is looked at once more. Off: as in the thesis's Pilaf, a key that is
+  // moved meanwhile may be missed.
+  void set_serializable(bool serializable) { serializable_ = serializable; }
+
+ private:
+  friend class Client;
+  Table(Client* client, std::string name) : client_(client), name_(std::move(name)) {}
+
+  Client* client_;
+  std::string name_;
+  bool serializable_ = true;
+};
+
 class Client {
  public:
   // Connects to the cluster in options.cluster. NotFound: there is none. Unavailable: its servers do not answer.
@@ -175,6 +215,21 @@ class Client {
   // True: the key was there.
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
   Scan NewScan(ScanOptions options);
+
+  // A table that was made by `cellctl hash create` or Control.CreateTable. NotFound: there is none of this name.
+  absl::StatusOr<Table> OpenTable(const std::string& name);
+  struct TableInfo {
+    std::string name;
+    uint32_t bucket_bytes = 0;  // 0: in slots.
+    struct Part {
+      uint32_t first;  // Place in the hash space.
+      uint32_t region;
+      std::string server;
+    };
+    std::vector<Part> parts;
+  };
+  // As the region table has them now.
+  std::vector<TableInfo> Tables();
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<std::vector<std::optional<std::string>>>> AsyncMultiGet(absl::Span<const std::string_view> keys,
@@ -206,8 +261,9 @@ class Client {
   struct ClusterCheck {
     std::vector<std::string> regions_json;
     std::vector<std::string> errors;  // Of all regions, and between them.
-    uint64_t keys = 0;
-    uint64_t missing_routes = 0;  // Meganodes that only their left neighbour leads to.
+    uint64_t keys = 0;                // Of the tree.
+    uint64_t table_keys = 0;          // Of all tables.
+    uint64_t missing_routes = 0;      // Meganodes that only their left neighbour leads to.
   };
   absl::StatusOr<ClusterCheck> Check();
 
@@ -228,6 +284,7 @@ class Client {
   Task<absl::StatusOr<bool>> AsyncRawCall();
 
  private:
+  friend class Table;
   explicit Client(std::unique_ptr<Session> session);
 
   std::unique_ptr<Session> session_;

@@ -70,7 +70,7 @@ class Scan::Cursor : public Leftover {
     while (status.ok() && batch->empty() && !done_ && !given_up_) {
       if (!way_.has_value()) {
         way_key_ = position_.at();
-        way_.emplace(session_, way_key_, context);
+        way_.emplace(session_, way_key_, context, nullptr);
         from_here_ = !next_root_.null();
         if (from_here_) (void)way_->GoTo(next_root_);
       }

@@ -101,7 +101,7 @@ void Session::BeginRefresh() {
   if (refreshing_) return;
   refreshing_ = true;
   refreshed_ns_ = fabric_->NowNs();
-  reads_at_refresh_ = metrics_.node_reads;
+  reads_at_refresh_ = metrics_.node_reads + metrics_.lookup_reads;
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
@@ -181,7 +181,7 @@ void Session::Poll(int64_t until_ns) {
   if (cluster().revision != taken_revision_) TakeTable();
   now_ns_ = fabric_->NowNs();
   // A client that reads keeps its lease.
-  const bool renew = metrics_.node_reads != reads_at_refresh_ && now_ns_ - table_ns_ > cluster().table_lease_ns / 3;
+  const bool renew = metrics_.node_reads + metrics_.lookup_reads != reads_at_refresh_ && now_ns_ - table_ns_ > cluster().table_lease_ns / 3;
   if ((refresh_soon_ || renew) && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
     refresh_soon_ = false;
     BeginRefresh();
@@ -205,10 +205,12 @@ void Session::SendReport() {
   ServerConnection* server = servers_.front().get();
   if (reporting_.in_flight || !server->up) return;
   const std::string json = fmt::format(
-      R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"p50_us":{:.2f},)"
-      R"("p99_us":{:.2f},"seconds":{:.3f}}})",
+      R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
+      R"("lookup_reads":{},"lookup_torn":{},"lookup_extents":{},"lookup_moved":{},"p50_us":{:.2f},"p99_us":{:.2f},)"
+      R"("seconds":{:.3f}}})",
       metrics_.operations, metrics_.server_path, metrics_.client_path, metrics_.retries(), metrics_.node_reads,
-      metrics_.errors, static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
+      metrics_.errors, metrics_.lookups, metrics_.lookup_reads, metrics_.lookup_torn, metrics_.lookup_extents,
+      metrics_.lookup_moved, static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
       static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3, static_cast<double>(now_ns_ - reported_ns_) / 1e9);
   reported_ns_ = now_ns_;
   since_report_ns_.Clear();

@@ -32,6 +32,7 @@ struct ServerConnection {
   int failed_attempts = 0;  // Since it was up last.
   Selector searches;
   Selector scans;
+  Selector lookups;  // Of tables.
   std::vector<uint16_t> free_uploads;
   std::vector<std::coroutine_handle<>> waiting_for_upload;
 
@@ -40,6 +41,7 @@ struct ServerConnection {
         address(std::move(address)),
         searches({}, seed),
         scans({}, seed + 1),
+        lookups({}, seed + 2),
         free_uploads({4, 3, 2, 1}) {}
 };
 static_assert(kUploadsMax == 4);

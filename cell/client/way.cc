@@ -12,7 +12,20 @@ constexpr int kPauseDoublings = 8;  // To 5 ms.
 
 }  // namespace
 
+const RegionTable::HashParts* Way::parts() const {
+  const auto& tables = session_->cluster().table.tables;
+  const auto it = tables.find(*table_);
+  return it == tables.end() ? nullptr : &it->second;
+}
+
 void Way::Begin() {
+  if (table_ != nullptr) {
+    const RegionTable::HashParts* const table = parts();
+    root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
+    server_ = session_->Connected(root_.region());
+    lost_ = table == nullptr && losses_ == 0;  // Once more, by the newest.
+    return;
+  }
   root_ = losses_ == 0 ? session_->routes()->Find(key_) : Pointer();
   from_route_ = !root_.null();
   ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
@@ -78,10 +91,14 @@ Task<absl::Status> Way::Find() {
         co_await session_->SleepUntil(session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings)));
       }
       co_await session_->Refresh(context_.deadline_ns);
+      losses_ += losses_ == 0;
       lost_ = false;
       Begin();
     }
     if (server_ != nullptr && server_->up) co_return absl::OkStatus();
+    if (table_ != nullptr && root_.null()) {
+      co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
+    }
     const uint32_t region = root_.region();
     const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region);
     if (server.ok()) {

@@ -1,20 +1,22 @@
-// Way: how an operation gets to the meganode that holds its key (the thesis, 4.2).
+// Way: how an operation gets to the region that holds its key.
 //
-// It begins at a cached route or at the root of the tree and goes from meganode to meganode: each is asked by its
-// server or read by this client, and either has the key's place or leads on. What was cached and led astray is dropped.
-// When the way is lost (a meganode has moved, or a split was overtaken), the region table is asked again and the search
-// begins anew from the root, without caches, until the deadline.
+// In a Pilaf table the region table names it, by the key's hash. In the tree (the thesis, 4.2) it begins at a cached
+// route or at the root of the tree and goes from meganode to meganode: each is asked by its server or read by this
+// client, and either has the key's place or leads on. What was cached and led astray is dropped. When the way is lost
+// (a meganode has moved, or a split was overtaken), the region table is asked again and the search begins anew from the
+// root, without caches, until the deadline.
 #pragma once
 
 #include "cell/client/session.h"
+#include "pilaf/key_hash.h"
 
 namespace cell {
 
 class Way {
  public:
-  // `key` must outlive it.
-  Way(Session* session, std::string_view key, const CallContext& context)
-      : session_(session), key_(key), context_(context) {
+  // `key` and `table` must outlive it. `table`: null for the tree.
+  Way(Session* session, std::string_view key, const CallContext& context, const std::string* table)
+      : session_(session), key_(key), table_(table), context_(context) {
     Begin();
   }
 
@@ -22,6 +24,10 @@ class Way {
   Pointer root() const { return root_; }
   // The connection to its worker; null: Find it first.
   ServerConnection* server() const { return server_; }
+  // What decides how this worker is asked.
+  Selector* selector() const { return table_ == nullptr ? &server_->searches : &server_->lookups; }
+  // The table, as the region table had it last; null: there is none.
+  const RegionTable::HashParts* parts() const;
   // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
   Task<absl::Status> Find();
   // After the way was lost once, nodes must come from servers.
@@ -43,6 +49,7 @@ class Way {
 
   Session* session_;
   std::string_view key_;
+  const std::string* table_;
   CallContext context_;
   Pointer root_;
   ServerConnection* server_ = nullptr;

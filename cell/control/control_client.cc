@@ -86,7 +86,7 @@ absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   ControlClient::Regions regions{{}, reply.free()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back(
-        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy()});
+        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(), one.table()});
   }
   return regions;
 }
@@ -132,6 +132,22 @@ absl::StatusOr<ControlClient::Checkpoints> ControlClient::Checkpoint() {
   control::CheckpointReply reply;
   RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply));
   return Checkpoints{reply.regions(), reply.bytes()};
+}
+
+absl::Status ControlClient::CreateTable(const std::string& table, uint32_t bucket_bytes, uint32_t parts) {
+  control::CreateTableRequest request;
+  request.set_table(table);
+  request.set_bucket_bytes(bucket_bytes);
+  request.set_parts(parts);
+  control::CreateTableReply reply;
+  return impl_->Call(&control::Control::Stub::CreateTable, request, &reply);
+}
+
+absl::Status ControlClient::DropTable(const std::string& table) {
+  control::DropTableRequest request;
+  request.set_table(table);
+  control::DropTableReply reply;
+  return impl_->Call(&control::Control::Stub::DropTable, request, &reply);
 }
 
 absl::Status ControlClient::SetLogLevel(const std::string& level) {

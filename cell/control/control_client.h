@@ -28,6 +28,7 @@ class ControlClient {
     uint64_t epoch, keys;
     double fill;
     bool busy;
+    std::string table;
   };
   struct Regions {
     std::vector<Region> regions;
@@ -46,6 +47,8 @@ class ControlClient {
     uint64_t regions, bytes;
   };
   absl::StatusOr<Checkpoints> Checkpoint();
+  absl::Status CreateTable(const std::string& table, uint32_t bucket_bytes, uint32_t parts);
+  absl::Status DropTable(const std::string& table);
   absl::Status SetLogLevel(const std::string& level);
 
  private:

@@ -74,15 +74,17 @@ class ControlServer::Impl : public control::Control::Service {
       const absl::StatusOr<control::RegionsReply> part = On<control::RegionsReply>(workers_[i], [i](Worker* its) {
         control::RegionsReply listed;
         for (const HeldRegion* held : its->regions()->all()) {
-          const Meganode& tree = held->meganode;
           control::RegionsReply::Region* region = listed.add_regions();
-          region->set_region(tree.region());
+          region->set_region(held->region());
           region->set_worker(i);
-          const RegionTable::Entry* entry = its->membership()->state().table.Find(tree.region());
+          const RegionTable& table = its->membership()->state().table;
+          const RegionTable::Entry* entry = table.Find(held->region());
           region->set_epoch(entry != nullptr ? entry->epoch : 0);
-          region->set_tier(tree.tier());
-          region->set_keys(tree.header().keys);
-          region->set_fill(tree.fill());
+          region->set_tier(held->tree != nullptr ? held->tree->tier() : 0);
+          const auto hash_parts = table.TableOf(held->region());
+          if (hash_parts != table.tables.end()) region->set_table(hash_parts->first);
+          region->set_keys(held->store->keys());
+          region->set_fill(held->store->fill());
           region->set_busy(held->busy);
         }
         listed.set_free(static_cast<uint32_t>(its->regions()->regions_max() - its->regions()->size()));
@@ -165,6 +167,18 @@ class ControlServer::Impl : public control::Control::Service {
       reply->set_bytes(reply->bytes() + made->bytes);
     }
     return grpc::Status::OK;
+  }
+
+  grpc::Status CreateTable(grpc::ServerContext*, const control::CreateTableRequest* request,
+                           control::CreateTableReply*) override {
+    return ToGrpc(
+        Task1(workers_[0], [name = request->table(), bucket_bytes = request->bucket_bytes(), parts = request->parts()](
+                               Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
+  }
+
+  grpc::Status DropTable(grpc::ServerContext*, const control::DropTableRequest* request,
+                         control::DropTableReply*) override {
+    return ToGrpc(Task1(workers_[0], [name = request->table()](Worker* its) { return its->tables()->Drop(name); }));
   }
 
   grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pilaf/hash_walk.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
 constexpr int kLeavesPerTurn = 8;
+constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
 constexpr int64_t kBusyNapNs = 1'000'000;
 constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
 
@@ -31,9 +33,9 @@ Task<absl::Status> LogKeeper::Create(uint32_t region) {
   const absl::Status status = co_await Open(region, 1, 1, &writer);
   if (!status.ok()) co_return status;
   HeldRegion* const held = regions_->Find(region);
-  const MeganodeRange range = held->meganode.range();
   held->SetLog(std::make_shared<RegionLog>(region, 1, 1, std::move(writer)), log_first());
-  held->log->Append(RecordKind::kRange, range.low, EncodeRange(range));
+  const HeldRegion::RangeRecord range = held->range_record();
+  held->log->Append(range.kind, range.key, range.value);
   co_return co_await Flushed(region);
 }
 
@@ -133,11 +135,11 @@ void LogKeeper::Step() {
     Look(region, now_ns);
     if (region->log == nullptr || region->busy || !region->log->status().ok()) return;
     const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
-    if (since > std::max(options_.checkpoint_bytes_min, 2 * region->meganode.header().data_bytes)) long_log = region;
+    if (since > std::max(options_.checkpoint_bytes_min, 2 * region->store->data_bytes())) long_log = region;
   });
   if (long_log != nullptr && !turns_->stopping()) {
     long_log->busy = true;
-    turns_->Begin(AutoCheckpoint(long_log->meganode.region()));
+    turns_->Begin(AutoCheckpoint(long_log->region()));
   }
 }
 
@@ -179,7 +181,7 @@ Task<absl::Status> LogKeeper::Checkpoint(uint32_t region) {
 Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   if (!on()) co_return absl::FailedPreconditionError("this cluster keeps no logs (--durability none)");
   std::vector<uint32_t> regions;
-  regions_->ForEach([&regions](HeldRegion* region) { regions.push_back(region->meganode.region()); });
+  regions_->ForEach([&regions](HeldRegion* region) { regions.push_back(region->region()); });
   const uint64_t before = counters_.checkpoint_bytes;
   for (const uint32_t region : regions) {
     const HeldRegion* held = regions_->Find(region);
@@ -196,11 +198,83 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   co_return absl::OkStatus();
 }
 
+struct LogKeeper::Draft {
+  HeldRegion* held;
+  std::unique_ptr<LogWriter> writer;
+  std::string chunk;
+  uint64_t records;
+
+  void Add(RecordKind kind, std::string_view key, std::string_view value) {
+    AppendRecord({held->region(), held->log->epoch(), ++records, 0}, kind, key, value, {}, &chunk);
+  }
+};
+
+Task<absl::Status> LogKeeper::Write(Draft* draft) {
+  counters_.checkpoint_bytes += draft->chunk.size();
+  const Offload::Work write = [draft] { return draft->writer->Append(draft->chunk); };
+  const absl::Status status = co_await Do(write);
+  draft->chunk.clear();
+  co_return status;
+}
+
+Task<absl::Status> LogKeeper::AddMeganode(Draft* draft) {
+  const Meganode& tree = *draft->held->tree;
+  std::string next = tree.range().low;
+  std::string key;
+  for (int leaves = 1;; ++leaves) {
+    const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
+    if (!leaf.ok()) co_return leaf.status();
+    for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
+      if (leaf->holds_pairs()) {
+        const LeafSlot slot = leaf->leaf_slot(i);
+        const std::string_view pair = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
+        const size_t key_bytes = leaf->key_bytes(i);
+        draft->Add(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
+      } else {
+        leaf->CopyKey(i, &key);
+        const Pointer child = leaf->inner_slot(i).child();
+        draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+      }
+    }
+    const bool end = !leaf->has_high() || !tree.Covers(leaf->high_key());
+    if (!end) next = leaf->high_key();
+    absl::Status status;
+    if (end || draft->chunk.size() >= kChunkBytes) {
+      status = co_await Write(draft);
+    } else if (leaves % kLeavesPerTurn == 0) {
+      co_await turns_->Next();
+    }
+    if (!status.ok()) co_return status;
+    if (turns_->stopping() || draft->held->lost) co_return absl::CancelledError("it was given up");
+    if (end) co_return absl::OkStatus();
+  }
+}
+
+Task<absl::Status> LogKeeper::AddTable(Draft* draft) {
+  HashTable* const table = draft->held->hash;
+  HashWalk walk(table);
+  const uint32_t units = std::max<uint32_t>(1, kHashBytesPerTurn / table->place().unit_bytes());
+  const HashTable::Visit visit = [draft](std::string_view key, std::string_view value) {
+    draft->Add(RecordKind::kPut, key, value);
+  };
+  for (;;) {
+    const bool end = walk.Step(units, visit);
+    absl::Status status;
+    if (end || draft->chunk.size() >= kChunkBytes) {
+      status = co_await Write(draft);
+    } else {
+      co_await turns_->Next();
+    }
+    if (!status.ok()) co_return status;
+    if (turns_->stopping() || draft->held->lost) co_return absl::CancelledError("it was given up");
+    if (end) co_return absl::OkStatus();
+  }
+}
+
 // The region is busy, so that it stays here, and whole.
 Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   const std::shared_ptr<RegionLog> log = held->log;
   const uint32_t region = log->region();
-  const Meganode& tree = held->meganode;
   held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next try comes when the log is as long again.
 
   // A new segment, so that the old ones can go. What comes before it must be on disk, and in the tree.
@@ -228,56 +302,27 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   };
   status = co_await Do(begin);
   if (!status.ok()) co_return status;
-  std::string chunk;
-  const Offload::Work write = [&writer, &chunk] { return writer->Append(chunk); };
-  uint64_t records = 0;
-  const auto add = [&](RecordKind kind, std::string_view key, std::string_view value) {
-    AppendRecord({region, log->epoch(), ++records, 0}, kind, key, value, {}, &chunk);
-  };
-  const MeganodeRange range = tree.range();
-  add(RecordKind::kBegin, "", BeginValue(region));
-  add(RecordKind::kRange, range.low, EncodeRange(range));
-  std::string next = range.low;
-  std::string key;
-  for (int leaves = 1;; ++leaves) {
-    const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
-    if (!leaf.ok()) co_return leaf.status();
-    for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
-      if (leaf->holds_pairs()) {
-        const LeafSlot slot = leaf->leaf_slot(i);
-        const std::string_view pair = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
-        const size_t key_bytes = leaf->key_bytes(i);
-        add(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
-      } else {
-        leaf->CopyKey(i, &key);
-        const Pointer child = leaf->inner_slot(i).child();
-        add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
-      }
-    }
-    const bool end = !leaf->has_high() || !tree.Covers(leaf->high_key());
-    if (!end) next = leaf->high_key();
-    if (end || chunk.size() >= kChunkBytes) {
-      counters_.checkpoint_bytes += chunk.size();
-      status = co_await Do(write);
-      if (!status.ok()) co_return status;
-      chunk.clear();
-    } else if (leaves % kLeavesPerTurn == 0) {
-      co_await turns_->Next();
-    }
-    if (turns_->stopping() || held->lost) co_return absl::CancelledError("it was given up");
-    if (end) break;
+  Draft draft{held, std::move(writer), {}, 0};
+  const HeldRegion::RangeRecord range = held->range_record();
+  draft.Add(RecordKind::kBegin, "", BeginValue(region));
+  draft.Add(range.kind, range.key, range.value);
+  if (held->tree != nullptr) {
+    status = co_await AddMeganode(&draft);
+  } else {
+    status = co_await AddTable(&draft);
   }
+  if (!status.ok()) co_return status;
   // What it holds of later records must be on disk with them.
-  const CheckpointEnd end{records, log->appended()};
+  const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
     held->flush_now = true;
     co_await turns_->Nap(kNapNs);
   }
   if (!log->status().ok()) co_return log->status();
-  add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
-  const Offload::Work commit = [this, region, epoch = log->epoch(), sequence, &writer, &chunk]() -> absl::Status {
-    RETURN_IF_ERROR(writer->Append(chunk));
-    RETURN_IF_ERROR(writer->Sync());
+  draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
+  const Offload::Work commit = [this, region, epoch = log->epoch(), sequence, &draft]() -> absl::Status {
+    RETURN_IF_ERROR(draft.writer->Append(draft.chunk));
+    RETURN_IF_ERROR(draft.writer->Sync());
     RETURN_IF_ERROR(store_->CommitCheckpoint(region, epoch, sequence));
     return store_->Trim(region, epoch, sequence);
   };

@@ -92,6 +92,11 @@ class LogKeeper {
   void BeginFlush(HeldRegion* region);
   Task<bool> AutoCheckpoint(uint32_t region);
   Task<absl::Status> TryCheckpoint(HeldRegion* region);
+  // A checkpoint in the making.
+  struct Draft;
+  Task<absl::Status> Write(Draft* draft);
+  Task<absl::Status> AddMeganode(Draft* draft);
+  Task<absl::Status> AddTable(Draft* draft);
   Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
   Fabric* const fabric_;

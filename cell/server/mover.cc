@@ -14,7 +14,8 @@ constexpr int64_t kSettlePauseNs = 5'000'000;
 // Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
-constexpr uint32_t kRunPagesMax = 64;   // Of one read.
+constexpr uint32_t kRunPagesMax = 64;  // Of one read.
+constexpr uint64_t kZeroedPerTurn = 64 << 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
 
@@ -126,7 +127,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
       if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
       region->state = HeldRegion::State::kSealed;
-      region->meganode.GiveUp();
+      region->store->GiveUp();
       points_->Reach("move: giver: sealed");
       return absl::OkStatus();
     case MoveStep::kDone:
@@ -240,7 +241,7 @@ Task<bool> Mover::Settle(uint32_t id) {
       HeldRegion* const region = regions_->Find(id);
       region->epoch = epoch + 1;
       (void)co_await logs_->Continue(id, epoch + 1);
-      if (!region->lost) region->meganode.Restore();
+      if (!region->lost) region->store->Restore();
       EndGiving(id, false);
       co_return true;
     }
@@ -264,6 +265,13 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   }
   const absl::StatusOr<RegionMemory*> memory = regions_->Receive(id);
   if (!memory.ok()) co_return false;
+  // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
+  if ((*memory)->header().magic != 0) {
+    for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !turns_->stopping();) {
+      at = regions_->Zero(*memory, at, kZeroedPerTurn);
+      co_await turns_->Next();
+    }
+  }
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   peers_->ForgetRegion(from, id);
   Taking taking{id, epoch, from, *memory, written.get()};
@@ -317,7 +325,7 @@ Task<absl::Status> Mover::Copy(Taking taking) {
   if (pages.ok()) pages = co_await CopyWritten(taking, MoveStep::kFreeze);
   if (!pages.ok()) co_return pages.status();
   points_->Reach("move: taker: last copy");
-  co_return Meganode::CheckHeader(taking.memory->header(), taking.region, regions_->shape());
+  co_return regions_->CheckHeader(*taking.memory, taking.region);
 }
 
 Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep step) {

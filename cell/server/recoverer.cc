@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "cell/base/crc64.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
-#include "cell/log/log_replay.h"
 #include "cell/tree/meganode_builder.h"
 #include "spdlog/spdlog.h"
 
@@ -36,7 +36,7 @@ void Recoverer::DropLost() {
   session_ = membership_->session();
   bool all_dropped = true;
   for (HeldRegion* region : regions_->all()) {
-    const RegionTable::Entry* entry = state.table.Find(region->meganode.region());
+    const RegionTable::Entry* entry = state.table.Find(region->region());
     // An older table than the one by which the region came here says nothing.
     const bool others = entry != nullptr && entry->epoch > region->epoch;
     if ((others || new_session) && !region->lost) Lose(region);
@@ -44,7 +44,7 @@ void Recoverer::DropLost() {
     if (region->busy) {
       all_dropped = false;
     } else {
-      regions_->Drop(region->meganode.region());
+      regions_->Drop(region->region());
     }
   }
   if (all_dropped) seen_revision_ = state.revision;
@@ -52,11 +52,11 @@ void Recoverer::DropLost() {
 
 void Recoverer::Lose(HeldRegion* region) {
   spdlog::warn("region {} is not this worker's any more: its session was lost, or another has taken it over",
-               region->meganode.region());
+               region->region());
   ++counters_.lost;
   region->lost = true;
   region->state = HeldRegion::State::kSealed;
-  region->meganode.GiveUp();
+  region->store->GiveUp();
   if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
   service_->Lose(region);
 }
@@ -173,13 +173,13 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
   const uint32_t region = claimed.region;
   absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns, nullptr);
   HeldRegion* const held = regions_->Find(region);
-  std::optional<std::string> high;
-  if (held != nullptr) high = held->meganode.range().high;
+  RegionContent parent;
+  if (held != nullptr) parent = held->content();
   if (status.ok()) recovering_.erase(region);
   for (const auto& [child, epoch] : claimed.children) {
     if (!status.ok() || turns_->stopping()) break;
     recovering_.insert(child);
-    const absl::Status its = co_await RecoverOne(child, epoch, claimed.at_ns, &high);
+    const absl::Status its = co_await RecoverOne(child, epoch, claimed.at_ns, &parent);
     recovering_.erase(child);
     if (!its.ok()) spdlog::error("region {} is not recovered: {}", child, std::string(its.message()));
   }
@@ -219,6 +219,32 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   co_return false;
 }
 
+absl::Status Recoverer::BuildMeganode(const LogReplay& replay, uint32_t region, RegionMemory* memory,
+                                      const RegionContent& content) const {
+  for (const double fill : kFills) {
+    RETURN_IF_ERROR(regions_->Format(memory, region, content));
+    Meganode tree(memory);
+    MeganodeBuilder builder(&tree, fill);
+    absl::Status status =
+        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
+    if (status.ok()) status = builder.Finish();
+    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Recoverer::BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
+                                   const RegionContent& content) const {
+  RETURN_IF_ERROR(regions_->Format(memory, region, content));
+  const std::unique_ptr<HashTable> table = HashTable::Open(memory);
+  table->set_thorough(true);
+  return replay.ForEach([&](std::string_view key, std::string_view value) -> absl::Status {
+    if (!content.hash_range->Has(HashKey(key))) return absl::OkStatus();  // Cut off since.
+    return table->Put(key, value, Crc64(value, Crc64(key))).status();
+  });
+}
+
 // Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
   LogStore* const store = logs_->store();
@@ -226,17 +252,13 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
   LogReplay replay(store, region);
   RETURN_IF_ERROR(replay.Open());
-  replayed->range = replay.range();
-  for (const double fill : kFills) {
-    RETURN_IF_ERROR(Meganode::Format(memory, region, regions_->shape(), replay.range()));
-    Meganode tree(memory);
-    MeganodeBuilder builder(&tree, fill);
-    absl::Status status =
-        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
-    if (status.ok()) status = builder.Finish();
-    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
-    RETURN_IF_ERROR(status);
-    break;
+  replayed->content.range = replay.range();
+  if (replay.hash_range().has_value()) {
+    replayed->content.hash_range = HashRange{replay.hash_range()->first, replay.hash_range()->last};
+    replayed->content.bucket_bytes = replay.hash_range()->bucket_bytes;
+    RETURN_IF_ERROR(BuildTable(replay, region, memory, replayed->content));
+  } else {
+    RETURN_IF_ERROR(BuildMeganode(replay, region, memory, replayed->content));
   }
   replayed->next_sequence = replay.next_sequence();
   replayed->records = replay.records();
@@ -248,7 +270,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 }
 
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
-                                         const std::optional<std::string>* high) {
+                                         const RegionContent* parent) {
   // A move of it that had begun cannot end any more but by failing.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
@@ -264,7 +286,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   };
   absl::Status status = co_await logs_->DoReplay(work);
   const bool only_begun = status.code() == absl::StatusCode::kNotFound;
-  if (high != nullptr && (only_begun || (status.ok() && (!high->has_value() || **high > replayed.range.low)))) {
+  if (parent != nullptr && (only_begun || (status.ok() && !parent->IsBefore(replayed.content)))) {
     regions_->NotArrived(region, *memory, *written);
     spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
     co_return co_await Remove(region);
@@ -288,7 +310,13 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
                                            std::move(replayed.writer)),
                logs_->log_first());
   for (;;) {
-    Membership::TableChange recovered = [region, epoch](RegionTable* table) { return table->Recovered(region, epoch); };
+    Membership::TableChange recovered = [region, epoch, &replayed](RegionTable* table) -> absl::Status {
+      const RegionTable::Entry* entry = table->Find(region);
+      const uint32_t left = entry == nullptr ? 0 : entry->made_for.value_or(0);
+      RETURN_IF_ERROR(table->Recovered(region, epoch));
+      if (left == 0 || !replayed.content.hash_range.has_value()) return absl::OkStatus();
+      return table->SplitPart(left, replayed.content.hash_range->first, region);
+    };
     status = co_await ChangeAwaiter(membership_, std::move(recovered));
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
     if (entry != nullptr && entry->epoch == epoch && !entry->recovering) status = absl::OkStatus();
@@ -302,9 +330,11 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   }
   held->state = HeldRegion::State::kServing;
   service_->RetryHeld();
-  if (!replayed.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
+  if (held->tree != nullptr &&
+      !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
     held->busy = true;
-    turns_->Begin(steward_->MakeKnown(static_cast<uint8_t>(replayed.range.tier + 1), replayed.range.low, region));
+    turns_->Begin(
+        steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low, region));
   }
   points_->Reach("takeover: serves");
   ++counters_.recovered;
@@ -314,7 +344,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   counters_.last_served_ns = fabric_->NowNs() - claimed_ns;
   spdlog::info(
       "region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
-      held->meganode.header().keys, replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
+      held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
       static_cast<double>(counters_.last_served_ns) / 1e9,
       replayed.torn_bytes == 0
           ? ""

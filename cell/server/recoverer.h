@@ -22,6 +22,7 @@
 
 #include "cell/base/points.h"
 #include "cell/cluster/membership.h"
+#include "cell/log/log_replay.h"
 #include "cell/server/log_keeper.h"
 #include "cell/server/steward.h"
 
@@ -77,7 +78,7 @@ class Recoverer {
   struct Replayed {
     std::unique_ptr<LogWriter> writer;
     uint64_t next_sequence = 0;
-    MeganodeRange range;
+    RegionContent content;
     uint64_t records = 0, log_bytes = 0, torn_bytes = 0, took_ns = 0;
   };
 
@@ -91,9 +92,12 @@ class Recoverer {
   Task<bool> Recover(Claimed claimed);
   // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
-  // `high`: of the region that this one is split from. Ok and not held: it was not part of the tree, and is gone.
-  Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
-                                const std::optional<std::string>* high);
+  // `parent`: of the region that this one is split from. Ok and not held: it was not part of the tree, and is gone.
+  Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns, const RegionContent* parent);
+  absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, RegionMemory* memory,
+                             const RegionContent& content) const;
+  absl::Status BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
+                          const RegionContent& content) const;
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
   Task<absl::Status> Remove(uint32_t region);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
 #include "cell/tree/meganode.h"
+#include "pilaf/hash_table.h"
 
 namespace cell {
 
@@ -23,8 +25,21 @@ struct PendingWrite {
   MessageKind kind;
   uint64_t sequence;
   std::string key;
-  Meganode::Prepared prepared;  // Of a put.
+  PairStore::Prepared prepared;  // Of a put.
   Pointer hint;
+};
+
+// What a region holds: a meganode, or a part of a table.
+struct RegionContent {
+  MeganodeRange range;
+  std::optional<HashRange> hash_range = {};
+  uint32_t bucket_bytes = 0;
+
+  // Whether `right` begins where this ends, or beyond.
+  bool IsBefore(const RegionContent& right) const {
+    if (hash_range.has_value()) return right.hash_range.has_value() && hash_range->last < right.hash_range->first;
+    return range.high.has_value() && *range.high <= right.range.low;
+  }
 };
 
 struct HeldRegion {
@@ -35,25 +50,45 @@ struct HeldRegion {
   };
 
   HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch)
-      : memory(memory), written(std::move(written)), meganode(memory), epoch(epoch) {}
+      : memory(memory),
+        written(std::move(written)),
+        store(Open(memory)),
+        tree(dynamic_cast<Meganode*>(store.get())),
+        hash(dynamic_cast<HashTable*>(store.get())),
+        epoch(epoch) {}
+
+  uint32_t region() const { return store->region(); }
 
   // What is written from now on goes to `to`, too: `first`, before it is applied, which whoever writes sees to.
   void SetLog(std::shared_ptr<RegionLog> to, bool first) {
     log = std::move(to);
     log_first = first;
-    meganode.set_on_write([this](const Meganode::Write& write) {
+    store->set_on_write([this](const PairStore::Write& write) {
       if (!logged_already) log->Append(write.kind, write.key, write.value);
     });
   }
 
-  uint64_t bytes_used() const {
-    return meganode.header().nodes_used * meganode.header().node_bytes + meganode.extents().bytes_used;
+  RegionContent content() const {
+    if (tree != nullptr) return {tree->range()};
+    return {{}, hash->range(), hash->place().bucket_bytes};
+  }
+  // The record that says which keys are here.
+  struct RangeRecord {
+    RecordKind kind;
+    std::string key, value;
+  };
+  RangeRecord range_record() const {
+    if (tree != nullptr) return {RecordKind::kRange, tree->range().low, EncodeRange(tree->range())};
+    const HashRangeValue value{hash->range().first, hash->range().last, hash->place().bucket_bytes, 0};
+    return {RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&value), sizeof(value))};
   }
 
   RegionMemory* const memory;
   const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
-  Meganode meganode;
-  uint64_t epoch;  // At which this worker has it.
+  const std::unique_ptr<PairStore> store;
+  Meganode* const tree;   // That is it; null: a part of a Pilaf table, and then
+  HashTable* const hash;  // it is that.
+  uint64_t epoch;         // At which this worker has it.
   State state = State::kServing;
   bool busy = false;   // Being split, moved or checkpointed.
   bool joined = true;  // Part of the tree; else being filled.
@@ -68,6 +103,12 @@ struct HeldRegion {
   bool flush_now = false;
   bool late = false;  // Writes have to wait for the disk.
   uint64_t log_bytes_at_checkpoint = 0;
+
+ private:
+  static std::unique_ptr<PairStore> Open(RegionMemory* memory) {
+    if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
+    return std::make_unique<Meganode>(memory);
+  }
 };
 
 class Regions {
@@ -90,7 +131,7 @@ class Regions {
   // Of nodes and extents.
   uint64_t bytes_used() const {
     uint64_t bytes = 0;
-    for (const auto& [id, region] : regions_) bytes += region->bytes_used();
+    for (const auto& [id, region] : regions_) bytes += region->store->bytes_used();
     return bytes;
   }
 
@@ -100,23 +141,33 @@ class Regions {
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // An empty meganode in a new region. ResourceExhausted: the worker holds as many as it may, or memory is out.
-  absl::StatusOr<HeldRegion*> Create(uint32_t region, const Meganode::Range& range) {
+  // A new region, empty. ResourceExhausted: the worker holds as many as it may, or memory is out.
+  absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content) {
     RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
     memory->set_written(written.get());
-    RETURN_IF_ERROR(Meganode::Format(memory, region, shape_, range));
+    RETURN_IF_ERROR(Format(memory, region, content));
     return Hold(region, memory, std::move(written), 1);
+  }
+  absl::Status Format(RegionMemory* memory, uint32_t region, const RegionContent& content) const {
+    if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape_, content.range);
+    return HashTable::Format(memory, region, shape_, *content.hash_range, content.bucket_bytes);
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
     CELL_CHECK(held != nullptr);
-    if (held->state != HeldRegion::State::kSealed) held->meganode.GiveUp();  // As of NotArrived.
+    if (held->state != HeldRegion::State::kSealed) held->store->GiveUp();  // As of NotArrived.
     held->memory->set_written(nullptr);
     std::erase(sorted_, held);
     regions_.erase(region);
     fabric_->DropRegion(region);
+  }
+
+  // Whether what was copied to `memory` is a region of this worker's shape.
+  absl::Status CheckHeader(const RegionMemory& memory, uint32_t region) const {
+    if (HashTable::IsIn(memory)) return HashTable::CheckHeader(memory, region, shape_);
+    return Meganode::CheckHeader(memory.header(), region, shape_);
   }
 
   // Memory that is ready for regions to come.
@@ -139,6 +190,13 @@ class Regions {
     arriving_.insert(region);
     return memory;
   }
+  // Puts zeros into so many bytes, but not into extents; where they end.
+  uint64_t Zero(RegionMemory* memory, uint64_t from, uint64_t bytes) const {
+    static constexpr std::array<std::byte, 4096> kZeros{};
+    const uint64_t end = std::min(from + bytes, shape_.extents_offset());
+    for (; from < end; from += kZeros.size()) memory->Store(from, kZeros.data(), kZeros.size());
+    return end;
+  }
   bool Arriving(uint32_t region) const { return arriving_.contains(region); }
   // `written`: what was copied. The memory holds a whole region.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
@@ -146,15 +204,16 @@ class Regions {
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch);
   }
-  // `written`: what was written to it. None of its nodes must be there when the region comes once more: readers that
-  // have seen it before would take them for what it holds then.
+  // `written`: what was written to it. None of its nodes, slots, buckets must be there when the region comes once more:
+  // readers that have seen it before would take them for what it holds then.
   void NotArrived(uint32_t region, RegionMemory* memory, const WrittenPages& written) {
     arriving_.erase(region);
     memory->set_written(nullptr);
-    for (uint64_t node = kRegionHeaderBytes; node < kRegionHeaderBytes + shape_.meganode_bytes;
-         node += shape_.node_bytes) {
-      if (written.Has(node)) memory->StoreWord(node, kVersionGone);
+    // Slots are smallest: words that are no node's version, nor a slot's or bucket's first, are anything.
+    for (uint64_t at = kRegionHeaderBytes; at < kRegionHeaderBytes + shape_.meganode_bytes; at += sizeof(HashSlot)) {
+      if (written.Has(at)) memory->StoreWord(at, kVersionGone);
     }
+    memory->header().magic = kRegionMagic;  // It is not zeros.
     fabric_->DropRegion(region);
   }
 
@@ -162,7 +221,7 @@ class Regions {
   HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
     auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch);
     const auto at = std::find_if(sorted_.begin(), sorted_.end(),
-                                 [region](const HeldRegion* other) { return other->meganode.region() > region; });
+                                 [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
     return regions_.emplace(region, std::move(held)).first->second.get();
   }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kClientReportsShown = 64;
 constexpr size_t kReportBytesMax = 4096;
-constexpr size_t kRegionsPerStatus = 100;
+constexpr size_t kRegionsPerStatus = 60;
+constexpr uint32_t kUnitsSampled = 1024;  // Of a table's region, for its probes.
 
 std::string Hex(std::string_view bytes) {
   std::string hex;
@@ -36,6 +37,52 @@ std::string ReportJson(const TreeReport& report) {
                          {"error_count", report.error_count},
                          {"errors", report.errors}};
   if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::json RegionJson(const HeldRegion& region) {
+  const RegionHeader& header = region.store->header();
+  const ExtentAllocator::Usage extents = region.store->extents();
+  nlohmann::json json = {{"region", header.region},
+                         {"keys", header.keys},
+                         {"data_bytes", header.data_bytes},
+                         {"node_bytes", header.node_bytes},
+                         {"nodes", header.node_count},
+                         {"fill", region.store->fill()},
+                         {"extent_bytes_used", extents.bytes_used},
+                         {"extent_bytes", extents.bytes_total},
+                         {"largest_free_bytes", extents.largest_free_bytes},
+                         {"fragmentation", extents.fragmentation()}};
+  if (region.tree != nullptr) {
+    json["tier"] = region.tree->tier();
+    json["nodes_used"] = header.nodes_used;
+    json["levels"] = region.tree->Node(region.tree->root()).level() + 1;
+    return json;
+  }
+  const HashTable& table = *region.hash;
+  const HashTable::Counters& counters = table.counters();
+  json["hash"] = {{"first", table.range().first},
+                  {"last", table.range().last},
+                  {"bucket_bytes", table.place().bucket_bytes},
+                  {"unit_fill", table.unit_fill()},
+                  {"keys_by_place", table.KeysByPlace(std::max<uint32_t>(1, table.place().units / kUnitsSampled))},
+                  {"puts", counters.puts},
+                  {"deletes", counters.deletes},
+                  {"kicked", counters.kicked},
+                  {"longest_chain", counters.longest_chain},
+                  {"full", counters.full}};
+  return json;
+}
+
+// Of a part of a table: its check.
+std::string HashReportJson(const HashTable& table) {
+  const absl::Status status = table.Check();
+  nlohmann::json json = {{"region", table.region()},
+                         {"hash", {{"first", table.range().first}, {"last", table.range().last}}},
+                         {"keys", table.keys()},
+                         {"data_bytes", table.data_bytes()},
+                         {"errors", nlohmann::json::array()}};
+  if (!status.ok()) json["errors"].push_back(std::string(status.message()));
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -68,10 +115,7 @@ void RequestService::Disconnected(ConnectionId peer) {
   for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();
   if (!it->second.report.empty()) {
     const auto report = nlohmann::json::parse(it->second.report, nullptr, false);
-    departed_.operations += Counter(report, "operations");
-    departed_.server_path += Counter(report, "server_path");
-    departed_.client_path += Counter(report, "client_path");
-    departed_.retries += Counter(report, "retries");
+    for (size_t i = 0; i < departed_.size(); ++i) departed_[i] += Counter(report, kClientCounters[i]);
   }
   peers_.erase(it);
 }
@@ -107,26 +151,10 @@ std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   json["regions"] = nlohmann::json::array();
   for (size_t i = first; i < held.size() && i - first < regions_max; ++i) {
     const HeldRegion* const region = held[i];
-    const RegionHeader& header = region->meganode.header();
-    const ExtentAllocator::Usage extents = region->meganode.extents();
-    json["regions"].push_back({{"region", header.region},
-                               {"tier", region->meganode.tier()},
-                               {"keys", header.keys},
-                               {"data_bytes", header.data_bytes},
-                               {"node_bytes", header.node_bytes},
-                               {"nodes_used", header.nodes_used},
-                               {"nodes", header.node_count},
-                               {"levels", region->meganode.Node(region->meganode.root()).level() + 1},
-                               {"extent_bytes_used", extents.bytes_used},
-                               {"extent_bytes", extents.bytes_total},
-                               {"largest_free_bytes", extents.largest_free_bytes},
-                               {"fragmentation", extents.fragmentation()}});
+    json["regions"].push_back(RegionJson(*region));
   }
   if (more_status_) more_status_(&json);
-  json["departed_clients"] = {{"operations", departed_.operations},
-                              {"server_path", departed_.server_path},
-                              {"client_path", departed_.client_path},
-                              {"retries", departed_.retries}};
+  for (size_t i = 0; i < departed_.size(); ++i) json["departed_clients"][kClientCounters[i]] = departed_[i];
   json["clients"] = nlohmann::json::array();
   for (const auto& [id, peer] : peers_) {
     if (peer.report.empty()) continue;
@@ -148,6 +176,7 @@ absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes
   }
   if (!region->joined) return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
   if (before_check_) before_check_();
+  if (region->hash != nullptr) return WriteTextReply(to, MessageKind::kCheck, HashReportJson(*region->hash));
   const TreeReport report = CheckTree(*region->memory);
   if (numbers == 1) return WriteTextReply(to, MessageKind::kCheck, ReportJson(report));
   nlohmann::json json = nlohmann::json::array();

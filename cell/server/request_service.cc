@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "cell/server/mover.h"
 #include "cell/tree/scan_position.h"
@@ -19,6 +20,14 @@ Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
   return reply;
 }
 
+// Puts the value behind the reply, if it is small.
+void WriteValue(MutableBytes to, std::string_view value, GetReply* reply) {
+  if (value.size() > kInlineValueBytesMax || sizeof(GetReply) + value.size() > to.size()) return;
+  reply->inlined = 1;
+  reply->header.bytes += static_cast<uint32_t>(value.size());
+  std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
+}
+
 // What a scan of `leaf` from slot `first` on will touch: the extents, and the leaf to the right.
 void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {
   if (!down && leaf.right().region() == tree.region()) {
@@ -31,6 +40,10 @@ void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool
   }
 }
 
+absl::Status NoMeganode(const HeldRegion& region) {
+  return absl::InvalidArgumentError(fmt::format("region {} is part of a hash table: it has no order", region.region()));
+}
+
 }  // namespace
 
 RequestService::RequestService(Fabric* fabric, Regions* regions, Options options)
@@ -39,12 +52,17 @@ RequestService::RequestService(Fabric* fabric, Regions* regions, Options options
 RequestService::Found RequestService::Find(Pointer root, std::string_view key) const {
   Found found;
   HeldRegion* region = regions_->Find(root.region());
-  if (region == nullptr || region->meganode.root() != root || region->state == HeldRegion::State::kSealed) return found;
+  if (region == nullptr || RootOf(region->region()) != root || region->state == HeldRegion::State::kSealed)
+    return found;
   if (!leased_ && region->log != nullptr) return found;  // It may have been recovered elsewhere.
-  const Meganode& tree = region->meganode;
   found.region = region;
+  if (region->hash != nullptr) {  // What is not in its range another region has, by the newest table.
+    if (region->hash->range().Has(HashKey(key))) found.store = region->hash;
+    return found;
+  }
+  const Meganode& tree = *region->tree;
   if (tree.tier() == 0 && tree.Covers(key)) {
-    found.tree = &region->meganode;
+    found.store = region->tree;
     return found;
   }
   found.route = tree.RouteOf(key);
@@ -82,8 +100,8 @@ template <typename Request>
 void RequestService::LookUpLeaf(const absl::StatusOr<Parsed<Request>>& request, size_t call) {
   if (!request.ok() || !request->fixed.hint.null()) return;  // What is wrong with it, its turn will tell.
   const Found found = Find(request->fixed.root, request->key);
-  if (found.tree == nullptr) return;
-  lookups_.push_back({found.tree, request->key, absl::OkStatus(), {}});
+  if (found.store == nullptr || found.region->tree == nullptr) return;
+  lookups_.push_back({found.region->tree, request->key, absl::OkStatus(), {}});
   lookup_calls_.push_back(call);
 }
 
@@ -91,6 +109,7 @@ void RequestService::LookUpLeaf(const absl::StatusOr<Parsed<Request>>& request, 
 void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
   lookups_.clear();
   lookup_calls_.clear();
+  hash_lookups_.clear();
   bool gets = false;
   for (size_t i = 0; i < calls.size(); ++i) {
     const IncomingCall& call = calls[i];
@@ -105,13 +124,19 @@ void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
       continue;
     }
     const Found found = Find(request->fixed.root, request->key);
-    if (found.tree == nullptr) {
+    if (found.store == nullptr) {
       ++routed_;
       fabric_->EndReply(call, WriteRoute(fabric_->BeginReply(call), found));
       continue;
     }
+    if (found.region->hash != nullptr) {
+      const KeyHash hash = HashKey(request->key);
+      if (options_.batching) found.region->hash->PrefetchUnits(hash);
+      hash_lookups_.push_back({found.region->hash, request->key, hash, i});
+      continue;
+    }
     gets |= header->kind == MessageKind::kGet;
-    lookups_.push_back({found.tree, request->key, absl::OkStatus(), {}});
+    lookups_.push_back({found.region->tree, request->key, absl::OkStatus(), {}});
     lookup_calls_.push_back(i);
   }
   if (options_.batching) {
@@ -129,6 +154,39 @@ void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
     ++served_[static_cast<size_t>(kind)];
     AnswerLookup(call, kind, lookups_[i]);
   }
+  for (const HashLookup& lookup : hash_lookups_) {
+    if (options_.batching) lookup.table->PrefetchPair(lookup.hash);
+  }
+  for (const HashLookup& lookup : hash_lookups_) {
+    const IncomingCall& call = calls[lookup.call];
+    const MessageKind kind = Load<MessageHeader>(call.request.data()).kind;
+    ++served_[static_cast<size_t>(kind)];
+    AnswerHashLookup(call, kind, lookup);
+  }
+}
+
+void RequestService::AnswerHashLookup(const IncomingCall& call, MessageKind kind, const HashLookup& lookup) {
+  const HashTable& table = *lookup.table;
+  const std::string_view key = lookup.key;
+  if (const absl::Status status = table.CheckKey(key); !status.ok()) return AnswerError(call, kind, status);
+  const std::optional<HashTable::Located> pair = table.Locate(key, lookup.hash);
+  const MutableBytes to = fabric_->BeginReply(call);
+  if (kind == MessageKind::kSearch) {
+    auto reply = ReplyOf<SearchReply>(kind);
+    reply.found = pair.has_value();
+    Store(to.data(), reply);
+    return fabric_->EndReply(call, sizeof(reply));
+  }
+  auto reply = ReplyOf<GetReply>(kind);
+  if (pair.has_value()) {
+    reply.found = 1;
+    reply.crc = pair->crc.has_value() ? *pair->crc : Crc64(pair->value, Crc64(key));
+    reply.value_bytes = static_cast<uint32_t>(pair->value.size());
+    if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, pair->value);
+    WriteValue(to, pair->value, &reply);
+  }
+  Store(to.data(), reply);
+  fabric_->EndReply(call, reply.header.bytes);
 }
 
 void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup) {
@@ -150,11 +208,7 @@ void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, co
     reply.extent = slot.extent;
     reply.crc = slot.crc;
     reply.value_bytes = static_cast<uint32_t>(slot.extent_bytes - lookup.key.size());
-    if (reply.value_bytes <= kInlineValueBytesMax && sizeof(reply) + reply.value_bytes <= to.size()) {
-      reply.inlined = 1;
-      reply.header.bytes += reply.value_bytes;
-      std::memcpy(to.data() + sizeof(reply), lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes);
-    }
+    WriteValue(to, AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes}), &reply);
   }
   Store(to.data(), reply);
   fabric_->EndReply(call, reply.header.bytes);
@@ -309,14 +363,13 @@ absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKi
     const HeldRegion* region = regions_->Find(Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region());
     if (region != nullptr && !Writable(*region)) {
       return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
-                                                region->meganode.region(),
-                                                region->late ? "its log's disk" : "its move"));
+                                                region->region(), region->late ? "its log's disk" : "its move"));
     }
     if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
       return absl::UnavailableError(
           fmt::format("the log of region {} has failed, and nothing is written to it any "
                       "more: {}",
-                      region->meganode.region(), std::string(region->log->status().message())));
+                      region->region(), std::string(region->log->status().message())));
     }
   }
   return kind == MessageKind::kPut ? Put(call, hint, to) : Delete(call, hint, to);
@@ -325,18 +378,17 @@ absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKi
 absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hint, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<PutRequest> request, ParsePutRequest(call.request));
   const Found found = Find(request.fixed.root, request.key);
-  if (found.tree == nullptr) return WriteRoute(to, found);
-  Meganode* const tree = found.tree;
+  if (found.store == nullptr) return WriteRoute(to, found);
   if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kPut);
   size_t bytes = sizeof(reply);
   const auto put = [&](std::string_view value) -> absl::Status {
     if (!found.region->log_first) {
-      ASSIGN_OR_RETURN(reply.existed, tree->Put(request.key, value, request.fixed.crc, hint));
+      ASSIGN_OR_RETURN(reply.existed, found.store->Put(request.key, value, request.fixed.crc, hint));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(const Meganode::Prepared prepared,
-                     tree->Prepare(request.key, value, request.fixed.crc, found.region->pending.size()));
+    ASSIGN_OR_RETURN(const PairStore::Prepared prepared,
+                     found.store->Prepare(request.key, value, request.fixed.crc, found.region->pending.size()));
     bytes = Log(call, MessageKind::kPut, found.region, request.key, value, prepared, hint);
     return absl::OkStatus();
   };
@@ -358,7 +410,7 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hin
 }
 
 size_t RequestService::Log(const IncomingCall& call, MessageKind kind, HeldRegion* region, std::string_view key,
-                           std::string_view value, const Meganode::Prepared& prepared, Pointer hint) {
+                           std::string_view value, const PairStore::Prepared& prepared, Pointer hint) {
   const RecordKind record = kind == MessageKind::kPut ? RecordKind::kPut : RecordKind::kDelete;
   const uint64_t sequence = region->log->Append(record, key, value);
   region->pending.push_back({call, kind, sequence, std::string(key), prepared, hint});
@@ -392,11 +444,11 @@ size_t RequestService::ApplyDurable() {
       absl::StatusOr<bool> existed = false;
       if (write.sequence <= region->log->durable()) {
         region->logged_already = true;
-        existed = write.kind == MessageKind::kPut ? region->meganode.Commit(write.prepared, write.key, write.hint)
-                                                  : region->meganode.Delete(write.key, write.hint);
+        existed = write.kind == MessageKind::kPut ? region->store->Commit(write.prepared, write.key, write.hint)
+                                                  : region->store->Delete(write.key, write.hint);
         region->logged_already = false;
       } else if (!failed.ok()) {
-        if (write.kind == MessageKind::kPut) region->meganode.Abandon(write.prepared);
+        if (write.kind == MessageKind::kPut) region->store->Abandon(write.prepared);
         // It may be on disk all the same.
         existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
       } else {
@@ -421,15 +473,14 @@ void RequestService::Lose(HeldRegion* region) {
 absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, Pointer hint, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<KeyRequest> request, ParseKeyRequest(call.request));
   const Found found = Find(request.fixed.root, request.key);
-  if (found.tree == nullptr) return WriteRoute(to, found);
-  Meganode* const tree = found.tree;
+  if (found.store == nullptr) return WriteRoute(to, found);
   if (!request.fixed.hint.null()) hint = request.fixed.hint;
   auto reply = ReplyOf<WriteReply>(MessageKind::kDelete);
   if (found.region->log_first) {
-    RETURN_IF_ERROR(tree->CheckKey(request.key));
+    RETURN_IF_ERROR(found.store->CheckKey(request.key));
     return Log(call, MessageKind::kDelete, found.region, request.key, {}, {}, hint);
   }
-  ASSIGN_OR_RETURN(reply.existed, tree->Delete(request.key, hint));
+  ASSIGN_OR_RETURN(reply.existed, found.store->Delete(request.key, hint));
   Store(to.data(), reply);
   return sizeof(reply);
 }
@@ -437,8 +488,9 @@ absl::StatusOr<size_t> RequestService::Delete(const IncomingCall& call, Pointer 
 absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(call.request));
   const Found found = Find(request.fixed.root, request.key);
-  if (found.tree == nullptr) return WriteRoute(to, found);
-  const Meganode* const tree = found.tree;
+  if (found.store == nullptr) return WriteRoute(to, found);
+  const Meganode* const tree = found.region->tree;
+  if (tree == nullptr) return NoMeganode(*found.region);
   const bool keys_only = request.fixed.keys_only != 0;
   ScanPosition position(request.fixed.down != 0, std::string(request.key),
                         request.fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
@@ -521,10 +573,9 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
   const HeldRegion* region = regions_->Find(request.from.region());
   if (region != nullptr && (leased_ || region->log == nullptr) && region->state != HeldRegion::State::kSealed &&
-      region->meganode.ExtentInBounds(request.from, request.bytes) &&
-      request.bytes <= to.size() - sizeof(ReplyHeader)) {
+      region->store->ExtentInBounds(request.from, request.bytes) && request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
-    std::memcpy(to.data() + sizeof(ReplyHeader), region->meganode.Extent(request.from), request.bytes);
+    std::memcpy(to.data() + sizeof(ReplyHeader), region->store->Extent(request.from), request.bytes);
     return sizeof(ReplyHeader) + request.bytes;
   }
   return absl::OutOfRangeError(
@@ -556,7 +607,8 @@ absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes
   if (region == nullptr || region->state != HeldRegion::State::kServing) {
     return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
   }
-  Meganode& tree = region->meganode;
+  if (region->tree == nullptr) return NoMeganode(*region);
+  Meganode& tree = *region->tree;
   if (tree.tier() < request.fixed.tier) return WriteRouteReply(to, {RouteKind::kTooLow, {}, {}, {}, false, false});
   if (tree.tier() > request.fixed.tier || !tree.Covers(request.key)) {
     return WriteRoute(to, Find(request.fixed.root, request.key));

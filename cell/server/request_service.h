@@ -67,9 +67,10 @@ class RequestService : public Service {
     std::string report;  // JSON, checked.
   };
   // What clients told of themselves (kReport), summed up.
-  struct ClientTotals {
-    uint64_t operations = 0, server_path = 0, client_path = 0, retries = 0;
-  };
+  static constexpr std::array kClientCounters = {"operations",  "server_path",    "client_path",
+                                                 "retries",     "lookups",        "lookup_reads",
+                                                 "lookup_torn", "lookup_extents", "lookup_moved"};
+  using ClientTotals = std::array<uint64_t, kClientCounters.size()>;
   // A write that waits for its region to have room, or to have moved.
   struct Held {
     IncomingCall call;
@@ -85,10 +86,10 @@ class RequestService : public Service {
   // The uploads of all peers together: beyond it puts of large values must wait.
   static constexpr size_t kUploadBytesMax = size_t{256} << 20;
 
-  // The meganode that a request on `key` names, or the answer that leads on.
+  // The region that a request on `key` names, or the answer that leads on.
   struct Found {
     HeldRegion* region = nullptr;
-    Meganode* tree = nullptr;  // Null: `route` leads on.
+    PairStore* store = nullptr;  // Where the key's place is. Null: `route` leads on.
     RouteKind kind = RouteKind::kNotHeld;
     Meganode::Route route;
   };
@@ -115,7 +116,7 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Write(const IncomingCall& call, MessageKind kind, Pointer hint, MutableBytes to);
   // Logs a write that is to be applied when it is on disk.
   size_t Log(const IncomingCall& call, MessageKind kind, HeldRegion* region, std::string_view key,
-             std::string_view value, const Meganode::Prepared& prepared, Pointer hint);
+             std::string_view value, const PairStore::Prepared& prepared, Pointer hint);
   void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
   absl::StatusOr<size_t> Put(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Delete(const IncomingCall& call, Pointer hint, MutableBytes to);
@@ -127,6 +128,14 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Status(std::string_view text, MutableBytes to) const;
   absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
 
+  // A get or search of a table's key.
+  struct HashLookup {
+    const HashTable* table;
+    std::string_view key;
+    KeyHash hash;
+    size_t call;
+  };
+  void AnswerHashLookup(const IncomingCall& call, MessageKind kind, const HashLookup& lookup);
   void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup);
   void AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status);
 
@@ -146,7 +155,7 @@ class RequestService : public Service {
   int64_t held_longest_ns_ = 0;
   std::map<ConnectionId, Peer> peers_;
   size_t upload_bytes_ = 0;
-  ClientTotals departed_;
+  ClientTotals departed_{};
   std::array<uint64_t, 32> served_{};  // By MessageKind.
   uint64_t routed_ = 0;                // Answered with a route.
   uint64_t refused_ = 0;               // Answered with an error.
@@ -155,7 +164,8 @@ class RequestService : public Service {
   // Of the lookups being served.
   std::vector<Meganode::Lookup> lookups_;
   std::vector<size_t> lookup_calls_;  // Whose they are.
-  std::vector<Pointer> hints_;        // Of each call, if it is a write: its leaf.
+  std::vector<HashLookup> hash_lookups_;
+  std::vector<Pointer> hints_;  // Of each call, if it is a write: its leaf.
 };
 
 }  // namespace cell

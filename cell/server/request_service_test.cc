@@ -180,5 +180,33 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
   EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
 }
 
+// No walk of nodes is made in a table's region, whatever a message asks for; nor are keys told that it has not.
+TEST_F(RequestServiceTest, ATablesRegionHasNoOrder) {
+  RegionContent content;
+  content.hash_range = HashRange{0, UINT32_MAX / 2};
+  ASSERT_TRUE(regions_.Create(2, content).ok());
+  const Pointer root = RootOf(2);
+  int here = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = fmt::format("{}", i);
+    const std::string put = MakePutRequest(root, {}, Crc64("v", Crc64(key)), key, 1, 0);
+    const std::string reply = Call(put, "v");
+    if (IsRoute(AsBytes(reply))) {
+      EXPECT_EQ(ParseRouteReply(AsBytes(reply))->kind, RouteKind::kNotHeld);
+      continue;
+    }
+    ++here;
+    const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root, {}, key));
+    EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "v");
+    const std::string scan = Call(MakeScanRequest(root, key, std::nullopt, {10, 4096, false, false}));
+    EXPECT_EQ(CodeOf(scan), absl::StatusCode::kInvalidArgument);
+    const std::string route = Call(MakeAddRouteRequest(root, 1, key, RootOf(1)));
+    EXPECT_EQ(CodeOf(route), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_GT(here, 30);
+  EXPECT_LT(here, 70);
+  EXPECT_EQ(CodeOf(Call(MakeKeyRequest(MessageKind::kGet, root, {}, ""))), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace cell

@@ -27,7 +27,8 @@ absl::Status Lost() { return absl::AbortedError("the region is another worker's 
 }  // namespace
 
 Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-                 Mover* mover, LogKeeper* logs, Turns* turns, const Points* points, Options options)
+                 Mover* mover, LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns,
+                 const Points* points, Options options)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
@@ -35,6 +36,8 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
       peers_(peers),
       mover_(mover),
       logs_(logs),
+      maker_(maker),
+      tables_(tables),
       turns_(turns),
       points_(points),
       options_(std::move(options)),
@@ -57,10 +60,16 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
                           {"routes_added", counters_.routes_added},
                           {"roots_made", counters_.roots_made},
                           {"longest_cut_us", static_cast<double>(counters_.longest_cut_ns) / 1e3}};
+    const TableKeeper::Counters& tables = tables_->counters();
+    (*json)["tables"] = {{"splits", tables.splits},
+                         {"longest_copy_us", static_cast<double>(tables.longest_copy_ns) / 1e3},
+                         {"longest_frozen_us", static_cast<double>(tables.longest_frozen_ns) / 1e3},
+                         {"longest_untold_us", static_cast<double>(tables.longest_untold_ns) / 1e3}};
   });
   service_->set_on_full([this](HeldRegion* region) { return region->busy || BeginSplit(region); });
   service_->set_before_check([this] {
     for (MeganodeSplit* split : reclaiming_) (void)split->Reclaim(SIZE_MAX);
+    tables_->CleanAll();
   });
 }
 
@@ -90,6 +99,7 @@ Task<absl::Status> Steward::MakeFirst() {
     made = 0;
     if (options_.begin_anew) {
       table->regions.clear();
+      table->tables.clear();
       table->draining.clear();
       table->root = 0;
     }
@@ -113,7 +123,7 @@ Task<absl::Status> Steward::MakeFirst() {
   absl::Status status = co_await ChangeAwaiter(membership_, std::move(begin));
   if (!status.ok() && status.code() != absl::StatusCode::kAlreadyExists) co_return status;
   if (status.ok()) {
-    status = regions_->Create(made, Meganode::Range()).status();
+    status = regions_->Create(made, RegionContent()).status();
     if (status.ok()) status = co_await logs_->Create(made);
     if (!status.ok()) co_return status;
     Membership::TableChange set_root = [&made](RegionTable* table) -> absl::Status {
@@ -132,7 +142,9 @@ Task<absl::Status> Steward::MakeFirst() {
   if (durable) co_return absl::OkStatus();
   for (const auto& [region, entry] : membership_->state().table.regions) {
     if (entry.owner == options_.self && regions_->Find(region) == nullptr) {
-      spdlog::error("region {} was held by this server when it ended; what was in it is lost", region);
+      const auto table = membership_->state().table.TableOf(region);
+      spdlog::error("region {}{} was held by this server when it ended; what was in it is lost", region,
+                    table == membership_->state().table.tables.end() ? "" : ", part of table " + table->first + ",");
     }
   }
   co_return absl::OkStatus();
@@ -152,7 +164,7 @@ void Steward::Step() {
   }
   for (HeldRegion* region : regions_->all()) {
     const bool can_log = region->log == nullptr || region->log->status().ok();
-    if (!region->busy && can_log && region->meganode.fill() >= options_.split_at) BeginSplit(region);
+    if (!region->busy && can_log && region->store->fill() >= options_.split_at) BeginSplit(region);
   }
   if (balancing_ || now_ns < balance_at_ns_) return;
   balance_at_ns_ = now_ns + options_.balance_every_ns;
@@ -166,7 +178,7 @@ void Steward::Step() {
 }
 
 bool Steward::BeginSplit(HeldRegion* region) {
-  const auto it = not_before_ns_.find(region->meganode.region());
+  const auto it = not_before_ns_.find(region->region());
   if (turns_->stopping() || (it != not_before_ns_.end() && it->second > fabric_->NowNs())) return false;
   region->busy = true;
   turns_->Begin(Split(region));
@@ -174,14 +186,19 @@ bool Steward::BeginSplit(HeldRegion* region) {
 }
 
 Task<bool> Steward::Split(HeldRegion* region) {
-  const uint32_t id = region->meganode.region();
-  const absl::Status status = co_await TrySplit(region);
+  const uint32_t id = region->region();
+  absl::Status status;
+  if (region->tree != nullptr) {
+    status = co_await TrySplit(region);
+  } else {
+    status = co_await tables_->Split(region);
+  }
   if (turns_->stopping()) co_return true;
   last_split_[id] = status;
   if (!status.ok()) {
     ++counters_.splits_failed;
     not_before_ns_[id] = fabric_->NowNs() + kSplitPauseNs;
-    spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * region->meganode.fill(),
+    spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * region->store->fill(),
                  std::string(status.message()));
   }
   region->busy = false;
@@ -190,20 +207,19 @@ Task<bool> Steward::Split(HeldRegion* region) {
 }
 
 Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
-  const std::optional<std::string> key = MeganodeSplit::ChooseKey(region->meganode);
+  const std::optional<std::string> key = MeganodeSplit::ChooseKey(*region->tree);
   if (!key.has_value()) co_return absl::FailedPreconditionError("it has one leaf");
-  Meganode::Range range = region->meganode.range();
-  range.low = *key;
-  const absl::StatusOr<HeldRegion*> right = co_await NewRegion(std::move(range), region->meganode.region());
+  RegionContent content{region->tree->range()};
+  content.range.low = *key;
+  const absl::StatusOr<HeldRegion*> right = co_await maker_->Make(std::move(content), region->region());
   if (!right.ok()) co_return right.status();
-  const uint32_t made = (*right)->meganode.region();
+  const uint32_t made = (*right)->region();
   points_->Reach("split: region made");
   absl::Status status = co_await MoveRightPart(region, *right, *key);
   if (status.ok()) {
-    spdlog::info("region {} was split: keys from {} on are in region {}", region->meganode.region(), ForMessage(*key),
-                 made);
+    spdlog::info("region {} was split: keys from {} on are in region {}", region->region(), ForMessage(*key), made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
-    co_await Abandon(made);
+    co_await maker_->Abandon(made);
   } else if (region->lost) {
     regions_->Drop(made);  // The cut may be on disk: whoever has the left by now knows from its log.
   }
@@ -211,8 +227,8 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
 }
 
 Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key) {
-  Meganode* const from = &region->meganode;
-  MeganodeSplit split(from, &right->meganode, key);
+  Meganode* const from = region->tree;
+  MeganodeSplit split(from, right->tree, key);
   for (bool copied = false; !copied;) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
     if (region->lost || right->lost) co_return Lost();
@@ -228,11 +244,11 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   absl::Status status = co_await Cut(region, right, &split);
   if (!status.ok()) co_return status;
   right->joined = true;
-  co_await Join(region, right->meganode.region());
+  co_await Join(region, right->region());
   service_->RetryHeld();
   points_->Reach("split: cut");
   // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
-  turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->meganode.region()));
+  turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->region()));
   reclaiming_.push_back(&split);
   while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
   std::erase(reclaiming_, &split);
@@ -244,15 +260,15 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
 // The new region's log is on disk before the cut is, and the cut before the new region takes a write: so whoever
 // replays both finds a region whole, or cut with a right part that is.
 Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split) {
-  const uint32_t left_id = region->meganode.region();
-  const uint32_t right_id = right->meganode.region();
+  const uint32_t left_id = region->region();
+  const uint32_t right_id = right->region();
   if (logs_->on()) {
     region->state = HeldRegion::State::kFrozen;
     absl::Status status = co_await logs_->Settled(left_id);
     if (status.ok()) status = co_await logs_->Flushed(right_id);
     if (status.ok()) status = split->mirrored();
     if (status.ok()) {
-      region->log->Append(RecordKind::kCut, split->key(), right->meganode.root());
+      region->log->Append(RecordKind::kCut, split->key(), right->tree->root());
       points_->Reach("split: cut logged");
       status = co_await logs_->Flushed(left_id);
     }
@@ -278,51 +294,6 @@ Task<bool> Steward::Join(const HeldRegion* left, uint32_t region) {
     co_await turns_->Sleep(kRetryPauseNs);
   }
   co_return false;
-}
-
-Task<absl::StatusOr<HeldRegion*>> Steward::NewRegion(Meganode::Range range, uint32_t made_for) {
-  if (regions_->size() >= regions_->regions_max()) {
-    co_return absl::ResourceExhaustedError(
-        fmt::format("this worker holds {} regions, its limit (--regions-max)", regions_->size()));
-  }
-  uint32_t id = 0;
-  const HeldRegion* left = regions_->Find(made_for);
-  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
-  Membership::TableChange add = [this, &id, made_for, left_epoch](RegionTable* table) -> absl::Status {
-    if (const RegionTable::Entry* entry = table->Find(made_for); entry != nullptr && entry->epoch != left_epoch) {
-      return Lost();
-    }
-    ASSIGN_OR_RETURN(id, table->Add(options_.self, made_for));
-    return absl::OkStatus();
-  };
-  absl::Status status = co_await ChangeAwaiter(membership_, std::move(add));
-  if (!status.ok()) co_return status;
-  const absl::StatusOr<HeldRegion*> made = regions_->Create(id, range);
-  status = made.status();
-  if (status.ok()) {
-    (*made)->busy = true;
-    (*made)->joined = false;
-    status = co_await logs_->Create(id);
-  }
-  if (!status.ok()) {
-    co_await Abandon(id);
-    co_return status;
-  }
-  co_return *made;
-}
-
-// A region that never was part of the tree.
-Task<bool> Steward::Abandon(uint32_t region) {
-  if (regions_->Find(region) != nullptr) regions_->Drop(region);
-  const absl::Status status =
-      co_await ChangeAwaiter(membership_, [region](RegionTable* table) { return table->Remove(region); });
-  if (!status.ok()) spdlog::warn("region {} stays in the table, unused: {}", region, std::string(status.message()));
-  if (status.ok() && logs_->on()) {
-    const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
-    const absl::Status removed = co_await logs_->Do(remove);
-    if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
-  }
-  co_return status.ok();
 }
 
 Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
@@ -374,11 +345,11 @@ Task<absl::Status> Steward::TryAddRoute(uint8_t tier, const std::string& key, Po
 // A meganode of routes above `old_root`, which is the first of its tier.
 Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child) {
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
-  Meganode::Range range;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
-  range.tier = tier;
-  const absl::StatusOr<HeldRegion*> made = co_await NewRegion(std::move(range), 0);
+  RegionContent content;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
+  content.range.tier = tier;
+  const absl::StatusOr<HeldRegion*> made = co_await maker_->Make(std::move(content), 0);
   if (!made.ok()) co_return made.status();
-  Meganode* const tree = &(*made)->meganode;
+  Meganode* const tree = (*made)->tree;
   const uint32_t region = tree->region();
   absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
   if (status.ok()) status = tree->InsertRoute(key, child).status();
@@ -388,7 +359,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
         membership_, [old_root, region](RegionTable* table) { return table->SetRoot(old_root, region); });
   }
   if (!status.ok()) {  // Another worker was faster.
-    co_await Abandon(region);
+    co_await maker_->Abandon(region);
     co_return status;
   }
   (*made)->busy = false;
@@ -485,9 +456,9 @@ Task<std::optional<Steward::Gift>> Steward::FindGift(size_t asked_max) {
   std::vector<uint32_t> movable;
   std::vector<uint64_t> weights;
   for (const HeldRegion* region : regions_->all()) {
-    if (region->busy || region->meganode.tier() != 0) continue;
-    movable.push_back(region->meganode.region());
-    weights.push_back(region->bytes_used());
+    if (region->busy || (region->tree != nullptr && region->tree->tier() != 0)) continue;
+    movable.push_back(region->region());
+    weights.push_back(region->store->bytes_used());
   }
   const std::optional<size_t> chosen = ChooseGift(regions_->bytes_used(), its, weights);
   if (!chosen.has_value()) co_return std::nullopt;
@@ -512,7 +483,7 @@ Task<bool> Steward::Balance() {
 Task<bool> Steward::Drain() {
   (void)co_await RefreshAwaiter(membership_);
   for (const HeldRegion* held : regions_->all()) {
-    const uint32_t region = held->meganode.region();
+    const uint32_t region = held->region();
     const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, &random_);
     if (!to.has_value()) {
       spdlog::warn("no other server has room for region {}", region);

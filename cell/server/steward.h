@@ -4,6 +4,8 @@
 // few entries a turn (MeganodeSplit), whose root then becomes known to the tier above, wherever that is; when there is
 // none above, a meganode of routes is made, which is the new root.
 //
+// Regions of Pilaf tables are looked after in the same way; how they are split is the TableKeeper's.
+//
 // Regions then move to workers that hold less (Mover, placement.h), and away from servers that are drained.
 //
 // What takes long is a coroutine that goes on a little with each turn; the worker serves requests in between. One
@@ -21,8 +23,10 @@
 #include "cell/io/fabric.h"
 #include "cell/server/mover.h"
 #include "cell/server/peers.h"
+#include "cell/server/region_maker.h"
 #include "cell/server/regions.h"
 #include "cell/server/request_service.h"
+#include "cell/server/table_keeper.h"
 #include "cell/server/turns.h"
 #include "cell/tree/meganode_split.h"
 
@@ -45,7 +49,8 @@ class Steward {
 
   // All must outlive this.
   Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Mover* mover,
-          LogKeeper* logs, Turns* turns, const Points* points, Options options);
+          LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns, const Points* points,
+          Options options);
 
   // Before the worker listens: makes the tree's first meganode if the cluster has none. Blocks for as long as that
   // takes. FailedPrecondition: the tree's root was lost.
@@ -79,13 +84,10 @@ class Steward {
   Task<absl::Status> TrySplit(HeldRegion* region);
   // From `key` on, into the empty `right`.
   Task<absl::Status> MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key);
-  // Of which the table says that it is made for `made_for`; with its log, if there are logs.
-  Task<absl::StatusOr<HeldRegion*>> NewRegion(Meganode::Range range, uint32_t made_for);
   // From here on the right part is the new region's.
   Task<absl::Status> Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split);
   Task<bool> Join(const HeldRegion* left, uint32_t region);
   Task<absl::Status> MakeFirst();
-  Task<bool> Abandon(uint32_t region);
   Task<absl::Status> TryAddRoute(uint8_t tier, const std::string& key, Pointer child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
 
@@ -110,6 +112,8 @@ class Steward {
   Peers* const peers_;
   Mover* const mover_;
   LogKeeper* const logs_;
+  RegionMaker* const maker_;
+  TableKeeper* const tables_;
   Turns* const turns_;
   const Points* const points_;
   Options options_;

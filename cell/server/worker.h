@@ -49,8 +49,13 @@ class Worker {
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
         mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &logs_, &turns_, &points_,
                options.steward.self, options.silence_ns),
-        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &turns_, &points_,
-                 options.steward),
+        maker_(membership_.get(), &regions_, &logs_, options.steward.self),
+        tables_(
+            fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &maker_, &turns_,
+            &points_,
+            {options.steward.self, static_cast<uint32_t>(4 * options.steward.copied_per_turn), options.steward.seed}),
+        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &maker_, &tables_,
+                 &turns_, &points_, options.steward),
         recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &points_,
                    options.recoverer) {
     service_.set_mover(&mover_);
@@ -79,6 +84,7 @@ class Worker {
     recoverer_.Step();
     mover_.Step();
     steward_.Step();
+    tables_.Step();
     logs_.Step();
     return done;
   }
@@ -102,6 +108,7 @@ class Worker {
   Regions* regions() { return &regions_; }
   RequestService* service() { return &service_; }
   Steward* steward() { return &steward_; }
+  TableKeeper* tables() { return &tables_; }
   Mover* mover() { return &mover_; }
   LogKeeper* logs() { return &logs_; }
   Recoverer* recoverer() { return &recoverer_; }
@@ -135,6 +142,8 @@ class Worker {
   Peers peers_;
   LogKeeper logs_;
   Mover mover_;
+  RegionMaker maker_;
+  TableKeeper tables_;
   Steward steward_;
   Recoverer recoverer_;
 };

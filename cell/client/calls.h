@@ -1,0 +1,37 @@
+// How a server is asked for one key, and what became of it. Internal to cell/client; one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cell/client/way.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+using Value = std::optional<std::string>;
+
+// What a step on the way gave: the result, or that the way goes on elsewhere (it has been told).
+template <typename T>
+using Maybe = absl::StatusOr<std::optional<T>>;
+
+// How often an operation reads again what has changed meanwhile.
+inline constexpr int kAttemptsMax = 64;
+
+absl::Status CheckKey(std::string_view key, size_t key_bytes_max);
+// The status of a write whose value is too long, or ok.
+absl::Status CheckValue(std::string_view key, std::string_view value);
+// A connection lost during a read is no more than that.
+absl::Status ReadOutcome(absl::Status status);
+absl::Status KeepsChanging(std::string_view key);
+// Whether a status means that the worker asked is not there (any more): the region table may know a better one.
+bool LostServer(const absl::Status& status);
+
+Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, CallContext context);
+Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view key, CallContext context);
+// One try of a write at the region that the way is at: a put, or without `value` a delete. `hint`: the leaf, or null.
+Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
+                            Pointer hint, CallContext context);
+
+}  // namespace cell

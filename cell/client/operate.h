@@ -1,0 +1,40 @@
+// The loop of every operation on one key: from region to region, until one has the key's place. Internal to
+// cell/client; one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cell/client/calls.h"
+
+namespace cell {
+
+// From region to region until `here`, called with the way, gives a result. `table`: null for the tree.
+template <typename T, typename Here>
+Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
+                                Here here) {
+  absl::Status status = CheckKey(key, table == nullptr ? KeyBytesMax(session->node_bytes()) : kHashKeyBytesMax);
+  if (!status.ok()) co_return status;
+  // What is read by a table that is too old would have to be read again.
+  if (context.path == Path::kClient && context.started_ns > session->LeaseUntilNs()) {
+    co_await session->Refresh(context.deadline_ns);
+    if (session->fabric()->NowNs() >= context.deadline_ns) {
+      co_return absl::UnavailableError("the region table could not be asked for in time");
+    }
+  }
+  Way way(session, key, context, table);
+  for (;;) {
+    if (way.server() == nullptr) {
+      status = co_await way.Find();
+      if (!status.ok()) co_return status;
+    }
+    Maybe<T> result = co_await here(&way);
+    if (!result.ok()) co_return result.status();
+    if (result->has_value()) co_return **std::move(result);
+    if (session->now_ns() > context.deadline_ns) {
+      co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
+    }
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,32 @@
+// RegionMaker: new regions of a worker, which the region table knows before they are part of anything. One thread: the
+// worker's.
+#pragma once
+
+#include "cell/cluster/membership.h"
+#include "cell/server/log_keeper.h"
+#include "cell/server/regions.h"
+
+namespace cell {
+
+class RegionMaker {
+ public:
+  // All must outlive this.
+  RegionMaker(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self)
+      : membership_(membership), regions_(regions), logs_(logs), self_(std::move(self)) {}
+
+  // An empty region, of which the table says that it is made for `made_for`; with its log, if there are logs. It is
+  // busy, and not joined.
+  Task<absl::StatusOr<HeldRegion*>> Make(RegionContent content, uint32_t made_for);
+  // A region that never was part of anything.
+  Task<bool> Abandon(uint32_t region);
+  // Its log goes, too.
+  Task<bool> RemoveLog(uint32_t region);
+
+ private:
+  Membership* const membership_;
+  Regions* const regions_;
+  LogKeeper* const logs_;
+  const WorkerId self_;
+};
+
+}  // namespace cell

@@ -1,0 +1,94 @@
+// TableKeeper: looks after a worker's parts of Pilaf tables: makes tables, splits parts that fill up, and drops what
+// belongs to tables that are gone.
+//
+// A table is made of one part, which has the whole hash space; it is split, and its parts given away, until there are
+// as many as were asked for. From then on parts are split as meganodes are (Steward), and move in the same way.
+//
+//   the pairs of the upper half are copied, some a turn; writes go to both     nobody waits
+//   the new region's log is on disk; then a record of the cut is               writes of the part wait, with logs
+//   the header is cut; the region table is told                                the upper half's writes, and reads of
+//   keys
+//                                                                              that are not there, wait for the table
+//   the old region is cleaned of what was copied, some a turn                  nobody waits
+//
+// The thesis (3.4) makes a table of twice the size and has all connections begin anew.
+//
+// One thread: the worker's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cell/base/points.h"
+#include "cell/base/random.h"
+#include "cell/server/mover.h"
+#include "cell/server/region_maker.h"
+#include "pilaf/hash_split.h"
+
+namespace cell {
+
+class TableKeeper {
+ public:
+  struct Options {
+    WorkerId self;
+    uint32_t copied_per_turn = 256;  // Slots, or buckets that take as much.
+    uint64_t seed = 1;
+  };
+
+  // All must outlive this.
+  TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Mover* mover,
+              Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns, const Points* points, Options options);
+
+  // A new table, of `parts` parts over all workers; 0: as many as there are workers. It can be used from its first part
+  // on; with fewer than it was to have, if there is no room for them, it is complete.
+  // InvalidArgument, AlreadyExists, ResourceExhausted.
+  Task<absl::Status> Create(std::string name, uint32_t bucket_bytes, uint32_t parts);
+  // With all that is in it; ends when no worker that answers serves any of it. NotFound.
+  Task<absl::Status> Drop(std::string name);
+
+  // Splits a part, which is busy.
+  Task<absl::Status> Split(HeldRegion* region);
+  // Cleans what splits have left, all of it.
+  void CleanAll();
+  // Drops regions of tables that are gone.
+  void Step();
+
+  struct Counters {
+    uint64_t splits = 0;
+    uint64_t longest_copy_ns = 0;    // Of a split.
+    uint64_t longest_frozen_ns = 0;  // While the part's writes waited for the log.
+    uint64_t longest_untold_ns = 0;  // From the cut until the region table had the new part.
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Task<absl::Status> MoveUpperPart(HeldRegion* region, HeldRegion* upper);
+  Task<absl::Status> Cut(HeldRegion* region, HeldRegion* upper, HashSplit* split);
+  Task<bool> Join(HeldRegion* region, HeldRegion* upper);
+  // Until the worker does not serve the region any more, or does not answer.
+  Task<bool> AwaitDropped(WorkerId owner, uint32_t region);
+  Task<bool> Refresh();
+  Task<bool> Spread(std::string name, uint32_t parts);
+  // That this worker holds, of the table, and is not busy: the one with most of the hash space. Null: there is none.
+  HeldRegion* LargestPart(const std::string& name) const;
+  uint32_t UnitsPerTurn(const HashTable& table) const;
+
+  Fabric* const fabric_;
+  Membership* const membership_;
+  Regions* const regions_;
+  RequestService* const service_;
+  Mover* const mover_;
+  Peers* const peers_;
+  LogKeeper* const logs_;
+  RegionMaker* const maker_;
+  Turns* const turns_;
+  const Points* const points_;
+  const Options options_;
+  Random random_;
+  std::vector<HashSplit*> cleaning_;
+  bool refreshing_ = false;
+  int64_t refresh_at_ns_ = 0;
+  Counters counters_;
+};
+
+}  // namespace cell
