@@ -71,6 +71,24 @@ for workload in get put scan; do
   done
 done
 
+say "hash tables"
+for layout in slots buckets; do
+  cellctl hash create $layout --layout $layout || fail "hash create"
+  head -5000 "$directory/records" | cellctl load --table $layout - 2>/dev/null || fail "load --table"
+  for path in server client; do
+    for line in 1 2500 5000; do
+      key=$(awk -v line=$line 'NR == line { print $1 }' "$directory/records")
+      [ "$(cellctl --path $path hash get --table $layout "$key")" = "$(awk -v line=$line 'NR == line { print substr($0, index($0, "\t") + 1) }' "$directory/records")" ] ||
+        fail "hash get by $path of $layout"
+    done
+  done
+  for path in server client hybrid; do
+    cell_bench --tier pilaf --table $layout --workload get --path $path --keys 5000 --depth 4 --seconds 1 >"$directory/bench" || fail "$layout by $path"
+    echo "get of $layout by $path: $(awk '$1 == "ops_per_second" { printf "%d", $2 }' "$directory/bench") operations/s"
+  done
+done
+cellctl check
+
 say "reads of 1 KB, beside perftest"
 number() { awk -v name="$1" '$1 == name { print $2 }' "$directory/bench"; }
 perftest() { # Its server, then its client: the last line of numbers.

@@ -18,14 +18,14 @@ void Fill(uint64_t seed, size_t bytes, std::string* text) {
 
 }  // namespace
 
-void MakeKey(uint64_t i, std::string* key) {
+void MakeKey(uint64_t i, std::string* key, const DataShape& shape) {
   const uint64_t distinct = Mix64(i + 1);
-  Fill(distinct, 8 + Mix64(distinct) % 57, key);
+  Fill(distinct, shape.key_bytes != 0 ? shape.key_bytes : 8 + Mix64(distinct) % 57, key);
   std::memcpy(key->data(), &distinct, 8);
 }
 
-void MakeValue(uint64_t i, uint64_t version, std::string* value) {
-  Fill(Mix64(i) ^ version, 8 + Mix64(i + 77) % 249, value);
+void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape) {
+  Fill(Mix64(i) ^ version, shape.value_bytes != 0 ? shape.value_bytes : 8 + Mix64(i + 77) % 249, value);
 }
 
 KeyChooser::KeyChooser(uint64_t keys, bool zipfian, uint64_t seed) : keys_(keys), zipfian_(zipfian), random_(seed) {

@@ -9,10 +9,16 @@
 
 namespace cell {
 
-// Key number i: 8 to 64 bytes, distinct for distinct i, in random order. The first 8 bytes make it distinct.
-void MakeKey(uint64_t i, std::string* key);
-// The value of key i: 8 to 256 bytes. `version` tells updates apart.
-void MakeValue(uint64_t i, uint64_t version, std::string* value);
+// How long keys and values are; 0: of many lengths.
+struct DataShape {
+  size_t key_bytes = 0;    // 8 to 64, random.
+  size_t value_bytes = 0;  // 8 to 256, random.
+};
+
+// Key number i: at least 8 bytes, distinct for distinct i, in random order. The first 8 bytes make it distinct.
+void MakeKey(uint64_t i, std::string* key, const DataShape& shape = {});
+// The value of key i. `version` tells updates apart.
+void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape = {});
 
 // Which key is next: uniform, or Zipfian with theta 0.99 (Gray et al., SIGMOD 1994, as YCSB uses it), its hot keys
 // scattered over the key space.

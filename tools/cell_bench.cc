@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -12,11 +13,14 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
+#include "cell/control/control_client.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
 #include "tools/bench_local.h"
 #include "tools/client_flags.h"
+#include "tools/hash_layout_flag.h"
+#include "tools/pair_map.h"
 
 namespace cell {
 namespace {
@@ -42,6 +46,14 @@ struct Flags {
   bool busy_poll = false;
   int cache_level_min = 4;
   uint32_t node_bytes = 1024;
+  std::string tier = "tree";
+  std::string table = "bench";
+  HashLayoutFlags layout;
+  bool serializable = true;
+  DataShape shape;
+
+  // Empty: the tree.
+  std::string table_asked() const { return tier == "pilaf" ? table : ""; }
 };
 
 enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
@@ -60,6 +72,8 @@ const std::vector<Mix>& Mixes() {
       {"put", {{Op::kUpdate, 100}}},
       {"insert", {{Op::kInsert, 100}}},
       {"scan", {{Op::kScan, 100}}},
+      {"get-90", {{Op::kGet, 90}, {Op::kUpdate, 10}}},
+      {"get-50", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
       {"mixed", {{Op::kGet, 80}, {Op::kUpdate, 10}, {Op::kScan, 10}}},
       {"ycsb-a", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
       {"ycsb-b", {{Op::kGet, 95}, {Op::kUpdate, 5}}},
@@ -105,6 +119,13 @@ class BenchThread {
       return measured;
     }
     client_ = client->get();
+    absl::StatusOr<PairMap> map = PairMap::Open(client_, flags_.table_asked());
+    if (!map.ok()) {
+      measured.status = map.status();
+      return measured;
+    }
+    map->set_serializable(flags_.serializable);
+    map_ = &*map;
     start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
     end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
     next_due_ns_ = static_cast<double>(client_->NowNs());
@@ -171,15 +192,15 @@ class BenchThread {
     if (op == Op::kRawCall) co_return Note((co_await client_->AsyncRawCall()).status());
     if (op == Op::kInsert) {
       const uint64_t i = next_insert_++;
-      MakeKey(i, key);
-      MakeValue(i, 0, value);
-      co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+      MakeKey(i, key, flags_.shape);
+      MakeValue(i, 0, value, flags_.shape);
+      co_return Note((co_await map_->AsyncPut(*key, *value)).status());
     }
     const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
-    MakeKey(i, key);
+    MakeKey(i, key, flags_.shape);
     switch (op) {
       case Op::kSearch: {
-        const absl::StatusOr<bool> found = co_await client_->AsyncContains(*key);
+        const absl::StatusOr<bool> found = co_await map_->AsyncContains(*key);
         absent_ += found.ok() && !*found;
         co_return Note(found.status());
       }
@@ -200,14 +221,14 @@ class BenchThread {
         }
       }
       case Op::kUpdate:
-        MakeValue(i, random_.Next(), value);
-        co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+        MakeValue(i, random_.Next(), value, flags_.shape);
+        co_return Note((co_await map_->AsyncPut(*key, *value)).status());
       default: {
-        const auto got = co_await client_->AsyncGet(*key);
+        const auto got = co_await map_->AsyncGet(*key);
         absent_ += got.ok() && !got->has_value();
         if (op == Op::kGet || !got.ok()) co_return Note(got.status());
-        MakeValue(i, random_.Next(), value);
-        co_return Note((co_await client_->AsyncPut(*key, *value)).status());
+        MakeValue(i, random_.Next(), value, flags_.shape);
+        co_return Note((co_await map_->AsyncPut(*key, *value)).status());
       }
     }
   }
@@ -223,6 +244,7 @@ class BenchThread {
   KeyChooser chooser_;
   Random random_;
   Client* client_ = nullptr;
+  PairMap* map_ = nullptr;
   int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
   double next_due_ns_ = 0, interval_ns_ = 0;
   bool measuring_ = false;
@@ -233,31 +255,48 @@ class BenchThread {
 };
 
 // Puts keys 0 to N - 1 that are not there, 64 at once.
-Task<bool> LoadLane(Client* client, uint64_t* next, uint64_t keys, absl::Status* status) {
+Task<bool> LoadLane(PairMap* map, uint64_t* next, const Flags& flags, absl::Status* status) {
   std::string key, value;
-  while (*next < keys && status->ok()) {
+  while (*next < flags.keys && status->ok()) {
     const uint64_t i = (*next)++;
-    MakeKey(i, &key);
-    MakeValue(i, 0, &value);
-    const absl::StatusOr<bool> put = co_await client->AsyncPut(key, value);
+    MakeKey(i, &key, flags.shape);
+    MakeValue(i, 0, &value, flags.shape);
+    const absl::StatusOr<bool> put = co_await map->AsyncPut(key, value);
     if (!put.ok()) *status = put.status();
   }
   co_return true;
+}
+
+// The table, if it is asked for and not there.
+absl::Status MakeTable(Client* client, const Flags& flags) {
+  if (flags.table_asked().empty()) return absl::OkStatus();
+  for (const Client::TableInfo& table : client->Tables()) {
+    if (table.name == flags.table) return absl::OkStatus();
+  }
+  for (const Client::ServerInfo& server : client->Servers()) {
+    if (server.control.empty()) continue;
+    ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlClient::Open(server.control, {}));
+    return control->CreateTable(flags.table, flags.layout.wanted(), 0);
+  }
+  return absl::UnavailableError(
+      fmt::format("no server tells of a control plane: make the table with cellctl hash create {}", flags.table));
 }
 
 absl::Status Load(const Flags& flags, nlohmann::json* json) {
   ClientOptions options = flags.client;
   options.path = Path::kServer;
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+  RETURN_IF_ERROR(MakeTable(client.get(), flags));
+  ASSIGN_OR_RETURN(PairMap map, PairMap::Open(client.get(), flags.table_asked()));
   std::string key;
-  MakeKey(flags.keys - 1, &key);  // Loaded in order: the last one is there, or not all are.
-  ASSIGN_OR_RETURN(const bool loaded, client->Contains(key));
+  MakeKey(flags.keys - 1, &key, flags.shape);  // Loaded in order: the last one is there, or not all are.
+  ASSIGN_OR_RETURN(const bool loaded, client->Run(map.AsyncContains(key)));
   if (loaded) return absl::OkStatus();
   const bool progress = ::isatty(STDERR_FILENO) != 0;
   uint64_t next = 0;
   absl::Status status;
   std::vector<Task<bool>> lanes;
-  for (int i = 0; i < 64; ++i) lanes.push_back(LoadLane(client.get(), &next, flags.keys, &status));
+  for (int i = 0; i < 64; ++i) lanes.push_back(LoadLane(&map, &next, flags, &status));
   const int64_t begun_ns = client->NowNs();
   client->ResetMetrics();
   for (Task<bool>& lane : lanes) lane.Start();
@@ -330,6 +369,11 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
     sum.route_hits += one.metrics.route_hits;
     sum.torn += one.metrics.torn;
     sum.extent_retries += one.metrics.extent_retries;
+    sum.lookups += one.metrics.lookups;
+    sum.lookup_reads += one.metrics.lookup_reads;
+    sum.lookup_torn += one.metrics.lookup_torn;
+    sum.lookup_extents += one.metrics.lookup_extents;
+    sum.lookup_moved += one.metrics.lookup_moved;
     sum.errors += one.metrics.errors;
   }
   const auto share = [](uint64_t part, uint64_t whole) {
@@ -337,6 +381,14 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
   };
   const auto us = [&](double quantile) { return static_cast<double>(latency_ns.Quantile(quantile)) / 1e3; };
   json["path"] = flags.path;
+  json["tier"] = flags.tier;
+  if (flags.tier == "pilaf") {
+    json["lookups"] = sum.lookups;
+    json["reads_per_lookup"] = share(sum.lookup_reads, sum.lookups);
+    json["lookup_retries"] = {{"torn", static_cast<double>(sum.lookup_torn)},
+                              {"replaced", static_cast<double>(sum.lookup_extents)},
+                              {"moved", static_cast<double>(sum.lookup_moved)}};
+  }
   json["threads"] = flags.threads;
   json["depth"] = flags.depth;
   json["ops_per_second"] = per_second;
@@ -402,6 +454,11 @@ absl::Status Run(const Flags& flags) {
     if (flags.client.cluster.empty())
       return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
     for (const Mix& mix : Mixes()) {
+      const bool scans =
+          std::any_of(mix.parts.begin(), mix.parts.end(), [](const auto& p) { return p.first == Op::kScan; });
+      if (flags.workload == mix.workload && scans && flags.tier == "pilaf") {
+        return absl::InvalidArgumentError(fmt::format("{} scans, and a Pilaf table has no order", flags.workload));
+      }
       if (flags.workload == mix.workload) json = RunCluster(flags, mix);
     }
   }
@@ -465,10 +522,27 @@ int Main(int argc, char** argv) {
   app.add_option("--node-bytes", flags.node_bytes, "Of local")
       ->check(CLI::IsMember({512, 1024, 2048, 4096}))
       ->capture_default_str();
+  app.add_option("--tier", flags.tier, "What is measured: the sorted tree, or a Pilaf table, which is made if need be")
+      ->check(CLI::IsMember({"tree", "pilaf"}))
+      ->capture_default_str();
+  app.add_option("--table", flags.table, "Of --tier pilaf")->capture_default_str();
+  AddHashLayoutFlags(&app, &flags.layout);
+  app.add_flag("--serializable,!--no-serializable", flags.serializable,
+               "Look once more before a table's key is called absent");
+  app.add_option("--key-bytes", flags.shape.key_bytes, "Of all keys; 0: 8 to 64")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--value-bytes", flags.shape.value_bytes, "Of all values; 0: 8 to 256")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < 8) {
+    fmt::print(stderr, "cell_bench: keys have at least 8 bytes, by which they are told apart\n");
+    return 2;
   }
   if (const absl::Status status = Run(flags); !status.ok()) {
     fmt::print(stderr, "cell_bench: {}\n", std::string(status.message()));

@@ -25,6 +25,36 @@ namespace {
 
 using Command = std::function<int(Client*, const CtlFlags&)>;
 
+// Of Pilaf tables.
+void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  CLI::App* hash = app->add_subcommand("hash", "Pilaf tables: maps without order, found by one or two reads");
+  hash->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, Command command) {
+    CLI::App* sub = hash->add_subcommand(name, what);
+    sub->callback([chosen, command] { *chosen = command; });
+    return sub;
+  };
+  CLI::App* create = add("create", "Make TABLE, its parts spread over all servers", HashCreate);
+  create->add_option("table", flags->table)->required();
+  AddHashLayoutFlags(create, &flags->layout);
+  create->add_option("--parts", flags->parts, "So many to begin with; 0: one for each worker")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  add("drop", "Drop TABLE and all that is in it", HashDrop)->add_option("table", flags->table)->required();
+  add("list", "All tables", HashList);
+  CLI::App* put = add("put", "Store VALUE under KEY; VALUE - reads standard input", Put);
+  put->add_option("key", flags->key)->required();
+  put->add_option("value", flags->value)->required();
+  CLI::App* get = add("get", "Write KEY's value to standard output", Get);
+  get->add_option("key", flags->key)->required();
+  CLI::App* del = add("del", "Delete KEY", Del);
+  del->add_option("key", flags->key)->required();
+  CLI::App* has = add("has", "Is KEY stored? By the exit status", Has);
+  has->add_option("key", flags->key)->required();
+  CLI::App* stats = add("stats", "How full a table is, probes per lookup, keys kicked; part by part", HashStats);
+  for (CLI::App* sub : {put, get, del, has, stats}) sub->add_option("--table", flags->table, "Which")->required();
+}
+
 // Declares the commands on `app`; the one that is parsed is left in *chosen.
 void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   app->require_subcommand(0, 1);
@@ -51,9 +81,10 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
     flags->has_prefix = prefix->count() > 0;
     if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot go with FROM");
   });
-  add("load", "Store the lines \"key TAB value\" of FILE, or of standard input (-)", Load)
-      ->add_option("file", flags->file)
-      ->required();
+  CLI::App* load = add("load", "Store the lines \"key TAB value\" of FILE, or of standard input (-)", Load);
+  load->add_option("file", flags->file)->required();
+  load->add_option("--table", flags->table, "In this Pilaf table; else in the tree");
+  DeclareHash(app, flags, chosen);
   add("status", "Each server's regions, keys and fill", Status);
   add("check",
       "Check every invariant of every tree, a region at a time, which stops its server meanwhile (a second per GB)",
@@ -113,7 +144,8 @@ int Prompt(const CtlFlags& given) {
     el_set(edit, EL_HIST, ::history, lines);
     if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
     fmt::print(
-        "Commands: put get del has scan load status check top regions split move drain rebalance checkpoint backup "
+        "Commands: put get del has scan load hash status check top regions split move drain rebalance checkpoint "
+        "backup "
         "restore log-level. "
         "help, "
         "exit.\n");

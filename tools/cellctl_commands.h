@@ -7,6 +7,7 @@
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
 #include "nlohmann/json.hpp"
+#include "tools/hash_layout_flag.h"
 
 namespace cell {
 
@@ -27,6 +28,9 @@ struct CtlFlags {
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
   bool merge = false;
+  std::string table;  // Empty: the tree.
+  HashLayoutFlags layout;
+  uint32_t parts = 0;
   uint64_t limit = UINT64_MAX;
   double interval = 1;
   int count = 0;
@@ -43,6 +47,12 @@ int Has(Client* client, const CtlFlags& flags);
 int Del(Client* client, const CtlFlags& flags);
 int RunScan(Client* client, const CtlFlags& flags);
 int Load(Client* client, const CtlFlags& flags);
+
+// Pilaf tables: cellctl_hash.cc.
+int HashCreate(Client* client, const CtlFlags& flags);
+int HashDrop(Client* client, const CtlFlags& flags);
+int HashList(Client* client, const CtlFlags& flags);
+int HashStats(Client* client, const CtlFlags& flags);
 
 // What the servers are and do: cellctl_look.cc.
 int Status(Client* client, const CtlFlags& flags);

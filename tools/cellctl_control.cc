@@ -34,8 +34,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOfRegion(Client* client, c
 int Regions(Client* client, const CtlFlags& flags) {
   absl::Status failed;
   if (!flags.json()) {
-    fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>7}\n", "server", "worker", "region", "epoch", "tier", "keys",
-               "fill");
+    fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>7}  {}\n", "server", "worker", "region", "epoch", "tier",
+               "keys", "fill", "table");
   }
   for (const auto& server : client->Servers()) {
     const auto control = ControlOf(client, flags, server.name);
@@ -53,11 +53,13 @@ int Regions(Client* client, const CtlFlags& flags) {
                                           {"tier", r.tier},
                                           {"keys", r.keys},
                                           {"fill", r.fill},
+                                          {"table", r.table},
                                           {"busy", r.busy}}
                                .dump());
       } else {
-        fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>6.1f}%{}\n", server.name, r.worker, r.region, r.epoch,
-                   r.tier, r.keys, 100 * r.fill, r.busy ? "  busy" : "");
+        fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>6.1f}%  {}{}\n", server.name, r.worker, r.region, r.epoch,
+                   r.table.empty() ? fmt::format("{}", r.tier) : "-", r.keys, 100 * r.fill, r.table,
+                   r.busy ? "  busy" : "");
       }
     }
   }

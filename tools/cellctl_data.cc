@@ -11,6 +11,7 @@
 #include "cell/layout/limits.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
+#include "tools/pair_map.h"
 #include "tools/progress.h"
 
 namespace cell {
@@ -63,7 +64,7 @@ absl::StatusOr<std::string> ReadAll(std::istream& in) {
 
 struct Loading {
   std::istream* in;
-  Client* client;
+  PairMap* map;
   Progress* progress;
   uint64_t lines = 0, records = 0, bytes = 0;
   absl::Status status;
@@ -81,7 +82,7 @@ Task<bool> LoadLane(Loading* loading) {
       break;
     }
     const std::string_view text = line;
-    const absl::StatusOr<bool> put = co_await loading->client->AsyncPut(text.substr(0, tab), text.substr(tab + 1));
+    const absl::StatusOr<bool> put = co_await loading->map->AsyncPut(text.substr(0, tab), text.substr(tab + 1));
     if (!put.ok()) {
       if (loading->status.ok()) {
         loading->status =
@@ -103,14 +104,18 @@ int Put(Client* client, const CtlFlags& flags) {
     if (!read.ok()) return Fail(read.status());
     value = *std::move(read);
   }
-  const absl::StatusOr<bool> existed = client->Put(flags.key, value);
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
+  const absl::StatusOr<bool> existed = client->Run(map->AsyncPut(flags.key, value));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"replaced", *existed}}.dump());
   return kDone;
 }
 
 int Get(Client* client, const CtlFlags& flags) {
-  const auto value = client->Get(flags.key);
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
+  const auto value = client->Run(map->AsyncGet(flags.key));
   if (!value.ok()) return Fail(value.status());
   if (flags.json()) {
     nlohmann::json json = {{"key", BytesAsJson(flags.key)}, {"found", value->has_value()}};
@@ -124,14 +129,18 @@ int Get(Client* client, const CtlFlags& flags) {
 }
 
 int Has(Client* client, const CtlFlags& flags) {
-  const absl::StatusOr<bool> found = client->Contains(flags.key);
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
+  const absl::StatusOr<bool> found = client->Run(map->AsyncContains(flags.key));
   if (!found.ok()) return Fail(found.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"found", *found}}.dump());
   return *found ? kDone : kAbsent;
 }
 
 int Del(Client* client, const CtlFlags& flags) {
-  const absl::StatusOr<bool> existed = client->Delete(flags.key);
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
+  const absl::StatusOr<bool> existed = client->Run(map->AsyncDelete(flags.key));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"deleted", *existed}}.dump());
   return *existed ? kDone : kAbsent;
@@ -177,12 +186,14 @@ int Load(Client* client, const CtlFlags& flags) {
     struct stat info;
     if (::stat(flags.file.c_str(), &info) == 0) total = static_cast<uint64_t>(info.st_size);
   }
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
   absl::Status status;
   uint64_t records = 0;
   const int64_t start_ns = client->NowNs();
   {
     Progress progress(total);
-    Loading loading{flags.file == "-" ? &std::cin : &file, client, &progress, 0, 0, 0, {}};
+    Loading loading{flags.file == "-" ? &std::cin : &file, &*map, &progress, 0, 0, 0, {}};
     std::vector<Task<bool>> lanes;
     for (int i = 0; i < 32; ++i) lanes.push_back(LoadLane(&loading));
     for (Task<bool>& lane : lanes) lane.Start();

@@ -89,10 +89,11 @@ void Run() {
   for (const double fill : {0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98}) {
     if (has_room) has_room = cuckoo.FillTo(fill, 12);
     linear.FillTo(fill);
-    fmt::print("| {:.0f} % | {} | {} | {:.2f} | {} |", 100 * fill,
-               has_room ? fmt::format("{:.2f}", cuckoo.Reads()) : fmt::format("full at {:.1f} %", 100 * cuckoo->unit_fill()),
-               cuckoo->counters().longest_chain, static_cast<double>(linear.probes) / static_cast<double>(linear.keys),
-               linear.most);
+    fmt::print(
+        "| {:.0f} % | {} | {} | {:.2f} | {} |", 100 * fill,
+        has_room ? fmt::format("{:.2f}", cuckoo.Reads()) : fmt::format("full at {:.1f} %", 100 * cuckoo->unit_fill()),
+        cuckoo->counters().longest_chain, static_cast<double>(linear.probes) / static_cast<double>(linear.keys),
+        linear.most);
     for (size_t i = 0; i < buckets.size(); ++i) {
       const bool fits = buckets[i]->FillTo(fill, pairs[i % std::size(pairs)]);
       fmt::print(" {} |", fits ? fmt::format("{:.3f}", buckets[i]->Reads())

@@ -1,0 +1,158 @@
+// cellctl hash: Pilaf tables.
+#include <map>
+
+#include "fmt/format.h"
+#include "tools/cellctl_commands.h"
+
+namespace cell {
+namespace {
+
+// The first server that answers.
+absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags) {
+  absl::Status failed = absl::UnavailableError("no server tells of a control plane");
+  for (const auto& server : client->Servers()) {
+    if (server.control.empty()) continue;
+    auto control = ControlClient::Open(server.control, flags.tls);
+    if (!control.ok()) return control.status();
+    failed = (*control)->ListRegions().status();
+    if (failed.ok()) return control;
+  }
+  return failed;
+}
+
+std::string LayoutName(uint32_t bucket_bytes) {
+  return bucket_bytes == 0 ? "slots" : fmt::format("buckets of {}", bucket_bytes);
+}
+
+// The parts' states, as their servers tell them, by region.
+absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client) {
+  std::map<uint32_t, nlohmann::json> states;
+  for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
+    if (!text.ok()) continue;
+    const auto json = nlohmann::json::parse(*text, nullptr, false);
+    if (json.is_discarded()) return absl::DataLossError("the server's status is not JSON");
+    for (const auto& region : json["regions"]) {
+      if (region.contains("hash")) states[region.value("region", 0u)] = region;
+    }
+  }
+  return states;
+}
+
+struct TableStats {
+  uint64_t keys = 0, data_bytes = 0, parts = 0, missing = 0, kicked = 0, longest_chain = 0, full = 0;
+  double unit_fill = 0, extent_fill = 0;  // Sums over parts.
+  double by_place[3] = {0, 0, 0};         // Of a sample.
+
+  // Places that a lookup of a key that is there would look at, one after the other.
+  double probes() const {
+    const double keys_seen = by_place[0] + by_place[1] + by_place[2];
+    return keys_seen == 0 ? 0 : (by_place[0] + 2 * by_place[1] + 3 * by_place[2]) / keys_seen;
+  }
+};
+
+TableStats Sum(const Client::TableInfo& table, const std::map<uint32_t, nlohmann::json>& states) {
+  TableStats sum;
+  for (const Client::TableInfo::Part& part : table.parts) {
+    const auto state = states.find(part.region);
+    if (state == states.end()) {
+      ++sum.missing;
+      continue;
+    }
+    const nlohmann::json& region = state->second;
+    const nlohmann::json& hash = region["hash"];
+    ++sum.parts;
+    sum.keys += region.value("keys", uint64_t{0});
+    sum.data_bytes += region.value("data_bytes", uint64_t{0});
+    sum.unit_fill += hash.value("unit_fill", 0.0);
+    const double extents = region.value("extent_bytes", 0.0);
+    sum.extent_fill += extents == 0 ? 0 : region.value("extent_bytes_used", 0.0) / extents;
+    sum.kicked += hash.value("kicked", uint64_t{0});
+    sum.longest_chain = std::max(sum.longest_chain, hash.value("longest_chain", uint64_t{0}));
+    sum.full += hash.value("full", uint64_t{0});
+    for (size_t i = 0; i < 3; ++i) sum.by_place[i] += hash["keys_by_place"].at(i).get<double>();
+  }
+  return sum;
+}
+
+nlohmann::json StatsJson(const Client::TableInfo& table, const TableStats& sum) {
+  const double parts = std::max<double>(1, static_cast<double>(sum.parts));
+  return {{"table", table.name},
+          {"layout", table.bucket_bytes == 0 ? "slots" : "buckets"},
+          {"bucket_bytes", table.bucket_bytes},
+          {"parts", table.parts.size()},
+          {"parts_missing", sum.missing},
+          {"keys", sum.keys},
+          {"data_bytes", sum.data_bytes},
+          {"fill", sum.unit_fill / parts},
+          {"extent_fill", sum.extent_fill / parts},
+          {"probes_per_lookup", sum.probes()},
+          {"keys_kicked", sum.kicked},
+          {"longest_chain", sum.longest_chain},
+          {"puts_refused", sum.full}};
+}
+
+}  // namespace
+
+int HashCreate(Client* client, const CtlFlags& flags) {
+  const auto control = AnyControl(client, flags);
+  const absl::Status status =
+      control.ok() ? (*control)->CreateTable(flags.table, flags.layout.wanted(), flags.parts) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
+int HashDrop(Client* client, const CtlFlags& flags) {
+  const auto control = AnyControl(client, flags);
+  const absl::Status status = control.ok() ? (*control)->DropTable(flags.table) : control.status();
+  return status.ok() ? kDone : Fail(status);
+}
+
+int HashList(Client* client, const CtlFlags& flags) {
+  const auto states = PartStates(client);
+  if (!states.ok()) return Fail(states.status());
+  if (!flags.json()) fmt::print("{:<20} {:<16} {:>6} {:>12} {:>7}\n", "table", "layout", "parts", "keys", "fill");
+  for (const Client::TableInfo& table : client->Tables()) {
+    const nlohmann::json json = StatsJson(table, Sum(table, *states));
+    if (flags.json()) {
+      fmt::print("{}\n", json.dump());
+    } else {
+      fmt::print("{:<20} {:<16} {:>6} {:>12} {:>6.1f}%\n", table.name, LayoutName(table.bucket_bytes),
+                 table.parts.size(), json["keys"].get<uint64_t>(), 100 * json["fill"].get<double>());
+    }
+  }
+  return kDone;
+}
+
+int HashStats(Client* client, const CtlFlags& flags) {
+  const auto states = PartStates(client);
+  if (!states.ok()) return Fail(states.status());
+  for (const Client::TableInfo& table : client->Tables()) {
+    if (table.name != flags.table) continue;
+    const nlohmann::json json = StatsJson(table, Sum(table, *states));
+    if (flags.json()) {
+      fmt::print("{}\n", json.dump());
+      return kDone;
+    }
+    for (const auto& [name, value] : json.items()) {
+      fmt::print("{:<20} {}\n", name,
+                 value.is_number_float() ? fmt::format("{:.3f}", value.get<double>())
+                 : value.is_string()     ? value.get<std::string>()
+                                         : value.dump());
+    }
+    fmt::print("\n{:<12} {:>8} {:>12} {:>12} {:>10} {:>7}\n", "server", "region", "from place", "keys", "data bytes",
+               "fill");
+    for (const Client::TableInfo::Part& part : table.parts) {
+      const auto state = states->find(part.region);
+      if (state == states->end()) {
+        fmt::print("{:<12} {:>8} {:>#12x} not there\n", part.server, part.region, part.first);
+        continue;
+      }
+      fmt::print("{:<12} {:>8} {:>#12x} {:>12} {:>10} {:>6.1f}%\n", part.server, part.region, part.first,
+                 state->second.value("keys", uint64_t{0}), state->second.value("data_bytes", uint64_t{0}),
+                 100 * state->second["hash"].value("unit_fill", 0.0));
+    }
+    return kDone;
+  }
+  return Fail(absl::NotFoundError(fmt::format("there is no table {}", flags.table)));
+}
+
+}  // namespace cell

@@ -1,0 +1,28 @@
+// --layout and --bucket-bytes of tools that make Pilaf tables.
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace cell {
+
+struct HashLayoutFlags {
+  std::string layout = "buckets";
+  uint32_t bucket_bytes = 1024;
+
+  // As the control plane takes it: 0 for slots.
+  uint32_t wanted() const { return layout == "slots" ? 0 : bucket_bytes; }
+};
+
+inline void AddHashLayoutFlags(CLI::App* app, HashLayoutFlags* flags) {
+  app->add_option("--layout", flags->layout,
+                  "buckets: small pairs inline, found by one read; slots: all pairs in extents, as in the thesis")
+      ->check(CLI::IsMember({"buckets", "slots"}))
+      ->capture_default_str();
+  app->add_option("--bucket-bytes", flags->bucket_bytes, "Of buckets; pairs up to an eighth of it are inline")
+      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+      ->capture_default_str();
+}
+
+}  // namespace cell

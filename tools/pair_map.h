@@ -1,0 +1,49 @@
+// PairMap: the tree, or a Pilaf table, whichever a user named.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/client/client.h"
+
+namespace cell {
+
+class PairMap {
+ public:
+  // `table` empty: the tree. NotFound: there is no such table.
+  static absl::StatusOr<PairMap> Open(Client* client, const std::string& table) {
+    PairMap map(client);
+    if (table.empty()) return map;
+    ASSIGN_OR_RETURN(Table opened, client->OpenTable(table));
+    map.table_ = std::make_unique<Table>(std::move(opened));
+    return map;
+  }
+
+  void set_serializable(bool serializable) {
+    if (table_ != nullptr) table_->set_serializable(serializable);
+  }
+
+  Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key) {
+    return table_ != nullptr ? table_->AsyncGet(key) : client_->AsyncGet(key);
+  }
+  Task<absl::StatusOr<bool>> AsyncContains(std::string_view key) {
+    return table_ != nullptr ? table_->AsyncContains(key) : client_->AsyncContains(key);
+  }
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value) {
+    return table_ != nullptr ? table_->AsyncPut(key, value) : client_->AsyncPut(key, value);
+  }
+  Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key) {
+    return table_ != nullptr ? table_->AsyncDelete(key) : client_->AsyncDelete(key);
+  }
+
+ private:
+  explicit PairMap(Client* client) : client_(client) {}
+
+  Client* client_;
+  std::unique_ptr<Table> table_;  // Null: the tree.
+};
+
+}  // namespace cell
