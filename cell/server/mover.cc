@@ -274,7 +274,8 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   }
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   peers_->ForgetRegion(from, id);
-  Taking taking{id, epoch, from, *memory, written.get()};
+  HiddenCopy copy(*memory, regions_->shape());
+  Taking taking{id, epoch, from, *memory, &copy, written.get()};
   absl::Status status = co_await Copy(taking);
   if (status.ok()) status = co_await Commit(taking);
   if (!status.ok()) {
@@ -286,6 +287,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
     co_return false;
   }
   HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1);
+  region->store->Restore();
   if (logs_->on()) {
     region->busy = true;
     region->state = HeldRegion::State::kFrozen;
@@ -339,22 +341,32 @@ Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep
     if (!reply.ok()) co_return reply.status();
     more = reply->more;
     const uint64_t pages_max = taking.memory->bytes() / WrittenPages::kPageBytes;
+    std::vector<std::byte> pages_read((kReadPagesMax + kRunPagesMax) * WrittenPages::kPageBytes);
     for (size_t at = 0; at < runs.size();) {
       std::vector<ReadPart> parts;
-      for (uint32_t pages = 0; at < runs.size() && parts.size() < kReadPartsMax && pages < kReadPagesMax; ++at) {
+      std::vector<PageRun> placed;
+      uint32_t pages = 0;
+      for (; at < runs.size() && parts.size() < kReadPartsMax && pages < kReadPagesMax; ++at) {
         const PageRun run = runs[at];
         if (run.pages == 0 || run.pages > kRunPagesMax || run.first >= pages_max || run.pages > pages_max - run.first) {
           co_return absl::DataLossError(fmt::format("{} names pages that are none", ToString(taking.from)));
         }
         const uint64_t offset = uint64_t{run.first} * WrittenPages::kPageBytes;
         const uint64_t bytes = uint64_t{run.pages} * WrittenPages::kPageBytes;
-        parts.push_back({Pointer(taking.region, offset), taking.memory->base() + offset, static_cast<uint32_t>(bytes)});
+        std::byte* const to = pages_read.data() + uint64_t{pages} * WrittenPages::kPageBytes;
+        parts.push_back({Pointer(taking.region, offset), to, static_cast<uint32_t>(bytes)});
+        placed.push_back(run);
         taking.written->Mark(offset, bytes);
         pages += run.pages;
-        copied += run.pages;
       }
-      const absl::Status status = co_await peers_->Read(taking.from, parts);
+      absl::Status status = co_await peers_->Read(taking.from, parts);
+      std::byte* from = pages_read.data();
+      for (const PageRun run : placed) {
+        if (status.ok()) status = taking.copy->Place(from, uint64_t{run.first} * WrittenPages::kPageBytes, run.pages);
+        from += uint64_t{run.pages} * WrittenPages::kPageBytes;
+      }
       if (!status.ok()) co_return status;
+      copied += pages;
     }
   }
   counters_.pages += copied;

@@ -6,11 +6,12 @@
 //
 //   giver                                taker
 //   Offer (region, epoch)           ->   has room
-//                                   <-   Begin: all written pages, which the taker reads
+//                                   <-   Begin: all written pages, which the taker reads, hidden (hidden_copy.h)
 //                                   <-   Written, again and again: those written since, until they are few
 //                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
 //                                   <-   Seal: the giver gives up all nodes, so that nobody reads them any more
-//                                        the region table is changed, from the epoch that was offered
+//                                        the region table is changed, from the epoch that was offered; the copy is
+//                                        shown
 //                                   <-   Done: the giver drops its copy; writes that waited are sent to the taker
 //
 // The log goes on where it is, in a segment of the new epoch, which the taker opens before it serves the region: so
@@ -29,6 +30,7 @@
 
 #include "cell/base/points.h"
 #include "cell/cluster/membership.h"
+#include "cell/server/hidden_copy.h"
 #include "cell/server/log_keeper.h"
 #include "cell/server/peers.h"
 #include "cell/server/request_service.h"
@@ -92,6 +94,7 @@ class Mover {
     uint64_t epoch;
     WorkerId from;
     RegionMemory* memory;
+    HiddenCopy* copy;  // Into it.
     WrittenPages* written;
   };
   Task<bool> Take(uint32_t region, uint64_t epoch, WorkerId from);

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kClientReportsShown = 64;
 constexpr size_t kReportBytesMax = 4096;
 constexpr size_t kRegionsPerStatus = 60;
-constexpr uint32_t kUnitsSampled = 1024;  // Of a table's region, for its probes.
+constexpr uint32_t kUnitsSampled = 256;  // Of a table's region, for its probes.
 
 std::string Hex(std::string_view bytes) {
   std::string hex;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr int64_t kRefreshEveryNs = 50'000'000;  // So soon a worker hears that a table is gone.
+constexpr int64_t kLookEveryNs = 500'000;
 constexpr uint32_t kHurry = 16;
 constexpr uint32_t kPartsMax = 4096;
 
@@ -168,8 +169,11 @@ Task<bool> TableKeeper::Refresh() {
 
 void TableKeeper::Step() {
   const RegionTable& table = membership_->state().table;
-  if (!refreshing_ && !turns_->stopping() && fabric_->NowNs() >= refresh_at_ns_) {
-    refresh_at_ns_ = fabric_->NowNs() + kRefreshEveryNs;
+  const int64_t now_ns = fabric_->NowNs();
+  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + kLookEveryNs;
+  if (!refreshing_ && now_ns >= refresh_at_ns_) {
+    refresh_at_ns_ = now_ns + kRefreshEveryNs;
     bool any = false;
     regions_->ForEach([&any](const HeldRegion* region) { any |= region->hash != nullptr; });
     refreshing_ = any;

@@ -86,6 +86,7 @@ class TableKeeper {
   const Options options_;
   Random random_;
   std::vector<HashSplit*> cleaning_;
+  int64_t look_at_ns_ = 0;
   bool refreshing_ = false;
   int64_t refresh_at_ns_ = 0;
   Counters counters_;
