@@ -24,13 +24,20 @@ std::string LayoutName(uint32_t bucket_bytes) {
   return bucket_bytes == 0 ? "slots" : fmt::format("buckets of {}", bucket_bytes);
 }
 
-// The parts' states, as their servers tell them, by region.
-absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client) {
+// The parts' states, as their servers tell them, by region. *lookups: what clients did in all tables, by their own
+// reports, if it is not null.
+absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nlohmann::json* lookups = nullptr) {
   std::map<uint32_t, nlohmann::json> states;
   for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
     if (!text.ok()) continue;
     const auto json = nlohmann::json::parse(*text, nullptr, false);
     if (json.is_discarded()) return absl::DataLossError("the server's status is not JSON");
+    for (size_t i = 0; lookups != nullptr && i <= json["clients"].size(); ++i) {
+      const nlohmann::json& report = i == 0 ? json["departed_clients"] : json["clients"][i - 1];
+      for (const char* name : {"lookups", "lookup_reads", "lookup_torn", "lookup_extents", "lookup_moved"}) {
+        (*lookups)[name] = lookups->value(name, uint64_t{0}) + report.value(name, uint64_t{0});
+      }
+    }
     for (const auto& region : json["regions"]) {
       if (region.contains("hash")) states[region.value("region", 0u)] = region;
     }
@@ -43,10 +50,11 @@ struct TableStats {
   double unit_fill = 0, extent_fill = 0;  // Sums over parts.
   double by_place[3] = {0, 0, 0};         // Of a sample.
 
-  // Places that a lookup of a key that is there would look at, one after the other.
-  double probes() const {
+  // Places that a lookup of a key that is there would look at, one after the other. Null: the sample has no key.
+  nlohmann::json probes() const {
     const double keys_seen = by_place[0] + by_place[1] + by_place[2];
-    return keys_seen == 0 ? 0 : (by_place[0] + 2 * by_place[1] + 3 * by_place[2]) / keys_seen;
+    if (keys_seen == 0) return nullptr;
+    return (by_place[0] + 2 * by_place[1] + 3 * by_place[2]) / keys_seen;
   }
 };
 
@@ -123,11 +131,17 @@ int HashList(Client* client, const CtlFlags& flags) {
 }
 
 int HashStats(Client* client, const CtlFlags& flags) {
-  const auto states = PartStates(client);
+  nlohmann::json lookups = nlohmann::json::object();
+  const auto states = PartStates(client, &lookups);
   if (!states.ok()) return Fail(states.status());
   for (const Client::TableInfo& table : client->Tables()) {
     if (table.name != flags.table) continue;
-    const nlohmann::json json = StatsJson(table, Sum(table, *states));
+    nlohmann::json json = StatsJson(table, Sum(table, *states));
+    json["all_tables_by_reads"] = {{"lookups", lookups.value("lookups", uint64_t{0})},
+                                   {"reads", lookups.value("lookup_reads", uint64_t{0})},
+                                   {"again_torn", lookups.value("lookup_torn", uint64_t{0})},
+                                   {"again_replaced", lookups.value("lookup_extents", uint64_t{0})},
+                                   {"again_moved", lookups.value("lookup_moved", uint64_t{0})}};
     if (flags.json()) {
       fmt::print("{}\n", json.dump());
       return kDone;
