@@ -1,4 +1,4 @@
-"""Kills servers with -9 under load, again and again, and compares the store each time with what was acknowledged.
+"""Kills servers with -9 under load, again and again, and compares the store, tree and tables, each time with what was acknowledged.
 
 With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms
 before the kill. A cycle kills one of three servers, or all of them; then they are started again.
@@ -21,6 +21,7 @@ OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10,
 # a machine that is busy, holds the log up, later writes wait.
 BOUND_MS = 100
 FLAGS = ["--takeover-after", "0.2"]
+TABLES = ("slots", "buckets")
 
 
 def owners(directory):
@@ -30,7 +31,7 @@ def owners(directory):
 def cycle(directory, servers, durability, killed_ns, number):
     """One run of the writer, with a kill in it. When that was, and how many regions others took over before the servers were back."""
     command = [cluster.binary("tests/crash_writer"), "--cluster", str(directory), "--state", str(directory / "state"), "--seconds", "1",
-               "--seed", str(number)]
+               "--seed", str(number), "--tables", *TABLES]
     if durability == "async":
         command += ["--bound-ms", str(BOUND_MS), "--killed-ns", str(killed_ns)]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -71,6 +72,8 @@ def main():
         with tempfile.TemporaryDirectory(prefix="cell-crash-loop-") as temporary:
             directory = Path(temporary)
             servers = cluster.up(directory, durability=durability, server_flags=FLAGS, **OPTIONS)
+            for layout in TABLES:
+                subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(directory), "hash", "create", layout, "--layout", layout], check=True)
             end, number, killed_ns = time.monotonic() + 60 * args.minutes / len(modes), 0, -1
             taken = 0
             try:

@@ -1,6 +1,8 @@
 // Writes keys with growing versions for some seconds, whatever becomes of the servers, and keeps in a file what was
 // begun and what was acknowledged when. Before that it compares the store with the file that the last run left.
 //
+// A third of the keys is in the tree; the others in Pilaf tables, one of each layout, named by --tables.
+//
 // Exit status: 0: all that must be there is there; 1: not (each key in one line).
 #include <fstream>
 #include <map>
@@ -16,11 +18,23 @@ namespace {
 
 struct Flags {
   std::string cluster, state;
+  std::vector<std::string> tables;
   int keys = 2000;
   double seconds = 1;
   double bound_ms = -1;    // async: what was acknowledged so long before...
   int64_t killed_ns = -1;  // ...this moment must be there. -1: all that was.
   uint64_t seed = 1;
+};
+
+// The tree and the tables; key number i is in the i-th of them, and so on round.
+struct Store {
+  Client* client;
+  std::vector<std::unique_ptr<Table>> tables;
+
+  Table* table(size_t i) const {
+    const size_t which = i % (tables.size() + 1);
+    return which == 0 ? nullptr : tables[which - 1].get();
+  }
 };
 
 struct Key {
@@ -49,13 +63,16 @@ std::vector<Key> Read(const Flags& flags) {
 }
 
 // How many keys are not what they must be. What is there is the new beginning.
-int Verify(const Flags& flags, Client* client, std::vector<Key>* keys) {
+int Verify(const Flags& flags, const Store& store, std::vector<Key>* keys) {
   int wrong = 0;
   uint64_t lost = 0;
   for (size_t i = 0; i < keys->size(); ++i) {
     Key& key = (*keys)[i];
     if (key.begun == 0) continue;
-    absl::StatusOr<std::optional<std::string>> value = client->Get(Name(i), {.timeout_us = 20'000'000});
+    CallOptions patient;
+    patient.timeout_us = 20'000'000;
+    Table* const table = store.table(i);
+    const auto value = table != nullptr ? table->Get(Name(i), patient) : store.client->Get(Name(i), patient);
     int version = 0;
     if (value.ok() && value->has_value()) version = std::stoi((*value)->substr((*value)->find(' ') + 1));
     int must = 0, last = 0;
@@ -80,9 +97,10 @@ int Verify(const Flags& flags, Client* client, std::vector<Key>* keys) {
   return wrong;
 }
 
-Task<bool> Write(Client* client, std::vector<Key>* keys, size_t first, size_t step, int64_t until_ns, uint64_t seed,
+Task<bool> Write(const Store* store, std::vector<Key>* keys, size_t first, size_t step, int64_t until_ns, uint64_t seed,
                  uint64_t* acknowledged) {
   Random random(seed);
+  Client* const client = store->client;
   while (client->NowNs() < until_ns) {
     const size_t i = first + step * random.Below(keys->size() / step);
     Key& key = (*keys)[i];
@@ -92,7 +110,13 @@ Task<bool> Write(Client* client, std::vector<Key>* keys, size_t first, size_t st
     CallOptions options;
     options.timeout_us = 10'000'000;
     options.path = random.Below(2) == 0 ? Path::kServer : Path::kClient;
-    const absl::StatusOr<bool> existed = co_await client->AsyncPut(name, value, options);
+    Table* const table = store->table(i);
+    absl::StatusOr<bool> existed = false;
+    if (table != nullptr) {
+      existed = co_await table->AsyncPut(name, value, options);
+    } else {
+      existed = co_await client->AsyncPut(name, value, options);
+    }
     if (existed.ok()) {
       key.acknowledged[client->NowNs()] = version;
       ++*acknowledged;
@@ -110,14 +134,23 @@ int Run(const Flags& flags) {
     fmt::print("{}\n", client.status().ToString());
     return 1;
   }
+  Store store{client->get(), {}};
+  for (const std::string& name : flags.tables) {
+    absl::StatusOr<Table> table = (*client)->OpenTable(name);
+    if (!table.ok()) {
+      fmt::print("{}\n", table.status().ToString());
+      return 1;
+    }
+    store.tables.push_back(std::make_unique<Table>(*std::move(table)));
+  }
   std::vector<Key> keys = Read(flags);
-  if (Verify(flags, client->get(), &keys) > 0) return 1;
+  if (Verify(flags, store, &keys) > 0) return 1;
   constexpr size_t kWriters = 32;
   const int64_t until_ns = (*client)->NowNs() + static_cast<int64_t>(flags.seconds * 1e9);
   uint64_t acknowledged = 0;
   std::vector<Task<bool>> writers;
   for (size_t i = 0; i < kWriters; ++i) {
-    writers.push_back(Write(client->get(), &keys, i, kWriters, until_ns, flags.seed * kWriters + i, &acknowledged));
+    writers.push_back(Write(&store, &keys, i, kWriters, until_ns, flags.seed * kWriters + i, &acknowledged));
     writers.back().Start();
   }
   for (const Task<bool>& writer : writers) {
@@ -138,6 +171,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"What tests/crash_loop.py writes and verifies with."};
   app.add_option("--cluster", flags.cluster)->required();
   app.add_option("--state", flags.state)->required();
+  app.add_option("--tables", flags.tables);
   app.add_option("--keys", flags.keys);
   app.add_option("--seconds", flags.seconds);
   app.add_option("--bound-ms", flags.bound_ms);
