@@ -125,7 +125,7 @@ bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, con
   }
   if (old_extent.has_value()) FreeExtent(*old_extent);
   RegionHeader& header = memory_->header();
-  header.data_bytes += key.size() + (prepared.bytes - key.size()) - old_data;
+  header.data_bytes += prepared.bytes - old_data;
   header.keys += !found.has_value();
   return found.has_value();
 }

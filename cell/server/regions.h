@@ -209,7 +209,7 @@ class Regions {
   void NotArrived(uint32_t region, RegionMemory* memory, const WrittenPages& written) {
     arriving_.erase(region);
     memory->set_written(nullptr);
-    // Slots are smallest: words that are no node's version, nor a slot's or bucket's first, are anything.
+    // The first word of each slot, and so of each bucket and node, which are larger.
     for (uint64_t at = kRegionHeaderBytes; at < kRegionHeaderBytes + shape_.meganode_bytes; at += sizeof(HashSlot)) {
       if (written.Has(at)) memory->StoreWord(at, kVersionGone);
     }
