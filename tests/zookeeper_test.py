@@ -80,11 +80,11 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(load.returncode, 0, error)
         created = self.ctl("hash", "create", "table", "--parts", "4")
         self.assertEqual(created.returncode, 0, created.stderr)
-        lines = "".join(f"key{i}\t{'v' * 90}\n" for i in range(60_000))  # It splits meanwhile.
+        lines = "".join(f"key{i}\t{'v' * 90}\n" for i in range(120_000))  # More than four parts hold.
         loaded = self.ctl("load", "-", "--table", "table", input=lines)
         self.assertEqual(loaded.returncode, 0, loaded.stderr)
         stats = json.loads(self.ctl("-o", "json", "hash", "stats", "--table", "table").stdout)
-        self.assertEqual((stats["keys"], stats["parts_missing"]), (60_000, 0))
+        self.assertEqual((stats["keys"], stats["parts_missing"]), (120_000, 0))
         self.assertGreater(stats["parts"], 4)
         self.assertEqual(json.loads(out)["errors"], 0)
         self.assertGreaterEqual(proxy.lost_with_answer, 3)
