@@ -394,7 +394,7 @@ TEST_F(TakeoverTest, WithoutAProtectionSomethingIsWrong) {
 // The owner of the only region stops. Another takes the region over and acknowledges a write. What a client reads then
 // that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
 // which goes on just then. `in_table`: the region is that of a Pilaf table.
-std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table) {
+std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1) {
   TestClusterOptions options;
   options.servers = 2;
   options.logs.durability = Durability::kSync;
@@ -405,6 +405,8 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table) {
   ClientOptions client;
   client.report = false;
   client.reconnect_us = 20;
+  client.seed = seed;
+  client.timeout_us = 50'000;
   if (in_table) CELL_CHECK(cluster.CreateTable("t", 0, 1).ok());
   const uint32_t region = in_table ? cluster.table().tables.at("t").RegionOf(0) : cluster.table().root;
   CallOptions by;
@@ -415,9 +417,12 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table) {
   auto reader = cluster.NewClient(client);
   std::optional<Table> table;
   if (in_table) table = *reader->OpenTable("t");
-  const auto get = [&] { return *(in_table ? table->Get("key", by) : reader->Get("key", by)); };
+  const auto get = [&]() -> std::string {
+    const auto value = in_table ? table->Get("key", by) : reader->Get("key", by);
+    return value.ok() ? value->value_or("absent") : "error";
+  };
   CELL_CHECK(put(reader.get(), "old"));
-  CELL_CHECK(get() == "old");
+  for (uint64_t i = 0; i < seed; ++i) CELL_CHECK(get() == "old");
   const RegionTable::Entry before = *cluster.table().Find(region);
   const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
   cluster.Stop(owner);
@@ -430,13 +435,26 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table) {
   while (!taken()) cluster.network()->Step();
   CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
   if (path == Path::kServer) cluster.Continue(owner);
-  return get().value_or("absent");
+  return get();
 }
 
 TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
   for (const bool in_table : {false, true}) {
     EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient, in_table), "new");
     EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient, in_table), "old");
+  }
+}
+
+// Nor when the selector chooses, which looks at no lease before. Where it asks the stopped owner no answer comes.
+TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
+  for (const bool in_table : {false, true}) {
+    int read = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed);
+      EXPECT_NE(value, "old") << in_table << " " << seed;
+      read += value == "new";
+    }
+    EXPECT_GT(read, 0);
   }
 }
 
