@@ -181,7 +181,8 @@ void Session::Poll(int64_t until_ns) {
   if (cluster().revision != taken_revision_) TakeTable();
   now_ns_ = fabric_->NowNs();
   // A client that reads keeps its lease.
-  const bool renew = metrics_.node_reads + metrics_.lookup_reads != reads_at_refresh_ && now_ns_ - table_ns_ > cluster().table_lease_ns / 3;
+  const bool renew = metrics_.node_reads + metrics_.lookup_reads != reads_at_refresh_ &&
+                     now_ns_ - table_ns_ > cluster().table_lease_ns / 3;
   if ((refresh_soon_ || renew) && !refreshing_ && now_ns_ - refreshed_ns_ >= kRefreshPauseNs) {
     refresh_soon_ = false;
     BeginRefresh();

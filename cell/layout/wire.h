@@ -292,6 +292,14 @@ struct ScanResult {
 // Clears and fills *items.
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
 
+// A reply without an error, but for what is to be filled in.
+template <typename Reply>
+Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
+  Reply reply{};
+  reply.header = {kind, 0, static_cast<uint32_t>(bytes)};
+  return reply;
+}
+
 // Composes messages. Each returns the bytes of the fixed part and the key; a value follows them on the wire.
 std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key);
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
