@@ -10,129 +10,52 @@
 
 namespace cell {
 
-// ---- The network.
-
-std::unique_ptr<SimFabric> SimNetwork::NewEndpoint() { return std::unique_ptr<SimFabric>(new SimFabric(this)); }
-
-void SimNetwork::At(int64_t at_ns, std::function<void()> run) {
-  events_.push({std::max(at_ns, now_ns_), scheduled_++, std::move(run)});
-}
-
-int64_t SimNetwork::NextNs() const {
-  int64_t next_ns = events_.empty() ? INT64_MAX : events_.top().at_ns;
-  for (const Transfer& transfer : transfers_) next_ns = std::min(next_ns, transfer.due_ns);
-  return next_ns;
-}
-
-bool SimNetwork::Step() {
-  int64_t line_due_ns = INT64_MAX;
-  size_t first = 0;
-  for (size_t i = 0; i < transfers_.size(); ++i) {
-    if (transfers_[i].due_ns < line_due_ns) {
-      line_due_ns = transfers_[i].due_ns;
-      first = i;
-    }
-  }
-  if (events_.empty() && transfers_.empty()) return false;
-  if (events_.empty() || line_due_ns < events_.top().at_ns) {
-    now_ns_ = std::max(now_ns_, line_due_ns);
-    CopyLine(first);
-    return true;
-  }
-  const Event event = events_.top();
-  events_.pop();
-  now_ns_ = std::max(now_ns_, event.at_ns);
-  event.run();
-  return true;
-}
-
-void SimNetwork::OnWriterStep() {
-  now_ns_ += Around(options_.writer_step_ns);
-  CopyDueLines();
-}
-
-void SimNetwork::CopyDueLines() {
-  for (size_t i = 0; i < transfers_.size();) {
-    if (transfers_[i].due_ns > now_ns_) {
-      ++i;
-      continue;
-    }
-    const size_t before = transfers_.size();
-    CopyLine(i);
-    if (transfers_.size() == before) continue;  // Else another one has taken its place.
-  }
-}
-
-void SimNetwork::CopyLine(size_t i) {
-  Transfer& transfer = transfers_[i];
-  const Line& line = transfer.lines[transfer.next++];
-  CopyFromShared(line.from, line.to, line.bytes);
-  transfer.due_ns += Around(options_.line_ns);
-  if (transfer.next < transfer.lines.size()) return;
-  SimFabric* reader = transfer.reader;
-  At(transfer.due_ns + options_.latency_ns, [reader, alive = reader->alive_, completion = transfer.completion] {
-    if (*alive) reader->Tell(completion, absl::OkStatus());
-  });
-  std::swap(transfers_[i], transfers_.back());
-  transfers_.pop_back();
+SimFabric::SimFabric(SimNetwork* network, SimHost* host)
+    : network_(network), host_(host), alive_(std::make_shared<bool>(true)) {
+  host_->endpoints_.insert(this);
 }
 
 // ---- Server.
 
-// Lines of our memory can be copied no more: their reads fail. And so do, or are forgotten, our own.
-void SimFabric::FailTransfers(bool tell_own) {
-  for (size_t i = 0; i < network_->transfers_.size();) {
-    SimNetwork::Transfer& transfer = network_->transfers_[i];
-    const std::byte* from = transfer.lines[transfer.next].from;
-    const auto in = [from](const RegionMemory& memory) {
-      return from >= memory.base() && from < memory.base() + memory.bytes();
-    };
-    const bool ours =
-        std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) { return in(region.second->memory); }) ||
-        std::any_of(dropped_.begin(), dropped_.end(), [&](const auto& region) { return in(region->memory); });
-    if (!ours && transfer.reader != this) {
-      ++i;
-      continue;
-    }
-    if (transfer.reader != this) {
-      transfer.reader->Tell(transfer.completion, absl::UnavailableError("the server is gone"));
-    } else if (tell_own) {
-      transfer.completion->Done(absl::UnavailableError("this endpoint is closing"), {});
-    }
-    std::swap(transfer, network_->transfers_.back());
-    network_->transfers_.pop_back();
-  }
-}
-
 void SimFabric::Crash() {
+  if (crashed_) return;
   crashed_ = true;
   *alive_ = false;
   ready_.clear();
   queued_.clear();
   if (!address_.empty()) network_->listening_.erase(std::exchange(address_, {}));
-  FailTransfers(/*tell_own=*/false);
-  for (Peer& peer : peers_) {
-    if (peer.client != nullptr) std::exchange(peer.client, nullptr)->LoseServer(peer.connection);
-  }
-  for (Connection& connection : connections_) {
-    SimFabric* const server = std::exchange(connection.server, nullptr);
-    if (server == nullptr) continue;
-    server->peers_[connection.peer].client = nullptr;
-    network_->At(network_->now_ns(), [server, alive = server->alive_, peer = connection.peer] {
-      if (*alive && server->service_ != nullptr) server->service_->Disconnected(peer);
-    });
+  LosePeers();
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    Connection& connection = connections_[i];
+    if (connection.server == nullptr) continue;
+    connection.pending.clear();  // Nothing is told.
+    connection.server->PeerGoes(connection.peer);
+    LoseServer(static_cast<ConnectionId>(i));
   }
 }
 
 SimFabric::~SimFabric() {
   *alive_ = false;
+  host_->endpoints_.erase(this);
   if (!address_.empty()) network_->listening_.erase(address_);
-  FailTransfers(/*tell_own=*/true);
+  LosePeers();
+  for (size_t i = 0; i < connections_.size(); ++i) Disconnect(static_cast<ConnectionId>(i));
+  for (const auto& [completion, why] : std::exchange(connecting_, {})) Tell(completion, absl::UnavailableError(why));
+  for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
+}
+
+void SimFabric::LosePeers() {
   for (const Peer& peer : peers_) {
     if (peer.client != nullptr) peer.client->LoseServer(peer.connection);
   }
-  for (size_t i = 0; i < connections_.size(); ++i) Disconnect(static_cast<ConnectionId>(i));
-  for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
+}
+
+// The peer's client is gone: the service hears of it, by and by.
+void SimFabric::PeerGoes(ConnectionId peer) {
+  peers_[peer].client = nullptr;
+  network_->At(network_->now_ns(), [this, alive = alive_, peer] {
+    if (*alive && service_ != nullptr) service_->Disconnected(peer);
+  });
 }
 
 std::unique_ptr<SimFabric::Region> SimFabric::NewRegion(uint64_t bytes) const {
@@ -213,11 +136,21 @@ void SimFabric::ServeQueued() {
   serving_ = true;
   service_->Serve(calls);
   serving_ = false;
+  // Answers leave one after the other, in their calls' order; those that come later have been paid for.
   int64_t at_ns = network_->now_ns();
-  for (Reply& reply : std::exchange(replies_, {})) {
-    at_ns += network_->options_.call_service_ns;
-    Send(std::move(reply), at_ns);
+  size_t next = 0;
+  std::vector<Reply> replies = std::exchange(replies_, {});
+  for (const Request& request : requests) {
+    const int64_t cost_ns = static_cast<int64_t>(
+        static_cast<double>(call_cost_ ? call_cost_(AsBytes(request.bytes)) : network_->options_.call_service_ns) *
+        host_->slowdown());
+    at_ns += cost_ns;
+    busy_ns_ += cost_ns;
+    if (next < replies.size() && replies[next].peer == request.peer && replies[next].id == request.id) {
+      Send(std::move(replies[next++]), at_ns);
+    }
   }
+  for (; next < replies.size(); ++next) Send(std::move(replies[next]), at_ns);
   busy_until_ns_ = at_ns;
   if (!queued_.empty()) ScheduleServe();
 }
@@ -238,27 +171,49 @@ void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
 }
 
 void SimFabric::Send(Reply reply, int64_t at_ns) {
-  const Peer peer = peers_[reply.peer];
+  Peer& peer = peers_[reply.peer];
   if (peer.client == nullptr || crashed_) return;
-  network_->At(at_ns + network_->options_.latency_ns, [peer, alive = peer.client->alive_, reply = std::move(reply)] {
-    if (*alive) peer.client->Finish(peer.connection, reply.id, absl::OkStatus(), reply.bytes);
-  });
+  SimFabric* const client = peer.client;
+  int64_t ns = network_->options_.latency_ns;
+  if (host_->model_.has_value()) {
+    at_ns = std::max(at_ns, host_->PassNic(/*is_read=*/false, reply.bytes.size(), at_ns));
+    ns = host_->OnTheWay(/*is_read=*/false) / 2;
+  }
+  network_->Carry(host_, client->host_, at_ns, ns, &peer.in_order_ns,
+                  [client, connection = peer.connection, alive = client->alive_, reply = std::move(reply)] {
+                    if (*alive) client->Finish(connection, reply.id, absl::OkStatus(), reply.bytes);
+                  });
 }
 
 // ---- Client.
 
-ConnectionId SimFabric::Connect(const std::string& address, int64_t, Completion* completion) {
+ConnectionId SimFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
   const auto it = network_->listening_.find(address);
   const auto connection = static_cast<ConnectionId>(connections_.size());
-  if (it == network_->listening_.end() || crashed_) {
-    connections_.push_back({nullptr, 0, 0, {}, {}});
-    Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
+  SimFabric* const server = it == network_->listening_.end() || crashed_ ? nullptr : it->second;
+  const bool silent =
+      server != nullptr && (network_->IsCut(host_, server->host_) || network_->IsCut(server->host_, host_));
+  if (server == nullptr || silent) {
+    connections_.emplace_back();
+    const int64_t at_ns = silent ? host_->ToNetwork(deadline_ns) : network_->now_ns();
+    const std::string why = fmt::format("no server answers at {}", address);
+    if (at_ns <= network_->now_ns()) {
+      Tell(completion, absl::UnavailableError(why));
+    } else {
+      connecting_[completion] = why;
+      network_->At(at_ns, [this, alive = alive_, completion] {
+        if (!*alive) return;
+        const auto node = connecting_.extract(completion);
+        if (!node.empty()) Tell(completion, absl::UnavailableError(node.mapped()));
+      });
+    }
     return connection;
   }
-  SimFabric* server = it->second;
   const auto peer = static_cast<ConnectionId>(server->peers_.size());
   server->peers_.push_back({this, connection});
-  connections_.push_back({server, peer, 0, {}, {}});
+  ++server->host_->connections_;
+  ++host_->connections_;
+  connections_.push_back({server, peer, 0, 0, {}, {}});
   Tell(completion, absl::OkStatus());
   return connection;
 }
@@ -274,9 +229,25 @@ void SimFabric::Disconnect(ConnectionId id) {
 }
 
 void SimFabric::LoseServer(ConnectionId id) {
-  connections_[id].server = nullptr;
-  for (const auto& [call, completion] : std::exchange(connections_[id].pending, {})) {
-    Tell(completion, absl::UnknownError("connection lost"));
+  Connection& connection = connections_[id];
+  --host_->connections_;
+  --connection.server->host_->connections_;
+  connection.server = nullptr;
+  std::erase_if(network_->transfers_, [this, id](const SimNetwork::Transfer& transfer) {
+    return transfer.reader == this && transfer.connection == id;
+  });
+  for (const auto& [operation, pending] : std::exchange(connection.pending, {})) {
+    Tell(pending.completion,
+         pending.is_read ? absl::UnavailableError("connection lost") : absl::UnknownError("connection lost"));
+  }
+}
+
+void SimFabric::BreakConnectionsTo(SimHost* host) {
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    SimFabric* const server = connections_[i].server;
+    if (server == nullptr || server->host_ != host) continue;
+    server->PeerGoes(connections_[i].peer);
+    LoseServer(static_cast<ConnectionId>(i));
   }
 }
 
@@ -284,7 +255,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));
   }
-  SimNetwork::Transfer transfer{this, completion, {}, 0, 0};
+  SimFabric* const server = connections_[id].server;
+  SimNetwork::Transfer transfer{this, server->host_, id, 0, {}, 0, 0};
+  uint64_t bytes = 0;
   for (const ReadPart& part : parts) {
     const auto region = connections_[id].server->regions_.find(part.from.region());
     RegionMemory*& memory = connections_[id].mapped[part.from.region()];
@@ -296,21 +269,46 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
                   absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the server's regions",
                                                     part.bytes, ToString(part.from))));
     }
+    bytes += part.bytes;
+    if (network_->options_.line_ns == 0) {
+      transfer.lines.push_back({memory->at(offset), part.to, part.bytes});
+      continue;
+    }
     constexpr uint64_t kLineBytes = 64;
     for (uint64_t at = 0; at < part.bytes;) {
-      const uint64_t bytes = std::min<uint64_t>(kLineBytes - (offset + at) % kLineBytes, part.bytes - at);
-      transfer.lines.push_back({memory->at(offset + at), part.to + at, bytes});
-      at += bytes;
+      const uint64_t step = std::min<uint64_t>(kLineBytes - (offset + at) % kLineBytes, part.bytes - at);
+      transfer.lines.push_back({memory->at(offset + at), part.to + at, step});
+      at += step;
     }
   }
   if (transfer.lines.empty()) return Tell(completion, absl::OkStatus());
-  if (network_->options_.line_order == SimOptions::LineOrder::kRandom) {
+  const SimOptions& options = network_->options_;
+  if (options.line_order == SimOptions::LineOrder::kRandom && options.line_ns > 0) {
     for (size_t i = transfer.lines.size() - 1; i > 0; --i) {
       std::swap(transfer.lines[i], transfer.lines[network_->random_.Below(i + 1)]);
     }
   }
-  transfer.due_ns = network_->now_ns() + network_->Around(network_->options_.latency_ns);
-  network_->transfers_.push_back(std::move(transfer));
+  transfer.id = connections_[id].operations++;
+  connections_[id].pending[transfer.id] = {completion, true};
+  if (!server->host_->model_.has_value() && !network_->IsCut(host_, server->host_)) {
+    // Begun now, for a writer's steps to let it go on however long the writer takes.
+    transfer.due_ns = LeavesNs() + network_->Around(options.latency_ns) + network_->Delay();
+    return network_->transfers_.push_back(std::move(transfer));
+  }
+  const int64_t ns = server->host_->model_.has_value() ? server->host_->OnTheWay(/*is_read=*/true) / 2 : 0;
+  network_->Carry(host_, server->host_, LeavesNs(), ns, nullptr,
+                  [this, alive = alive_, transfer = std::move(transfer), bytes]() mutable {
+                    if (*alive) BeginTransfer(std::move(transfer), bytes);
+                  });
+}
+
+// The request is with the server's NIC.
+void SimFabric::BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes) {
+  if (!connections_[transfer.connection].pending.contains(transfer.id)) return;
+  transfer.due_ns = transfer.from->PassNic(/*is_read=*/true, bytes, network_->now_ns());
+  if (network_->options_.line_ns > 0) return network_->transfers_.push_back(std::move(transfer));
+  for (const SimNetwork::Line& line : transfer.lines) CopyFromShared(line.from, line.to, line.bytes);
+  network_->EndTransfer(transfer, transfer.due_ns);
 }
 
 void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
@@ -321,42 +319,80 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
     return Tell(completion, absl::UnavailableError("not connected"));
   }
   Connection& connection = connections_[id];
-  const uint64_t call = connection.calls++;
-  connection.pending[call] = completion;
+  const uint64_t call = connection.operations++;
+  connection.pending[call] = {completion, false};
   Request request{connection.peer, call, std::string(AsText(head)).append(AsText(body)), reply_bytes_max};
-  SimFabric* server = connection.server;
-  network_->At(network_->now_ns() + network_->options_.latency_ns,
-               [server, alive = server->alive_, request = std::move(request)] {
-                 if (!*alive) return;
-                 server->queued_.push_back(request);
-                 server->ScheduleServe();
-               });
-  network_->At(deadline_ns, [this, alive = alive_, id, call] {
+  SimFabric* const server = connection.server;
+  const bool modelled = server->host_->model_.has_value();
+  const int64_t ns = modelled ? server->host_->OnTheWay(/*is_read=*/false) / 2 : network_->options_.latency_ns;
+  network_->Carry(host_, server->host_, LeavesNs(), ns, &connection.in_order_ns,
+                  [server, alive = server->alive_, request = std::move(request)]() mutable {
+                    if (!*alive) return;
+                    server->queued_.push_back(std::move(request));
+                    server->ScheduleServe();
+                  });
+  network_->At(host_->ToNetwork(deadline_ns), [this, alive = alive_, id, call] {
     if (*alive) Finish(id, call, absl::DeadlineExceededError("no answer in time"), {});
   });
 }
 
-void SimFabric::Finish(ConnectionId id, uint64_t call, absl::Status status, std::string reply) {
+void SimFabric::Finish(ConnectionId id, uint64_t operation, absl::Status status, std::string reply) {
   auto& pending = connections_[id].pending;
-  const auto it = pending.find(call);
+  const auto it = pending.find(operation);
   if (it == pending.end()) return;
-  Tell(it->second, std::move(status), std::move(reply));
+  Completion* const completion = it->second.completion;
   pending.erase(it);
+  Tell(completion, std::move(status), std::move(reply));
 }
 
 // ---- Both.
 
+void SimFabric::Tell(Completion* completion, absl::Status status, std::string reply) {
+  if (crashed_) return;
+  ready_.push_back({completion, std::move(status), std::move(reply)});
+  if (turn_) WakeAt(LeavesNs());
+}
+
 size_t SimFabric::Poll() {
   std::vector<Ready> now;
   now.swap(ready_);
-  for (const Ready& ready : now) ready.completion->Done(ready.status, AsBytes(ready.reply));
+  const int64_t each_ns = host_->model_.has_value() ? host_->model_->completion_ns : 0;
+  for (const Ready& ready : now) {
+    core_free_ns_ = LeavesNs() + each_ns;
+    ready.completion->Done(ready.status, AsBytes(ready.reply));
+  }
   return now.size();
 }
 
 void SimFabric::Wait(int64_t until_ns) {
+  until_ns = host_->ToNetwork(until_ns);
+  waited_ = true;
+  if (turn_) {
+    if (ready_.empty()) WakeAt(until_ns);
+    return;
+  }
   while (ready_.empty() && network_->now_ns() < until_ns) {
     if (network_->NextNs() > until_ns || !network_->Step()) network_->now_ns_ = std::max(network_->now_ns_, until_ns);
   }
+}
+
+void SimFabric::Drive(std::function<void()> turn) {
+  turn_ = std::move(turn);
+  WakeAt(network_->now_ns());
+}
+
+void SimFabric::WakeAt(int64_t at_ns) {
+  at_ns = std::max(at_ns, network_->now_ns());
+  if (at_ns >= wake_ns_) return;
+  wake_ns_ = at_ns;
+  network_->At(at_ns, [this, alive = alive_, at_ns] {
+    if (*alive && wake_ns_ == at_ns) TakeTurn();
+  });
+}
+
+void SimFabric::TakeTurn() {
+  wake_ns_ = INT64_MAX;
+  for (waited_ = false; !waited_;) turn_();
 }
 
 }  // namespace cell

@@ -1,90 +1,19 @@
-// SimNetwork and SimFabric: a network in one thread and virtual time, driven by one seed.
+// SimFabric: an endpoint of a SimNetwork.
 //
-// One-sided reads are copied one cache line at a time, in an order that the seed picks, between the steps of whoever
-// writes: every store of a node or an extent lets time pass (RegionMemory::set_after_step), and the lines that are due
-// by then are copied before the writer goes on. So a run has every race that a NIC could show, and the same seed has
-// the same races.
-//
-// Serving a call costs server time, so that calls queue; reads cost the server nothing. Not thread-safe.
+// Serving a call costs its server's core time, so that calls queue; reads cost it nothing. An endpoint is polled by
+// whoever has it, as any other; or it is driven: then the network calls whenever there is something to do, which is
+// what thousands of clients need. Not thread-safe.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "cell/base/random.h"
-#include "cell/io/fabric.h"
+#include "cell/io/sim_network.h"
 
 namespace cell {
-
-class SimFabric;
-
-struct SimOptions {
-  enum class LineOrder { kRandom, kAscending };
-  uint64_t seed = 1;
-  LineOrder line_order = LineOrder::kRandom;
-  int64_t latency_ns = 1'000;     // One way.
-  int64_t line_ns = 20;           // Mean, between two lines of a read.
-  int64_t call_service_ns = 500;  // Server time of one call.
-  int64_t writer_step_ns = 20;    // Mean, of one step of a writer.
-};
-
-class SimNetwork {
- public:
-  explicit SimNetwork(SimOptions options) : options_(options), random_(options.seed) {}
-
-  // The network must outlive its endpoints.
-  std::unique_ptr<SimFabric> NewEndpoint();
-
-  int64_t now_ns() const { return now_ns_; }
-  // Does what comes next, moving the clock to it. False: nothing will ever happen by itself.
-  bool Step();
-  // Calls `run` when the clock has come to `at_ns`.
-  void At(int64_t at_ns, std::function<void()> run);
-  // When that is; INT64_MAX: never.
-  int64_t NextNs() const;
-
- private:
-  friend class SimFabric;
-
-  struct Event {
-    int64_t at_ns;
-    uint64_t order;  // Of being scheduled: equal times keep it.
-    std::function<void()> run;
-    bool operator>(const Event& other) const { return std::tie(at_ns, order) > std::tie(other.at_ns, other.order); }
-  };
-  struct Line {
-    const std::byte* from;
-    std::byte* to;
-    size_t bytes;
-  };
-  struct Transfer {
-    SimFabric* reader;
-    Completion* completion;
-    std::vector<Line> lines;
-    size_t next = 0;
-    int64_t due_ns = 0;
-  };
-
-  int64_t Around(int64_t mean_ns) {
-    return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns)));
-  }
-  void OnWriterStep();
-  void CopyDueLines();
-  void CopyLine(size_t transfer);
-
-  const SimOptions options_;
-  Random random_;
-  int64_t now_ns_ = 0;
-  uint64_t scheduled_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::vector<Transfer> transfers_;
-  std::map<std::string, SimFabric*> listening_;
-};
 
 class SimFabric : public Fabric {
  public:
@@ -110,7 +39,17 @@ class SimFabric : public Fabric {
 
   size_t Poll() override;
   void Wait(int64_t until_ns) override;
-  int64_t NowNs() const override { return network_->now_ns(); }
+  // The host's clock.
+  int64_t NowNs() const override { return host_->ToLocal(network_->now_ns()); }
+
+  SimHost* host() const { return host_; }
+  // From now on the network calls `turn` whenever this endpoint has completions to tell, and when the time has come
+  // that Wait was asked for last, which returns at once. `turn` polls whoever this endpoint is of.
+  void Drive(std::function<void()> turn);
+  // What a call costs the core, in nanoseconds, instead of SimOptions::call_service_ns.
+  void set_call_cost(std::function<int64_t(ConstBytes request)> cost) { call_cost_ = std::move(cost); }
+  // How long its core has worked on calls.
+  int64_t busy_ns() const { return busy_ns_; }
 
   // As if its process had died: peers lose it, its memory can be read no more, and whatever it still does has no
   // effect.
@@ -129,12 +68,18 @@ class SimFabric : public Fabric {
   struct Peer {
     SimFabric* client;  // Null: gone.
     ConnectionId connection;
+    int64_t in_order_ns = 0;
+  };
+  struct Pending {
+    Completion* completion;
+    bool is_read;
   };
   struct Connection {
-    SimFabric* server;  // Null: gone.
-    ConnectionId peer;
-    uint64_t calls = 0;
-    std::map<uint64_t, Completion*> pending;
+    SimFabric* server = nullptr;  // Null: gone.
+    ConnectionId peer = 0;
+    uint64_t operations = 0;
+    int64_t in_order_ns = 0;
+    std::map<uint64_t, Pending> pending;  // Operations.
     // Where regions were when they were first read. They are read there even when they were dropped since, as memory
     // that was mapped or registered once can be.
     std::map<uint32_t, RegionMemory*> mapped;
@@ -151,7 +96,7 @@ class SimFabric : public Fabric {
     std::string reply;
   };
 
-  explicit SimFabric(SimNetwork* network) : network_(network), alive_(std::make_shared<bool>(true)) {}
+  SimFabric(SimNetwork* network, SimHost* host);
 
   struct Reply {
     ConnectionId peer;
@@ -163,15 +108,20 @@ class SimFabric : public Fabric {
   void ScheduleServe();
   void Send(Reply reply, int64_t at_ns);
   void ServeQueued();
-  void FailTransfers(bool tell_own);
-  void Tell(Completion* completion, absl::Status status, std::string reply = {}) {
-    if (crashed_) return;
-    ready_.push_back({completion, std::move(status), std::move(reply)});
-  }
-  void Finish(ConnectionId connection, uint64_t call, absl::Status status, std::string reply);
+  void Tell(Completion* completion, absl::Status status, std::string reply = {});
+  void WakeAt(int64_t at_ns);
+  void TakeTurn();
+  void BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes);
+  void LosePeers();
+  void PeerGoes(ConnectionId peer);
+  void BreakConnectionsTo(SimHost* host);
+  // When what is sent now leaves: when the core is done with what came before.
+  int64_t LeavesNs() const { return std::max(network_->now_ns(), core_free_ns_); }
+  void Finish(ConnectionId connection, uint64_t operation, absl::Status status, std::string reply);
   void LoseServer(ConnectionId connection);
 
-  SimNetwork* network_;
+  SimNetwork* const network_;
+  SimHost* const host_;
   std::shared_ptr<bool> alive_;  // Events hold it: they do nothing for an endpoint that is gone.
 
   std::string address_;
@@ -187,8 +137,16 @@ class SimFabric : public Fabric {
   std::vector<Request> queued_;
   std::vector<std::byte> reply_;
   std::vector<Reply> replies_;  // Of the calls being served.
+  std::function<int64_t(ConstBytes)> call_cost_;
+  int64_t busy_ns_ = 0;
+
+  std::function<void()> turn_;   // Null: it is polled.
+  int64_t wake_ns_ = INT64_MAX;  // The next turn.
+  bool waited_ = false;          // In this turn.
+  int64_t core_free_ns_ = 0;     // Of a client.
 
   std::vector<Connection> connections_;
+  std::map<Completion*, std::string> connecting_;  // Where nobody answers; and why.
   std::vector<Ready> ready_;
 };
 

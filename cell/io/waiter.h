@@ -25,6 +25,7 @@ class Waiter : public Completion {
     return status_;
   }
   bool done() const { return done_; }
+  const absl::Status& status() const { return status_; }
   const std::string& reply() const { return reply_; }
 
  private:
