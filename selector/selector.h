@@ -1,12 +1,18 @@
-// Selector: server or client, for the next search of a meganode (the thesis, 4.4).
+// Selector: server or client, for the next search of a meganode.
 //
-// Two queues are compared by the latencies that this client sees on one connection: `ls` of a server-side search, `lr`
-// of one read during a client-side search, RTT the lowest read latency ever seen, and m reads a search. It chooses the
-// server if
+// One per connection and kind of operation. Two rules:
 //
-//     ls - RTT < m * (lr - RTT)                                   (Eq. 4.1)
+//   thesis   the thesis, 4.4: two queues are compared by the latencies that this client sees, `ls` of a server-side
+//            search and `lr` of one read during a client-side search, RTT being the lowest read latency ever seen, and
+//            m reads a search. It chooses the server if
+//                ls - RTT < m * (lr - RTT)                                   (Eq. 4.1)
+//   cell     a share of the searches goes each way, and moves, a little with each search, towards the way that takes
+//   less
+//            time: ls, or m * lr, as running means. Where both are used they come to take the same. A rule that sends
+//            every search to the queue that looks shorter makes all clients turn at once, and back; a share does not.
+//            What was seen of a way long ago is taken for gone by and by, so that a way that looked bad is tried again.
 //
-// One per connection and kind of operation. Not thread-safe; time is passed in.
+// Not thread-safe; time is passed in.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +23,38 @@
 
 namespace cell {
 
-// The thesis's constants.
 struct SelectorOptions {
+  enum class Rule { kThesis, kCell };
+  Rule rule = Rule::kCell;
+
+  // Of cell's rule.
+  double weight = 0.25;         // Of a new sample in the running means.
+  double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
+  double gain = 0.02;           // How far the share moves with a search, times how different the two ways are.
+  int64_t age_ns = 20'000'000;  // After which a mean has lost two thirds of what it says of a queue.
+  int64_t empty_forget_ns = 10'000'000'000;  // What was seen of an empty queue counts for so long.
+
+  // The thesis's constants; those of exploring are of both rules.
   size_t samples = 100;           // n: the moving mean's length.
   double outlier_deviations = 3;  // K: a sample further off than K standard deviations is dropped.
   double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate fresh.
-  // That share comes in runs of so many searches. A lone probe does not see a path as it would be if it were used: a
-  // server that sleeps has to be woken first (38 us seen where 10 us was the truth), a NIC with an empty queue looks
-  // too fast. 1 is the thesis's way.
-  int explore_run = 100;
-  // And sooner after the rule has changed its mind: where that was wrong, only exploring finds out. 1: the thesis.
-  double explore_doubt = 16;
+  // By cell's rule, in a row of at most so many searches: a lone probe does not see a path as it would be if it were
+  // used. A server that sleeps has to be woken first: 38 us were seen where 10 us was the truth.
+  int explore_run = 16;
   int64_t idle_forget_ns = 3'000'000'000;  // Without a search for so long, the history goes.
   double reads_per_search = 5;             // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
 
+inline SelectorOptions ThesisSelector() {
+  SelectorOptions options;
+  options.rule = SelectorOptions::Rule::kThesis;
+  return options;
+}
+
 // A mean over the last n samples that drops outliers, and starts anew when it drops more than it keeps.
 class MovingMean {
  public:
-  explicit MovingMean(const SelectorOptions& options) : options_(options) { samples_.reserve(options.samples); }
+  explicit MovingMean(const SelectorOptions& options) : options_(options) {}
 
   void Observe(double sample);
   void Forget();
@@ -55,6 +74,24 @@ class MovingMean {
   double sum_of_squares_ = 0;
   size_t kept_in_period_ = 0;
   size_t dropped_in_period_ = 0;
+};
+
+// A running mean, and the lowest that it has been lately: a latency, and that of an empty queue.
+class RunningLatency {
+ public:
+  void Observe(double sample, const SelectorOptions& options, int64_t now_ns);
+  void Forget() { mean_ = 0; }
+  bool known() const { return mean_ > 0; }
+  // As of now: what was long ago is taken for gone, so that a way that looked bad is tried again.
+  double At(int64_t now_ns, const SelectorOptions& options) const;
+  double empty() const { return lowest_; }
+
+ private:
+  double mean_ = 0;  // 0: unknown.
+  double lowest_ = 0;
+  double lowest_now_ = 0;  // Of this period, and what comes after it.
+  int64_t period_begin_ns_ = 0;
+  int64_t observed_ns_ = 0;
 };
 
 class Selector {
@@ -78,12 +115,15 @@ class Selector {
   Decision Choose(int64_t now_ns);
 
   // The latency of a server-side search, and of one read of a client-side one.
-  void ObserveServer(int64_t latency_ns) { server_.Observe(static_cast<double>(latency_ns)); }
+  void ObserveServer(int64_t latency_ns);
   void ObserveRead(int64_t latency_ns);
   // How many reads, one after the other, a client-side search took.
-  void ObserveReads(int reads) { reads_.Observe(reads); }
+  // `extents`: and so many of what the search found, which Eq. 4.1 leaves out.
+  void ObserveReads(int reads, int extents = 0);
 
  private:
+  Decision ChooseByQueues();
+  Decision ChooseByShare(int64_t now_ns);
   SelectorOptions options_;
   Random random_;
   MovingMean server_;
@@ -93,8 +133,13 @@ class Selector {
   int64_t last_choice_ns_ = 0;
   int explore_left_ = 0;  // Of the run, on the path of...
   Choice explored_ = Choice::kServer;
-  Choice ruled_ = Choice::kServer;  // By the rule, last time.
-  double doubt_ = 1;                // Times `explore`: high after the rule has changed its mind, halved by each run.
+
+  // Of cell's rule.
+  RunningLatency server_latency_, read_latency_;
+  double reads_mean_ = 0;
+  double server_share_ = 0.5;
+  int64_t searches_ = 0;        // Since its history began.
+  int64_t since_explored_ = 0;  // Searches.
 };
 
 }  // namespace cell

@@ -9,7 +9,7 @@ using Choice = Selector::Choice;
 using Reason = Selector::Reason;
 
 SelectorOptions NoExploring() {
-  SelectorOptions options;
+  SelectorOptions options = ThesisSelector();
   options.explore = 0;
   return options;
 }
@@ -49,27 +49,94 @@ TEST(Selector, BeginsWithFiveReadsASearchAndFollowsWhatIsSeen) {
 }
 
 TEST(Selector, TakesTheWorsePathForOneSearchInAHundred) {
-  for (const int run : {1, 100}) {
-    SelectorOptions options;
-    options.explore_run = run;
-    Selector selector = Fed(options, 1'500, 2'000);
-    int client = 0, runs = 0;
-    Choice last = Choice::kServer;
-    for (int i = 0; i < 1'000'000; ++i) {
-      const Choice choice = selector.Choose(1).choice;
-      client += choice == Choice::kClient;
-      runs += choice == Choice::kClient && last == Choice::kServer;
-      last = choice;
-    }
-    EXPECT_NEAR(client, 10'000, 4'000) << run;
-    EXPECT_NEAR(runs * run, client, 0.03 * client) << run;
-  }
+  Selector selector = Fed(ThesisSelector(), 1'500, 2'000);
+  int client = 0;
+  for (int i = 0; i < 1'000'000; ++i) client += selector.Choose(1).choice == Choice::kClient;
+  EXPECT_NEAR(client, 10'000, 500);
 }
 
 TEST(Selector, ForgetsAfterThreeIdleSeconds) {
   Selector selector = Fed(NoExploring(), 5'000, 2'000);
   EXPECT_EQ(selector.Choose(2'900'000'000).reason, Reason::kRule);
   EXPECT_EQ(selector.Choose(6'000'000'000).reason, Reason::kUnknown);
+}
+
+// ---- Cell's rule, against two queues: each search adds to the one that it goes to.
+
+struct Queues {
+  double server_ns, server_load_ns;  // Empty, and for the whole load.
+  double read_ns, read_load_ns;      // Of four reads.
+};
+
+// The server's share of the last half of so many searches, one every ten microseconds.
+double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* now_ns) {
+  double share = 0.5;  // As it has been lately: what the queues are made of.
+  int server = 0;
+  for (int i = 0; i < searches; ++i) {
+    const bool to_server = selector->Choose(*now_ns += 10'000).choice == Choice::kServer;
+    share += 0.02 * (to_server - share);
+    if (to_server) {
+      selector->ObserveServer(static_cast<int64_t>(queues.server_ns + queues.server_load_ns * share));
+    } else {
+      for (int read = 0; read < 4; ++read) {
+        selector->ObserveRead(static_cast<int64_t>(queues.read_ns + queues.read_load_ns * (1 - share)));
+      }
+      selector->ObserveReads(4);
+    }
+    if (i >= searches / 2) server += to_server;
+  }
+  return server / (searches / 2.0);
+}
+
+TEST(CellsRule, BringsBothWaysToTakeTheSame) {
+  Selector selector({}, 1);
+  int64_t now_ns = 0;
+  // 10 + 60 x = 4 * (2 + 5 (1 - x)), so x = 0.225.
+  EXPECT_NEAR(ShareOf(&selector, {10'000, 60'000, 2'000, 5'000}, 4'000, &now_ns), 0.225, 0.04);
+  // And when the server has become three times as fast: x = 0.45.
+  EXPECT_NEAR(ShareOf(&selector, {10'000, 20'000, 2'000, 5'000}, 4'000, &now_ns), 0.45, 0.04);
+}
+
+TEST(CellsRule, LooksAtTheWorseWaySeldomAndFindsOutWhenItIsBetter) {
+  Selector selector({}, 1);
+  int64_t now_ns = 0;
+  EXPECT_LT(ShareOf(&selector, {90'000, 0, 2'000, 0}, 100'000, &now_ns), 0.012);
+  EXPECT_GT(ShareOf(&selector, {3'000, 0, 2'000, 0}, 40'000, &now_ns), 0.98);
+  EXPECT_LT(ShareOf(&selector, {90'000, 0, 2'000, 0}, 10'000, &now_ns), 0.02);
+}
+
+TEST(CellsRule, FindsOutWithinAFewDozenSearches) {
+  Selector selector({}, 1);
+  int64_t now_ns = 0;
+  ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns);
+  int until = 0;  // The server has slowed down.
+  for (int server = 0; until < 1'000 && server < 100; ++until) {
+    if (selector.Choose(now_ns += 10'000).choice == Choice::kServer) {
+      server = 0;
+      selector.ObserveServer(100'000);
+    } else {
+      ++server;
+      selector.ObserveRead(2'000);
+    }
+  }
+  EXPECT_LT(until, 300);
+}
+
+// One search in a hundred waits for a busy neighbour of the server's for four milliseconds.
+TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
+  Selector selector({}, 1);
+  int64_t now_ns = 0;
+  int server = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    if (selector.Choose(now_ns += 10'000).choice == Choice::kServer) {
+      server += i >= 10'000;
+      selector.ObserveServer(i % 10 == 0 ? 4'000'000 : 5'000);
+    } else {
+      selector.ObserveRead(2'000);
+      selector.ObserveReads(4);
+    }
+  }
+  EXPECT_LT(server, 2'500);
 }
 
 TEST(MovingMean, DropsWhatIsFarOff) {

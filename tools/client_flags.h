@@ -23,6 +23,9 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->envname("CELL_FABRIC")
       ->capture_default_str();
+  app->add_option("--selector", options->selector, "What the hybrid path chooses by (selector/selector.h)")
+      ->check(CLI::IsMember({"cell", "thesis"}))
+      ->capture_default_str();
   app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
       ->envname("CELL_SECRET_FILE");
   app->add_option("--rdma-device", options->rdma_device,

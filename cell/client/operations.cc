@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/client/operate.h"
 
 namespace cell {
@@ -11,9 +12,9 @@ namespace {
 constexpr size_t kGetsAtOnce = 256;
 
 // A client-side search of the meganode that the way is at. True: to->leaf is the key's leaf. False: the way goes on
-// elsewhere.
-Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view key, CallContext context,
-                                  WalkedLeaf* to) {
+// elsewhere. `extents`: how many reads will follow.
+Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view key, CallContext context, WalkedLeaf* to,
+                                  int extents = 0) {
   ServerConnection* const server = way->server();
   Walk walk(key, way->root());
   int reads = 0;
@@ -24,7 +25,7 @@ Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view k
     if (absl::Status status = way->Lose(); !status.ok()) co_return status;
     co_return false;
   }
-  server->searches.ObserveReads(reads);
+  server->searches.ObserveReads(reads, extents);
   if (*step == Walk::Step::kArrived) co_return true;
   if (absl::Status status = way->Follow(walk, *step); !status.ok()) co_return status;
   co_return false;
@@ -33,8 +34,9 @@ Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view k
 Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, CallContext context) {
   WalkedLeaf walked(session);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
+    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked, /*extents=*/1);
     if (!here.ok()) co_return here.status();
+    if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
     const std::optional<int> found = walked.leaf.Find(key);
     if (!found.has_value()) {
@@ -56,7 +58,7 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     const absl::Status status = co_await session->Read(way->server(), {&part, 1});
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
-      if (Crc64(extent) == slot.crc && extent.substr(0, key.size()) == key) {
+      if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
         if (!session->Leased()) {
           (void)way->Lose();
           co_return std::nullopt;

@@ -32,6 +32,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       fabric_(std::move(fabric)),
       cache_(options.cache_bytes, membership_->state().shape.node_bytes, options.cache_level_min),
       routes_(options.route_ranges) {
+  if (options.selector == "thesis") selector_ = ThesisSelector();
   TakeTable();
   now_ns_ = fabric_->NowNs();
   reported_ns_ = now_ns_;
@@ -72,7 +73,7 @@ void Session::TakeTable() {
     for (const auto& server : servers_) {
       if (server->worker == id && server->address == address) return server.get();
     }
-    servers_.push_back(std::make_unique<ServerConnection>(id, address, options_.seed + 2 * servers_.size()));
+    servers_.push_back(std::make_unique<ServerConnection>(id, address, selector_, options_.seed + 3 * servers_.size()));
     return servers_.back().get();
   };
   for (const ClusterState::Server& server : cluster().servers) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cell/base/mutant.h"
 #include "cell/base/random.h"
 #include "cell/client/client.h"
 #include "cell/client/node_cache.h"
@@ -36,12 +37,12 @@ struct ServerConnection {
   std::vector<uint16_t> free_uploads;
   std::vector<std::coroutine_handle<>> waiting_for_upload;
 
-  ServerConnection(WorkerId worker, std::string address, uint64_t seed)
+  ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed)
       : worker(std::move(worker)),
         address(std::move(address)),
-        searches({}, seed),
-        scans({}, seed + 1),
-        lookups({}, seed + 2),
+        searches(selector, seed),
+        scans(selector, seed + 1),
+        lookups(selector, seed + 2),
         free_uploads({4, 3, 2, 1}) {}
 };
 static_assert(kUploadsMax == 4);
@@ -101,7 +102,7 @@ class Session {
   Task<bool> Refresh(int64_t deadline_ns);
   // Whether what was read one-sided until now is to be trusted: until the table is so old that a region may have been
   // recovered elsewhere meanwhile, while its former owner's memory can still be read.
-  bool Leased() const { return fabric_->NowNs() <= LeaseUntilNs(); }
+  bool Leased() const { return fabric_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked); }
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
   void RefreshSoon() { refresh_soon_ = true; }
   // Whether a region whose server is gone will be served by another.
@@ -197,6 +198,7 @@ class Session {
   void TakeTable();
 
   const ClientOptions options_;
+  SelectorOptions selector_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<ServerConnection>> servers_;
