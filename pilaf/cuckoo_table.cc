@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/bytes.h"
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
 namespace cell {
@@ -124,7 +125,7 @@ void CuckooTable::Kick(const std::vector<uint32_t>& chain) {
   std::vector<HashSlot> moved;
   for (size_t i = 0; i < moves; ++i) moved.push_back(Slot(chain[i]));
   for (size_t i = 0; i < moves; ++i) {
-    const size_t from = kick_from_front_ ? i : moves - 1 - i;
+    const size_t from = kick_from_front_ || Mutated(Mutant::kCuckooFromFront) ? i : moves - 1 - i;
     Publish(chain[from + 1], moved[from]);
     Moved(KeyOf(moved[from]), chain[from], chain[from + 1]);
   }

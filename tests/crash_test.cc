@@ -305,10 +305,11 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client->Put(Key(i * 1543 % 2000), Value(i, 1)).ok());
   const RegionTable::Entry* root = cluster.table().Find(cluster.table().root);
   const auto keeper = static_cast<size_t>(std::stoi(root->owner.server.substr(7)));
-  const size_t victim = (keeper + 1) % kServers;
-  while (!cluster.Quiet()) cluster.network()->Step();
-
   for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
+  while (!cluster.Quiet()) cluster.network()->Step();
+  const auto held = [&cluster](size_t server) { return cluster.worker(server)->regions()->size(); };
+  size_t victim = (keeper + 1) % kServers;  // Of the two others the one that has more.
+  if (held(3 - keeper - victim) > held(victim)) victim = 3 - keeper - victim;
   cluster.Stop(keeper);  // No route can be added.
   std::vector<uint32_t> before;
   for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) before.push_back(region->region());

@@ -401,6 +401,7 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   options.mutant = mutant;
   options.table_lease_ns = 2'000'000;
   options.lease_wait_ns = 2'200'000;
+  options.membership_polls_max = 50;  // Who goes on sees the newest table by and by.
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
   ClientOptions client;
   client.report = false;

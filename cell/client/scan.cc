@@ -135,11 +135,15 @@ class Scan::Cursor : public Leftover {
     const ScanPosition from = position_;
     const absl::StatusOr<ScanLeaves::Leg> leg =
         co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
-    if (!leg.ok()) co_return leg.status();
+    // Leaves that were read before a leg failed are part of the batch, too.
     if (!session_->Leased()) {
       position_ = from;
       batch->Clear();
       co_return absl::UnavailableError("the region table is too old to read by");
+    }
+    if (!leg.ok()) {
+      Count(batch->size());
+      co_return leg.status();
     }
     from_here_ |= !batch->empty();
     done_ = leg->end == ScanLeaves::Leg::End::kRange;

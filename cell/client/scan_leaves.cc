@@ -1,6 +1,7 @@
 #include "cell/client/scan_leaves.h"
 
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -135,7 +136,9 @@ Pointer ScanLeaves::Beside(const ScanPosition& position) const {
 
 bool ScanLeaves::ExtentsAreRight(ScanBatch* batch, size_t first) const {
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (Crc64(ConstBytes(batch->At((*batch)[first + i].at), slots_[i].extent_bytes)) != slots_[i].crc) return false;
+    if (Crc64(ConstBytes(batch->At((*batch)[first + i].at), slots_[i].extent_bytes)) != slots_[i].crc) {
+      return Mutated(Mutant::kNoExtentCrc);
+    }
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "cell/base/mutant.h"
 #include "cell/client/operate.h"
 #include "pilaf/lookup.h"
 
@@ -53,7 +54,7 @@ Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool
   }
   const HashPlace place = PlaceOf(region, session->cluster().shape, parts->bucket_bytes);
   LookupOptions options;
-  options.serializable = serializable;
+  options.serializable = serializable && !Mutated(Mutant::kNoSecondLook);
   const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), place, options);
   Images images(session);
   Lookup::Step step = Lookup::Step::kRead;

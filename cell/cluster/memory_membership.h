@@ -2,6 +2,7 @@
 // each may have a thread of its own. An answer takes as many Polls as the cluster's random source says.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -16,7 +17,8 @@ struct MemoryCluster {
   explicit MemoryCluster(ClusterState state, uint64_t seed = 1, int polls_max = 1)
       : state(std::move(state)), random(seed), polls_max(polls_max) {}
 
-  std::mutex mutex;  // Held for what follows.
+  std::atomic<uint64_t> changes = 0;  // Of what follows: for those who watch it.
+  std::mutex mutex;                   // Held for what follows.
   ClusterState state;
   Random random;
   int polls_max;
@@ -32,6 +34,10 @@ class MemoryMembership : public Membership {
   const ClusterState& state() const override { return state_; }
   // The member has died: it changes nothing any more, and is told nothing.
   void Crash() { crashed_ = true; }
+  // From now on it sees what others change by itself, some Polls later.
+  void Watch() { watching_ = true; }
+  // Nothing is seen, and what is asked for fails, or seems to: a change may have been made.
+  void set_unreachable(bool unreachable) { unreachable_ = unreachable; }
   // As if its session could not be renewed beyond that.
   void set_lease_until_ns(int64_t until_ns) { lease_until_ns_ = until_ns; }
 
@@ -41,16 +47,19 @@ class MemoryMembership : public Membership {
     absl::Status status;
     {
       const std::lock_guard lock(cluster_->mutex);
+      const bool arrives = !unreachable_ || cluster_->random.Below(2) == 0;
       RegionTable table = cluster_->state.table;
-      status = change(&table);
+      status = arrives ? change(&table) : absl::UnavailableError("the coordinator cannot be reached");
       if (status.ok()) {
         ++table.version;
         cluster_->state.table = std::move(table);
+        ++cluster_->changes;
       }
     }
     Tell(std::move(done), status);
   }
   size_t Poll() override {
+    if (watching_ && !unreachable_ && !crashed_ && cluster_->changes != seen_changes_) LookAround();
     std::vector<Told> now;
     for (size_t i = 0; i < told_.size();) {
       if (--told_[i].polls_left > 0) {
@@ -61,7 +70,7 @@ class MemoryMembership : public Membership {
       told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
     }
     for (Told& told : now) {
-      if (told.state.table.version >= state_.table.version) {
+      if (told.status.code() != absl::StatusCode::kUnavailable && told.state.table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
         state_ = std::move(told.state);
         state_.revision = revision + 1;
@@ -91,14 +100,26 @@ class MemoryMembership : public Membership {
     int polls_left;
   };
 
+  void LookAround() {
+    const std::lock_guard lock(cluster_->mutex);
+    if (cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)) != 0) return;
+    seen_changes_ = cluster_->changes;
+    const uint64_t revision = state_.revision;
+    state_ = cluster_->state;
+    state_.revision = revision + 1;
+  }
   void Tell(Done done, absl::Status status) {
     if (crashed_) return;
+    if (unreachable_) status = absl::UnavailableError("the coordinator cannot be reached");
     const std::lock_guard lock(cluster_->mutex);
     const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
     told_.push_back({std::move(done), std::move(status), cluster_->state, polls});
   }
 
   bool crashed_ = false;
+  bool unreachable_ = false;
+  bool watching_ = false;
+  uint64_t seen_changes_ = 0;
   uint64_t session_ = 1;
   int64_t lease_until_ns_ = INT64_MAX;
   const std::shared_ptr<MemoryCluster> cluster_;

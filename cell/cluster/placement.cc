@@ -10,7 +10,8 @@ std::vector<WorkerId> Takers(const ClusterState& state, const WorkerId& giver, R
     if (state.table.draining.contains(server.name)) continue;
     for (uint32_t i = 0; i < server.workers.size(); ++i) {
       WorkerId worker{server.name, i};
-      if (worker == giver || state.table.CountOf(worker) >= server.workers[i].regions_max) continue;
+      if (worker == giver || server.workers[i].address.empty()) continue;
+      if (state.table.CountOf(worker) >= server.workers[i].regions_max) continue;
       takers.push_back(std::move(worker));
     }
   }
@@ -34,11 +35,17 @@ std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint
   std::vector<size_t> counts;
   for (const WorkerId& worker : alive) counts.push_back(state.table.CountOf(worker));
   std::vector<uint32_t> own;
+  // A region is better on a server that is drained than on none.
+  const bool all_drained = std::all_of(alive.begin(), alive.end(), [&state](const WorkerId& worker) {
+    return state.table.draining.contains(worker.server);
+  });
   for (const uint32_t region : orphans) {
     std::optional<size_t> best;
     for (size_t i = 0; i < alive.size(); ++i) {
-      if (state.table.draining.contains(alive[i].server)) continue;
-      if (counts[i] >= state.FindWorker(alive[i])->regions_max) continue;
+      if (!all_drained && state.table.draining.contains(alive[i].server)) continue;
+      // One that the membership has lost meanwhile, which `self` may be, is not counted on.
+      const ClusterState::Worker* const worker = state.FindWorker(alive[i]);
+      if (worker == nullptr || counts[i] >= worker->regions_max) continue;
       if (!best.has_value() || counts[i] < counts[*best]) best = i;
     }
     if (!best.has_value()) break;

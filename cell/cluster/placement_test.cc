@@ -10,7 +10,7 @@ namespace {
 
 ClusterState FourServers() {
   ClusterState state;
-  for (int i = 0; i < 4; ++i) state.servers.push_back({fmt::format("s{}", i), {{"", 10}}, ""});
+  for (int i = 0; i < 4; ++i) state.servers.push_back({fmt::format("s{}", i), {{"there", 10}}, ""});
   return state;
 }
 
@@ -38,6 +38,39 @@ TEST(Placement, NotTheFullAndNotThoseThatAreDrained) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(ChooseTaker(state, {"s0", 0}, &random)->server, "s3");
   state.table.draining = {"s2", "s3"};
   EXPECT_FALSE(ChooseTaker(state, {"s0", 0}, &random).has_value());
+}
+
+TEST(Placement, NotThoseThatAreNotThere) {
+  ClusterState state = FourServers();
+  Add(&state, "s1", 3);
+  Add(&state, "s3", 2);
+  state.servers[2].workers[0].address.clear();
+  Random random(1);
+  std::set<std::string> taken;
+  for (int i = 0; i < 50; ++i) taken.insert(ChooseTaker(state, {"s0", 0}, &random)->server);
+  EXPECT_EQ(taken, (std::set<std::string>{"s1", "s3"}));
+}
+
+// Every worker that is left comes to the same answer, one by one.
+TEST(Placement, SharesOutWhatIsLeftBehind) {
+  ClusterState state = FourServers();
+  Add(&state, "s3", 6);
+  Add(&state, "s1", 1);
+  const std::vector<uint32_t> orphans = {1, 2, 3, 4, 5, 6};
+  const std::vector<WorkerId> alive = {{"s0", 0}, {"s1", 0}, {"s2", 0}};
+  const auto share = [&](const std::string& server) { return ShareOut(state, orphans, alive, {server, 0}).size(); };
+  EXPECT_EQ(share("s0") + share("s1") + share("s2"), 6u);
+  EXPECT_EQ(share("s1"), 1u);  // It has one.
+  state.table.draining = {"s0"};
+  EXPECT_EQ(share("s0"), 0u);
+  state.table.draining = {"s0", "s1", "s2"};  // Better than nowhere.
+  EXPECT_GT(share("s0"), 0u);
+  EXPECT_EQ(share("s0") + share("s1") + share("s2"), 6u);
+  // One that thinks itself alive, and is not a member any more.
+  state.table.draining.clear();
+  state.servers[0].workers[0].address.clear();
+  EXPECT_EQ(share("s0"), 0u);
+  EXPECT_EQ(share("s1") + share("s2"), 6u);
 }
 
 TEST(Placement, GivesWhatBringsTwoClosest) {

@@ -83,6 +83,10 @@ class Fabric {
   // Memory that peers can read one-sided from now on, and this process alone can write: zeros, or what a dropped region
   // of this size left.
   virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
+  // The same, but no peer reads it before ShowRegion: it cannot be found until then, and its memory is none that this
+  // region ever had here, which peers that knew it then may still read.
+  virtual absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) = 0;
+  virtual void ShowRegion(uint32_t region) = 0;
   // Its memory serves the next CreateRegion of this size.
   virtual void DropRegion(uint32_t region) = 0;
   // Gets memory for a later CreateRegion of this size ready, `slice` bytes of it at each call, so that it costs nothing

@@ -172,6 +172,42 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
   }
 }
 
+// What is being made of a region that comes from a log is seen by nobody: not by who finds it, nor by who knew it before.
+TEST_P(FabricConformance, AHiddenRegionIsReadOnceItIsShown) {
+  alignas(8) std::byte to[64] = {};
+  const auto serve = [this](const std::function<void()>& change) {
+    StopServer();
+    change();
+    harness_->Run(server_.get());
+    running_ = true;
+  };
+  RegionMemory* memory = nullptr;
+  serve([&] {
+    memory = *server_->CreateRegion(9, kRegionBytes);
+    memory->StoreWord(4096, 1);
+  });
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());  // The client may have mapped it now.
+  serve([&] {
+    server_->DropRegion(9);
+    memory = *server_->CreateHiddenRegion(9, kRegionBytes);
+    memory->StoreWord(4096, 2);
+  });
+  EXPECT_TRUE(!Read(Pointer(9, 4096), to, 8).ok() || Load<uint64_t>(to) == 1);
+  client_->ForgetRegion(connection_, 9);
+  EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
+  serve([&] { server_->ShowRegion(9); });
+  client_->ForgetRegion(connection_, 9);
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 2u);
+  // Another region may have the memory.
+  serve([&] {
+    server_->DropRegion(9);
+    const size_t free = server_->free_regions();
+    memory = *server_->CreateHiddenRegion(10, kRegionBytes);
+    EXPECT_EQ(server_->free_regions(), free - 1);
+  });
+}
+
 TEST_P(FabricConformance, PreparedMemoryServesTheNextRegion) {
   StopServer();
   absl::StatusOr<bool> ready = false;

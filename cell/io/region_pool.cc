@@ -19,12 +19,14 @@ absl::StatusOr<std::unique_ptr<RegionPool::Region>> RegionPool::New(uint64_t byt
   return made;
 }
 
-absl::StatusOr<RegionMemory*> RegionPool::Create(uint32_t region, uint64_t bytes) {
+absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, bool hidden) {
   std::unique_ptr<Region> made;
   {
     const std::lock_guard lock(mutex_);
-    const auto reusable =
-        std::find_if(dropped_.begin(), dropped_.end(), [bytes](const auto& one) { return one->bytes == bytes; });
+    const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& one) {
+      const bool was_here = std::find(one->former.begin(), one->former.end(), region) != one->former.end();
+      return one->bytes == bytes && !(hidden && was_here);
+    });
     if (reusable != dropped_.end()) {
       made = std::move(*reusable);
       dropped_.erase(reusable);
@@ -35,10 +37,18 @@ absl::StatusOr<RegionMemory*> RegionPool::Create(uint32_t region, uint64_t bytes
     if (on_memory_) RETURN_IF_ERROR(on_memory_(made->shm));
   }
   made->id = region;
+  made->hidden = hidden;
   RegionMemory* const memory = &made->memory;
   const std::lock_guard lock(mutex_);
   regions_.push_back(std::move(made));
   return memory;
+}
+
+void RegionPool::Show(uint32_t region) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : regions_) {
+    if (one->id == region) one->hidden = false;
+  }
 }
 
 void RegionPool::Drop(uint32_t region) {
@@ -46,6 +56,8 @@ void RegionPool::Drop(uint32_t region) {
   const auto it =
       std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
   if (it == regions_.end()) return;
+  std::vector<uint32_t>& former = (*it)->former;
+  if (std::find(former.begin(), former.end(), region) == former.end()) former.push_back(region);
   dropped_.push_back(std::move(*it));
   regions_.erase(it);
 }
@@ -89,7 +101,7 @@ bool RegionPool::huge_pages() const {
 std::optional<RegionPool::Found> RegionPool::Find(uint32_t region) const {
   const std::lock_guard lock(mutex_);
   for (const auto& one : regions_) {
-    if (one->id == region) return Found{&one->shm, one->bytes};
+    if (one->id == region && !one->hidden) return Found{&one->shm, one->bytes};
   }
   return std::nullopt;
 }

@@ -20,8 +20,10 @@ class RegionPool {
  public:
   explicit RegionPool(bool huge_pages) : use_huge_pages_(huge_pages) {}
 
-  // As Fabric::CreateRegion, DropRegion, PrepareRegion.
-  absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes);
+  // As Fabric::CreateRegion, CreateHiddenRegion, ShowRegion, DropRegion, PrepareRegion.
+  absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes) { return Make(region, bytes, false); }
+  absl::StatusOr<RegionMemory*> CreateHidden(uint32_t region, uint64_t bytes) { return Make(region, bytes, true); }
+  void Show(uint32_t region);
   void Drop(uint32_t region);
   absl::StatusOr<bool> Prepare(uint64_t bytes, uint64_t slice);
   size_t free_regions() const;
@@ -33,6 +35,7 @@ class RegionPool {
     uint64_t bytes;  // Of the region; its memory may be larger.
     bool Holds(uint64_t offset, uint64_t length) const { return offset <= bytes && length <= bytes - offset; }
   };
+  // Nothing of one that is hidden.
   std::optional<Found> Find(uint32_t region) const;
 
   // Tells of memory once it is there to stay, before a region is made in it; an error refuses it. Asked of memory that
@@ -43,12 +46,15 @@ class RegionPool {
  private:
   struct Region {
     uint32_t id = 0;
+    bool hidden = false;
+    std::vector<uint32_t> former = {};  // All that were here.
     uint64_t bytes = 0;
     ShmMemory shm;
     RegionMemory memory;
   };
 
   absl::StatusOr<std::unique_ptr<Region>> New(uint64_t bytes) const;
+  absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool hidden);
 
   const bool use_huge_pages_;
   mutable std::mutex mutex_;  // Of regions_ and dropped_.

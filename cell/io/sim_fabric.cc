@@ -12,7 +12,7 @@ namespace cell {
 
 SimFabric::SimFabric(SimNetwork* network, SimHost* host)
     : network_(network), host_(host), alive_(std::make_shared<bool>(true)) {
-  host_->endpoints_.insert(this);
+  host_->endpoints_.push_back(this);
 }
 
 // ---- Server.
@@ -36,11 +36,13 @@ void SimFabric::Crash() {
 
 SimFabric::~SimFabric() {
   *alive_ = false;
-  host_->endpoints_.erase(this);
+  std::erase(host_->endpoints_, this);
   if (!address_.empty()) network_->listening_.erase(address_);
   LosePeers();
   for (size_t i = 0; i < connections_.size(); ++i) Disconnect(static_cast<ConnectionId>(i));
-  for (const auto& [completion, why] : std::exchange(connecting_, {})) Tell(completion, absl::UnavailableError(why));
+  for (const auto& [id, completion] : std::exchange(connecting_, {})) {
+    Tell(completion, absl::UnavailableError("this endpoint is closing"));
+  }
   for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
 }
 
@@ -73,23 +75,26 @@ absl::StatusOr<bool> SimFabric::PrepareRegion(uint64_t bytes, uint64_t) {
   return true;
 }
 
-absl::StatusOr<RegionMemory*> SimFabric::CreateRegion(uint32_t region, uint64_t bytes) {
+absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t bytes, bool hidden) {
   if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {}", region));
   std::unique_ptr<Region> made;
-  const auto reusable = std::find_if(dropped_.begin(), dropped_.end(),
-                                     [bytes](const auto& dropped) { return dropped->memory.bytes() == bytes; });
+  const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& dropped) {
+    return dropped->memory.bytes() == bytes && !(hidden && dropped->former.contains(region));
+  });
   if (reusable != dropped_.end()) {
     made = std::move(*reusable);
     dropped_.erase(reusable);
   } else {
     made = NewRegion(bytes);
   }
+  made->hidden = hidden;
   return &regions_.emplace(region, std::move(made)).first->second->memory;
 }
 
 void SimFabric::DropRegion(uint32_t region) {
   const auto it = regions_.find(region);
   if (it == regions_.end()) return;
+  it->second->former.insert(region);
   dropped_.push_back(std::move(it->second));
   regions_.erase(it);
 }
@@ -171,15 +176,20 @@ void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
 }
 
 void SimFabric::Send(Reply reply, int64_t at_ns) {
+  if (!host_->model_.has_value()) return Deliver(std::move(reply), at_ns, network_->options_.latency_ns);
+  // The NIC is taken when the reply comes to it, and not before: others are to pass it until then.
+  network_->At(at_ns, [this, alive = alive_, reply = std::move(reply)]() mutable {
+    if (!*alive) return;
+    const int64_t passed_ns = host_->PassNic(/*is_read=*/false, reply.bytes.size(), network_->now_ns());
+    Deliver(std::move(reply), passed_ns, host_->OnTheWay(/*is_read=*/false) / 2);
+  });
+}
+
+void SimFabric::Deliver(Reply reply, int64_t sent_ns, int64_t ns) {
   Peer& peer = peers_[reply.peer];
   if (peer.client == nullptr || crashed_) return;
   SimFabric* const client = peer.client;
-  int64_t ns = network_->options_.latency_ns;
-  if (host_->model_.has_value()) {
-    at_ns = std::max(at_ns, host_->PassNic(/*is_read=*/false, reply.bytes.size(), at_ns));
-    ns = host_->OnTheWay(/*is_read=*/false) / 2;
-  }
-  network_->Carry(host_, client->host_, at_ns, ns, &peer.in_order_ns,
+  network_->Carry(host_, client->host_, sent_ns, ns, &peer.in_order_ns,
                   [client, connection = peer.connection, alive = client->alive_, reply = std::move(reply)] {
                     if (*alive) client->Finish(connection, reply.id, absl::OkStatus(), reply.bytes);
                   });
@@ -188,34 +198,35 @@ void SimFabric::Send(Reply reply, int64_t at_ns) {
 // ---- Client.
 
 ConnectionId SimFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
+  const auto id = static_cast<ConnectionId>(connections_.size());
+  connections_.emplace_back();
+  TryConnect(id, address, host_->ToNetwork(deadline_ns), completion);
+  return id;
+}
+
+void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t deadline_ns, Completion* completion) {
   const auto it = network_->listening_.find(address);
-  const auto connection = static_cast<ConnectionId>(connections_.size());
   SimFabric* const server = it == network_->listening_.end() || crashed_ ? nullptr : it->second;
   const bool silent =
       server != nullptr && (network_->IsCut(host_, server->host_) || network_->IsCut(server->host_, host_));
+  if (silent && network_->now_ns() < deadline_ns) {  // It is asked for again and again.
+    constexpr int64_t kAgainNs = 10'000;
+    connecting_[id] = completion;
+    return network_->At(std::min(deadline_ns, network_->now_ns() + kAgainNs),
+                        [this, alive = alive_, id, address, deadline_ns, completion] {
+                          if (*alive && connecting_.erase(id) > 0) TryConnect(id, address, deadline_ns, completion);
+                        });
+  }
   if (server == nullptr || silent) {
-    connections_.emplace_back();
-    const int64_t at_ns = silent ? host_->ToNetwork(deadline_ns) : network_->now_ns();
-    const std::string why = fmt::format("no server answers at {}", address);
-    if (at_ns <= network_->now_ns()) {
-      Tell(completion, absl::UnavailableError(why));
-    } else {
-      connecting_[completion] = why;
-      network_->At(at_ns, [this, alive = alive_, completion] {
-        if (!*alive) return;
-        const auto node = connecting_.extract(completion);
-        if (!node.empty()) Tell(completion, absl::UnavailableError(node.mapped()));
-      });
-    }
-    return connection;
+    return Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
   }
   const auto peer = static_cast<ConnectionId>(server->peers_.size());
-  server->peers_.push_back({this, connection});
+  server->peers_.push_back({this, id});
   ++server->host_->connections_;
   ++host_->connections_;
-  connections_.push_back({server, peer, 0, 0, {}, {}});
+  connections_[id].server = server;
+  connections_[id].peer = peer;
   Tell(completion, absl::OkStatus());
-  return connection;
 }
 
 void SimFabric::Disconnect(ConnectionId id) {
@@ -261,7 +272,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
   for (const ReadPart& part : parts) {
     const auto region = connections_[id].server->regions_.find(part.from.region());
     RegionMemory*& memory = connections_[id].mapped[part.from.region()];
-    if (memory == nullptr && region != connections_[id].server->regions_.end()) memory = &region->second->memory;
+    if (memory == nullptr && region != connections_[id].server->regions_.end() && !region->second->hidden) {
+      memory = &region->second->memory;
+    }
     const uint64_t offset = part.from.offset();
     if (memory == nullptr || offset > memory->bytes() || part.bytes > memory->bytes() - offset ||
         (offset | part.bytes) % kWordBytes != 0) {
@@ -378,7 +391,8 @@ void SimFabric::Wait(int64_t until_ns) {
 
 void SimFabric::Drive(std::function<void()> turn) {
   turn_ = std::move(turn);
-  WakeAt(network_->now_ns());
+  wake_ns_ = INT64_MAX;
+  if (turn_) WakeAt(network_->now_ns());
 }
 
 void SimFabric::WakeAt(int64_t at_ns) {
@@ -386,7 +400,7 @@ void SimFabric::WakeAt(int64_t at_ns) {
   if (at_ns >= wake_ns_) return;
   wake_ns_ = at_ns;
   network_->At(at_ns, [this, alive = alive_, at_ns] {
-    if (*alive && wake_ns_ == at_ns) TakeTurn();
+    if (*alive && turn_ && wake_ns_ == at_ns) TakeTurn();
   });
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,13 @@ class SimFabric : public Fabric {
  public:
   ~SimFabric() override;
 
-  absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override;
+  absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
+    return MakeRegion(region, bytes, /*hidden=*/false);
+  }
+  absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) override {
+    return MakeRegion(region, bytes, /*hidden=*/true);
+  }
+  void ShowRegion(uint32_t region) override { regions_.at(region)->hidden = false; }
   void DropRegion(uint32_t region) override;
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
   size_t free_regions() const override { return dropped_.size(); }
@@ -44,7 +51,8 @@ class SimFabric : public Fabric {
 
   SimHost* host() const { return host_; }
   // From now on the network calls `turn` whenever this endpoint has completions to tell, and when the time has come
-  // that Wait was asked for last, which returns at once. `turn` polls whoever this endpoint is of.
+  // that Wait was asked for last, which returns at once. `turn` polls whoever this endpoint is of. Null: it is
+  // polled again.
   void Drive(std::function<void()> turn);
   // What a call costs the core, in nanoseconds, instead of SimOptions::call_service_ns.
   void set_call_cost(std::function<int64_t(ConstBytes request)> cost) { call_cost_ = std::move(cost); }
@@ -64,6 +72,8 @@ class SimFabric : public Fabric {
   struct Region {
     std::unique_ptr<std::byte, void (*)(void*)> bytes;
     RegionMemory memory;
+    bool hidden = false;
+    std::set<uint32_t> former = {};  // All that were here.
   };
   struct Peer {
     SimFabric* client;  // Null: gone.
@@ -104,14 +114,17 @@ class SimFabric : public Fabric {
     std::string bytes;
   };
 
+  absl::StatusOr<RegionMemory*> MakeRegion(uint32_t region, uint64_t bytes, bool hidden);
   std::unique_ptr<Region> NewRegion(uint64_t bytes) const;
   void ScheduleServe();
   void Send(Reply reply, int64_t at_ns);
+  void Deliver(Reply reply, int64_t sent_ns, int64_t ns);
   void ServeQueued();
   void Tell(Completion* completion, absl::Status status, std::string reply = {});
   void WakeAt(int64_t at_ns);
   void TakeTurn();
   void BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes);
+  void TryConnect(ConnectionId id, const std::string& address, int64_t deadline_ns, Completion* completion);
   void LosePeers();
   void PeerGoes(ConnectionId peer);
   void BreakConnectionsTo(SimHost* host);
@@ -146,7 +159,7 @@ class SimFabric : public Fabric {
   int64_t core_free_ns_ = 0;     // Of a client.
 
   std::vector<Connection> connections_;
-  std::map<Completion*, std::string> connecting_;  // Where nobody answers; and why.
+  std::map<ConnectionId, Completion*> connecting_;  // To where nobody answers.
   std::vector<Ready> ready_;
 };
 

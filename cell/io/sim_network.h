@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <queue>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -77,7 +76,7 @@ class SimHost {
   double slowdown_ = 1;
   int64_t connections_ = 0;
   int64_t port_free_ns_ = 0, reads_free_ns_ = 0, calls_free_ns_ = 0, wire_free_ns_ = 0;
-  std::set<SimFabric*> endpoints_;
+  std::vector<SimFabric*> endpoints_;  // In the order of being made.
 };
 
 class SimNetwork {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "cell/base/mutant.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/background.h"
 #include "cell/log/log_store.h"
@@ -47,7 +48,7 @@ class LogKeeper {
 
   Durability durability() const { return options_.durability; }
   bool on() const { return options_.durability != Durability::kNone; }
-  bool log_first() const { return options_.durability == Durability::kSync; }
+  bool log_first() const { return options_.durability == Durability::kSync && !Mutated(Mutant::kAppliedBeforeLog); }
   LogStore* store() { return store_; }
 
   // co_await Do(work): what may block, elsewhere (Offload). DoReplay: the same, of what takes long.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "spdlog/spdlog.h"
@@ -126,8 +127,8 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     case MoveStep::kSeal:
       if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
-      region->state = HeldRegion::State::kSealed;
-      region->store->GiveUp();
+      region->state = Mutated(Mutant::kSealedTooLate) ? HeldRegion::State::kServing : HeldRegion::State::kSealed;
+      if (!Mutated(Mutant::kSealedTooLate)) region->store->GiveUp();
       points_->Reach("move: giver: sealed");
       return absl::OkStatus();
     case MoveStep::kDone:

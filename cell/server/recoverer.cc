@@ -276,7 +276,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
     co_await turns_->Nap(kArrivingPauseNs);
   }
-  const absl::StatusOr<RegionMemory*> memory = regions_->Receive(region);
+  const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveHidden(region);
   if (!memory.ok()) co_return memory.status();
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   (*memory)->set_written(written.get());

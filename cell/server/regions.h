@@ -190,6 +190,13 @@ class Regions {
     arriving_.insert(region);
     return memory;
   }
+  // The same, of one that comes from a log: no client sees what is not all there until it has arrived.
+  absl::StatusOr<RegionMemory*> ReceiveHidden(uint32_t region) {
+    RETURN_IF_ERROR(HasRoom());
+    ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateHiddenRegion(region, shape_.region_bytes()));
+    arriving_.insert(region);
+    return memory;
+  }
   // Puts zeros into so many bytes, but not into extents; where they end.
   uint64_t Zero(RegionMemory* memory, uint64_t from, uint64_t bytes) const {
     static constexpr std::array<std::byte, 4096> kZeros{};
@@ -201,6 +208,7 @@ class Regions {
   // `written`: what was copied. The memory holds a whole region.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
     arriving_.erase(region);
+    fabric_->ShowRegion(region);
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch);
   }

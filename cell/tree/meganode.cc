@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
@@ -199,7 +200,10 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
 bool Meganode::NodesLeftForSplit(size_t ahead) const {
   const uint64_t left = header().node_count - header().nodes_used;
   const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
-  return left >= levels + 3 && left >= ahead * (levels + 4) + (ahead > 0 ? levels + 4 : 0);
+  const uint64_t one = levels + 3;  // A node on each level, and two if the root goes up.
+  // Some stay free for good: what is in a tree must go into another one that is built leaf by leaf (PlaceLeaf), when it
+  // comes back from its log.
+  return left >= (ahead + 1) * one + levels + 6;
 }
 
 Pointer Meganode::AllocateNode() {
@@ -515,7 +519,7 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
 }
 
 void Meganode::InsertSeparators(std::vector<Separator> pending) {
-  while (!pending.empty()) {
+  while (!pending.empty() && !Mutated(Mutant::kLostSeparator)) {
     const Separator separator = std::move(pending.back());
     pending.pop_back();
     if (separator.level > Node(root_).level()) continue;  // Not yet raised that far: the raise itself will list it.
@@ -529,7 +533,7 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
     if (draft_.Insert(at, separator.key, slot)) {
       Publish(&draft_);
       if (!Observe(SplitStep::kSeparatorWritten)) return;
-    } else if (NodesLeftForSplit()) {
+    } else if (header().node_count - header().nodes_used >= 2) {
       if (std::optional<Separator> next = Split(parent, at, separator.key, slot)) pending.push_back(std::move(*next));
     }  // Without nodes it stays half done: readers go by the right link.
   }

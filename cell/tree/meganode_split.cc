@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
 namespace cell {
@@ -68,7 +69,7 @@ absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
       for (int i = 0; i < node.count(); ++i) RETURN_IF_ERROR(CopySlot(node, i, node.key(i)));
     }
     done += static_cast<size_t>(node.count()) + 1;
-    if (last) {
+    if (last || Mutated(Mutant::kRightLinkTooEarly)) {
       copied_ = true;
     } else {
       next_ = node.high_key();
@@ -149,7 +150,9 @@ absl::Status MeganodeSplit::Finish() {
   }
   for (const NodeView& cut : cuts) Cut(cut);
   for (const std::vector<Pointer>& part : right_parts) {
-    for (const Pointer node : part) from_->MarkGone(node);
+    for (const Pointer node : part) {
+      if (!Mutated(Mutant::kOldCopyStays)) from_->MarkGone(node);
+    }
     given_up_.insert(given_up_.end(), part.begin(), part.end());
   }
   RegionHeader& left = from_->memory_->header();

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "cell/base/bytes.h"
+#include "cell/base/mutant.h"
 #include "cell/layout/node.h"
 
 namespace cell {
@@ -44,7 +45,7 @@ class NodeView {
   uint8_t level() const { return header().level; }
   uint8_t tier() const { return header().tier; }
   bool holds_pairs() const { return HoldsPairs(header()); }
-  bool gone() const { return header().head_version == kVersionGone; }
+  bool gone() const { return header().head_version == kVersionGone && !Mutated(Mutant::kNoVersionCheck); }
   bool has_high() const { return (header().flags & kNodeHasHigh) != 0; }
   int count() const { return header().count; }
   Pointer self() const { return header().self; }

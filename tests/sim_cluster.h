@@ -1,0 +1,314 @@
+// SimCluster: servers, their disks and their coordinator in virtual time, and what can go wrong with each.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cell/base/random.h"
+#include "cell/io/sim_background.h"
+#include "cell/io/sim_fabric.h"
+#include "cell/io/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "tests/test_cluster.h"
+
+namespace cell {
+
+class SimCluster : public TestCluster {
+ public:
+  explicit SimCluster(RegionShape shape, SimOptions sim = {}, TestClusterOptions options = {})
+      : options_(options),
+        network_(sim),
+        random_(sim.seed),
+        disk_(sim.seed),
+        cluster_(
+            std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)),
+        servers_(static_cast<size_t>(options.servers)) {
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      servers_[i].host = NewHost();
+      if (i + static_cast<size_t>(options.joining) < servers_.size()) {
+        Start(i);
+      } else {
+        AddressOf(i)->clear();
+      }
+    }
+    if (durable()) WatchSessions();
+  }
+  ~SimCluster() override {
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (!Dead(i)) servers_[i].worker->Stop();
+    }
+    *alive_ = false;
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (Dead(i)) Bury(i);
+    }
+  }
+  std::unique_ptr<Client> NewClient(ClientOptions options) override {
+    return Opened(Client::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
+  }
+  // One that the network drives, on a host of its own.
+  struct DrivenClient {
+    SimHost* host;
+    MemoryMembership* membership;
+    std::unique_ptr<Client> client;
+    SimFabric* fabric;
+    void Drive() {
+      fabric->Drive([client = client.get()] { client->Poll(INT64_MAX); });
+    }
+  };
+  DrivenClient NewDrivenClient(const ClientOptions& options) {
+    SimHost* const host = NewHost();
+    auto fabric = network_.NewEndpoint(host);
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    DrivenClient made{host, membership.get(), nullptr, fabric.get()};
+    made.client = Opened(Client::Open(options, std::move(fabric), std::move(membership)));
+    return made;
+  }
+  TestReport Check() override {
+    for (int i = 0; i < 1'000'000 && !Quiet(); ++i) network_.Step();
+    CELL_CHECK(Quiet());
+    std::vector<Worker*> workers;
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (worker(i) != nullptr && (!durable() || !Dead(i))) workers.push_back(worker(i));
+    }
+    return CheckAll(workers);
+  }
+  // Nothing goes on that is not asked for, but for the dead.
+  bool Quiet() const {
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      if (!Dead(i) && !servers_[i].worker->turns()->idle()) return false;
+    }
+    return true;
+  }
+  // From within one of its points, or from outside. With its machine, what was written and not synced is lost, too.
+  void Kill(size_t i, bool machine = false) {
+    servers_[i].fabric->Crash();
+    servers_[i].membership->Crash();
+    if (durable()) servers_[i].disk->Crash(), servers_[i].replay->Crash();
+    if (machine) servers_[i].files->Crash();
+    servers_[i].dead = true;
+    servers_[i].stopped = false;
+  }
+  bool Dead(size_t i) const { return servers_[i].dead; }
+  bool Expired(size_t i) const { return servers_[i].expired; }
+  // A dead server comes back, under its name and with its disk. From outside of all workers.
+  void Restart(size_t i) {
+    CELL_CHECK(Dead(i));
+    Bury(i);
+    Start(i);
+  }
+  // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
+  void Stop(size_t i) {
+    servers_[i].fabric->SetPaused(true);
+    if (durable()) servers_[i].disk->SetPaused(true), servers_[i].replay->SetPaused(true);
+    servers_[i].stopped = true;
+  }
+  void Continue(size_t i) {
+    servers_[i].stopped = false;
+    if (durable()) servers_[i].disk->SetPaused(false), servers_[i].replay->SetPaused(false);
+    servers_[i].fabric->SetPaused(false);
+  }
+  // Its cores take so many times as long.
+  void SlowHost(size_t i, double slowdown) { servers_[i].host->set_slowdown(slowdown); }
+  void SlowDisk(size_t i, int64_t mean_ns) {
+    if (durable()) servers_[i].disk->set_mean_ns(mean_ns), servers_[i].replay->set_mean_ns(mean_ns);
+  }
+  // The server cannot reach the coordinator: it sees nothing new, and its session will expire.
+  void CutCoordinator(size_t i, bool cut) {
+    servers_[i].unheard = cut;
+    servers_[i].membership->set_unreachable(cut);
+  }
+  // The coordinator takes the server for dead; it hears of that some time later.
+  void ExpireSession(size_t i) {
+    servers_[i].expired = true;
+    AddressOf(i)->clear();
+    TellMembers();
+  }
+  void SetDraining(size_t i, bool draining) {
+    const auto drain = [](Worker* worker, bool on) -> Task<bool> {
+      co_return (co_await worker->steward()->SetDraining(on)).ok();
+    };
+    worker(i)->turns()->Begin(drain(worker(i), draining));
+  }
+  SimHost* host(size_t i) { return servers_[i].host; }
+  size_t servers() const { return servers_.size(); }
+
+  // A Pilaf table, by server i.
+  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts, size_t i = 0) {
+    std::optional<absl::Status> created;
+    const auto create = [&]() -> Task<bool> {
+      created = co_await worker(i)->tables()->Create(name, bucket_bytes, parts);
+      co_return true;
+    };
+    worker(i)->turns()->Begin(create());
+    while (!created.has_value()) network_.Step();
+    return *created;
+  }
+  SimNetwork* network() { return &network_; }
+  SimDisk* disk() { return &disk_; }
+  SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
+  SimBackground* background(size_t i = 0) { return servers_[i].disk; }
+  SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
+  const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
+  MemoryMembership* membership(size_t i = 0) { return servers_[i].membership; }
+  Worker* worker(size_t i = 0) { return servers_[i].worker.get(); }
+  const RegionTable& table() const { return cluster_->state.table; }
+
+ private:
+  static constexpr uint64_t kTurnNs = 1'000;
+
+  struct Server {
+    SimHost* host = nullptr;
+    SimFabric* fabric = nullptr;
+    MemoryMembership* membership = nullptr;
+    SimBackground* disk = nullptr;  // Null without logs.
+    SimBackground* replay = nullptr;
+    std::shared_ptr<SimFiles> files;
+    std::unique_ptr<Worker> worker;
+    int life = 0;  // Grows with each start.
+    bool dead = true, stopped = false, expired = false, unheard = false;
+    int64_t heard_ns = 0, rejoins_ns = 0;
+  };
+
+  // A store on a host's files, which live as long.
+  struct HostStore : DirectoryLogStore {
+    HostStore(std::shared_ptr<SimFiles> files, Mutant mutant)
+        : DirectoryLogStore(files.get(), "log"), host(std::move(files)), mutant(mutant) {}
+    absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) override {
+      absl::StatusOr<std::unique_ptr<LogWriter>> writer = DirectoryLogStore::Open(region, epoch, sequence);
+      if (!writer.ok() || (mutant != Mutant::kNoFence && mutant != Mutant::kSyncedTooEarly)) return writer;
+      return std::make_unique<BadWriter>(*std::move(writer), mutant);
+    }
+    const std::shared_ptr<SimFiles> host;
+    const Mutant mutant;
+  };
+  struct BadWriter : LogWriter {
+    BadWriter(std::unique_ptr<LogWriter> writer, Mutant mutant) : writer(std::move(writer)), mutant(mutant) {}
+    absl::Status Append(std::string_view bytes) override { return writer->Append(bytes); }
+    absl::Status Sync() override {
+      if (mutant == Mutant::kSyncedTooEarly) return absl::OkStatus();
+      const absl::Status status = writer->Sync();
+      return absl::IsAborted(status) ? absl::OkStatus() : status;
+    }
+    const std::unique_ptr<LogWriter> writer;
+    const Mutant mutant;
+  };
+
+  bool durable() const { return options_.logs.durability != Durability::kNone; }
+  std::string* AddressOf(size_t i) { return &cluster_->state.servers[i].workers[0].address; }
+
+  void Start(size_t i) {
+    Server& server = servers_[i];
+    const std::string address = fmt::format("sim{}", i);
+    auto fabric = network_.NewEndpoint(server.host);
+    server.fabric = fabric.get();
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    server.membership = membership.get();
+    membership->Watch();
+    Worker::Logs logs;
+    if (durable()) {
+      server.files = disk_.NewHost();
+      auto disk = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
+      server.disk = disk.get();
+      auto replay = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns);
+      server.replay = replay.get();
+      logs = {std::make_shared<HostStore>(server.files, options_.mutant), std::move(disk), std::move(replay)};
+    }
+    server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
+                                             WorkerOptions(options_, static_cast<int>(i)));
+    const absl::Status started = server.worker->Start(address);
+    if (!started.ok()) std::fprintf(stderr, "%s\n", started.ToString().c_str());
+    CELL_CHECK(started.ok());
+    ++server.life;
+    server.dead = server.stopped = server.expired = server.unheard = false;
+    server.heard_ns = network_.now_ns();
+    *AddressOf(i) = address;
+    TellMembers();
+    TakeTurns(i, server.life);
+  }
+
+  SimHost* NewHost() {
+    SimHost* const host = network_.NewHost();
+    if (options_.clock_gain_ppm > 0) {
+      const auto gain = static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * options_.clock_gain_ppm + 1)));
+      host->SetClock(static_cast<int64_t>(random_.Below(1'000'000'000)), gain - options_.clock_gain_ppm);
+    }
+    return host;
+  }
+
+  // What a dead worker was about to do waits for ever, and refers to all of it.
+  void Bury(size_t i) { graveyard_->push_back(std::move(servers_[i].worker)); }
+
+  void TakeTurns(size_t i, int life) {
+    const auto turn_ns = static_cast<uint64_t>(2 * kTurnNs * servers_[i].host->slowdown());
+    network_.At(network_.now_ns() + static_cast<int64_t>(1 + random_.Below(turn_ns)), [this, i, life, alive = alive_] {
+      if (!*alive || Dead(i) || servers_[i].life != life) return;
+      if (!servers_[i].stopped) {
+        if (durable()) Renew(i);
+        servers_[i].worker->Poll();
+      }
+      TakeTurns(i, life);
+    });
+  }
+
+  // A server that takes turns keeps its session. One whose session has expired hears of it some time after it goes on,
+  // and makes another.
+  void Renew(size_t i) {
+    Server& server = servers_[i];
+    if (server.unheard) return;
+    const bool no_lease = options_.mutant == Mutant::kNoServerLease;
+    if (no_lease) server.membership->set_lease_until_ns(INT64_MAX / 2);
+    if (server.expired) {
+      if (server.rejoins_ns == 0) {
+        server.rejoins_ns =
+            network_.now_ns() + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(options_.session_ns)));
+      }
+      if (network_.now_ns() < server.rejoins_ns) return;
+      server.expired = false;
+      server.rejoins_ns = 0;
+      *AddressOf(i) = fmt::format("sim{}", i);
+      server.membership->Rejoin();
+      TellMembers();
+    }
+    server.heard_ns = network_.now_ns();
+    if (!no_lease)
+      server.membership->set_lease_until_ns(server.host->ToLocal(server.heard_ns) + options_.session_ns * 3 / 4);
+  }
+  void WatchSessions() {
+    network_.At(network_.now_ns() + options_.session_ns / 8, [this, alive = alive_] {
+      if (!*alive) return;
+      bool changed = false;
+      for (size_t i = 0; i < servers_.size(); ++i) {
+        if (servers_[i].worker == nullptr || servers_[i].expired) continue;
+        if (network_.now_ns() - servers_[i].heard_ns <= options_.session_ns) continue;
+        servers_[i].expired = changed = true;
+        AddressOf(i)->clear();
+      }
+      if (changed) TellMembers();
+      WatchSessions();
+    });
+  }
+  void TellMembers() { ++cluster_->changes; }
+
+  const TestClusterOptions options_;
+  SimNetwork network_;
+  Random random_;
+  SimDisk disk_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<MemoryCluster> cluster_;
+  std::vector<Server> servers_;
+  static inline auto* const graveyard_ = new std::vector<std::unique_ptr<Worker>>;  // Never emptied.
+};
+
+// Three servers with meganodes of 64 nodes, which split and move as soon as there is a reason.
+constexpr RegionShape kSpreadingShape{512, 32 << 10, 64 << 10};
+inline TestClusterOptions SpreadingOptions() {
+  TestClusterOptions options;
+  options.servers = 3;
+  options.steward.balance_every_ns = 20'000;
+  return options;
+}
+inline SimCluster SpreadingCluster() { return SimCluster(kSpreadingShape, {}, SpreadingOptions()); }
+
+}  // namespace cell

@@ -1,0 +1,152 @@
+#include "tests/simulation/linearizability.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/container/flat_hash_set.h"
+#include "cell/base/random.h"
+
+namespace cell {
+namespace {
+
+// An operation's call, or its return, in the order of time; a list from which what is ordered is taken out.
+struct Event {
+  size_t operation;
+  bool is_return;
+  size_t previous, next;
+};
+
+class Search {
+ public:
+  explicit Search(const std::vector<KeyOperation>& operations) : operations_(operations) {
+    struct Moment {
+      int64_t ns;
+      bool is_return;  // Of one moment, calls come first: they may overlap.
+      size_t operation;
+    };
+    std::vector<Moment> moments;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      moments.push_back({operations[i].begin_ns, false, i});
+      if (operations[i].end_ns == KeyOperation::kNever) continue;
+      moments.push_back({operations[i].end_ns, true, i});
+      ++returns_left_;
+    }
+    std::sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
+      return std::tie(a.ns, a.is_return, a.operation) < std::tie(b.ns, b.is_return, b.operation);
+    });
+    call_.resize(operations.size());
+    return_.resize(operations.size(), kEnd);
+    events_.push_back({0, false, kHead, 1});  // The head.
+    for (const Moment& moment : moments) {
+      const size_t at = events_.size();
+      (moment.is_return ? return_ : call_)[moment.operation] = at;
+      events_.push_back({moment.operation, moment.is_return, at - 1, at + 1});
+    }
+    events_.back().next = kEnd;
+  }
+
+  Linearizable Run(uint64_t steps_max) {
+    size_t at = events_[kHead].next;
+    for (uint64_t steps = 0; returns_left_ > 0; ++steps) {
+      if (steps == steps_max) return Linearizable::kGaveUp;
+      const Event& event = events_[at];
+      if (!event.is_return) {
+        int64_t after = 0;
+        const uint64_t mark = Mix64(event.operation + 1);
+        const bool applies = Applies(operations_[event.operation], &after);
+        // What changes nothing, and can have its place now, may as well have it now: it is in nobody's way.
+        const bool harmless = applies && after == value_ && return_[event.operation] != kEnd;
+        if (harmless ||
+            (applies &&
+             been_.insert(Mix64((ordered_ ^ mark) + 1) ^ Mix64(static_cast<uint64_t>(after) * 2 + 1)).second)) {
+          stack_.push_back({event.operation, value_, harmless});
+          value_ = after;
+          ordered_ ^= mark;
+          TakeOut(event.operation);
+          at = events_[kHead].next;
+        } else {
+          at = event.next;
+        }
+        continue;
+      }
+      // It had returned by here, and has no place before: another order.
+      Placed last;
+      do {
+        if (stack_.empty()) return Linearizable::kNo;
+        last = stack_.back();
+        stack_.pop_back();
+        value_ = last.value_before;
+        ordered_ ^= Mix64(last.operation + 1);
+        PutBack(last.operation);
+      } while (last.harmless);
+      at = events_[call_[last.operation]].next;
+    }
+    return Linearizable::kYes;
+  }
+
+ private:
+  static constexpr size_t kHead = 0;
+  static constexpr size_t kEnd = SIZE_MAX;
+
+  struct Placed {
+    size_t operation;
+    int64_t value_before;
+    bool harmless;
+  };
+
+  bool Applies(const KeyOperation& operation, int64_t* after) const {
+    const int there = value_ != 0;
+    *after = value_;
+    switch (operation.kind) {
+      case KeyOperation::Kind::kPut:
+      case KeyOperation::Kind::kDelete:
+        *after = operation.kind == KeyOperation::Kind::kPut ? operation.value : 0;
+        return operation.existed < 0 || operation.existed == there;
+      case KeyOperation::Kind::kGet:
+        return operation.value == value_;
+      case KeyOperation::Kind::kContains:
+        return operation.value == there;
+    }
+    return false;
+  }
+  void Unlink(size_t at) {
+    const Event& event = events_[at];
+    events_[event.previous].next = event.next;
+    if (event.next != kEnd) events_[event.next].previous = event.previous;
+  }
+  void Link(size_t at) {
+    const Event& event = events_[at];
+    events_[event.previous].next = at;
+    if (event.next != kEnd) events_[event.next].previous = at;
+  }
+  void TakeOut(size_t operation) {
+    Unlink(call_[operation]);
+    if (return_[operation] == kEnd) return;
+    Unlink(return_[operation]);
+    --returns_left_;
+  }
+  void PutBack(size_t operation) {
+    if (return_[operation] != kEnd) {
+      Link(return_[operation]);
+      ++returns_left_;
+    }
+    Link(call_[operation]);
+  }
+
+  const std::vector<KeyOperation>& operations_;
+  std::vector<Event> events_;
+  std::vector<size_t> call_, return_;
+  size_t returns_left_ = 0;
+  int64_t value_ = 0;
+  uint64_t ordered_ = 0;  // A hash of the set of operations that have their place.
+  std::vector<Placed> stack_;
+  absl::flat_hash_set<uint64_t> been_;
+};
+
+}  // namespace
+
+Linearizable CheckLinearizable(std::vector<KeyOperation> operations, uint64_t steps_max) {
+  return Search(operations).Run(steps_max);
+}
+
+}  // namespace cell

@@ -1,0 +1,100 @@
+#include "tests/simulation/linearizability.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/base/random.h"
+
+namespace cell {
+namespace {
+
+using Kind = KeyOperation::Kind;
+constexpr int64_t kNever = KeyOperation::kNever;
+
+struct Case {
+  const char* name;
+  std::vector<KeyOperation> operations;
+  Linearizable outcome;
+};
+
+TEST(Linearizability, OfShortHistories) {
+  const std::vector<Case> cases = {
+      {"nothing", {}, Linearizable::kYes},
+      {"reads what was put", {{Kind::kPut, 0, 1, 1}, {Kind::kGet, 2, 3, 1}}, Linearizable::kYes},
+      {"a lost put", {{Kind::kPut, 0, 1, 1}, {Kind::kGet, 2, 3, 0}}, Linearizable::kNo},
+      {"a read that overlaps a put: before it", {{Kind::kPut, 0, 9, 1}, {Kind::kGet, 2, 3, 0}}, Linearizable::kYes},
+      {"and after it", {{Kind::kPut, 0, 9, 1}, {Kind::kGet, 2, 3, 1}}, Linearizable::kYes},
+      {"but not after and then before",
+       {{Kind::kPut, 0, 9, 1}, {Kind::kGet, 2, 3, 1}, {Kind::kGet, 4, 5, 0}},
+       Linearizable::kNo},
+      {"a value that nobody put", {{Kind::kGet, 2, 3, 7}}, Linearizable::kNo},
+      {"a value before it was put", {{Kind::kGet, 0, 1, 1}, {Kind::kPut, 2, 3, 1}}, Linearizable::kNo},
+      {"a stale read", {{Kind::kPut, 0, 1, 1}, {Kind::kPut, 2, 3, 2}, {Kind::kGet, 4, 5, 1}}, Linearizable::kNo},
+      {"an unknown put that was seen", {{Kind::kPut, 0, kNever, 1}, {Kind::kGet, 2, 3, 1}}, Linearizable::kYes},
+      {"and one that was not", {{Kind::kPut, 0, kNever, 1}, {Kind::kGet, 2, 3, 0}}, Linearizable::kYes},
+      {"and one that comes late",
+       {{Kind::kPut, 0, kNever, 1}, {Kind::kPut, 1, 2, 2}, {Kind::kGet, 3, 4, 2}, {Kind::kGet, 5, 6, 1}},
+       Linearizable::kYes},
+      {"but not twice",
+       {{Kind::kPut, 0, kNever, 1},
+        {Kind::kGet, 1, 2, 1},
+        {Kind::kPut, 3, 4, 2},
+        {Kind::kGet, 5, 6, 2},
+        {Kind::kGet, 7, 8, 1}},
+       Linearizable::kNo},
+      {"what a delete tells", {{Kind::kPut, 0, 1, 1}, {Kind::kDelete, 2, 3, 0, 1}}, Linearizable::kYes},
+      {"and tells wrongly", {{Kind::kPut, 0, 1, 1}, {Kind::kDelete, 2, 3, 0, 0}}, Linearizable::kNo},
+      {"a put of nothing that was there", {{Kind::kPut, 0, 1, 1, 1}}, Linearizable::kNo},
+      {"contains", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 1}}, Linearizable::kYes},
+      {"contains, wrongly", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 0}}, Linearizable::kNo},
+  };
+  for (const Case& one : cases) EXPECT_EQ(CheckLinearizable(one.operations), one.outcome) << one.name;
+}
+
+// Histories of a register: each operation happens at one moment of its interval. With one outcome changed to another
+// value's they are not linearizable any more, unless another order explains that too; most are found.
+TEST(Linearizability, OfRandomHistories) {
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    std::vector<KeyOperation> operations;
+    int64_t value = 0, next = 1;
+    for (int i = 0; i < 300; ++i) {
+      const int64_t moment = 10 * i;
+      KeyOperation operation{static_cast<Kind>(random.Below(4)), moment - static_cast<int64_t>(random.Below(60)),
+                             moment + static_cast<int64_t>(random.Below(60))};
+      const bool there = value != 0;
+      switch (operation.kind) {
+        case Kind::kPut:
+          operation.existed = there;
+          operation.value = value = next++;
+          break;
+        case Kind::kDelete:
+          operation.existed = there;
+          value = 0;
+          break;
+        case Kind::kGet:
+          operation.value = value;
+          break;
+        case Kind::kContains:
+          operation.value = there;
+          break;
+      }
+      if (operation.kind <= Kind::kDelete && random.Below(50) == 0) operation.end_ns = kNever, operation.existed = -1;
+      operations.push_back(operation);
+    }
+    ASSERT_EQ(CheckLinearizable(operations), Linearizable::kYes) << seed;
+    std::vector<size_t> gets;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      if (operations[i].kind == Kind::kGet) gets.push_back(i);
+    }
+    KeyOperation& changed = operations[gets[random.Below(gets.size())]];
+    const int64_t wrong = 1 + static_cast<int64_t>(random.Below(static_cast<uint64_t>(next - 1)));
+    if (wrong == changed.value) continue;
+    changed.value = wrong;
+    found += CheckLinearizable(operations) == Linearizable::kNo;
+  }
+  EXPECT_GT(found, 180);
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,114 @@
+// What clusters for tests have in common.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/base/mutant.h"
+#include "cell/client/client.h"
+#include "cell/cluster/memory_membership.h"
+#include "cell/server/worker.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+
+struct TestClusterOptions {
+  int servers = 1;
+  size_t regions_max = 64;  // Of each server.
+  int64_t silence_ns = 1'000'000'000;
+  StewardOptions steward;
+  int membership_polls_max = 1;
+  LogKeeperOptions logs;
+  // Simulated clusters with logs: sessions, takeovers, and what a sync takes.
+  int64_t session_ns = 300'000;
+  int64_t takeover_after_ns = 20'000;
+  int64_t table_lease_ns = 200'000;
+  int64_t lease_wait_ns = 220'000;
+  int64_t disk_ns = 5'000;
+  int joining = 0;             // Of the servers, the last: not there before they are started.
+  int64_t clock_gain_ppm = 0;  // The most that a host's clock goes wrong.
+  Mutant mutant = Mutant::kNone;
+};
+
+struct TestReport : TreeReport {
+  uint64_t hash_keys = 0;   // Of all tables.
+  uint64_t unfinished = 0;  // Nodes that only their left neighbour leads to.
+};
+
+class TestCluster {
+ public:
+  virtual ~TestCluster() = default;
+  virtual std::unique_ptr<Client> NewClient(ClientOptions options) = 0;
+  // After all clients have gone: what is wrong in any region or between them, the keys of all.
+  virtual TestReport Check() = 0;
+
+ protected:
+  static ClusterState Describe(const RegionShape& shape, const std::string& address,
+                               const TestClusterOptions& options) {
+    ClusterState state;
+    state.shape = shape;
+    state.durability = options.logs.durability;
+    if (state.durability != Durability::kNone) state.table_lease_ns = options.table_lease_ns;
+    for (int i = 0; i < options.servers; ++i) {
+      state.servers.push_back({fmt::format("server-{}", i),
+                               {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}},
+                               ""});
+    }
+    return state;
+  }
+  static Worker::Options WorkerOptions(const TestClusterOptions& options, int server) {
+    Worker::Options made;
+    made.service.name = fmt::format("server-{}", server);
+    made.steward = options.steward;
+    made.steward.self = {made.service.name, 0};
+    made.steward.seed += static_cast<uint64_t>(server);
+    made.regions_max = options.regions_max;
+    made.silence_ns = options.silence_ns;
+    made.logs = options.logs;
+    made.recoverer = {made.steward.self,
+                      options.takeover_after_ns,
+                      options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
+                      5'000,
+                      made.steward.seed,
+                      1'000'000};
+    return made;
+  }
+  static TestReport CheckAll(const std::vector<Worker*>& workers) {
+    TestReport all;
+    std::vector<TreeReport> reports;
+    for (Worker* worker : workers) {
+      for (HeldRegion* region : worker->regions()->all()) {
+        if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
+        if (region->hash != nullptr) {
+          const absl::Status status = region->hash->Check();
+          if (!status.ok()) all.errors.push_back(std::string(status.message()));
+          all.error_count += !status.ok();
+          all.hash_keys += region->hash->keys();
+          continue;
+        }
+        reports.push_back(CheckTree(*region->memory));
+        all.error_count += reports.back().error_count;
+        all.unfinished += reports.back().half_splits;
+        for (const std::string& error : reports.back().errors) {
+          all.errors.push_back(fmt::format("region {}: {}", region->region(), error));
+        }
+      }
+    }
+    const ClusterReport cluster = CheckNeighbours(reports);
+    all.keys = cluster.keys;
+    all.half_splits = cluster.missing_routes;
+    all.error_count += cluster.errors.size();
+    all.errors.insert(all.errors.end(), cluster.errors.begin(), cluster.errors.end());
+    return all;
+  }
+};
+
+inline std::unique_ptr<Client> Opened(absl::StatusOr<std::unique_ptr<Client>> client) {
+  if (!client.ok()) std::fprintf(stderr, "%s\n", client.status().ToString().c_str());
+  CELL_CHECK(client.ok());
+  return *std::move(client);
+}
+
+}  // namespace cell
