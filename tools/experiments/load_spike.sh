@@ -1,0 +1,3 @@
+#!/bin/sh
+# As experiment.sh.
+exec /usr/bin/python3 "$(dirname "$0")/load_spike.py" "$@"

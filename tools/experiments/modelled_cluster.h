@@ -1,0 +1,73 @@
+// ModelledCluster: a cluster of the real server and client code in virtual time, on machines that a MachineModel
+// describes, with a tree that is built at once instead of being loaded.
+//
+// Each worker holds one meganode of the tree; with more than one, a meganode of routes above them is the root, and
+// worker 0 holds it, too. Nodes are smaller than a real cluster's, so that a meganode has as many levels with thousands
+// of keys as one of 64 MB has with a million; what a read costs is the model's, whatever its size. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/base/random.h"
+#include "cell/client/client.h"
+#include "cell/io/sim_fabric.h"
+#include "cell/server/worker.h"
+
+namespace cell {
+
+struct ModelledClusterOptions {
+  MachineModel machine;
+  int servers = 1;
+  int cores = 1;           // Workers of a server, which share its NIC.
+  int keys_each = 20'000;  // Of a worker.
+  uint32_t node_bytes = 512;
+  uint64_t seed = 1;
+  double service_spread = 0.5;  // A call takes its time plus or minus up to that part.
+};
+
+class ModelledCluster {
+ public:
+  explicit ModelledCluster(const ModelledClusterOptions& options);
+  ~ModelledCluster();
+
+  SimNetwork* network() { return &network_; }
+  int64_t now_ns() const { return network_.now_ns(); }
+  uint64_t keys() const { return static_cast<uint64_t>(options_.keys_each) * workers_.size(); }
+  static std::string Key(uint64_t i);
+  // Of a meganode of pairs.
+  int levels() const { return levels_; }
+
+  // A client on a machine of its own, driven by the network.
+  struct DrivenClient {
+    std::unique_ptr<Client> client;
+    SimFabric* fabric;
+  };
+  std::unique_ptr<DrivenClient> NewClient(ClientOptions options);
+
+  // Of server `i`'s cores: from now on they take so many times as long.
+  void SlowServer(size_t i, double slowdown) { hosts_[i]->set_slowdown(slowdown); }
+  // How long all workers' cores have worked on calls.
+  int64_t busy_ns() const;
+
+ private:
+  struct Membership;
+
+  void Build(Worker* worker, uint32_t region, size_t index);
+  void BuildRoot();
+  int64_t CallCost(Worker* worker, ConstBytes request);
+  void TakeTurns(size_t worker);
+
+  const ModelledClusterOptions options_;
+  SimNetwork network_;
+  Random random_;
+  int levels_ = 0;
+  std::shared_ptr<ClusterState> state_;
+  std::vector<SimHost*> hosts_;
+  std::vector<SimFabric*> fabrics_;  // The workers'.
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace cell
