@@ -13,7 +13,8 @@ import os
 import pathlib
 import sys
 
-from experiment import HERE, KEYS, PATHS, WORKSPACE, Runner, plot_spike, shift
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parent))
+from experiment import HERE, KEYS, PATHS, WORKSPACE, Runner, plot_spike, shift  # noqa: E402
 
 
 def main() -> int:

@@ -1,3 +1,5 @@
 #!/bin/sh
-# As experiment.sh.
-exec /usr/bin/python3 "$(dirname "$0")/load_spike.py" "$@"
+# Debian's matplotlib is seen by Debian's python3 alone, which need not be the first on PATH.
+here="$0.runfiles/cell/tools/experiments"
+[ -d "$here" ] || here=$(dirname "$0")
+exec /usr/bin/python3 "$here/load_spike.py" "$@"
