@@ -108,6 +108,32 @@ TEST(MeganodeBuilderTest, FitsWhereItWas) {
   }
 }
 
+// However keys came until not one more leaf would go in: what a full meganode holds can be built anew, in as many
+// nodes.
+TEST(MeganodeBuilderTest, WhatIsFullFitsAgain) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const RegionShape shape{512, (16 + random.Below(50)) * 512, 1 << 20};
+    TestRegion region(shape);
+    Meganode tree(region.memory());
+    absl::Status status;
+    const bool in_order = random.Below(2) == 0;
+    for (uint64_t i = 0; status.ok(); ++i) {
+      const std::string key = in_order ? fmt::format("k{:06}", i) : RandomKey(&random, 8, 20);
+      status = tree.Put(key, "value", Crc64("value", Crc64(key))).status();
+    }
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    const std::map<std::string, std::string> all = Contents(tree);
+    TestRegion again(shape);
+    Meganode built(again.memory());
+    MeganodeBuilder builder(&built, 1);
+    for (const auto& [key, value] : all) ASSERT_TRUE(builder.Add(key, value).ok());
+    ASSERT_TRUE(builder.Finish().ok());
+    EXPECT_EQ(Contents(built), all);
+  }
+}
+
 TEST(MeganodeBuilderTest, Routes) {
   Meganode::Range range;
   range.tier = 1;
