@@ -394,7 +394,8 @@ TEST_F(TakeoverTest, WithoutAProtectionSomethingIsWrong) {
 // The owner of the only region stops. Another takes the region over and acknowledges a write. What a client reads then
 // that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
 // which goes on just then. `in_table`: the region is that of a Pilaf table.
-std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1) {
+// `amid_refresh`: it asks for the table, and reads beside that until it has it.
+std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false) {
   TestClusterOptions options;
   options.servers = 2;
   options.logs.durability = Durability::kSync;
@@ -436,7 +437,27 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   while (!taken()) cluster.network()->Step();
   CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
   if (path == Path::kServer) cluster.Continue(owner);
-  return get();
+  if (!amid_refresh) return get();
+  const auto begin = [&](Path way) {
+    CallOptions call;
+    call.path = way;
+    auto task = in_table ? table->AsyncGet("key", call) : reader->AsyncGet("key", call);
+    task.Start();
+    return task;
+  };
+  auto refreshes = begin(Path::kClient);
+  std::vector<Task<absl::StatusOr<std::optional<std::string>>>> reads;
+  while (!refreshes.done()) {
+    reads.push_back(begin(path));
+    reader->Poll(INT64_MAX);
+  }
+  std::string answer = "error";
+  for (auto& read : reads) {
+    while (!read.done()) reader->Poll(INT64_MAX);
+    const auto value = read.Take();
+    if (value.ok() && answer != "old") answer = value->value_or("absent");
+  }
+  return answer;
 }
 
 TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
@@ -452,6 +473,20 @@ TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
     int read = 0;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
       const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed);
+      EXPECT_NE(value, "old") << in_table << " " << seed;
+      read += value == "new";
+    }
+    EXPECT_GT(read, 0);
+  }
+}
+
+// Nor when it asks for the table while it reads: what was read by an old table is not trusted by the lease of the new
+// one.
+TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
+  for (const bool in_table : {false, true}) {
+    int read = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed, /*amid_refresh=*/true);
       EXPECT_NE(value, "old") << in_table << " " << seed;
       read += value == "new";
     }
@@ -482,7 +517,7 @@ TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
       client_options.report = false;
       client_options.reconnect_us = 20;
       auto client = cluster.NewClient(client_options);
-      for (int i = 0; i < 200; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+      for (int i = 0; i < 250; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
       const auto victim =
           static_cast<size_t>(std::stoi(cluster.table().regions.begin()->second.owner.server.substr(7)));
       for (size_t i = 0; i < static_cast<size_t>(servers); ++i) {
@@ -500,6 +535,30 @@ TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
     }
   }
   EXPECT_GT(failed, 10u);
+}
+
+// A split whose log fails leaves nothing half made behind: what was made for it is dropped, or part of the tree.
+TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
+  uint64_t failed = 0;
+  for (uint64_t n = 145; n < 180; ++n) {  // From before the split to after it.
+    SCOPED_TRACE(n);
+    TestClusterOptions options;
+    options.logs.durability = Durability::kSync;
+    SimCluster cluster({512, 16 << 10, 64 << 10}, {}, options);
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.timeout_us = 2'000;
+    auto client = cluster.NewClient(client_options);
+    for (int i = 0; i < 250; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+    cluster.files()->FailAt(n, absl::UnavailableError("EIO"));
+    for (int i = 250; i < 330 && client->Put(Key(i), Value(i, 1)).ok(); ++i) {
+    }
+    for (int i = 0; i < 100'000 && !cluster.Quiet(); ++i) cluster.network()->Step();
+    ASSERT_TRUE(cluster.Quiet());
+    for (const HeldRegion* region : cluster.worker()->regions()->all()) EXPECT_TRUE(region->joined) << region->region();
+    failed += cluster.worker()->steward()->counters().splits_failed;
+  }
+  EXPECT_GT(failed, 5u);
 }
 
 // After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.

@@ -40,7 +40,7 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (!*here) co_return std::nullopt;
     const std::optional<int> found = walked.leaf.Find(key);
     if (!found.has_value()) {
-      if (session->Leased()) co_return Value();
+      if (session->Leased(way->holder())) co_return Value();
       (void)way->Lose();
       co_return std::nullopt;
     }
@@ -59,7 +59,7 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
-        if (!session->Leased()) {
+        if (!session->Leased(way->holder())) {
           (void)way->Lose();
           co_return std::nullopt;
         }
@@ -82,7 +82,7 @@ Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view k
   const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
-  if (!session->Leased()) {
+  if (!session->Leased(way->holder())) {
     (void)way->Lose();
     co_return std::nullopt;
   }

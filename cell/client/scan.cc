@@ -133,10 +133,11 @@ class Scan::Cursor : public Leftover {
 
   Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
     const ScanPosition from = position_;
+    const Holder holder = way_->holder();  // Its way may lead on.
     const absl::StatusOr<ScanLeaves::Leg> leg =
         co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
     // Leaves that were read before a leg failed are part of the batch, too.
-    if (!session_->Leased()) {
+    if (!session_->Leased(holder)) {
       position_ = from;
       batch->Clear();
       co_return absl::UnavailableError("the region table is too old to read by");

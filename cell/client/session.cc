@@ -81,12 +81,25 @@ void Session::TakeTable() {
       if (!server.workers[i].address.empty()) connection_to({server.name, i}, server.workers[i].address);
     }
   }
-  owners_.clear();
+  const auto before = std::exchange(owners_, {});
   for (const auto& [region, entry] : cluster().table.regions) {
     if (entry.recovering) continue;
     const ClusterState::Worker* worker = cluster().FindWorker(entry.owner);
-    if (worker != nullptr) owners_[region] = connection_to(entry.owner, worker->address);
+    if (worker == nullptr) continue;
+    ServerConnection* const server = connection_to(entry.owner, worker->address);
+    owners_[region] = {server, entry.epoch};
+    // It went away and came back: what this client has mapped may be the memory of a process that has ended.
+    const auto it = before.find(region);
+    if (it != before.end() && it->second.server == server && it->second.epoch != entry.epoch && server->up) {
+      fabric_->ForgetRegion(server->id, region);
+    }
   }
+}
+
+bool Session::StillHolds(const Holder& holder) const {
+  if (holder.revision == taken_revision_ || Mutated(Mutant::kTableLeaseUnchecked)) return true;
+  const auto it = owners_.find(holder.region);
+  return it != owners_.end() && it->second.server == holder.server && it->second.epoch == holder.epoch;
 }
 
 Task<bool> Session::Refresh(int64_t deadline_ns) {
@@ -122,7 +135,7 @@ Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
   if (known == owners_.end()) {
     co_return absl::UnavailableError(fmt::format("region {} is being recovered by {}", region, owner->server));
   }
-  ServerConnection* const server = known->second;
+  ServerConnection* const server = known->second.server;
   if (!server->up) {
     const absl::Status status = co_await Connect(server);
     if (!status.ok()) {

@@ -47,6 +47,14 @@ struct ServerConnection {
 };
 static_assert(kUploadsMax == 4);
 
+// Who holds a region, by a client's view of the region table.
+struct Holder {
+  uint32_t region = 0;
+  uint64_t epoch = 0;
+  ServerConnection* server = nullptr;  // Null: not known, or not connected.
+  uint64_t revision = 0;               // Of the view.
+};
+
 // A call's options, resolved.
 struct CallContext {
   Path path;
@@ -89,10 +97,11 @@ class Session {
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
 
-  // The connection to whoever holds `region`, as far as is known; null: not known, or not connected.
-  ServerConnection* Connected(uint32_t region) const {
+  // Whoever holds `region`, as far as is known.
+  Holder HolderOf(uint32_t region) const {
     const auto it = owners_.find(region);
-    return it != owners_.end() && it->second->up ? it->second : nullptr;
+    if (it == owners_.end() || !it->second.server->up) return {region, 0, nullptr, taken_revision_};
+    return {region, it->second.epoch, it->second.server, taken_revision_};
   }
   // The same, connected if need be. Unavailable: names the region and the server.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region);
@@ -100,9 +109,12 @@ class Session {
   // Asks for the region table again, and waits for the answer, but not beyond the deadline. Whatever came of it, what
   // is known then must do.
   Task<bool> Refresh(int64_t deadline_ns);
-  // Whether what was read one-sided until now is to be trusted: until the table is so old that a region may have been
-  // recovered elsewhere meanwhile, while its former owner's memory can still be read.
-  bool Leased() const { return fabric_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked); }
+  // Whether what was read from `holder` one-sided until now is to be trusted: until the table is so old that the region
+  // may have been recovered elsewhere meanwhile, while its former owner's memory can still be read. A table that has
+  // come since must still name it: else a read that began by an old table would be trusted by the lease of a new one.
+  bool Leased(const Holder& holder) const {
+    return (fabric_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
+  }
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
   void RefreshSoon() { refresh_soon_ = true; }
   // Whether a region whose server is gone will be served by another.
@@ -193,16 +205,22 @@ class Session {
     bool in_flight = false;
   };
 
+  struct Owner {
+    ServerConnection* server;
+    uint64_t epoch;
+  };
+
   void BeginRefresh();
   void SendReport();
   void TakeTable();
+  bool StillHolds(const Holder& holder) const;
 
   const ClientOptions options_;
   SelectorOptions selector_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<ServerConnection>> servers_;
-  absl::flat_hash_map<uint32_t, ServerConnection*> owners_;  // By region.
+  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region.
   uint64_t taken_revision_ = 0;
   bool refresh_soon_ = false;
   bool refreshing_ = false;

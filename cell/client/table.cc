@@ -76,7 +76,7 @@ Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool
   metrics->lookup_extents += static_cast<uint64_t>(counters.torn_extents);
   metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
   const bool found = step == Lookup::Step::kFound;
-  if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->Leased()) {
+  if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->Leased(way->holder())) {
     server->lookups.ObserveReads(rounds);
     co_return found ? Value(std::string(lookup->value())) : Value();
   }

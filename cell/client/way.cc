@@ -22,7 +22,7 @@ void Way::Begin() {
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
-    server_ = session_->Connected(root_.region());
+    holder_ = session_->HolderOf(root_.region());
     lost_ = table == nullptr && losses_ == 0;  // Once more, by the newest.
     return;
   }
@@ -30,7 +30,7 @@ void Way::Begin() {
   from_route_ = !root_.null();
   ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
   if (!from_route_) root_ = session_->root();
-  server_ = session_->Connected(root_.region());
+  holder_ = session_->HolderOf(root_.region());
 }
 
 absl::Status Way::GoTo(Pointer root) {
@@ -39,7 +39,7 @@ absl::Status Way::GoTo(Pointer root) {
   }
   root_ = root;
   from_route_ = false;
-  server_ = session_->Connected(root_.region());
+  holder_ = session_->HolderOf(root_.region());
   return absl::OkStatus();
 }
 
@@ -75,11 +75,11 @@ absl::Status Way::GoRight(Pointer next) {
 
 absl::Status Way::Lose() {
   session_->routes()->Drop(key_);
-  if (server_ != nullptr && server_->up) session_->fabric()->ForgetRegion(server_->id, root_.region());
+  if (server() != nullptr && server()->up) session_->fabric()->ForgetRegion(server()->id, root_.region());
   ++session_->metrics()->lost;
   ++losses_;
   lost_ = true;
-  server_ = nullptr;
+  holder_ = {};
   return absl::OkStatus();
 }
 
@@ -95,15 +95,16 @@ Task<absl::Status> Way::Find() {
       lost_ = false;
       Begin();
     }
-    if (server_ != nullptr && server_->up) co_return absl::OkStatus();
+    if (server() != nullptr && server()->up) co_return absl::OkStatus();
     if (table_ != nullptr && root_.null()) {
       co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
     }
     const uint32_t region = root_.region();
     const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region);
     if (server.ok()) {
-      server_ = *server;
-      co_return absl::OkStatus();
+      holder_ = session_->HolderOf(region);
+      if (holder_.server != nullptr) co_return absl::OkStatus();
+      continue;  // Another holds it since.
     }
     if (session_->OthersTakeOver()) {  // Others will serve it, or its server again, as soon as they have read its log.
       if (session_->now_ns() > context_.deadline_ns) co_return server.status();

@@ -23,9 +23,11 @@ class Way {
   // The root of the meganode to ask next.
   Pointer root() const { return root_; }
   // The connection to its worker; null: Find it first.
-  ServerConnection* server() const { return server_; }
+  ServerConnection* server() const { return holder_.server; }
+  // The same, and by which table: what it takes to trust what is read there.
+  const Holder& holder() const { return holder_; }
   // What decides how this worker is asked.
-  Selector* selector() const { return table_ == nullptr ? &server_->searches : &server_->lookups; }
+  Selector* selector() const { return table_ == nullptr ? &server()->searches : &server()->lookups; }
   // The table, as the region table had it last; null: there is none.
   const RegionTable::HashParts* parts() const;
   // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
@@ -52,7 +54,7 @@ class Way {
   const std::string* table_;
   CallContext context_;
   Pointer root_;
-  ServerConnection* server_ = nullptr;
+  Holder holder_;                                // Of the region of root_.
   std::pair<uint32_t, uint64_t> unreachable_{};  // A region, and its epoch, whose server did not answer.
   bool from_route_ = false;                      // root_ is what the route cache said.
   int hops_ = 0;
