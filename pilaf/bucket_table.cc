@@ -183,6 +183,32 @@ void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
 }
 
 std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep) {
+  std::optional<uint32_t> root = MoveOne(roots, bytes, keep);
+  if (root.has_value() || !thorough_) return root;
+  // Their records are too small for one to be enough, or those that are not have nowhere to go: several. It is much
+  // work when it is in vain; whoever serves has the region split instead.
+  for (const uint32_t from : roots) {
+    std::vector<std::string> keys;
+    View(from).ForEach([&](const BucketRecord& record) { keys.emplace_back(KeyOfRecord(record)); });
+    for (const std::string& key : keys) {
+      if (key == keep) continue;
+      const KeyHash hash = HashKey(key);
+      const std::array<uint32_t, 2> its = BucketsOf(hash, place_.units);
+      const uint32_t to = its[0] == from ? its[1] : its[0];
+      const std::optional<Found> found = FindRecord(key, hash);
+      if (to == from || !found.has_value() || found->at != from) continue;
+      const std::string record(found->record.bytes);
+      if (!MoveOne({to}, record.size(), keep, from).has_value()) continue;
+      Apply({record, key, hash, from, to});
+      ++counters_.kicked;
+      if (FreeBytes(from) >= bytes) return from;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t bytes, std::string_view keep,
+                                             std::optional<uint32_t> closed) {
   struct Step {
     uint32_t at;
     size_t bytes;  // That must be free there...
@@ -193,6 +219,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_
     if (FreeBytes(root) >= bytes) return root;
   }
   absl::flat_hash_set<uint32_t> seen(roots.begin(), roots.end());
+  if (closed.has_value()) seen.insert(*closed);
   std::vector<Step> steps;
   for (const uint32_t root : roots) steps.push_back({root, bytes, -1, {}});
   for (size_t i = 0; i < (thorough_ ? steps.size() : std::min(steps.size(), kKicksMax)); ++i) {

@@ -20,7 +20,7 @@ class BucketTable : public HashTable {
  public:
   // How many buckets a search for room looks at; then the table is full.
   static constexpr size_t kKicksMax = 128;
-  // Beyond, new keys are refused: so the same pairs fit for sure when they are put in another order.
+  // Beyond, new keys are refused: so the same pairs fit when they are put in another order (Rebuild).
   static constexpr double kFillMax = 0.93;
 
   explicit BucketTable(RegionMemory* memory);
@@ -65,8 +65,12 @@ class BucketTable : public HashTable {
     return record.in_extent ? KeyOf(record.slot) : record.key;
   }
   std::optional<Found> FindRecord(std::string_view key, const KeyHash& hash) const;
-  // Makes so much room in one of `roots`, without moving `keep`: which one. Nothing: there is no way.
+  // Makes so much room in one of `roots`, without moving `keep`: which one. Nothing: no way was found.
   std::optional<uint32_t> MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep);
+  // By one record that goes to its other bucket, from where another may have to go first, and so on: the shortest such
+  // chain. Nothing comes to `closed`.
+  std::optional<uint32_t> MoveOne(std::vector<uint32_t> roots, size_t bytes, std::string_view keep,
+                                  std::optional<uint32_t> closed = {});
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);
   bool Full() const { return !thorough_ && unit_fill() > kFillMax; }

@@ -91,8 +91,9 @@ class HashTable : public PairStore {
 
   // For tests: moves are made from the chain's front, so that a key is in no place for a time.
   void set_kick_from_front(bool from_front) { kick_from_front_ = from_front; }
-  // A search for a free place ends when it has looked at all. Then keys that had places in this region find places in
-  // it again, put in any order (an augmenting path is found if there is one): for who builds it anew.
+  // A search for a free place ends when it has looked at all, however long that takes: for who builds a region anew
+  // (Rebuild). In slots keys that had places find places again then, put in any order (an augmenting path is found if
+  // there is one); in buckets, where pairs have sizes, all but always.
   void set_thorough(bool thorough) { thorough_ = thorough; }
 
  protected:

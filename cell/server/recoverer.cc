@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "cell/base/crc64.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
+#include "cell/server/certain_change.h"
 #include "cell/tree/meganode_builder.h"
+#include "pilaf/hash_rebuild.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -163,7 +164,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
   for (Claimed& one : claimed) {
     one.at_ns = fabric_->NowNs();
-    recovering_.insert(one.region);
+    recovering_[one.region] = one.epoch;
     turns_->Begin(Recover(std::move(one)));
   }
   co_return absl::OkStatus();
@@ -175,17 +176,23 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
   HeldRegion* const held = regions_->Find(region);
   RegionContent parent;
   if (held != nullptr) parent = held->content();
-  if (status.ok()) recovering_.erase(region);
+  if (status.ok()) EndRecovering(region, claimed.epoch);
   for (const auto& [child, epoch] : claimed.children) {
     if (!status.ok() || turns_->stopping()) break;
-    recovering_.insert(child);
+    recovering_[child] = epoch;
     const absl::Status its = co_await RecoverOne(child, epoch, claimed.at_ns, &parent);
-    recovering_.erase(child);
+    EndRecovering(child, epoch);
     if (!its.ok()) spdlog::error("region {} is not recovered: {}", child, std::string(its.message()));
   }
   if (!status.ok() && !turns_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
-  recovering_.erase(region);
+  EndRecovering(region, claimed.epoch);
   co_return status.ok();
+}
+
+// If it was claimed again meanwhile, that recovery goes on.
+void Recoverer::EndRecovering(uint32_t region, uint64_t epoch) {
+  const auto it = recovering_.find(region);
+  if (it != recovering_.end() && it->second == epoch) recovering_.erase(it);
 }
 
 Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Status status) {
@@ -236,12 +243,16 @@ absl::Status Recoverer::BuildMeganode(const LogReplay& replay, uint32_t region, 
 
 absl::Status Recoverer::BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
                                    const RegionContent& content) const {
-  RETURN_IF_ERROR(regions_->Format(memory, region, content));
-  const std::unique_ptr<HashTable> table = HashTable::Open(memory);
-  table->set_thorough(true);
-  return replay.ForEach([&](std::string_view key, std::string_view value) -> absl::Status {
-    if (!content.hash_range->Has(HashKey(key))) return absl::OkStatus();  // Cut off since.
-    return table->Put(key, value, Crc64(value, Crc64(key))).status();
+  std::unique_ptr<HashTable> table;
+  const auto empty = [&]() -> absl::StatusOr<HashTable*> {
+    RETURN_IF_ERROR(regions_->Format(memory, region, content));
+    table = HashTable::Open(memory);
+    return table.get();
+  };
+  return Rebuild(empty, [&](const PutPair& put) {
+    return replay.ForEach([&](std::string_view key, std::string_view value) {
+      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();  // Else it was cut off since.
+    });
   });
 }
 
@@ -271,9 +282,11 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
                                          const RegionContent* parent) {
-  // A move of it that had begun cannot end any more but by failing.
+  // A move of it that had begun cannot end any more but by failing; nor can a recovery under an earlier claim.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    const RegionTable::Entry* entry = membership_->state().table.Find(region);
+    if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
     co_await turns_->Nap(kArrivingPauseNs);
   }
   const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveHidden(region);
@@ -289,7 +302,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   if (parent != nullptr && (only_begun || (status.ok() && !parent->IsBefore(replayed.content)))) {
     regions_->NotArrived(region, *memory, *written);
     spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
-    co_return co_await Remove(region);
+    co_return co_await Remove(region, epoch);
   }
   if (!status.ok()) {
     regions_->NotArrived(region, *memory, *written);
@@ -352,9 +365,14 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   co_return absl::OkStatus();
 }
 
-Task<absl::Status> Recoverer::Remove(uint32_t region) {
-  Membership::TableChange remove = [region](RegionTable* table) { return table->Remove(region); };
-  const absl::Status status = co_await ChangeAwaiter(membership_, std::move(remove));
+Task<absl::Status> Recoverer::Remove(uint32_t region, uint64_t epoch) {
+  Membership::TableChange remove = [region, epoch](RegionTable* table) -> absl::Status {
+    const RegionTable::Entry* entry = table->Find(region);
+    if (entry == nullptr) return absl::OkStatus();
+    if (entry->epoch != epoch) return absl::AbortedError("it was claimed again since");
+    return table->Remove(region);
+  };
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(remove));
   if (!status.ok()) co_return status;
   const Offload::Work clear = [this, region] { return logs_->store()->Remove(region); };
   co_return co_await logs_->Do(clear);

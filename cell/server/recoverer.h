@@ -16,7 +16,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +89,7 @@ class Recoverer {
   Task<bool> Look();
   Task<absl::Status> Claim(std::vector<uint32_t> regions);
   Task<bool> Recover(Claimed claimed);
+  void EndRecovering(uint32_t region, uint64_t epoch);
   // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   // `parent`: of the region that this one is split from. Ok and not held: it was not part of the tree, and is gone.
@@ -99,7 +99,7 @@ class Recoverer {
   absl::Status BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
                           const RegionContent& content) const;
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
-  Task<absl::Status> Remove(uint32_t region);
+  Task<absl::Status> Remove(uint32_t region, uint64_t epoch);
 
   Fabric* const fabric_;
   Membership* const membership_;
@@ -117,7 +117,7 @@ class Recoverer {
   int64_t refresh_at_ns_ = 0;
   bool looking_ = false;
   std::map<WorkerId, int64_t> gone_since_ns_;
-  std::set<uint32_t> recovering_;
+  std::map<uint32_t, uint64_t> recovering_;  // Epochs, by region.
   struct Failed {
     uint64_t epoch;
     int64_t retry_at_ns;

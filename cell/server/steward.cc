@@ -5,6 +5,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
+#include "cell/server/certain_change.h"
 #include "cell/tree/meganode_split.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -220,8 +221,8 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->region(), ForMessage(*key), made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
     co_await maker_->Abandon(made);
-  } else if (region->lost) {
-    regions_->Drop(made);  // The cut may be on disk: whoever has the left by now knows from its log.
+  } else if (!turns_->stopping()) {
+    regions_->Drop(made);  // The cut may be on disk: whoever recovers the left knows from its log.
   }
   co_return status;
 }
@@ -355,11 +356,13 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   if (status.ok()) status = tree->InsertRoute(key, child).status();
   if (status.ok()) status = co_await logs_->Flushed(region);
   if (status.ok()) {
-    status = co_await ChangeAwaiter(
-        membership_, [old_root, region](RegionTable* table) { return table->SetRoot(old_root, region); });
+    Membership::TableChange set_root = [old_root, region](RegionTable* table) {
+      return table->root == region ? absl::OkStatus() : table->SetRoot(old_root, region);
+    };
+    status = co_await ChangeForCertain(membership_, turns_, std::move(set_root));
   }
   if (!status.ok()) {  // Another worker was faster.
-    co_await maker_->Abandon(region);
+    if (!turns_->stopping()) co_await maker_->Abandon(region);
     co_return status;
   }
   (*made)->busy = false;

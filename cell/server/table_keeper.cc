@@ -5,6 +5,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
+#include "cell/server/certain_change.h"
 #include "pilaf/bucket.h"
 #include "spdlog/spdlog.h"
 
@@ -65,11 +66,13 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   if (!made.ok()) co_return made.status();
   const uint32_t region = (*made)->region();
   Membership::TableChange create = [name, bucket_bytes, region](RegionTable* table) {
+    const auto there = table->TableOf(region);
+    if (there != table->tables.end() && there->first == name) return absl::OkStatus();
     return table->CreateTable(name, bucket_bytes, region);
   };
-  const absl::Status status = co_await ChangeAwaiter(membership_, std::move(create));
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(create));
   if (!status.ok()) {
-    co_await maker_->Abandon(region);
+    if (!turns_->stopping()) co_await maker_->Abandon(region);
     co_return status;
   }
   (*made)->joined = true;
@@ -208,8 +211,8 @@ Task<absl::Status> TableKeeper::Split(HeldRegion* region) {
                  (*upper)->hash->range().first, made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
     co_await maker_->Abandon(made);
-  } else if (region->lost) {
-    regions_->Drop(made);  // The cut may be on disk: whoever has the lower part by now knows from its log.
+  } else if (!turns_->stopping()) {
+    regions_->Drop(made);  // The cut may be on disk: whoever recovers the lower part knows from its log.
   }
   co_return status;
 }

@@ -49,7 +49,7 @@ class Worker {
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
         mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &logs_, &turns_, &points_,
                options.steward.self, options.silence_ns),
-        maker_(membership_.get(), &regions_, &logs_, options.steward.self),
+        maker_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
             fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &maker_, &turns_,
             &points_,

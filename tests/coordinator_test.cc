@@ -1,0 +1,104 @@
+// What a cluster makes while its coordinator comes and goes: each change of the region table may have been made
+// although it seems to have failed.
+#include <functional>
+
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "tests/sim_cluster.h"
+
+namespace cell {
+namespace {
+
+std::string Key(int i) { return fmt::format("key{:05}", i); }
+
+// Regions that the table says are somebody's who does not have them, or that are made for others and stay so.
+std::string Unserved(SimCluster* cluster) {
+  std::string text;
+  for (const auto& [region, entry] : cluster->table().regions) {
+    const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
+    const HeldRegion* const held = cluster->worker(owner)->regions()->Find(region);
+    if (held == nullptr || held->lost || !held->joined || entry.made_for.has_value()) {
+      text += fmt::format(" region {} of {}", region, entry.owner.server);
+    }
+  }
+  return text;
+}
+
+TEST(CoordinatorTest, WhatIsMadeWhileItComesAndGoesIsUsedOrGone) {
+  uint64_t splits = 0, cuts = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    SimOptions sim;
+    sim.seed = seed;
+    TestClusterOptions options;
+    options.servers = 2;
+    options.membership_polls_max = 5;
+    SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
+    ASSERT_TRUE(cluster.CreateTable("t", 0, 1).ok());
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.timeout_us = 5'000'000;
+    auto client = cluster.NewClient(client_options);
+    Table table = *client->OpenTable("t");
+    Random random(seed);
+    bool over = false;
+    const std::function<void(size_t, bool)> cut = [&](size_t server, bool cuts_now) {
+      cluster.CutCoordinator(server, cuts_now && !over);
+      cuts += cuts_now;
+      const auto pause_ns = static_cast<int64_t>(random.Below(cuts_now ? 1'000'000 : 200'000));
+      cluster.network()->At(cluster.network()->now_ns() + pause_ns,
+                            [&cut, server, cuts_now] { cut(server, !cuts_now); });
+    };
+    for (const size_t server : {0, 1}) cut(server, true);
+    for (int i = 0; i < 400; ++i) {
+      const auto put = client->Put(Key(i), "value");
+      ASSERT_TRUE(put.ok()) << i << " " << put.status();
+      if (i % 2 == 0) {
+        ASSERT_TRUE(table.Put(Key(i), "value").ok()) << i;
+      }
+    }
+    over = true;
+    for (const size_t server : {0, 1}) {
+      cluster.CutCoordinator(server, false);
+      cluster.worker(server)->steward()->set_balance(false);
+    }
+    for (int i = 0; i < 1'000'000 && !(cluster.Quiet() && Unserved(&cluster).empty()); ++i) cluster.network()->Step();
+    ASSERT_EQ(Unserved(&cluster), "");
+    for (int i = 0; i < 400; ++i) {
+      const auto value = client->Get(Key(i));
+      ASSERT_TRUE(value.ok()) << value.status();
+      ASSERT_TRUE(value->has_value()) << i;
+      if (i % 2 != 0) continue;
+      const auto other = table.Get(Key(i));
+      ASSERT_TRUE(other.ok()) << other.status();
+      ASSERT_TRUE(other->has_value()) << i;
+    }
+    client.reset();
+    const TestReport report = cluster.Check();
+    EXPECT_EQ(report.error_count, 0u) << report.errors[0];
+    EXPECT_EQ(report.keys, 400u);
+    EXPECT_EQ(report.hash_keys, 200u);
+    for (const size_t server : {0, 1}) splits += cluster.worker(server)->steward()->counters().splits;
+  }
+  EXPECT_GT(cuts, 1000u);
+  EXPECT_GE(splits, 60u);
+}
+
+// So is a table that is made just then.
+TEST(CoordinatorTest, ATableIsMadeOnce) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    SimOptions sim;
+    sim.seed = seed;
+    SimCluster cluster({512, 16 << 10, 64 << 10}, sim);
+    cluster.CutCoordinator(0, true);
+    cluster.network()->At(cluster.network()->now_ns() + 5'000'000, [&cluster] { cluster.CutCoordinator(0, false); });
+    ASSERT_TRUE(cluster.CreateTable("t", 1024, 1).ok());
+    EXPECT_EQ(Unserved(&cluster), "");
+    EXPECT_EQ(cluster.table().regions.size(), 2u);
+    EXPECT_EQ(cluster.table().tables.size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace cell
