@@ -151,6 +151,11 @@ Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
   decision.reason = explore_left_ > 0 ? Reason::kExplore : Reason::kRule;
   decision.choice = explore_left_ > 0 ? explored_ : common;
   explore_left_ -= explore_left_ > 0;
+  if (calls_ > 0 && decision.choice == Choice::kServer &&
+      static_cast<double>(now_ns - heard_ns_) > options_.silence * server) {
+    decision.choice = Choice::kClient;
+    decision.reason = Reason::kSilence;
+  }
   return decision;
 }
 

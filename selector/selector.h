@@ -11,6 +11,8 @@
 //            time: ls, or m * lr, as running means. Where both are used they come to take the same. A rule that sends
 //            every search to the queue that looks shorter makes all clients turn at once, and back; a share does not.
 //            What was seen of a way long ago is taken for gone by and by, so that a way that looked bad is tried again.
+//            A server that owes this client an answer, and has given none for some times as long as it takes, is not
+//            asked until it does: something else has its core.
 //
 // Not thread-safe; time is passed in.
 #pragma once
@@ -31,6 +33,7 @@ struct SelectorOptions {
   double weight = 0.25;         // Of a new sample in the running means.
   double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
   double gain = 0.02;           // How far the share moves with a search, times how different the two ways are.
+  double silence = 4;           // Of a server that owes answers, in times its latency; then it is not asked.
   int64_t age_ns = 20'000'000;  // After which a mean has lost two thirds of what it says of a queue.
   int64_t empty_forget_ns = 10'000'000'000;  // What was seen of an empty queue counts for so long.
 
@@ -97,7 +100,7 @@ class RunningLatency {
 class Selector {
  public:
   enum class Choice { kServer, kClient };
-  enum class Reason { kRule, kUnknown, kExplore };
+  enum class Reason { kRule, kUnknown, kExplore, kSilence };
 
   // What a choice was made of: for `cellctl top` and traces.
   struct Decision {
@@ -114,6 +117,14 @@ class Selector {
 
   Decision Choose(int64_t now_ns);
 
+  // Around each call of a search to the server, however it ends.
+  void BeginCall(int64_t now_ns) {
+    if (calls_++ == 0) heard_ns_ = now_ns;
+  }
+  void EndCall(int64_t now_ns) {
+    --calls_;
+    heard_ns_ = now_ns;
+  }
   // The latency of a server-side search, and of one read of a client-side one.
   void ObserveServer(int64_t latency_ns);
   void ObserveRead(int64_t latency_ns);
@@ -138,6 +149,8 @@ class Selector {
   RunningLatency server_latency_, read_latency_;
   double reads_mean_ = 0;
   double server_share_ = 0.5;
+  int calls_ = 0;               // In flight.
+  int64_t heard_ns_ = 0;        // When one ended last, or the first of them began.
   int64_t searches_ = 0;        // Since its history began.
   int64_t since_explored_ = 0;  // Searches.
 };

@@ -139,6 +139,23 @@ TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
   EXPECT_LT(server, 2'500);
 }
 
+TEST(CellsRule, AsksNoServerThatOwesItAnAnswerForLong) {
+  Selector selector({}, 1);
+  int64_t now_ns = 0;
+  EXPECT_GT(ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns), 0.98);
+  selector.BeginCall(now_ns);  // It never owed one until now.
+  selector.BeginCall(now_ns + 10'000);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(selector.Choose(now_ns + 15'000).choice, Choice::kServer);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(selector.Choose(now_ns + 21'000 + i).choice, Choice::kClient);
+  }
+  selector.EndCall(now_ns + 100'000);  // It still owes the second one, and works again.
+  EXPECT_EQ(selector.Choose(now_ns + 101'000).choice, Choice::kServer);
+  EXPECT_EQ(selector.Choose(now_ns + 121'000).choice, Choice::kClient);
+  selector.EndCall(now_ns + 130'000);
+  EXPECT_EQ(selector.Choose(now_ns + 999'000).choice, Choice::kServer);
+}
+
 TEST(MovingMean, DropsWhatIsFarOff) {
   MovingMean mean{SelectorOptions{}};
   for (int i = 0; i < 50; ++i) mean.Observe(100 + i % 3);

@@ -175,8 +175,9 @@ class SimCluster : public TestCluster {
   struct HostStore : DirectoryLogStore {
     HostStore(std::shared_ptr<SimFiles> files, Mutant mutant)
         : DirectoryLogStore(files.get(), "log"), host(std::move(files)), mutant(mutant) {}
-    absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) override {
-      absl::StatusOr<std::unique_ptr<LogWriter>> writer = DirectoryLogStore::Open(region, epoch, sequence);
+    absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                    std::string_view first) override {
+      absl::StatusOr<std::unique_ptr<LogWriter>> writer = DirectoryLogStore::Open(region, epoch, sequence, first);
       if (!writer.ok() || (mutant != Mutant::kNoFence && mutant != Mutant::kSyncedTooEarly)) return writer;
       return std::make_unique<BadWriter>(*std::move(writer), mutant);
     }

@@ -18,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
 #include "tools/bench_local.h"
+#include "tools/bench_timeline.h"
 #include "tools/client_flags.h"
 #include "tools/hash_layout_flag.h"
 #include "tools/pair_map.h"
@@ -40,6 +41,8 @@ struct Flags {
   uint32_t scan_length = 100;
   bool reverse = false;
   double rate = 0;
+  double spike_from = 0, spike_seconds = 0, spike_factor = 1;
+  double timeline_ms = 0;
   uint64_t seed = 1;
   std::string json;
   bool load = true;
@@ -95,6 +98,8 @@ struct Measured {
   uint64_t operations = 0;
   uint64_t absent = 0;
   double seconds = 0;
+  int64_t began_ns = 0;  // CLOCK_MONOTONIC, after the warm-up.
+  std::optional<Timeline> timeline;
 };
 
 class BenchThread {
@@ -128,6 +133,11 @@ class BenchThread {
     map_ = &*map;
     start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
     end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
+    spike_from_ns_ = static_cast<double>(start_ns_) + flags_.spike_from * 1e9;
+    if (flags_.timeline_ms > 0) {
+      timeline_.emplace(start_ns_, static_cast<int64_t>(flags_.timeline_ms * 1e6),
+                        static_cast<size_t>(flags_.seconds * 1e3 / flags_.timeline_ms));
+    }
     next_due_ns_ = static_cast<double>(client_->NowNs());
     interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
     // Other keys for each thread and seed.
@@ -143,7 +153,7 @@ class BenchThread {
           measuring_ = true;
           measured_from_ns_ = client_->NowNs();
           client_->ResetMetrics();
-          operations_ = absent_ = 0;
+          operations_ = absent_ = server_path_ = client_path_ = 0;
           late_ns_.Clear();
         }
       }
@@ -154,26 +164,45 @@ class BenchThread {
     measured.operations = operations_;
     measured.absent = absent_;
     measured.status = status_;
+    measured.began_ns = start_ns_;
+    measured.timeline = std::move(timeline_);
     return measured;
   }
 
  private:
+  // Between operations that are due at this time.
+  double IntervalNs(double due_ns) const {
+    const double into_ns = due_ns - spike_from_ns_;
+    return into_ns >= 0 && into_ns < flags_.spike_seconds * 1e9 ? interval_ns_ / flags_.spike_factor : interval_ns_;
+  }
+
+  void Record(int64_t begun_ns) {
+    const int64_t now_ns = client_->NowNs();
+    const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, now_ns - begun_ns));
+    if (interval_ns_ > 0) late_ns_.Record(latency_ns);
+    if (!timeline_.has_value()) return;
+    const ClientMetrics& metrics = client_->metrics();
+    timeline_->Record(begun_ns, latency_ns, metrics.server_path - server_path_, metrics.client_path - client_path_);
+    server_path_ = metrics.server_path;
+    client_path_ = metrics.client_path;
+  }
+
   // One of `depth` operations in flight: the next begins when the last has ended, or when it is due.
   Task<bool> Lane() {
     std::string key, value;
     for (int turn = 0; status_.ok(); ++turn) {
-      int64_t due_ns = 0;
+      int64_t begun_ns = timeline_.has_value() ? client_->NowNs() : 0;
       if (interval_ns_ > 0) {
-        due_ns = static_cast<int64_t>(next_due_ns_);
-        next_due_ns_ += interval_ns_;
-        if (due_ns >= end_ns_) break;
-        co_await client_->AsyncSleepUntil(due_ns);
+        begun_ns = static_cast<int64_t>(next_due_ns_);
+        next_due_ns_ += IntervalNs(next_due_ns_);
+        if (begun_ns >= end_ns_) break;
+        co_await client_->AsyncSleepUntil(begun_ns);
       } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
         break;
       }
       const bool counted = co_await One(&key, &value);
       operations_ += counted;
-      if (interval_ns_ > 0) late_ns_.Record(static_cast<uint64_t>(std::max<int64_t>(0, client_->NowNs() - due_ns)));
+      if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
     }
     co_return true;
   }
@@ -246,11 +275,13 @@ class BenchThread {
   Client* client_ = nullptr;
   PairMap* map_ = nullptr;
   int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
-  double next_due_ns_ = 0, interval_ns_ = 0;
+  double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
   bool measuring_ = false;
   uint64_t next_insert_ = 0;
   uint64_t operations_ = 0, absent_ = 0;
   Histogram late_ns_;
+  std::optional<Timeline> timeline_;
+  uint64_t server_path_ = 0, client_path_ = 0;  // That the timeline has.
   absl::Status status_;
 };
 
@@ -401,6 +432,12 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
   json["node_reads_per_second"] = node_reads_per_second;
   json["cache_hits_per_op"] = share(sum.cache_hits, operations);
   json["entries_per_second"] = entries_per_second;
+  if (flags.timeline_ms > 0) {
+    Timeline timeline = *std::move(all[0].timeline);
+    for (size_t i = 1; i < all.size(); ++i) timeline.Merge(*all[i].timeline);
+    json["timeline"] = timeline.ToJson();
+    json["began_ns"] = all[0].began_ns;
+  }
   json["retries"] = sum.retries();
   json["errors"] = sum.errors;
   json["absent"] = absent;
@@ -434,7 +471,9 @@ void Print(const nlohmann::json& json) {
   fmt::print("{:<24} {}\n", "workload", json["workload"].get<std::string>());
   for (const auto& [name, value] : json.items()) {
     if (name == "workload") continue;
-    if (value.is_object()) {
+    if (name == "timeline") {
+      fmt::print("{:<24} {} buckets, with --json\n", name, value.size());
+    } else if (value.is_object()) {
       std::string line;
       for (const auto& [part, number] : value.items()) line += fmt::format("{} {:.1f}  ", part, number.get<double>());
       fmt::print("{:<24} {}\n", name, line);
@@ -513,6 +552,19 @@ int Main(int argc, char** argv) {
   app.add_option("--rate", flags.rate, "Operations per second of all threads, begun when due; 0: as fast as it goes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--spike-from", flags.spike_from, "Seconds after the warm-up from which on the rate is higher")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--spike-seconds", flags.spike_seconds, "For how long")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--spike-factor", flags.spike_factor, "How many times as high; with --rate")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--timeline-ms", flags.timeline_ms,
+                 "Tell latencies and paths of each so many milliseconds, too, as JSON; 0: not")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--seed", flags.seed, "Of all random choices")->capture_default_str();
   app.add_option("--json", flags.json, "Write the result as JSON to this file; -: to standard output");
   app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last one is not there");
@@ -542,6 +594,15 @@ int Main(int argc, char** argv) {
   }
   if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < 8) {
     fmt::print(stderr, "cell_bench: keys have at least 8 bytes, by which they are told apart\n");
+    return 2;
+  }
+  if (flags.spike_factor > 1 && flags.rate == 0) {
+    fmt::print(stderr, "cell_bench: --spike-factor is of a --rate\n");
+    return 2;
+  }
+  if (flags.timeline_ms > 0 && flags.seconds * 1e3 / flags.timeline_ms > static_cast<double>(Timeline::kBucketsMax)) {
+    fmt::print(stderr, "cell_bench: {} s have more than {} times {} ms: make --timeline-ms larger\n", flags.seconds,
+               Timeline::kBucketsMax, flags.timeline_ms);
     return 2;
   }
   if (const absl::Status status = Run(flags); !status.ok()) {

@@ -28,10 +28,13 @@ Task<Maybe<ConstBytes>> Ask(Session* session, Way* way, std::string_view head, s
                             size_t reply_bytes_max, CallContext context) {
   const int64_t asked_ns = session->now_ns();
   ServerConnection* const server = way->server();
+  Selector* const selector = way->selector();
+  selector->BeginCall(asked_ns);
   const absl::StatusOr<ConstBytes> reply =
       co_await session->Call(server, head, body, reply_bytes_max, context.deadline_ns);
+  selector->EndCall(session->now_ns());
   if (!reply.ok()) co_return reply.status();
-  way->selector()->ObserveServer(session->now_ns() - asked_ns);
+  selector->ObserveServer(session->now_ns() - asked_ns);
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
   if (!route.ok()) co_return route.status();

@@ -122,6 +122,9 @@ std::vector<Client::ServerInfo> Client::Servers() const {
 }
 size_t Client::key_bytes_max() const { return KeyBytesMax(session_->node_bytes()); }
 const ClientMetrics& Client::metrics() const { return *session_->metrics(); }
+void Client::RememberRoute(std::string_view low, std::optional<std::string_view> high, uint32_t region) {
+  session_->routes()->Keep(low, high, RootOf(region));
+}
 void Client::ResetMetrics() { *session_->metrics() = ClientMetrics(); }
 
 namespace {
@@ -178,8 +181,8 @@ absl::StatusOr<std::string> Unhex(const std::string& hex) {
 
 std::vector<absl::StatusOr<std::string>> Client::ServerStatus() {
   std::vector<absl::StatusOr<std::string>> texts;
-  for (const auto& server : session_->servers()) {
-    texts.push_back(Run(AskStatus(session_.get(), server.get())));
+  for (ServerConnection* const server : session_->AllServers()) {
+    texts.push_back(Run(AskStatus(session_.get(), server)));
   }
   return texts;
 }

@@ -280,6 +280,10 @@ class Client {
   // Counts from zero again: after a warm-up.
   void ResetMetrics();
 
+  // As if a server had said that keys from `low` on (to `high`, if there is one) are in the meganode with this root:
+  // for simulating clients that have been there for long. What is wrong costs steps, and no more.
+  void RememberRoute(std::string_view low, std::optional<std::string_view> high, uint32_t region);
+
   // For measuring the fabric alone: one 1-node read at a random place, and one empty RPC.
   Task<absl::StatusOr<bool>> AsyncRawRead(uint64_t random);
   Task<absl::StatusOr<bool>> AsyncRawCall();

@@ -161,8 +161,10 @@ class Scan::Cursor : public Leftover {
                                                  .reply_bytes_max = kMessageBytesMax,
                                                  .keys_only = options_.keys_only,
                                                  .down = position_.down()});
+    server->scans.BeginCall(asked_ns);
     const absl::StatusOr<ConstBytes> reply =
         co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
+    server->scans.EndCall(session_->now_ns());
     if (!reply.ok()) co_return reply.status();
     server->scans.ObserveServer(session_->now_ns() - asked_ns);
     if (IsRoute(*reply)) {

@@ -1,5 +1,6 @@
 #include "cell/client/session.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "fmt/format.h"
@@ -33,7 +34,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       cache_(options.cache_bytes, membership_->state().shape.node_bytes, options.cache_level_min),
       routes_(options.route_ranges) {
   if (options.selector == "thesis") selector_ = ThesisSelector();
-  TakeTable();
+  revision_ = cluster().revision;
   now_ns_ = fabric_->NowNs();
   reported_ns_ = now_ns_;
 }
@@ -66,40 +67,51 @@ void Session::End(const CallContext& context, const absl::Status& status) {
   if (options_.report) since_report_ns_.Record(latency_ns);
 }
 
-// Who is in the cluster and who holds what, from the membership's newest state.
-void Session::TakeTable() {
-  taken_revision_ = cluster().revision;
-  const auto connection_to = [this](const WorkerId& id, const std::string& address) {
-    for (const auto& server : servers_) {
-      if (server->worker == id && server->address == address) return server.get();
-    }
-    servers_.push_back(std::make_unique<ServerConnection>(id, address, selector_, options_.seed + 3 * servers_.size()));
-    return servers_.back().get();
-  };
-  for (const ClusterState::Server& server : cluster().servers) {
-    for (uint32_t i = 0; i < server.workers.size(); ++i) {
-      if (!server.workers[i].address.empty()) connection_to({server.name, i}, server.workers[i].address);
-    }
+ServerConnection* Session::ConnectionTo(const WorkerId& worker, const std::string& address) {
+  ServerConnection*& server = by_address_[{worker, address}];
+  if (server == nullptr) {
+    servers_.push_back(
+        std::make_unique<ServerConnection>(worker, address, selector_, options_.seed + 3 * servers_.size()));
+    server = servers_.back().get();
   }
-  const auto before = std::exchange(owners_, {});
-  for (const auto& [region, entry] : cluster().table.regions) {
-    if (entry.recovering) continue;
-    const ClusterState::Worker* worker = cluster().FindWorker(entry.owner);
-    if (worker == nullptr) continue;
-    ServerConnection* const server = connection_to(entry.owner, worker->address);
-    owners_[region] = {server, entry.epoch};
-    // It went away and came back: what this client has mapped may be the memory of a process that has ended.
-    const auto it = before.find(region);
-    if (it != before.end() && it->second.server == server && it->second.epoch != entry.epoch && server->up) {
-      fabric_->ForgetRegion(server->id, region);
-    }
-  }
+  return server;
 }
 
-bool Session::StillHolds(const Holder& holder) const {
-  if (holder.revision == taken_revision_ || Mutated(Mutant::kTableLeaseUnchecked)) return true;
-  const auto it = owners_.find(holder.region);
-  return it != owners_.end() && it->second.server == holder.server && it->second.epoch == holder.epoch;
+std::vector<ServerConnection*> Session::AllServers() {
+  std::vector<ServerConnection*> all;
+  for (const ClusterState::Server& server : cluster().servers) {
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      const std::string& address = server.workers[i].address;
+      if (!address.empty()) all.push_back(ConnectionTo({server.name, i}, address));
+    }
+  }
+  return all;
+}
+
+const Session::Owner* Session::LookUpOwner(uint32_t region) {
+  const auto before = owners_.find(region);
+  const RegionTable::Entry* const entry = cluster().table.Find(region);
+  const ClusterState::Worker* const worker =
+      entry == nullptr || entry->recovering ? nullptr : cluster().FindWorker(entry->owner);
+  if (worker == nullptr) {
+    if (before != owners_.end()) before->second.known = false, before->second.revision = revision_;
+    return nullptr;
+  }
+  ServerConnection* const server = ConnectionTo(entry->owner, worker->address);
+  // It went away and came back: what this client has mapped may be the memory of a process that has ended.
+  if (before != owners_.end() && before->second.server == server && before->second.epoch != entry->epoch &&
+      server->up) {
+    fabric_->ForgetRegion(server->id, region);
+  }
+  Owner& owner = owners_[region];
+  owner = {server, entry->epoch, revision_, true};
+  return &owner;
+}
+
+bool Session::StillHolds(const Holder& holder) {
+  if (holder.revision == revision_ || Mutated(Mutant::kTableLeaseUnchecked)) return true;
+  const Owner* const owner = OwnerOf(holder.region);
+  return owner != nullptr && owner->server == holder.server && owner->epoch == holder.epoch;
 }
 
 Task<bool> Session::Refresh(int64_t deadline_ns) {
@@ -121,7 +133,7 @@ void Session::BeginRefresh() {
     ++refreshes_;
     if (!status.ok()) return;
     table_ns_ = refreshed_ns_;
-    TakeTable();
+    revision_ = cluster().revision;
   });
 }
 
@@ -131,11 +143,11 @@ Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
     if (region == 0) co_return absl::UnavailableError("the cluster has no root yet: no server has started");
     co_return absl::UnavailableError(std::string(owner.status().message()));
   }
-  const auto known = owners_.find(region);
-  if (known == owners_.end()) {
+  const Owner* const known = OwnerOf(region);
+  if (known == nullptr) {
     co_return absl::UnavailableError(fmt::format("region {} is being recovered by {}", region, owner->server));
   }
-  ServerConnection* const server = known->second.server;
+  ServerConnection* const server = known->server;
   if (!server->up) {
     const absl::Status status = co_await Connect(server);
     if (!status.ok()) {
@@ -192,7 +204,7 @@ void Session::Poll(int64_t until_ns) {
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
   if (!leftovers_.empty()) std::erase_if(leftovers_, [](const auto& leftover) { return leftover->ended(); });
   size_t done = membership_->Poll();
-  if (cluster().revision != taken_revision_) TakeTable();
+  revision_ = cluster().revision;
   now_ns_ = fabric_->NowNs();
   // A client that reads keeps its lease.
   const bool renew = metrics_.node_reads + metrics_.lookup_reads != reads_at_refresh_ &&
@@ -217,8 +229,9 @@ void Session::Poll(int64_t until_ns) {
 }
 
 void Session::SendReport() {
-  ServerConnection* server = servers_.front().get();
-  if (reporting_.in_flight || !server->up) return;
+  const auto up = std::find_if(servers_.begin(), servers_.end(), [](const auto& server) { return server->up; });
+  if (reporting_.in_flight || up == servers_.end()) return;
+  ServerConnection* const server = up->get();
   const std::string json = fmt::format(
       R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
       R"("lookup_reads":{},"lookup_torn":{},"lookup_extents":{},"lookup_moved":{},"p50_us":{:.2f},"p99_us":{:.2f},)"
@@ -246,7 +259,8 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
     Walk::Step step;
     const Pointer wanted = walk->wants();
     std::optional<NodeView> node = use_cache && walk->may_use_cache() ? cache_.Find(wanted) : std::nullopt;
-    if (node.has_value()) {
+    const bool cached = node.has_value();
+    if (cached) {
       ++metrics_.cache_hits;
       step = walk->Visit(*node);
     } else {
@@ -285,14 +299,9 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
     }
     if (step == Walk::Step::kElsewhere) {
       if (!walk->moved_right()) {  // A route, in the node just visited.
+        // All that it says, if it was read just now: a client of a large cluster learns its ways soon.
         const int slot = node->ChildSlot(walk->key());
-        const std::string low = node->key(slot);
-        if (slot + 1 < node->count()) {
-          routes_.Keep(low, node->key(slot + 1), walk->wants());
-        } else {
-          routes_.Keep(low, node->has_high() ? std::optional<std::string>(node->high_key()) : std::nullopt,
-                       walk->wants());
-        }
+        for (int i = cached ? slot : 0; i < (cached ? slot + 1 : node->count()); ++i) KeepRoute(*node, i);
       }
       co_return step;
     }
@@ -304,6 +313,16 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));
     }
   }
+}
+
+void Session::KeepRoute(const NodeView& leaf, int slot) {
+  std::optional<std::string> high;
+  if (slot + 1 < leaf.count()) {
+    high = leaf.key(slot + 1);
+  } else if (leaf.has_high()) {
+    high = leaf.high_key();
+  }
+  routes_.Keep(leaf.key(slot), high, leaf.inner_slot(slot).child());
 }
 
 }  // namespace cell

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <coroutine>
+#include <map>
 #include <memory>
 #include <queue>
 #include <string>
@@ -87,7 +88,8 @@ class Session {
   // Where searches begin: the root of the tree, as the region table had it last.
   Pointer root() const { return RootOf(cluster().table.root); }
   uint32_t node_bytes() const { return cluster().shape.node_bytes; }
-  std::vector<std::unique_ptr<ServerConnection>>& servers() { return servers_; }
+  // Those of all workers that there are.
+  std::vector<ServerConnection*> AllServers();
 
   // The clock as of the last Poll: good enough for latencies of what Poll finds, and free.
   int64_t now_ns() const { return now_ns_; }
@@ -98,10 +100,10 @@ class Session {
   void End(const CallContext& context, const absl::Status& status);
 
   // Whoever holds `region`, as far as is known.
-  Holder HolderOf(uint32_t region) const {
-    const auto it = owners_.find(region);
-    if (it == owners_.end() || !it->second.server->up) return {region, 0, nullptr, taken_revision_};
-    return {region, it->second.epoch, it->second.server, taken_revision_};
+  Holder HolderOf(uint32_t region) {
+    const Owner* const owner = OwnerOf(region);
+    if (owner == nullptr || !owner->server->up) return {region, 0, nullptr, revision_};
+    return {region, owner->epoch, owner->server, revision_};
   }
   // The same, connected if need be. Unavailable: names the region and the server.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region);
@@ -112,7 +114,7 @@ class Session {
   // Whether what was read from `holder` one-sided until now is to be trusted: until the table is so old that the region
   // may have been recovered elsewhere meanwhile, while its former owner's memory can still be read. A table that has
   // come since must still name it: else a read that began by an old table would be trusted by the lease of a new one.
-  bool Leased(const Holder& holder) const {
+  bool Leased(const Holder& holder) {
     return (fabric_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
   }
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
@@ -205,23 +207,37 @@ class Session {
     bool in_flight = false;
   };
 
+  // Of a region, by the table as of `revision`; not `known`: it had this one before, and has none now.
   struct Owner {
-    ServerConnection* server;
-    uint64_t epoch;
+    ServerConnection* server = nullptr;
+    uint64_t epoch = 0;
+    uint64_t revision = 0;
+    bool known = false;
   };
 
   void BeginRefresh();
   void SendReport();
-  void TakeTable();
-  bool StillHolds(const Holder& holder) const;
+  ServerConnection* ConnectionTo(const WorkerId& worker, const std::string& address);
+  // Null: nobody, as far as is known.
+  const Owner* OwnerOf(uint32_t region) {
+    const auto it = owners_.find(region);
+    if (it != owners_.end() && it->second.revision == revision_) return it->second.known ? &it->second : nullptr;
+    return LookUpOwner(region);
+  }
+  const Owner* LookUpOwner(uint32_t region);
+  // What a leaf of routes says at this slot.
+  void KeepRoute(const NodeView& leaf, int slot);
+  bool StillHolds(const Holder& holder);
 
   const ClientOptions options_;
   SelectorOptions selector_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
+  // Made when they are first needed: a client of a large cluster may need few. None ever goes.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
-  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region.
-  uint64_t taken_revision_ = 0;
+  std::map<std::pair<WorkerId, std::string>, ServerConnection*> by_address_;
+  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region; of those that were asked for.
+  uint64_t revision_ = 0;                        // Of the table, as of the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
   uint64_t refreshes_ = 0;    // That have ended.

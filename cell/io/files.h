@@ -44,8 +44,6 @@ class Files {
   // is read once, and is large, goes past the page cache.
   virtual absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) = 0;
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
-  // As File::Sync, of a file that another has written.
-  virtual absl::Status SyncFile(const std::string& path) = 0;
   // The names in a directory, sorted. NotFound: there is no such directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   // With those above it; they survive a crash. Ok if it is there.

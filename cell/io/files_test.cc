@@ -33,7 +33,6 @@ void Conform(Files* files, const std::string& root) {
   ASSERT_TRUE((*file)->Append("hello ").ok());
   ASSERT_TRUE((*file)->Append("world").ok());
   ASSERT_TRUE((*file)->Sync().ok());
-  ASSERT_TRUE(files->SyncFile(dir + "/x").ok());
   EXPECT_EQ(*ReadAll(files, dir + "/x"), "hello world");
   BlockBuffer buffer(3 * kBlockBytes);
   EXPECT_EQ(*files->Read(dir + "/x", kBlockBytes, {buffer.data(), buffer.size()}), 0u);

@@ -147,12 +147,6 @@ absl::StatusOr<uint64_t> PosixFiles::Size(const std::string& path) {
   return static_cast<uint64_t>(info.st_size);
 }
 
-absl::Status PosixFiles::SyncFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return Failed("open", path);
-  return ::fdatasync(fd.get()) == 0 ? absl::OkStatus() : Failed("sync", path);
-}
-
 absl::StatusOr<std::vector<std::string>> PosixFiles::List(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;

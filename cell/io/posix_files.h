@@ -11,7 +11,6 @@ class PosixFiles : public Files {
   absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override;
   absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
-  absl::Status SyncFile(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
   absl::Status MakeDirectory(const std::string& directory) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;

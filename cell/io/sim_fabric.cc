@@ -381,7 +381,7 @@ void SimFabric::Wait(int64_t until_ns) {
   until_ns = host_->ToNetwork(until_ns);
   waited_ = true;
   if (turn_) {
-    if (ready_.empty()) WakeAt(until_ns);
+    if (ready_.empty()) WakeAt(std::max(until_ns, network_->now_ns() + 1));  // Or time would stand still.
     return;
   }
   while (ready_.empty() && network_->now_ns() < until_ns) {

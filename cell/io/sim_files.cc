@@ -94,14 +94,6 @@ absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {
   return it->second->bytes.size();
 }
 
-absl::Status SimFiles::SyncFile(const std::string& path) {
-  RETURN_IF_ERROR(Call());
-  const auto it = disk_->files_.find(path);
-  if (it == disk_->files_.end()) return NoSuch(path);
-  it->second->synced = it->second->bytes.size();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<std::string>> SimFiles::List(const std::string& directory) {
   RETURN_IF_ERROR(Call());
   if (!disk_->directories_.contains(directory)) return NoSuch(directory);

@@ -50,7 +50,9 @@ class SimHost {
     gain_ppm_ = gain_ppm;
   }
   int64_t ToLocal(int64_t network_ns) const {
-    return network_ns > kForeverNs ? network_ns : offset_ns_ + network_ns + network_ns / 1'000 * gain_ppm_ / 1'000;
+    if (network_ns > kForeverNs) return network_ns;
+    // In wide numbers: it never goes back.
+    return offset_ns_ + network_ns + static_cast<int64_t>(static_cast<__int128>(network_ns) * gain_ppm_ / 1'000'000);
   }
   // When the clock comes to `local_ns`, or a little later.
   int64_t ToNetwork(int64_t local_ns) const;

@@ -80,32 +80,37 @@ absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
   return files_->SyncDirectory(PathOf(region));
 }
 
-absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t region, uint32_t epoch, uint64_t sequence) {
+absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                                   std::string_view first) {
   RETURN_IF_ERROR(Fence(region, epoch));
   RETURN_IF_ERROR(CheckFence(region, epoch));
-  // A process that died may have left records that were read and never synced. What follows them says that they are
-  // there.
-  if (const absl::StatusOr<std::vector<LogPart>> parts = List(region); parts.ok()) {
-    for (const LogPart& part : *parts) {
-      if (part.kind == LogPart::Kind::kSegment) RETURN_IF_ERROR(files_->SyncFile(part.name));
-    }
+  const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "log");
+  std::unique_ptr<File> file;
+  if (first.empty()) {
+    ASSIGN_OR_RETURN(file, files_->CreateLog(path));
+  } else {
+    const std::string begun = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
+    ASSIGN_OR_RETURN(file, Begin(begun));
+    RETURN_IF_ERROR(file->Append(first));
+    RETURN_IF_ERROR(file->Sync());
+    RETURN_IF_ERROR(CheckFence(region, epoch));
+    RETURN_IF_ERROR(files_->Rename(begun, path));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<File> file,
-                   files_->CreateLog(PathOf(region) + "/" + NameOf(sequence, epoch, "log")));
   RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
   return std::make_unique<Writer>(this, region, epoch, std::move(file));
 }
 
+absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<File>> file = files_->CreateLog(path);
+  if (file.status().code() != absl::StatusCode::kAlreadyExists) return file;
+  RETURN_IF_ERROR(files_->Remove(path));
+  return files_->CreateLog(path);
+}
+
 absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                               uint64_t sequence) {
-  const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
-  absl::StatusOr<std::unique_ptr<File>> file = files_->CreateLog(path);
-  if (file.status().code() == absl::StatusCode::kAlreadyExists) {  // One that failed.
-    RETURN_IF_ERROR(files_->Remove(path));
-    file = files_->CreateLog(path);
-  }
-  if (!file.ok()) return file.status();
-  return std::make_unique<Writer>(this, region, epoch, *std::move(file));
+  ASSIGN_OR_RETURN(std::unique_ptr<File> file, Begin(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished")));
+  return std::make_unique<Writer>(this, region, epoch, std::move(file));
 }
 
 absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {

@@ -22,7 +22,9 @@ class DirectoryLogStore : public LogStore {
 
   absl::StatusOr<bool> Has(uint32_t region) override;
   absl::Status Fence(uint32_t region, uint32_t epoch) override;
-  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  using LogStore::Open;
+  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                  std::string_view first) override;
   absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                              uint64_t sequence) override;
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
@@ -37,6 +39,8 @@ class DirectoryLogStore : public LogStore {
   class Writer;
 
   std::string PathOf(uint32_t region) const;
+  // A file that is not there yet for whoever reads; one that is left of an earlier try goes.
+  absl::StatusOr<std::unique_ptr<File>> Begin(const std::string& path);
   // Aborted when there is a fence of a higher epoch.
   absl::Status CheckFence(uint32_t region, uint32_t epoch);
 

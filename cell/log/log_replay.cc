@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
 #include "cell/log/record_reader.h"
+#include "cell/log/region_log.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -86,6 +87,7 @@ absl::Status LogReplay::Open() {
     if (!SetRange(range)) return Damaged(*checkpoint_, reader.offset(), "its range is missing");
   }
   next_sequence_ = start;
+  synced_ = start - 1;
   for (size_t i = 0; i < segments.size(); ++i) {
     // What a later owner wrote counts, from its first record on.
     uint64_t limit = UINT64_MAX;
@@ -138,10 +140,13 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
       break;
     }
     if (expected >= next_sequence_) RETURN_IF_ERROR(Apply(*record, part, at));
+    synced_ = std::max(synced_, record->synced);
     at += RecordBytes(record->key.size(), record->value.size());
     ++expected;
   }
   next_sequence_ = std::max(next_sequence_, expected);
+  synced_ = std::max(synced_, part.sequence - 1);  // It was begun when all before it was there.
+  last_part_ = all.substr(0, at);
   log_bytes_ += at;
   if (expected == limit) return absl::OkStatus();
   if (!last) {
@@ -149,6 +154,23 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
     return Damaged(part, at, fmt::format("record {} is not whole, and later ones are there", expected));
   }
   return FindEnd(part, all.substr(at), at, expected);
+}
+
+LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
+  Rest rest{std::min(synced_ + 1, next_sequence_), "", 0};
+  rest.next_sequence = rest.sequence;
+  const auto add = [&](RecordKind kind, std::string_view key, std::string_view value) {
+    const auto unsynced = static_cast<uint32_t>(rest.next_sequence - rest.sequence);
+    AppendRecord({region_, epoch, rest.next_sequence++, unsynced}, kind, key, value, {}, &rest.bytes);
+  };
+  add(RecordKind::kBegin, "", BeginValue(region_));
+  for (size_t at = 0; at < last_part_.size();) {
+    const LogRecord record = ReadRecord(last_part_.data() + at);
+    at += RecordBytes(record.key.size(), record.value.size());
+    if (record.sequence >= rest.sequence && record.kind != RecordKind::kBegin)
+      add(record.kind, record.key, record.value);
+  }
+  return rest;
 }
 
 // From `offset` on there is no record of the expected sequence: whether the log ends there.

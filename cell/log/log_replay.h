@@ -46,6 +46,16 @@ class LogReplay {
   uint64_t next_sequence() const { return next_sequence_; }
   // ...the neighbours that were cut off it since the checkpoint...
   const std::vector<Pointer>& cuts() const { return cuts_; }
+  // ...what its next owner's segment begins with...
+  struct Rest {
+    uint64_t sequence;       // The segment's.
+    std::string bytes;       // Its first records...
+    uint64_t next_sequence;  // ...and that of the one after them.
+  };
+  // All that nobody is known to have brought to disk is in it once more. A segment whose sync has failed may be read as
+  // it was meant to be until its machine loses power, and a second sync of it may succeed without having done anything
+  // (Linux reports an error once, and takes the pages for clean then).
+  Rest RestFor(uint32_t epoch) const;
   // ...and how much there was: in the log, and behind its end.
   uint64_t records() const { return records_; }
   uint64_t log_bytes() const { return log_bytes_; }
@@ -71,6 +81,8 @@ class LogReplay {
   MeganodeRange range_;
   std::optional<HashRangeValue> hash_range_;
   uint64_t next_sequence_ = 1;
+  uint64_t synced_ = 0;         // The last record that was known to be on disk.
+  std::string_view last_part_;  // The last segment's records.
   std::vector<Pointer> cuts_;
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
   // A record of a key. `head`: the key's first bytes behind what all keys begin with, so that few comparisons have to

@@ -47,8 +47,13 @@ class LogStore {
   // Whether anything is kept of a region.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
   virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
-  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment.
-  virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment. `first`:
+  // what it begins with; it is there with that, on disk, or not at all.
+  virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                          std::string_view first) = 0;
+  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) {
+    return Open(region, epoch, sequence, {});
+  }
   // A new checkpoint, and its end: only then it is there, whole. It is synced before.
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                      uint64_t sequence) = 0;

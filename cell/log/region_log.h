@@ -33,10 +33,11 @@ inline std::string EncodeRange(const MeganodeRange& range) {
 
 class RegionLog {
  public:
-  // `writer` is of a new segment, whose first record is that of `sequence`.
-  RegionLog(uint32_t region, uint32_t epoch, uint64_t sequence, std::unique_ptr<LogWriter> writer)
+  // `writer` is of a new segment, whose first record is that of `sequence`; or, if it was `begun`, of one that has all
+  // records before that, on disk.
+  RegionLog(uint32_t region, uint32_t epoch, uint64_t sequence, std::unique_ptr<LogWriter> writer, bool begun = false)
       : region_(region), epoch_(epoch), appended_(sequence - 1), durable_(sequence - 1), writer_(std::move(writer)) {
-    Append(RecordKind::kBegin, "", BeginValue(region));
+    if (!begun) Append(RecordKind::kBegin, "", BeginValue(region));
   }
 
   uint32_t region() const { return region_; }

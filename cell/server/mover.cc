@@ -5,13 +5,13 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
+#include "cell/server/certain_change.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
 constexpr int64_t kWaitNs = 200'000;
-constexpr int64_t kSettlePauseNs = 5'000'000;
 // Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
@@ -222,39 +222,32 @@ void Mover::Step() {
   }
 }
 
-// Whether the region came here, or back here, at this epoch by a change of this mover: a claim of the recoverer is
-// none.
-bool Mover::IsOwn(const RegionTable::Entry* entry, uint64_t epoch) const {
-  return entry != nullptr && entry->owner == self_ && entry->epoch == epoch && !entry->recovering;
+// To this worker, as the one who has it at `epoch`. If that was made before, and the answer lost, it is right. A claim
+// of the recoverer is not that.
+Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
+  return [id, epoch, self = self_](RegionTable* table) {
+    const RegionTable::Entry* entry = table->Find(id);
+    const bool made = entry != nullptr && entry->owner == self && entry->epoch == epoch + 1 && !entry->recovering;
+    return made ? absl::OkStatus() : table->Move(id, epoch, self);
+  };
 }
 
 // The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
 Task<bool> Mover::Settle(uint32_t id) {
   const uint64_t epoch = givings_.at(id).epoch;
-  while (!turns_->stopping()) {
-    Membership::TableChange take_back = [id, epoch, self = self_](RegionTable* table) {
-      return table->Move(id, epoch, self);
-    };
-    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(take_back));
-    const RegionTable::Entry* entry = membership_->state().table.Find(id);
-    if (status.ok() || IsOwn(entry, epoch + 1)) {
-      spdlog::info("region {} stays here", id);
-      HeldRegion* const region = regions_->Find(id);
-      region->epoch = epoch + 1;
-      (void)co_await logs_->Continue(id, epoch + 1);
-      if (!region->lost) region->store->Restore();
-      EndGiving(id, false);
-      co_return true;
-    }
-    (void)co_await RefreshAwaiter(membership_);
-    entry = membership_->state().table.Find(id);
-    if (entry == nullptr || entry->epoch > epoch) {
-      EndGiving(id, true);
-      co_return true;
-    }
-    co_await turns_->Sleep(kSettlePauseNs);
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, MoveHere(id, epoch));
+  if (absl::IsUnavailable(status)) co_return false;  // This server ends.
+  if (!status.ok()) {
+    EndGiving(id, true);
+    co_return true;
   }
-  co_return false;
+  spdlog::info("region {} stays here", id);
+  HeldRegion* const region = regions_->Find(id);
+  region->epoch = epoch + 1;
+  (void)co_await logs_->Continue(id, epoch + 1);
+  if (!region->lost) region->store->Restore();
+  EndGiving(id, false);
+  co_return true;
 }
 
 // ---- The taker.
@@ -383,22 +376,10 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
   const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);
   if (!reply.ok()) co_return reply.status();
   points_->Reach("move: taker: before the table");
-  for (;;) {
-    Membership::TableChange change = [taking, self = self_](RegionTable* table) {
-      return table->Move(taking.region, taking.epoch, self);
-    };
-    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
-    points_->Reach("move: taker: after the table");
-    const RegionTable::Entry* entry = membership_->state().table.Find(taking.region);
-    if (status.ok() || IsOwn(entry, taking.epoch + 1)) {
-      co_return absl::OkStatus();
-    }
-    if (status.code() == absl::StatusCode::kAborted) co_return status;  // The giver has taken it back.
-    // It is not known whether the table was changed, and nobody may serve the region before it is.
-    if (turns_->stopping()) co_return status;
-    co_await turns_->Sleep(kSettlePauseNs);
-    (void)co_await RefreshAwaiter(membership_);
-  }
+  // Until it is known whether the table was changed nobody may serve the region. Aborted: the giver has taken it back.
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, MoveHere(taking.region, taking.epoch));
+  points_->Reach("move: taker: after the table");
+  co_return status;
 }
 
 }  // namespace cell

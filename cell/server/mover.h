@@ -86,7 +86,7 @@ class Mover {
   size_t WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const;
   void EndGiving(uint32_t region, bool given);
   Task<bool> Settle(uint32_t region);
-  bool IsOwn(const RegionTable::Entry* entry, uint64_t epoch) const;
+  Membership::TableChange MoveHere(uint32_t region, uint64_t epoch) const;
 
   // The taker's side.
   struct Taking {

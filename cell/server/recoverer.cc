@@ -271,11 +271,12 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   } else {
     RETURN_IF_ERROR(BuildMeganode(replay, region, memory, replayed->content));
   }
-  replayed->next_sequence = replay.next_sequence();
   replayed->records = replay.records();
   replayed->log_bytes = replay.log_bytes();
   replayed->torn_bytes = replay.torn_bytes();
-  ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), replay.next_sequence()));
+  const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
+  ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
+  replayed->next_sequence = rest.next_sequence;
   replayed->took_ns = static_cast<uint64_t>(fabric_->NowNs() - begun_ns);
   return absl::OkStatus();
 }
@@ -320,7 +321,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   held->busy = true;
   held->state = HeldRegion::State::kFrozen;
   held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
-                                           std::move(replayed.writer)),
+                                           std::move(replayed.writer), /*begun=*/true),
                logs_->log_first());
   for (;;) {
     Membership::TableChange recovered = [region, epoch, &replayed](RegionTable* table) -> absl::Status {

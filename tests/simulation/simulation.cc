@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "cell/base/random.h"
 #include "fmt/format.h"
@@ -72,8 +73,8 @@ class Simulation {
 
  private:
   struct Server {
-    int life = 0;              // Grows with each start.
-    bool disk_failed = false;  // It is to be started again.
+    int life = 0;                           // Grows with each start.
+    std::optional<int64_t> disk_failed_ns;  // Since when its disk may have failed: it is to be started again.
     bool draining = false;
     bool there = false;  // Was ever started.
   };
@@ -377,7 +378,8 @@ class Simulation {
     Trace("server {} starts", i);
     cluster_.Restart(i);
     ++servers_[i].life;
-    servers_[i].disk_failed = false;
+    if (servers_[i].disk_failed_ns.has_value()) windows_.push_back({*servers_[i].disk_failed_ns, now()});
+    servers_[i].disk_failed_ns.reset();
   }
   void Kill(size_t i, bool machine) {
     MayLose(now() + 5'000);  // Answers on their way still arrive.
@@ -438,8 +440,7 @@ class Simulation {
         return true;
       }
       case Fault::kDiskError:
-        MayLose(until_ns + kTimeoutNs);
-        servers_[i].disk_failed = true;
+        if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = now();
         cluster_.files(i)->FailAt(random_.Below(20), random_.Below(2) == 0 ? absl::UnavailableError("EIO")
                                                                            : absl::ResourceExhaustedError("ENOSPC"));
         Later(i, until_ns, [this, i] {
@@ -502,7 +503,7 @@ class Simulation {
       cluster_.Continue(i);
       cluster_.CutCoordinator(i, false);
       cluster_.SlowDisk(i, plan_.disk_ns);
-      if (servers_[i].disk_failed) {
+      if (servers_[i].disk_failed_ns.has_value()) {
         Kill(i, false);
         Restart(i);
       }
@@ -609,7 +610,8 @@ class Simulation {
     }
     if (history.empty() || history.back().kind != Kind::kGet) return;
     const KeyOperation& last = history.back();
-    // What is lost was acknowledged within one bound, and then nothing more until the disk had it: so that long ago, too.
+    // What is lost was acknowledged within one bound, and then nothing more until the disk had it: so that long ago,
+    // too.
     const int64_t slack_ns = 2 * kAsyncBoundNs + 3 * kSlowestDisk * plan_.disk_ns;
     // Of the value, or of any reason for there being none.
     int64_t written_ns = last.value == 0 ? -1 : 0;

@@ -152,7 +152,7 @@ int64_t ModelledCluster::CallCost(Worker* worker, ConstBytes request) {
   return static_cast<int64_t>(static_cast<double>(ns) * (1 + options_.service_spread * (2 * random_.Unit() - 1)));
 }
 
-std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(ClientOptions options) {
+std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(ClientOptions options, bool warm) {
   auto fabric = network_.NewEndpoint(network_.NewHost(options_.machine));
   auto made = std::make_unique<DrivenClient>();
   made->fabric = fabric.get();
@@ -160,6 +160,12 @@ std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(Client
       Client::Open(options, std::move(fabric), std::make_unique<Membership>(state_));
   CELL_CHECK(client.ok());
   made->client = *std::move(client);
+  for (size_t i = 0; warm && i < workers_.size(); ++i) {
+    const auto keys = static_cast<uint64_t>(options_.keys_each);
+    const std::string low = i == 0 ? "" : Key(i * keys), high = Key((i + 1) * keys);
+    made->client->RememberRoute(low, i + 1 < workers_.size() ? std::optional<std::string_view>(high) : std::nullopt,
+                                static_cast<uint32_t>(kFirstRegion + i));
+  }
   return made;
 }
 

@@ -45,7 +45,8 @@ class ModelledCluster {
     std::unique_ptr<Client> client;
     SimFabric* fabric;
   };
-  std::unique_ptr<DrivenClient> NewClient(ClientOptions options);
+  // `warm`: it knows which meganode has which keys, as after some time.
+  std::unique_ptr<DrivenClient> NewClient(ClientOptions options, bool warm = false);
 
   // Of server `i`'s cores: from now on they take so many times as long.
   void SlowServer(size_t i, double slowdown) { hosts_[i]->set_slowdown(slowdown); }

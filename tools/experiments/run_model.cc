@@ -29,6 +29,8 @@ struct Flags {
   int scan_entries = 100;
   double zipf = 0;  // 0: uniform.
   bool cache = true;
+  bool node_cache = true;
+  bool warm = false;
   double warmup_ms = 3, measure_ms = 10;
   // Open loop.
   double interval_us = 0;  // Between a client's requests; 0: closed loop.
@@ -103,9 +105,9 @@ class Run {
       options.path = flags_.path == "server" ? Path::kServer : flags_.path == "client" ? Path::kClient : Path::kHybrid;
       options.selector = flags_.selector;
       options.seed = random_.Next();
-      options.cache_bytes = flags_.cache ? options.cache_bytes : 0;
+      options.cache_bytes = flags_.cache && flags_.node_cache ? options.cache_bytes : 0;
       options.route_ranges = flags_.cache ? options.route_ranges : 0;
-      users_.push_back(cluster_.NewClient(options));
+      users_.push_back(cluster_.NewClient(options, flags_.warm));
     }
     begin_ns_ = cluster_.now_ns() + static_cast<int64_t>(flags_.warmup_ms * 1e6);
     end_ns_ = begin_ns_ + static_cast<int64_t>(flags_.measure_ms * 1e6);
@@ -328,6 +330,8 @@ int Main(int argc, char** argv) {
   app.add_option("--spike-clients", flags.spike_clients, "As many more, for a while.")->capture_default_str();
   app.add_option("--spike-from-ms", flags.spike_from_ms)->capture_default_str();
   app.add_option("--spike-ms", flags.spike_ms)->capture_default_str();
+  app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes.");
+  app.add_flag("--warm", flags.warm, "Clients know from the beginning which meganode has which keys.");
   app.add_option("--slowdown", flags.slowdown, "Of the servers' cores, during the spike.")->capture_default_str();
   app.add_option("--bucket-ms", flags.bucket_ms, "Of the timeline.")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", flags.cluster.seed)->capture_default_str();
