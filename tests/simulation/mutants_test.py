@@ -18,7 +18,7 @@ SEEDS = {
     "no-extent-crc": 30,
     "lost-separator": 30,
     "right-link-too-early": 30,
-    "old-copy-stays": 700,
+    "old-copy-stays": 3000,
     "sealed-too-late": 30,
     "epoch-unchecked": 60,
     "stale-cache-trusted": 30,

@@ -342,7 +342,7 @@ def plot_spike(runs: dict, title: str, spike: dict):
         ax.plot(seconds, [point["p90_us"] for point in run["timeline"]], ":", color=line.get_color(), label=f"{name}, p90")
         if name in ("thesis", "cell"):
             below.plot(seconds, [point["server_share"] for point in run["timeline"]], label=name, color=line.get_color())
-    ax.legend(fontsize=7, ncol=2)
+    ax.legend(fontsize=7, ncol=4, loc="lower center", bbox_to_anchor=(0.5, -0.16))
     below.legend()
     for one in (ax, below):
         one.axvspan(spike["spike_from_ms"] / 1e3, (spike["spike_from_ms"] + spike["spike_ms"]) / 1e3, color="0.93", zorder=0)
