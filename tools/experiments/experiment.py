@@ -252,30 +252,6 @@ def scale(runner: Runner) -> Result:
     return result
 
 
-def thousand(runner: Runner) -> Result:
-    """1 to 1,000 servers of one core, ten clients for each, on NICs of today."""
-    result = Result(["servers", "clients", "server", "client", "cell", "cell: p50 us", "cell: p99 us", "speed-up of cell", "of linear"])
-    counts = (1, 10, 100, 1000)
-    # Routes are known, since they would be after some time, and nodes are not cached: a run is too short for either.
-    jobs = {(s, name): runner.start(servers=s, cores=1, clients=10 * s, in_flight=3, keys=4_000, warm=True, node_cache=False,
-                                    testbed="today", warmup_ms=0.4, measure_ms=0.4 if s > 99 else 5, **flags)
-            for s in reversed(counts) for name, flags in PATHS if name != "thesis"}
-    runs = wait(jobs)
-    one = throughput(runs[1, "cell"])
-    for s in counts:
-        run = runs[s, "cell"]
-        cell = throughput(run)
-        result.add(s, 10 * s, throughput(runs[s, "server"]), throughput(runs[s, "client"]), cell, run["p50_us"], run["p99_us"],
-                   cell / one, cell / one / s)
-    ax = axes(result, "Servers of one core, ten clients each, 100 Gb/s", "servers", "thousand searches a second")
-    for name in ("server", "client", "cell"):
-        ax.plot(counts, [throughput(runs[s, name]) for s in counts], marker="o", label=name)
-    ax.plot(counts, [one * s for s in counts], ":", label="linear")
-    ax.set(xscale="log", yscale="log")
-    ax.legend()
-    return result
-
-
 def fig_6_11(runner: Runner) -> Result:
     """Mixes of gets and puts on four servers of two cores."""
     result = Result(["gets %", "server", "thesis rule", "cell", "best fixed", "cell / best of others"])
@@ -396,7 +372,7 @@ def beyond(runner: Runner) -> Result:
 
 
 EXPERIMENTS = {"fig-2.5": fig_2_5, "fig-6.3": fig_6_3, "fig-6.4": fig_6_4, "table-6.1": table_6_1, "table-6.2": table_6_2, "scale": scale,
-               "thousand": thousand, "fig-6.8": fig_6_8, "fig-6.11": fig_6_11, "beyond": beyond}
+               "fig-6.8": fig_6_8, "fig-6.11": fig_6_11, "beyond": beyond}
 
 
 def main() -> int:
