@@ -84,6 +84,53 @@ TEST(CoordinatorTest, WhatIsMadeWhileItComesAndGoesIsUsedOrGone) {
   EXPECT_GE(splits, 60u);
 }
 
+// Nor does a region that is moved get lost, whoever is not told what came of the change.
+TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
+  uint64_t moves = 0, failed = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    SimOptions sim;
+    sim.seed = seed;
+    TestClusterOptions options;
+    options.servers = 2;
+    options.silence_ns = 500'000;
+    options.steward.balance = false;
+    SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.timeout_us = 5'000'000;
+    auto client = cluster.NewClient(client_options);
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(client->Put(Key(i), "value").ok());
+    Random random(seed);
+    for (int move = 0; move < 10; ++move) {
+      const auto from = static_cast<size_t>(std::stoi(cluster.table().Find(1)->owner.server.substr(7)));
+      const auto give = [](Worker* worker, std::string to) -> Task<bool> {
+        WorkerId taker{std::move(to), 0};  // g++ 12 destroys braced temporaries of a co_await twice.
+        const absl::Status status = co_await worker->mover()->Give(1, std::move(taker));
+        co_return status.ok();
+      };
+      cluster.worker(from)->turns()->Begin(give(cluster.worker(from), fmt::format("server-{}", 1 - from)));
+      const int64_t begun_ns = cluster.network()->now_ns();
+      for (const size_t server : {0, 1}) {
+        const int64_t cut_ns = begun_ns + static_cast<int64_t>(random.Below(200'000));
+        cluster.network()->At(cut_ns, [&cluster, server] { cluster.CutCoordinator(server, true); });
+        cluster.network()->At(cut_ns + static_cast<int64_t>(random.Below(5'000'000)),
+                              [&cluster, server] { cluster.CutCoordinator(server, false); });
+      }
+      while (cluster.network()->now_ns() < begun_ns + 6'000'000) cluster.network()->Step();
+      for (int i = 0; i < 1'000'000 && !(cluster.Quiet() && Unserved(&cluster).empty()); ++i) cluster.network()->Step();
+      ASSERT_EQ(Unserved(&cluster), "");
+    }
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE((*client->Get(Key(i))).has_value()) << i;
+    for (const size_t server : {0, 1}) {
+      moves += cluster.worker(server)->mover()->counters().taken;
+      failed += cluster.worker(server)->mover()->counters().failed;
+    }
+  }
+  EXPECT_GT(moves, 100u);
+  EXPECT_GT(failed, 10u);
+}
+
 // So is a table that is made just then.
 TEST(CoordinatorTest, ATableIsMadeOnce) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
