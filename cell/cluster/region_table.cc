@@ -42,13 +42,19 @@ absl::Status RegionTable::Claim(uint32_t region, uint64_t epoch, const WorkerId&
   return status;
 }
 
-absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch) {
+absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts) {
   const auto it = regions.find(region);
   if (it == regions.end() || it->second.epoch != epoch) {
     return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
   }
   it->second.recovering = false;
-  Joined(region);
+  std::erase_if(regions, [&](const auto& one) { return one.second.made_for == region && !cuts.contains(one.first); });
+  const bool of_table = TableOf(region) != tables.end();
+  for (auto& [made, entry] : regions) {
+    if (entry.made_for != region) continue;
+    if (of_table) RETURN_IF_ERROR(SplitPart(region, cuts.at(made), made));
+    entry.made_for.reset();
+  }
   return absl::OkStatus();
 }
 

@@ -73,10 +73,12 @@ struct RegionTable {
   void Joined(uint32_t region);
   // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone.
   absl::Status Move(uint32_t region, uint64_t epoch, const WorkerId& to);
-  // As Move, of a region whose owner is gone: `to` recovers it. And then it serves it, as a part of the
-  // tree. Aborted: as Move.
+  // As Move, of a region whose owner is gone: `to` recovers it, with those that are made for it.
   absl::Status Claim(uint32_t region, uint64_t epoch, const WorkerId& to);
-  absl::Status Recovered(uint32_t region, uint64_t epoch);
+  // And then it serves it. Of those that are made for it, the ones that were cut off it by its log (of a table, each
+  // with its first place) join, and are recovered on their own; the others go. In the same change: it may be cut at the
+  // same key again, and whoever comes then could not tell the right one from one of before. Aborted: as Move.
+  absl::Status Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts);
   // Aborted when the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);

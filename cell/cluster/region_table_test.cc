@@ -79,6 +79,35 @@ TEST(RegionTable, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused(with("\"worker\":0", "\"worker\":\"x\"")));
 }
 
+// Regions 2, 3 and 4 are made for 1: by the log of 1, 3 alone was cut off it.
+TEST(RegionTable, OfWhatIsMadeForARecoveredRegionTheCutJoinsAndTheRestGoes) {
+  for (const bool of_table : {false, true}) {
+    RegionTable table;
+    ASSERT_TRUE(table.Add({"a", 0}).ok());
+    if (of_table) {
+      ASSERT_TRUE(table.CreateTable("t", 0, 1).ok());
+    }
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Add({"a", 0}, 1).ok());
+    ASSERT_TRUE(table.Add({"a", 0}, 0).ok());  // Another's.
+    ASSERT_TRUE(table.Claim(1, 1, {"b", 0}).ok());
+    ASSERT_TRUE(table.Claim(3, 1, {"b", 0}).ok());
+    EXPECT_EQ(table.Recovered(1, 1, {{3, 1000}}).code(), absl::StatusCode::kAborted);
+    ASSERT_TRUE(table.Recovered(1, 2, {{3, 1000}, {9, 2000}}).ok());  // 9: joined, moved, dropped since.
+    EXPECT_FALSE(table.Find(1)->recovering);
+    EXPECT_EQ(table.Find(2), nullptr);
+    EXPECT_EQ(table.Find(4), nullptr);
+    ASSERT_NE(table.Find(3), nullptr);
+    EXPECT_FALSE(table.Find(3)->made_for.has_value());
+    EXPECT_TRUE(table.Find(3)->recovering);
+    ASSERT_NE(table.Find(5), nullptr);
+    EXPECT_TRUE(table.Find(5)->made_for.has_value());
+    if (!of_table) continue;
+    EXPECT_EQ(table.tables.at("t").RegionOf(999), 1u);
+    EXPECT_EQ(table.tables.at("t").RegionOf(1000), 3u);
+    EXPECT_EQ(table.tables.at("t").parts.size(), 2u);
+  }
+}
+
 TEST(RegionTable, TablesAreMadeSplitAndDropped) {
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());

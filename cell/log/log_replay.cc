@@ -211,7 +211,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
         range_.high = std::string(record.key);
         range_.right = record.pointer();
       }
-      cuts_.push_back(record.pointer());
+      cuts_.emplace(record.pointer().region(), 0);
       break;
     case RecordKind::kHashCut: {
       const auto cut = Load<HashCutValue>(AsBytes(record.value).data());
@@ -219,7 +219,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
         return Damaged(part, offset, "a cut that leaves nothing");
       }
       hash_range_->last = std::min(hash_range_->last, cut.first - 1);
-      cuts_.push_back(RootOf(cut.region));
+      cuts_.emplace(cut.region, cut.first);
       break;
     }
     case RecordKind::kEnd:

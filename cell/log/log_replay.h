@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,8 +45,8 @@ class LogReplay {
   const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
   // ...the sequence of the next record...
   uint64_t next_sequence() const { return next_sequence_; }
-  // ...the neighbours that were cut off it since the checkpoint...
-  const std::vector<Pointer>& cuts() const { return cuts_; }
+  // ...the regions that were cut off it since the checkpoint; of a table, each with the first place that it got...
+  const std::map<uint32_t, uint32_t>& cuts() const { return cuts_; }
   // ...what its next owner's segment begins with...
   struct Rest {
     uint64_t sequence;       // The segment's.
@@ -83,7 +84,7 @@ class LogReplay {
   uint64_t next_sequence_ = 1;
   uint64_t synced_ = 0;         // The last record that was known to be on disk.
   std::string_view last_part_;  // The last segment's records.
-  std::vector<Pointer> cuts_;
+  std::map<uint32_t, uint32_t> cuts_;
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
   // A record of a key. `head`: the key's first bytes behind what all keys begin with, so that few comparisons have to
   // look at the record itself, which is far away.

@@ -137,7 +137,7 @@ TEST_F(LogTest, GivesBackWhatWasAppended) {
   EXPECT_EQ(replay.range().low, "b");
   EXPECT_EQ(replay.range().high, "m");
   EXPECT_EQ(replay.range().right, RootOf(10));
-  EXPECT_EQ(replay.cuts(), std::vector<Pointer>{RootOf(10)});
+  EXPECT_EQ(replay.cuts(), (std::map<uint32_t, uint32_t>{{10, 0}}));
   EXPECT_EQ(replay.next_sequence(), 10u);
   EXPECT_EQ(replay.torn_bytes(), 0u);
   ASSERT_TRUE(store_.Remove(kRegion).ok());
@@ -214,6 +214,9 @@ TEST_F(LogTest, OfAPartOfATable) {
     EXPECT_EQ(replay.hash_range()->first, 100u);
     EXPECT_EQ(replay.hash_range()->last, 2999u);
     EXPECT_EQ(replay.hash_range()->bucket_bytes, 512u);
+    // Those of before the checkpoint have joined.
+    using Cuts = std::map<uint32_t, uint32_t>;
+    EXPECT_EQ(replay.cuts(), with_checkpoint ? Cuts{} : (Cuts{{8, 4000}, {9, 3000}}));
     Model model;
     ASSERT_TRUE(replay
                     .ForEach([&model](std::string_view key, std::string_view value) {

@@ -4,7 +4,6 @@
 
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
-#include "cell/server/certain_change.h"
 #include "cell/tree/meganode_builder.h"
 #include "pilaf/hash_rebuild.h"
 #include "spdlog/spdlog.h"
@@ -165,6 +164,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   for (Claimed& one : claimed) {
     one.at_ns = fabric_->NowNs();
     recovering_[one.region] = one.epoch;
+    for (const auto& [child, epoch] : one.children) recovering_[child] = epoch;
     turns_->Begin(Recover(std::move(one)));
   }
   co_return absl::OkStatus();
@@ -172,20 +172,18 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
 
 Task<bool> Recoverer::Recover(Claimed claimed) {
   const uint32_t region = claimed.region;
-  absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns, nullptr);
-  HeldRegion* const held = regions_->Find(region);
-  RegionContent parent;
-  if (held != nullptr) parent = held->content();
-  if (status.ok()) EndRecovering(region, claimed.epoch);
-  for (const auto& [child, epoch] : claimed.children) {
-    if (!status.ok() || turns_->stopping()) break;
-    recovering_[child] = epoch;
-    const absl::Status its = co_await RecoverOne(child, epoch, claimed.at_ns, &parent);
-    EndRecovering(child, epoch);
-    if (!its.ok()) spdlog::error("region {} is not recovered: {}", child, std::string(its.message()));
-  }
+  const absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns);
+  const bool served = status.ok() && !turns_->stopping();
   if (!status.ok() && !turns_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
   EndRecovering(region, claimed.epoch);
+  for (const auto& [child, epoch] : claimed.children) {
+    if (served && membership_->state().table.Find(child) != nullptr) {
+      turns_->Begin(Recover({child, epoch, claimed.at_ns, {}}));
+      continue;
+    }
+    EndRecovering(child, epoch);
+    if (served) co_await RemoveLog(child);
+  }
   co_return status.ok();
 }
 
@@ -271,6 +269,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   } else {
     RETURN_IF_ERROR(BuildMeganode(replay, region, memory, replayed->content));
   }
+  replayed->cuts = replay.cuts();
   replayed->records = replay.records();
   replayed->log_bytes = replay.log_bytes();
   replayed->torn_bytes = replay.torn_bytes();
@@ -281,8 +280,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   return absl::OkStatus();
 }
 
-Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns,
-                                         const RegionContent* parent) {
+Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
   // A move of it that had begun cannot end any more but by failing; nor can a recovery under an earlier claim.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
@@ -299,12 +297,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     return Replay(region, epoch, memory, &replayed);
   };
   absl::Status status = co_await logs_->DoReplay(work);
-  const bool only_begun = status.code() == absl::StatusCode::kNotFound;
-  if (parent != nullptr && (only_begun || (status.ok() && !parent->IsBefore(replayed.content)))) {
-    regions_->NotArrived(region, *memory, *written);
-    spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
-    co_return co_await Remove(region, epoch);
-  }
   if (!status.ok()) {
     regions_->NotArrived(region, *memory, *written);
     co_return status;
@@ -324,12 +316,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
                                            std::move(replayed.writer), /*begun=*/true),
                logs_->log_first());
   for (;;) {
-    Membership::TableChange recovered = [region, epoch, &replayed](RegionTable* table) -> absl::Status {
-      const RegionTable::Entry* entry = table->Find(region);
-      const uint32_t left = entry == nullptr ? 0 : entry->made_for.value_or(0);
-      RETURN_IF_ERROR(table->Recovered(region, epoch));
-      if (left == 0 || !replayed.content.hash_range.has_value()) return absl::OkStatus();
-      return table->SplitPart(left, replayed.content.hash_range->first, region);
+    Membership::TableChange recovered = [region, epoch, &replayed](RegionTable* table) {
+      return table->Recovered(region, epoch, replayed.cuts);
     };
     status = co_await ChangeAwaiter(membership_, std::move(recovered));
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
@@ -366,17 +354,12 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   co_return absl::OkStatus();
 }
 
-Task<absl::Status> Recoverer::Remove(uint32_t region, uint64_t epoch) {
-  Membership::TableChange remove = [region, epoch](RegionTable* table) -> absl::Status {
-    const RegionTable::Entry* entry = table->Find(region);
-    if (entry == nullptr) return absl::OkStatus();
-    if (entry->epoch != epoch) return absl::AbortedError("it was claimed again since");
-    return table->Remove(region);
-  };
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(remove));
-  if (!status.ok()) co_return status;
-  const Offload::Work clear = [this, region] { return logs_->store()->Remove(region); };
-  co_return co_await logs_->Do(clear);
+Task<bool> Recoverer::RemoveLog(uint32_t region) {
+  spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
+  const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
+  const absl::Status removed = co_await logs_->Do(remove);
+  if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  co_return removed.ok();
 }
 
 }  // namespace cell

@@ -9,8 +9,9 @@
 //
 // Whoever is slow or thought dead wrongly loses its regions by the same steps: it finds itself fenced, or sees the
 // table change, or its session was lost. docs/protocols.md has the argument. A region that is being split from a
-// claimed one is claimed with it: if the log of the left has the cut it is kept, else it goes. A worker that fails to
-// recover a region for another reason than a damaged log passes it on to another, which claims it anew.
+// claimed one is claimed with it. If the log of the left has the cut it is recovered, too, else it goes: the change of
+// the table by which the left is served says so. A worker that fails to recover a region for another reason than a
+// damaged log passes it on to another, which claims it anew.
 //
 // One thread: the worker's.
 #pragma once
@@ -78,6 +79,7 @@ class Recoverer {
     std::unique_ptr<LogWriter> writer;
     uint64_t next_sequence = 0;
     RegionContent content;
+    std::map<uint32_t, uint32_t> cuts;
     uint64_t records = 0, log_bytes = 0, torn_bytes = 0, took_ns = 0;
   };
 
@@ -92,14 +94,14 @@ class Recoverer {
   void EndRecovering(uint32_t region, uint64_t epoch);
   // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
-  // `parent`: of the region that this one is split from. Ok and not held: it was not part of the tree, and is gone.
-  Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns, const RegionContent* parent);
+  Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
   absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, RegionMemory* memory,
                              const RegionContent& content) const;
   absl::Status BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
                           const RegionContent& content) const;
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
-  Task<absl::Status> Remove(uint32_t region, uint64_t epoch);
+  // Of a region that is in the table no more.
+  Task<bool> RemoveLog(uint32_t region);
 
   Fabric* const fabric_;
   Membership* const membership_;

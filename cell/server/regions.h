@@ -34,12 +34,6 @@ struct RegionContent {
   MeganodeRange range;
   std::optional<HashRange> hash_range = {};
   uint32_t bucket_bytes = 0;
-
-  // Whether `right` begins where this ends, or beyond.
-  bool IsBefore(const RegionContent& right) const {
-    if (hash_range.has_value()) return right.hash_range.has_value() && hash_range->last < right.hash_range->first;
-    return range.high.has_value() && *range.high <= right.range.low;
-  }
 };
 
 struct HeldRegion {
