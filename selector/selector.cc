@@ -44,15 +44,17 @@ void MovingMean::Forget() {
 
 namespace {
 
-// exp(-age / age_ns), nearly: the function itself took two fifths of a client's time.
+// exp(-age / age_ns), nearly: the function itself took two fifths of a client's time. Divisions cost something, too,
+// where searches take half a microsecond.
 double Fading(int64_t age_ns, const SelectorOptions& options) {
+  if (age_ns < options.age_ns / 256) return 1;
   const double x = static_cast<double>(age_ns) / static_cast<double>(options.age_ns);
   return 1 / (1 + x * (1 + x / 2 * (1 + x / 3)));
 }
 
 }  // namespace
 
-void RunningLatency::Observe(double sample, const SelectorOptions& options, int64_t now_ns) {
+void RunningLatency::Observe(double sample, double weight, const SelectorOptions& options, int64_t now_ns) {
   sample = std::max(sample, 1.0);
   if (lowest_now_ == 0 || now_ns - period_begin_ns_ > options.empty_forget_ns) {
     if (lowest_now_ > 0) lowest_ = lowest_now_;
@@ -63,48 +65,54 @@ void RunningLatency::Observe(double sample, const SelectorOptions& options, int6
   lowest_ = lowest_ == 0 ? sample : std::min(lowest_, sample);
   // What is old counts little beside what is new.
   const double old = Fading(now_ns - observed_ns_, options);
-  const double weight = std::max(options.weight, (1 - old) / 2);
+  weight = std::max(weight, (1 - old) / 2);
   mean_ = mean_ == 0 ? sample : mean_ + weight * (std::min(sample, options.sample_max * mean_) - mean_);
   observed_ns_ = now_ns;
 }
 
-double RunningLatency::At(int64_t now_ns, const SelectorOptions& options) const {
-  const double old = Fading(now_ns - observed_ns_, options);
-  return lowest_ + (mean_ - lowest_) * old;
+double RunningLatency::At(int64_t now_ns, double rest, const SelectorOptions& options) const {
+  if (!known()) return rest;
+  return rest + (mean_ - rest) * Fading(now_ns - observed_ns_, options);
 }
 
 void Selector::ObserveServer(int64_t latency_ns) {
   const auto sample = static_cast<double>(latency_ns);
   if (options_.rule == SelectorOptions::Rule::kThesis) return server_.Observe(sample);
-  server_latency_.Observe(sample, options_, last_choice_ns_);
+  Observe(sample, &server_latency_, &common_->server);
 }
 
 void Selector::ObserveRead(int64_t latency_ns) {
   const auto sample = static_cast<double>(latency_ns);
-  if (options_.rule == SelectorOptions::Rule::kCell) return read_latency_.Observe(sample, options_, last_choice_ns_);
+  if (options_.rule == SelectorOptions::Rule::kCell) return Observe(sample, &read_latency_, &common_->read);
   rtt_ns_ = rtt_ns_ == 0 ? sample : std::min(rtt_ns_, sample);
   read_.Observe(sample);
+}
+
+// The last choice of any selector was not long before.
+void Selector::Observe(double sample, RunningLatency* own, RunningLatency* common) {
+  own->Observe(sample, options_.weight, options_, common_->last_choice_ns);
+  common->Observe(sample, options_.common_weight, options_, common_->last_choice_ns);
 }
 
 void Selector::ObserveReads(int reads, int extents) {
   if (options_.rule == SelectorOptions::Rule::kThesis) return reads_.Observe(reads);
   const double all = reads + extents;
   reads_mean_ = reads_mean_ == 0 ? all : reads_mean_ + options_.weight * (all - reads_mean_);
+  common_->reads = common_->reads == 0 ? all : common_->reads + options_.common_weight * (all - common_->reads);
 }
 
 Selector::Decision Selector::Choose(int64_t now_ns) {
+  const Decision decision =
+      options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues(now_ns) : ChooseByShare(now_ns);
+  last_choice_ns_ = now_ns;
+  return decision;
+}
+
+Selector::Decision Selector::ChooseByQueues(int64_t now_ns) {
   if (now_ns - last_choice_ns_ > options_.idle_forget_ns) {
     server_.Forget();
     read_.Forget();
-    server_latency_.Forget();
-    searches_ = 0;
-    read_latency_.Forget();
   }
-  last_choice_ns_ = now_ns;
-  return options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues() : ChooseByShare(now_ns);
-}
-
-Selector::Decision Selector::ChooseByQueues() {
   Decision decision{Choice::kServer, Reason::kUnknown, server_.mean(),
                     read_.mean(),    rtt_ns_,          reads_.known() ? reads_.mean() : options_.reads_per_search};
   if (!server_.known()) return decision;
@@ -120,23 +128,43 @@ Selector::Decision Selector::ChooseByQueues() {
   return decision;
 }
 
+double Selector::GainAfter(int64_t pause_ns) const {
+  return options_.seldom_gain + (options_.gain - options_.seldom_gain) * Fading(pause_ns, options_);
+}
+
+void Selector::MoveShares(double server_ns, double client_ns, int64_t pause_ns, int64_t common_pause_ns) {
+  const double difference = (client_ns - server_ns) / (client_ns + server_ns);
+  const auto move = [&](double* share, int64_t pause_ns) {
+    *share += GainAfter(pause_ns) * difference;
+    *share = std::clamp(*share, options_.explore / 2, 1 - options_.explore / 2);
+  };
+  server_share_ = common_->server_share + (server_share_ - common_->server_share) * Fading(pause_ns, options_);
+  move(&server_share_, pause_ns);
+  move(&common_->server_share, common_pause_ns);
+}
+
 Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
+  const auto latency = [&](const RunningLatency& own, const RunningLatency& common) {
+    return own.At(now_ns, common.At(now_ns, common.empty(), options_), options_);
+  };
+  const int64_t pause_ns = now_ns - last_choice_ns_, common_pause_ns = now_ns - common_->last_choice_ns;
+  common_->last_choice_ns = now_ns;
+  double reads = reads_mean_ > 0 ? reads_mean_ : common_->reads;
+  if (reads == 0) reads = options_.reads_per_search;
   Decision decision{Choice::kServer,
                     Reason::kUnknown,
-                    server_latency_.At(now_ns, options_),
-                    read_latency_.At(now_ns, options_),
+                    latency(server_latency_, common_->server),
+                    latency(read_latency_, common_->read),
                     read_latency_.empty(),
-                    reads_mean_ > 0 ? reads_mean_ : options_.reads_per_search};
-  if (!server_latency_.known() || !read_latency_.known()) {
-    decision.choice = server_latency_.known() ? Choice::kClient : Choice::kServer;
-    return decision;
-  }
+                    reads};
   const double server = decision.server_ns;
   const double client = decision.reads * decision.read_ns;
-  // At first further, so that a client that makes few searches on a connection need not make many before it knows.
-  const double gain = std::max(options_.gain, 1.0 / static_cast<double>(8 + searches_++));
-  server_share_ += gain * (client - server) / (client + server);
-  server_share_ = std::clamp(server_share_, options_.explore / 2, 1 - options_.explore / 2);
+  if (server == 0) return decision;
+  if (client == 0) {
+    decision.choice = Choice::kClient;
+    return decision;
+  }
+  MoveShares(server, client, pause_ns, common_pause_ns);
   ++since_explored_;
   // The rarer way, and as often in a row as it may be: a lone probe does not see a way as it would be if it were used.
   const double rare = std::min(server_share_, 1 - server_share_);

@@ -7,12 +7,13 @@
 //            m reads a search. It chooses the server if
 //                ls - RTT < m * (lr - RTT)                                   (Eq. 4.1)
 //   cell     a share of the searches goes each way, and moves, a little with each search, towards the way that takes
-//   less
-//            time: ls, or m * lr, as running means. Where both are used they come to take the same. A rule that sends
-//            every search to the queue that looks shorter makes all clients turn at once, and back; a share does not.
-//            What was seen of a way long ago is taken for gone by and by, so that a way that looked bad is tried again.
-//            A server that owes this client an answer, and has given none for some times as long as it takes, is not
-//            asked until it does: something else has its core.
+//            less time: ls, or m * lr, as running means. Where both are used they come to take the same. A rule that
+//            sends every search to the queue that looks shorter makes all clients turn at once, and back; a share does
+//            not. What a selector has seen and found fades, with time, into what all of its client's have: so one that
+//            is new, or seldom used, as they are where servers are many, goes by that. And what those have seen of a
+//            way long ago is taken for gone by and by, so that a way that looked bad is tried again. A server that owes
+//            this client an answer, and has given none for some times as long as it takes, is not asked until it does:
+//            something else has its core.
 //
 // Not thread-safe; time is passed in.
 #pragma once
@@ -32,9 +33,11 @@ struct SelectorOptions {
   // Of cell's rule.
   double weight = 0.25;         // Of a new sample in the running means.
   double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
-  double gain = 0.02;           // How far the share moves with a search, times how different the two ways are.
+  double gain = 0.03;           // How far the share moves with a search, times how different the two ways are,
+  double seldom_gain = 0.1;     // and with one long after the one before it.
+  double common_weight = 0.05;  // As weight, of what all selectors of a client have seen.
   double silence = 4;           // Of a server that owes answers, in times its latency; then it is not asked.
-  int64_t age_ns = 20'000'000;  // After which a mean has lost two thirds of what it says of a queue.
+  int64_t age_ns = 10'000'000;  // After which what was seen of a queue has lost two thirds of what it says.
   int64_t empty_forget_ns = 10'000'000'000;  // What was seen of an empty queue counts for so long.
 
   // The thesis's constants; those of exploring are of both rules.
@@ -82,11 +85,11 @@ class MovingMean {
 // A running mean, and the lowest that it has been lately: a latency, and that of an empty queue.
 class RunningLatency {
  public:
-  void Observe(double sample, const SelectorOptions& options, int64_t now_ns);
-  void Forget() { mean_ = 0; }
+  void Observe(double sample, double weight, const SelectorOptions& options, int64_t now_ns);
   bool known() const { return mean_ > 0; }
-  // As of now: what was long ago is taken for gone, so that a way that looked bad is tried again.
-  double At(int64_t now_ns, const SelectorOptions& options) const;
+  // As of now, what was seen long ago having faded into `rest`.
+  double At(int64_t now_ns, double rest, const SelectorOptions& options) const;
+  // Of an empty queue.
   double empty() const { return lowest_; }
 
  private:
@@ -95,6 +98,14 @@ class RunningLatency {
   double lowest_now_ = 0;  // Of this period, and what comes after it.
   int64_t period_begin_ns_ = 0;
   int64_t observed_ns_ = 0;
+};
+
+// What all selectors of a client have seen of one kind of operation, and what they make of it.
+struct CommonEstimates {
+  RunningLatency server, read;
+  double reads = 0;  // A search; 0: unknown.
+  double server_share = 0.5;
+  int64_t last_choice_ns = 0;
 };
 
 class Selector {
@@ -112,8 +123,9 @@ class Selector {
     double reads;  // m
   };
 
-  Selector(const SelectorOptions& options, uint64_t seed)
-      : options_(options), random_(seed), server_(options), read_(options), reads_(options) {}
+  // `common`: its client's, of this kind of operation; must outlive this.
+  Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
+      : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
   Decision Choose(int64_t now_ns);
 
@@ -133,10 +145,14 @@ class Selector {
   void ObserveReads(int reads, int extents = 0);
 
  private:
-  Decision ChooseByQueues();
+  Decision ChooseByQueues(int64_t now_ns);
   Decision ChooseByShare(int64_t now_ns);
+  void Observe(double sample, RunningLatency* own, RunningLatency* common);
+  void MoveShares(double server_ns, double client_ns, int64_t pause_ns, int64_t common_pause_ns);
+  double GainAfter(int64_t pause_ns) const;
   SelectorOptions options_;
   Random random_;
+  CommonEstimates* const common_;
   MovingMean server_;
   MovingMean read_;
   MovingMean reads_;
@@ -151,7 +167,6 @@ class Selector {
   double server_share_ = 0.5;
   int calls_ = 0;               // In flight.
   int64_t heard_ns_ = 0;        // When one ended last, or the first of them began.
-  int64_t searches_ = 0;        // Since its history began.
   int64_t since_explored_ = 0;  // Searches.
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace cell {
 namespace {
 
@@ -14,8 +16,10 @@ SelectorOptions NoExploring() {
   return options;
 }
 
+CommonEstimates unused;  // By the thesis's rule.
+
 Selector Fed(const SelectorOptions& options, int server_ns, int read_ns, int rtt_ns = 1000, int reads = 5) {
-  Selector selector(options, 1);
+  Selector selector(options, 1, &unused);
   selector.Choose(0);
   selector.ObserveRead(rtt_ns);
   for (int i = 0; i < 100; ++i) {
@@ -34,7 +38,7 @@ TEST(Selector, ComparesTheQueuesByTheirLatencies) {
 }
 
 TEST(Selector, TriesBothPathsBeforeItJudges) {
-  Selector selector(NoExploring(), 1);
+  Selector selector(NoExploring(), 1, &unused);
   EXPECT_EQ(selector.Choose(0).choice, Choice::kServer);
   selector.ObserveServer(10);
   EXPECT_EQ(selector.Choose(0).choice, Choice::kClient);
@@ -42,7 +46,7 @@ TEST(Selector, TriesBothPathsBeforeItJudges) {
 }
 
 TEST(Selector, BeginsWithFiveReadsASearchAndFollowsWhatIsSeen) {
-  Selector selector(NoExploring(), 1);
+  Selector selector(NoExploring(), 1, &unused);
   EXPECT_EQ(selector.Choose(0).reads, 5);
   for (int i = 0; i < 100; ++i) selector.ObserveReads(3);
   EXPECT_EQ(selector.Choose(0).reads, 3);
@@ -89,7 +93,8 @@ double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* 
 }
 
 TEST(CellsRule, BringsBothWaysToTakeTheSame) {
-  Selector selector({}, 1);
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   // 10 + 60 x = 4 * (2 + 5 (1 - x)), so x = 0.225.
   EXPECT_NEAR(ShareOf(&selector, {10'000, 60'000, 2'000, 5'000}, 4'000, &now_ns), 0.225, 0.04);
@@ -98,7 +103,8 @@ TEST(CellsRule, BringsBothWaysToTakeTheSame) {
 }
 
 TEST(CellsRule, LooksAtTheWorseWaySeldomAndFindsOutWhenItIsBetter) {
-  Selector selector({}, 1);
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   EXPECT_LT(ShareOf(&selector, {90'000, 0, 2'000, 0}, 100'000, &now_ns), 0.012);
   EXPECT_GT(ShareOf(&selector, {3'000, 0, 2'000, 0}, 40'000, &now_ns), 0.98);
@@ -106,7 +112,8 @@ TEST(CellsRule, LooksAtTheWorseWaySeldomAndFindsOutWhenItIsBetter) {
 }
 
 TEST(CellsRule, FindsOutWithinAFewDozenSearches) {
-  Selector selector({}, 1);
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns);
   int until = 0;  // The server has slowed down.
@@ -124,7 +131,8 @@ TEST(CellsRule, FindsOutWithinAFewDozenSearches) {
 
 // One search in a hundred waits for a busy neighbour of the server's for four milliseconds.
 TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
-  Selector selector({}, 1);
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   int server = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -140,7 +148,8 @@ TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
 }
 
 TEST(CellsRule, AsksNoServerThatOwesItAnAnswerForLong) {
-  Selector selector({}, 1);
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   EXPECT_GT(ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns), 0.98);
   selector.BeginCall(now_ns);  // It never owed one until now.
@@ -154,6 +163,62 @@ TEST(CellsRule, AsksNoServerThatOwesItAnAnswerForLong) {
   EXPECT_EQ(selector.Choose(now_ns + 121'000).choice, Choice::kClient);
   selector.EndCall(now_ns + 130'000);
   EXPECT_EQ(selector.Choose(now_ns + 999'000).choice, Choice::kServer);
+}
+
+// A client of fifty servers that asks one after the other.
+TEST(CellsRule, ANewSelectorGoesByWhatItsClientHasSeenOfOtherServers) {
+  const Queues queues{10'000, 60'000, 2'000, 5'000};  // x = 0.225, as above.
+  CommonEstimates common;
+  int64_t now_ns = 0;
+  for (int i = 0; i < 50; ++i) {
+    Selector selector({}, static_cast<uint64_t>(i), &common);
+    ShareOf(&selector, queues, 20, &now_ns);
+  }
+  int server = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    Selector selector({}, static_cast<uint64_t>(i), &common);
+    const Selector::Decision decision = selector.Choose(now_ns);
+    EXPECT_NE(decision.reason, Reason::kUnknown);
+    server += decision.choice == Choice::kServer;
+  }
+  EXPECT_NEAR(server, 225, 75);
+}
+
+// One server in ten is slow, of which the client has seen much: its own selector keeps away, the others do not.
+TEST(CellsRule, AServerThatIsUnlikeTheOthersIsSeenToBe) {
+  CommonEstimates common;
+  std::vector<Selector> selectors;
+  for (uint64_t i = 0; i < 10; ++i) selectors.emplace_back(SelectorOptions{}, i, &common);
+  int64_t now_ns = 0;
+  int slow = 0, others = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    Selector& selector = selectors[static_cast<size_t>(i % 10)];
+    const bool is_slow = i % 10 == 0;
+    if (selector.Choose(now_ns += 1'000).choice == Choice::kServer) {
+      if (i >= 50'000) ++(is_slow ? slow : others);
+      selector.ObserveServer(is_slow ? 100'000 : 5'000);
+    } else {
+      selector.ObserveRead(2'000);
+      selector.ObserveReads(4);
+    }
+  }
+  EXPECT_LT(slow, 5'000 * 0.1);
+  EXPECT_GT(others, 45'000 * 0.95);
+}
+
+// What it saw of its own server is gone after a while; what the client sees of the others is not.
+TEST(CellsRule, WhatWasSeenLongAgoFadesIntoWhatTheClientSees) {
+  CommonEstimates common;
+  Selector seldom({}, 1, &common), often({}, 2, &common);
+  int64_t now_ns = 0;
+  EXPECT_LT(ShareOf(&seldom, {90'000, 0, 2'000, 0}, 10'000, &now_ns), 0.03);
+  EXPECT_GT(ShareOf(&often, {3'000, 0, 2'000, 0}, 10'000, &now_ns), 0.9);
+  int server = 0;
+  for (int i = 0; i < 10; ++i) {
+    server += seldom.Choose(now_ns += SelectorOptions{}.age_ns * 10).choice == Choice::kServer;
+    ShareOf(&often, {3'000, 0, 2'000, 0}, 100, &now_ns);
+  }
+  EXPECT_GT(server, 7);
 }
 
 TEST(MovingMean, DropsWhatIsFarOff) {

@@ -70,8 +70,8 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 ServerConnection* Session::ConnectionTo(const WorkerId& worker, const std::string& address) {
   ServerConnection*& server = by_address_[{worker, address}];
   if (server == nullptr) {
-    servers_.push_back(
-        std::make_unique<ServerConnection>(worker, address, selector_, options_.seed + 3 * servers_.size()));
+    const uint64_t seed = options_.seed + 3 * servers_.size();
+    servers_.push_back(std::make_unique<ServerConnection>(worker, address, selector_, seed, &estimates_));
     server = servers_.back().get();
   }
   return server;

@@ -23,6 +23,11 @@
 
 namespace cell {
 
+// What a client's selectors have seen together.
+struct Estimates {
+  CommonEstimates searches, scans, lookups;
+};
+
 // One worker of a server, as this client knows it.
 struct ServerConnection {
   WorkerId worker;
@@ -38,12 +43,13 @@ struct ServerConnection {
   std::vector<uint16_t> free_uploads;
   std::vector<std::coroutine_handle<>> waiting_for_upload;
 
-  ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed)
+  ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
+                   Estimates* estimates)
       : worker(std::move(worker)),
         address(std::move(address)),
-        searches(selector, seed),
-        scans(selector, seed + 1),
-        lookups(selector, seed + 2),
+        searches(selector, seed, &estimates->searches),
+        scans(selector, seed + 1, &estimates->scans),
+        lookups(selector, seed + 2, &estimates->lookups),
         free_uploads({4, 3, 2, 1}) {}
 };
 static_assert(kUploadsMax == 4);
@@ -231,6 +237,7 @@ class Session {
 
   const ClientOptions options_;
   SelectorOptions selector_;
+  Estimates estimates_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
   // Made when they are first needed: a client of a large cluster may need few. None ever goes.
