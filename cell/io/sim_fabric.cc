@@ -189,10 +189,12 @@ void SimFabric::Deliver(Reply reply, int64_t sent_ns, int64_t ns) {
   Peer& peer = peers_[reply.peer];
   if (peer.client == nullptr || crashed_) return;
   SimFabric* const client = peer.client;
-  network_->Carry(host_, client->host_, sent_ns, ns, &peer.in_order_ns,
-                  [client, connection = peer.connection, alive = client->alive_, reply = std::move(reply)] {
-                    if (*alive) client->Finish(connection, reply.id, absl::OkStatus(), reply.bytes);
-                  });
+  network_->Carry(
+      host_, client->host_, sent_ns, ns, &peer.in_order_ns,
+      [client, connection = peer.connection, alive = client->alive_, reply = std::move(reply)] {
+        if (*alive) client->Finish(connection, reply.id, absl::OkStatus(), reply.bytes);
+      },
+      client);
 }
 
 // ---- Client.
@@ -233,8 +235,12 @@ void SimFabric::Disconnect(ConnectionId id) {
   if (id >= connections_.size() || connections_[id].server == nullptr) return;
   SimFabric* server = connections_[id].server;
   const ConnectionId peer = connections_[id].peer;
-  server->peers_[peer].client = nullptr;
-  if (server->service_ != nullptr) server->service_->Disconnected(peer);
+  if (network_->writing_) {
+    server->PeerGoes(peer);  // It is in the middle of something.
+  } else {
+    server->peers_[peer].client = nullptr;
+    if (server->service_ != nullptr) server->service_->Disconnected(peer);
+  }
   LoseServer(id);
   Poll();
 }
@@ -344,7 +350,7 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
                     server->queued_.push_back(std::move(request));
                     server->ScheduleServe();
                   });
-  network_->At(host_->ToNetwork(deadline_ns), [this, alive = alive_, id, call] {
+  network_->At(host_->ToNetwork(deadline_ns), this, [this, alive = alive_, id, call] {
     if (*alive) Finish(id, call, absl::DeadlineExceededError("no answer in time"), {});
   });
 }
@@ -399,7 +405,7 @@ void SimFabric::WakeAt(int64_t at_ns) {
   at_ns = std::max(at_ns, network_->now_ns());
   if (at_ns >= wake_ns_) return;
   wake_ns_ = at_ns;
-  network_->At(at_ns, [this, alive = alive_, at_ns] {
+  network_->At(at_ns, this, [this, alive = alive_, at_ns] {
     if (*alive && turn_ && wake_ns_ == at_ns) TakeTurn();
   });
 }

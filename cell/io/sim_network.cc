@@ -44,47 +44,55 @@ std::unique_ptr<SimFabric> SimNetwork::NewEndpoint(SimHost* host) {
   return std::unique_ptr<SimFabric>(new SimFabric(this, host));
 }
 
-void SimNetwork::At(int64_t at_ns, std::function<void()> run) {
-  events_.push({std::max(at_ns, now_ns_), scheduled_++, std::move(run)});
+void SimNetwork::At(int64_t at_ns, const SimFabric* whose, std::function<void()> run) {
+  const bool of_client = options_.clients_run && whose != nullptr && whose->service_ == nullptr;
+  (of_client ? client_events_ : events_).push({std::max(at_ns, now_ns_), scheduled_++, std::move(run)});
 }
 
 int64_t SimNetwork::NextNs() const {
   int64_t next_ns = events_.empty() ? INT64_MAX : events_.top().at_ns;
+  if (!client_events_.empty()) next_ns = std::min(next_ns, client_events_.top().at_ns);
   for (const Transfer& transfer : transfers_) next_ns = std::min(next_ns, transfer.due_ns);
   return next_ns;
 }
 
+size_t SimNetwork::FirstTransfer() const {
+  const auto first = std::min_element(transfers_.begin(), transfers_.end(),
+                                      [](const Transfer& a, const Transfer& b) { return a.due_ns < b.due_ns; });
+  return static_cast<size_t>(first - transfers_.begin());
+}
+
 bool SimNetwork::Step() {
-  int64_t line_due_ns = INT64_MAX;
-  size_t first = 0;
-  for (size_t i = 0; i < transfers_.size(); ++i) {
-    if (transfers_[i].due_ns < line_due_ns) {
-      line_due_ns = transfers_[i].due_ns;
-      first = i;
-    }
-  }
-  if (events_.empty() && transfers_.empty()) return false;
-  if (events_.empty() || line_due_ns < events_.top().at_ns) {
-    now_ns_ = std::max(now_ns_, line_due_ns);
+  const size_t first = FirstTransfer();
+  const int64_t line_due_ns = first < transfers_.size() ? transfers_[first].due_ns : INT64_MAX;
+  const bool client_next = !client_events_.empty() && (events_.empty() || events_.top() > client_events_.top());
+  Events* const events = client_next ? &client_events_ : &events_;
+  if (events->empty() && transfers_.empty()) return false;
+  const int64_t at_ns = events->empty() ? INT64_MAX : events->top().at_ns;
+  now_ns_ = std::max(now_ns_, std::min(line_due_ns, at_ns));
+  if (line_due_ns < at_ns) {
     CopyLine(first);
-    return true;
+  } else {
+    RunFirst(events);
   }
-  // It is popped at once: that its order is lost by the move is not seen.
-  const Event event = std::move(const_cast<Event&>(events_.top()));
-  events_.pop();
-  now_ns_ = std::max(now_ns_, event.at_ns);
-  event.run();
   return true;
+}
+
+void SimNetwork::RunFirst(Events* events) {
+  // It is popped at once: that its order is lost by the move is not seen.
+  const Event event = std::move(const_cast<Event&>(events->top()));
+  events->pop();
+  event.run();
 }
 
 // ---- What goes wrong between hosts.
 
 void SimNetwork::Carry(SimHost* from, SimHost* to, int64_t sent_ns, int64_t ns, int64_t* in_order,
-                       std::function<void()> run) {
+                       std::function<void()> run, const SimFabric* whose) {
   int64_t at_ns = sent_ns + ns + Delay();
   if (in_order != nullptr) at_ns = *in_order = std::max(at_ns, *in_order);
-  if (cuts_.empty() && delayed_share_ == 0) return At(at_ns, std::move(run));
-  At(at_ns, [this, from, to, run = std::move(run)]() mutable { Arrive(from, to, std::move(run)); });
+  if (cuts_.empty() && delayed_share_ == 0) return At(at_ns, whose, std::move(run));
+  At(at_ns, whose, [this, from, to, run = std::move(run)]() mutable { Arrive(from, to, std::move(run)); });
 }
 
 void SimNetwork::Arrive(SimHost* from, SimHost* to, std::function<void()> run) {
@@ -124,8 +132,26 @@ void SimNetwork::Break(SimHost* one, SimHost* other) {
 // ---- Reads.
 
 void SimNetwork::OnWriterStep() {
-  now_ns_ += Around(options_.writer_step_ns);
-  CopyDueLines();
+  const int64_t until_ns = now_ns_ + Around(options_.writer_step_ns);
+  if (!options_.clients_run) {
+    now_ns_ = until_ns;
+    return CopyDueLines();
+  }
+  writing_ = true;
+  for (;;) {
+    const size_t first = FirstTransfer();
+    const int64_t line_due_ns = first < transfers_.size() ? transfers_[first].due_ns : INT64_MAX;
+    const int64_t at_ns = client_events_.empty() ? INT64_MAX : client_events_.top().at_ns;
+    if (std::min(line_due_ns, at_ns) > until_ns) break;
+    now_ns_ = std::max(now_ns_, std::min(line_due_ns, at_ns));
+    if (line_due_ns < at_ns) {
+      CopyLine(first);
+    } else {
+      RunFirst(&client_events_);
+    }
+  }
+  writing_ = false;
+  now_ns_ = until_ns;
 }
 
 void SimNetwork::CopyDueLines() {
@@ -155,10 +181,12 @@ void SimNetwork::EndTransfer(const Transfer& transfer, int64_t at_ns) {
   SimFabric* const reader = transfer.reader;
   const bool modelled = transfer.from->model_.has_value();
   const int64_t back_ns = modelled ? transfer.from->OnTheWay(/*is_read=*/true) / 2 : options_.latency_ns;
-  Carry(transfer.from, reader->host_, at_ns, back_ns, nullptr,
-        [reader, alive = reader->alive_, connection = transfer.connection, id = transfer.id] {
-          if (*alive) reader->Finish(connection, id, absl::OkStatus(), {});
-        });
+  Carry(
+      transfer.from, reader->host_, at_ns, back_ns, nullptr,
+      [reader, alive = reader->alive_, connection = transfer.connection, id = transfer.id] {
+        if (*alive) reader->Finish(connection, id, absl::OkStatus(), {});
+      },
+      reader);
 }
 
 }  // namespace cell

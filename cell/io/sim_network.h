@@ -2,8 +2,9 @@
 //
 // One-sided reads are copied one cache line at a time, in an order that the seed picks, between the steps of whoever
 // writes: every store of a node or an extent lets time pass (RegionMemory::set_after_step), and the lines that are due
-// by then are copied before the writer goes on. So a run has every race that a NIC could show, and the same seed has
-// the same races.
+// by then are copied before the writer goes on; with SimOptions::clients_run, clients take their turns then, too, as
+// those of machines of their own do. So a run has every race that a NIC could show, and the same seed has the same
+// races.
 //
 // A host has a clock, which may go wrong, and a MachineModel, which says what its NIC and its cores take; a host
 // without one has an idle NIC, and the times of SimOptions. What can go wrong between hosts: SetCut, SetDelays, Break.
@@ -36,6 +37,7 @@ struct SimOptions {
   int64_t line_ns = 20;           // Mean, between two lines of a read. 0: all of it at once, which is fast to simulate.
   int64_t call_service_ns = 500;  // Server time of one call.
   int64_t writer_step_ns = 20;    // Mean, of one step of a writer.
+  bool clients_run = false;       // Between a writer's steps.
   int64_t break_after_ns = 100'000;  // That a way is cut, its connections break.
 };
 
@@ -93,7 +95,7 @@ class SimNetwork {
   // Does what comes next, moving the clock to it. False: nothing will ever happen by itself.
   bool Step();
   // Calls `run` when the clock has come to `at_ns`.
-  void At(int64_t at_ns, std::function<void()> run);
+  void At(int64_t at_ns, std::function<void()> run) { At(at_ns, nullptr, std::move(run)); }
   // When that is; INT64_MAX: never.
   int64_t NextNs() const;
 
@@ -142,12 +144,16 @@ class SimNetwork {
     return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns)));
   }
   int64_t Delay() { return delayed_share_ > 0 && random_.Unit() < delayed_share_ ? Around(delay_max_ns_ / 2) : 0; }
+  // `whose`: that is done at this endpoint and nowhere else; null: somewhere.
+  void At(int64_t at_ns, const SimFabric* whose, std::function<void()> run);
   // Calls `run` when what `from` sends at `sent_ns` is with `to`, which takes `ns`. `in_order`: not before what was
-  // sent with the same one.
-  void Carry(SimHost* from, SimHost* to, int64_t sent_ns, int64_t ns, int64_t* in_order, std::function<void()> run);
+  // sent with the same one. `whose`: as of At.
+  void Carry(SimHost* from, SimHost* to, int64_t sent_ns, int64_t ns, int64_t* in_order, std::function<void()> run,
+             const SimFabric* whose = nullptr);
   void Arrive(SimHost* from, SimHost* to, std::function<void()> run);
   bool IsCut(SimHost* from, SimHost* to) const { return !cuts_.empty() && cuts_.contains({from, to}); }
   void OnWriterStep();
+  size_t FirstTransfer() const;
   void CopyDueLines();
   void CopyLine(size_t transfer);
   void EndTransfer(const Transfer& transfer, int64_t at_ns);
@@ -156,7 +162,10 @@ class SimNetwork {
   Random random_;
   int64_t now_ns_ = 0;
   uint64_t scheduled_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  using Events = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
+  static void RunFirst(Events* events);
+  Events events_, client_events_;
+  bool writing_ = false;  // Clients take turns between a writer's steps.
   std::vector<std::unique_ptr<SimHost>> hosts_;
   std::vector<Transfer> transfers_;
   std::map<std::string, SimFabric*> listening_;

@@ -240,5 +240,39 @@ TEST_F(SimNetworkTest, AHostsClockIsItsOwn) {
   }
 }
 
+// Between the steps of one store a client reads again and again, and goes.
+TEST(SimClients, RunBetweenAWritersSteps) {
+  for (const bool clients_run : {false, true}) {
+    SimNetwork network({.latency_ns = 100, .line_ns = 5, .writer_step_ns = 1'000, .clients_run = clients_run});
+    const auto server = network.NewEndpoint(), client = network.NewEndpoint();
+    RegionMemory* const memory = *server->CreateRegion(1, 4096);
+    Echo echo(server.get());
+    ASSERT_TRUE(server->Listen("a", &echo).ok());
+    Waiter connected;
+    const ConnectionId connection = client->Connect("a", INT64_MAX, &connected);
+    client->Poll();
+    ASSERT_TRUE(connected.done() && connected.status().ok());
+    Loop loop(client.get(), connection, /*reads=*/true);
+    loop.Ask();
+    const int64_t gone_ns = network.now_ns() + 20'000;
+    client->Drive([&] {
+      client->Poll();
+      if (client->NowNs() > gone_ns) client->Disconnect(connection);
+      client->Wait(INT64_MAX);
+    });
+    const std::vector<std::byte> bytes(2048);
+    memory->Store(0, bytes.data(), bytes.size());
+    if (clients_run) {
+      EXPECT_GT(loop.done, 20);
+    } else {
+      EXPECT_EQ(loop.done, 0);
+    }
+    EXPECT_EQ(echo.disconnected, 0);  // A server is told nothing in the middle of what it does.
+    client->Drive(nullptr);
+    for (int i = 0; i < 100; ++i) network.Step();
+    EXPECT_EQ(echo.disconnected, clients_run);
+  }
+}
+
 }  // namespace
 }  // namespace cell

@@ -10,8 +10,8 @@ namespace cell {
 namespace {
 
 constexpr std::array<std::string_view, kFaults> kNames = {
-    "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk", "delay",
-    "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint"};
+    "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
+    "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint", "client cut"};
 
 // What may be when nobody recovers regions: a server that dies takes what it holds with it.
 bool WithoutLogs(Fault fault) {
@@ -78,7 +78,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed) {
   plan.one_path_each = below(3) == 0;
 
   plan.duration_ns = one_of({1'000'000, 3'000'000, 6'000'000, 10'000'000});
-  for (size_t i = 0; i < kFaults; ++i) {
+  for (size_t i = 0; i < kFaults - 1; ++i) {
     const auto fault = static_cast<Fault>(i);
     if (below(2) == 0 || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
     plan.faults.push_back(fault);
@@ -87,9 +87,33 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed) {
   if (below(3) == 0) {  // A few kinds, each often.
     while (plan.faults.size() > 2) plan.faults.erase(plan.faults.begin() + below(static_cast<int>(plan.faults.size())));
   }
+  if (!plan.faults.empty() && below(2) == 0) plan.faults.push_back(Fault::kClientCut);
   plan.between_faults_ns = one_of({100'000, 300'000, 1'000'000});
   plan.fault_ns = one_of({20'000, 200'000, 800'000, 1'500'000});
+  plan.readers = below(2) == 0 ? 0 : below(std::min(plan.clients, 3));
+  if (below(16) == 0) plan.FillTable(below(2) == 0);
   return plan;
+}
+
+// Keys are moved before the eyes of readers that wait for nobody, by a writer that is interrupted all the time. Chance
+// alone brings that together too seldom.
+void SimulationPlan::FillTable(bool slots) {
+  table_share = 1;
+  bucket_bytes = slots ? 0 : 512;
+  steward.split_at = 0.95;
+  shape.node_bytes = 512;
+  shape.meganode_bytes = 16 << 10;
+  shape.extents_bytes = 128 << 10;
+  keys = 1'500;
+  hot_share = 0;
+  value_bytes_max = 8;
+  latency_ns = 100;
+  line_ns = 5;
+  if (durability != Durability::kAsync) writer_step_ns = 1'000;
+  clients = std::max(clients, 3);
+  tasks_each = std::max(tasks_each, 4);
+  readers = clients / 2;
+  duration_ns = std::min<int64_t>(duration_ns, 3'000'000);
 }
 
 bool SimulationPlan::MayLose() const {

@@ -29,8 +29,9 @@ enum class Fault : uint8_t {
   kJoin,         // A server is started that was not there before.
   kDrain,        // A server is to give all its regions away; for a while.
   kCheckpoint,   // All its regions are checkpointed.
+  kClientCut,    // A client cannot reach the coordinator: its region table grows old.
 };
-inline constexpr size_t kFaults = 15;
+inline constexpr size_t kFaults = 16;
 std::string_view ToString(Fault fault);
 
 struct SimulationPlan {
@@ -50,6 +51,7 @@ struct SimulationPlan {
   // Who uses it.
   int clients = 1;
   int tasks_each = 1;
+  int readers = 0;  // Of the clients: so many only read, by themselves, and wait for no server.
   int keys = 100;
   int hot_keys = 10;
   double hot_share = 0;       // Of the operations.
@@ -68,6 +70,8 @@ struct SimulationPlan {
   int64_t fault_ns = 0;           // Mean, of those that last.
 
   static SimulationPlan Draw(uint64_t seed);
+  // Of a table that is full to the brim.
+  void FillTable(bool slots);
   // Whether faults of this plan may lose what `async` has acknowledged.
   bool MayLose() const;
   std::string ToString() const;

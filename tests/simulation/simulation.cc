@@ -8,7 +8,7 @@
 #include "cell/base/random.h"
 #include "fmt/format.h"
 #include "tests/sim_cluster.h"
-#include "tests/simulation/linearizability.h"
+#include "tests/simulation/history.h"
 
 namespace cell {
 namespace {
@@ -21,13 +21,12 @@ constexpr int64_t kTimeoutNs = 3'000'000;
 constexpr int64_t kSettleNs = 300'000'000;
 constexpr int64_t kAsyncBoundNs = 40'000;
 constexpr int64_t kSlowestDisk = 20;
+constexpr int64_t kClientCutNs = 500'000;  // At least: beyond the lease on the region table.
 constexpr size_t kTraceLines = 60;
 constexpr size_t kViolationsMax = 5;
 // A key with more writes whose outcome is not known is written no more: its history would take too long to decide.
 constexpr int kUnknownMax = 4;
 constexpr size_t kScannedMax = 200;
-
-std::string KeyName(size_t i) { return fmt::format("k{:05}", i); }
 
 class Simulation {
  public:
@@ -83,17 +82,13 @@ class Simulation {
     std::unique_ptr<Table> table;
     std::vector<Task<bool>> tasks;
   };
-  // From when to when what was acknowledged may be lost.
-  struct Window {
-    int64_t begin_ns, end_ns;
-  };
-
   static SimOptions SimOf(const SimulationPlan& plan) {
     SimOptions sim;
     sim.seed = plan.seed;
     sim.latency_ns = plan.latency_ns;
     sim.line_ns = plan.line_ns;
     sim.writer_step_ns = plan.writer_step_ns;
+    sim.clients_run = true;
     return sim;
   }
   static TestClusterOptions ClusterOf(const SimulationPlan& plan, Mutant mutant) {
@@ -222,17 +217,19 @@ class Simulation {
     Random random(seed);
     while (!stop_) {
       CallOptions call;
+      const bool reader = index < static_cast<size_t>(plan_.readers);
       const size_t path = plan_.one_path_each ? index % 3 : Weighted(plan_.paths, &random);
-      call.path = std::array{Path::kServer, Path::kClient, Path::kHybrid}[path];
+      call.path = reader ? Path::kClient : std::array{Path::kServer, Path::kClient, Path::kHybrid}[path];
       const size_t what = Weighted(plan_.weights, &random);
       if (what == 4) {
-        if (table_keys_ < history_.size()) co_await ScanOnce(user, index, call, &random);
-        if (table_keys_ == history_.size()) co_await user->of.client->AsyncSleepUntil(user->of.client->NowNs() + 1'000);
+        if (table_keys_ < history_.keys()) co_await ScanOnce(user, index, call, &random);
+        if (table_keys_ == history_.keys()) co_await user->of.client->AsyncSleepUntil(user->of.client->NowNs() + 1'000);
         continue;
       }
       const size_t key = ChooseKey(&random);
       auto kind = static_cast<Kind>(what);
-      if (unknown_[key] >= kUnknownMax && (kind == Kind::kPut || kind == Kind::kDelete)) kind = Kind::kGet;
+      const bool may_write = !reader && unknown_[key] < kUnknownMax;
+      if (!may_write && (kind == Kind::kPut || kind == Kind::kDelete)) kind = Kind::kGet;
       co_await UseKey(user, index, key, kind, call);
     }
     --tasks_left_;
@@ -285,7 +282,7 @@ class Simulation {
         co_return false;
       }
     }
-    history_[key].push_back(operation);
+    history_.Add(key, operation);
     co_return true;
   }
   void CheckError(const std::string& what, const absl::Status& status) {
@@ -300,7 +297,7 @@ class Simulation {
   }
 
   Task<bool> ScanOnce(User* user, size_t index, CallOptions call, Random* random) {
-    const size_t keys = history_.size() - table_keys_;
+    const size_t keys = history_.keys() - table_keys_;
     const size_t count = 1 + random->Below(std::min(keys, kScannedMax));
     const size_t first = table_keys_ + random->Below(keys - count + 1);
     ScanOptions options;
@@ -339,7 +336,7 @@ class Simulation {
     ++report_.scans;
     for (size_t key = first; key < first + count; ++key) {
       const auto it = seen.find(key);
-      history_[key].push_back({Kind::kGet, begin_ns, now(), it == seen.end() ? 0 : it->second});
+      history_.Add(key, {Kind::kGet, begin_ns, now(), it == seen.end() ? 0 : it->second});
     }
     co_return true;
   }
@@ -372,13 +369,13 @@ class Simulation {
     const size_t at = random_.Below(servers_.size() + users_.size());
     return at < servers_.size() ? cluster_.host(at) : users_[at - servers_.size()]->of.host;
   }
-  void MayLose(int64_t until_ns) { windows_.push_back({now(), until_ns}); }
+  void MayLose(int64_t until_ns) { history_.MayLose(now(), until_ns); }
   void Restart(size_t i) {
     Collect(i);
     Trace("server {} starts", i);
     cluster_.Restart(i);
     ++servers_[i].life;
-    if (servers_[i].disk_failed_ns.has_value()) windows_.push_back({*servers_[i].disk_failed_ns, now()});
+    if (servers_[i].disk_failed_ns.has_value()) history_.MayLose(*servers_[i].disk_failed_ns, now());
     servers_[i].disk_failed_ns.reset();
   }
   void Kill(size_t i, bool machine) {
@@ -458,6 +455,14 @@ class Simulation {
         Later(i, until_ns, [this, i] { cluster_.CutCoordinator(i, false); });
         return true;
       }
+      case Fault::kClientCut: {
+        MemoryMembership* const membership = users_[random_.Below(users_.size())]->of.membership;
+        membership->set_unreachable(true);
+        At(until_ns + kClientCutNs, [this, membership] {
+          if (!healed_) membership->set_unreachable(false);
+        });
+        return true;
+      }
       case Fault::kJoin:
         if (servers_[i].life > 0 || i < static_cast<size_t>(plan_.servers)) return false;  // It has been there.
         Restart(i);
@@ -491,6 +496,7 @@ class Simulation {
       network->SetCut(one, other, false);
       network->SetCut(other, one, false);
     }
+    for (const auto& user : users_) user->of.membership->set_unreachable(false);
     for (size_t i = 0; i < servers_.size(); ++i) {
       const bool joins_yet = i >= static_cast<size_t>(plan_.servers) && servers_[i].life == 0;
       if (joins_yet) continue;
@@ -547,8 +553,8 @@ class Simulation {
     const auto client = cluster_.NewClient(options);
     std::optional<Table> table;
     if (table_keys_ > 0) table.emplace(*client->OpenTable("t"));
-    for (size_t key = 0; key < history_.size() && report_.violations.empty(); ++key) {
-      if (history_[key].empty()) continue;
+    for (size_t key = 0; key < history_.keys() && report_.violations.empty(); ++key) {
+      if (history_.of(key).empty()) continue;
       for (const Path path : {Path::kServer, Path::kClient}) {
         CallOptions call;
         call.path = path;
@@ -558,7 +564,7 @@ class Simulation {
           Violate("at the end, {} by {}: {}", KeyName(key), cell::ToString(path), value.status().ToString());
           return;
         }
-        history_[key].push_back({Kind::kGet, begin_ns, now(), NumberOf(key, *value)});
+        history_.Add(key, {Kind::kGet, begin_ns, now(), NumberOf(key, *value)});
       }
     }
   }
@@ -571,92 +577,13 @@ class Simulation {
   }
 
   void CheckHistories() {
-    const bool may_lose = plan_.MayLose() && !windows_.empty();
-    for (size_t key = 0; key < history_.size(); ++key) {
-      std::vector<KeyOperation>& history = history_[key];
-      report_.checked += history.size();
-      if (may_lose) {
-        CheckAsync(key, history);
-        continue;
-      }
-      switch (CheckLinearizable(history)) {
-        case Linearizable::kYes:
-          break;
-        case Linearizable::kNo:
-          Violate("the history of {} is not linearizable:{}", KeyName(key), Shorten(history));
-          break;
-        case Linearizable::kGaveUp:
-          ++report_.gave_up;
-          break;
-      }
-      if (report_.violations.size() >= kViolationsMax) return;
-    }
-  }
-  // What was read was put before the read's end; and what the last read finds is followed by no write that was
-  // acknowledged a bound before any fault.
-  void CheckAsync(size_t key, const std::vector<KeyOperation>& history) {
-    std::map<int64_t, KeyOperation> puts;
-    for (const KeyOperation& operation : history) {
-      if (operation.kind == Kind::kPut) puts.emplace(operation.value, operation);
-    }
-    for (const KeyOperation& operation : history) {
-      if (operation.kind != Kind::kGet || operation.value == 0) continue;
-      const auto put = puts.find(operation.value);
-      if (put == puts.end() || put->second.begin_ns > operation.end_ns) {
-        // A put that failed plainly is in no history.
-        Violate("{} was read as {} before {} was put, or though it failed", KeyName(key), operation.value,
-                operation.value);
-      }
-    }
-    if (history.empty() || history.back().kind != Kind::kGet) return;
-    const KeyOperation& last = history.back();
     // What is lost was acknowledged within one bound, and then nothing more until the disk had it: so that long ago,
     // too.
     const int64_t slack_ns = 2 * kAsyncBoundNs + 3 * kSlowestDisk * plan_.disk_ns;
-    // Of the value, or of any reason for there being none.
-    int64_t written_ns = last.value == 0 ? -1 : 0;
-    for (const KeyOperation& operation : history) {
-      const bool is_it = last.value == 0 ? operation.kind == Kind::kDelete
-                                         : operation.kind == Kind::kPut && operation.value == last.value;
-      if (is_it) written_ns = std::max(written_ns, operation.end_ns);
-    }
-    for (const KeyOperation& operation : history) {
-      const bool write = operation.kind == Kind::kPut || operation.kind == Kind::kDelete;
-      if (!write || operation.begin_ns <= written_ns || operation.end_ns == KeyOperation::kNever) continue;
-      const bool safe = std::none_of(windows_.begin(), windows_.end(), [&](const Window& window) {
-        return operation.end_ns >= window.begin_ns - slack_ns && operation.end_ns <= window.end_ns;
-      });
-      if (safe) {
-        Violate("{} is {} at the end, but {} was acknowledged at {}, long before a fault", KeyName(key), last.value,
-                operation.value, operation.end_ns);
-        return;
-      }
-    }
-  }
-  static std::string Shorten(const std::vector<KeyOperation>& history) {
-    std::vector<KeyOperation> sorted = history;
-    std::sort(sorted.begin(), sorted.end(),
-              [](const KeyOperation& a, const KeyOperation& b) { return a.begin_ns < b.begin_ns; });
-    // The shortest beginning that is wrong ends with what is wrong.
-    size_t low = 0, high = sorted.size();
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      const std::vector<KeyOperation> head(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(middle));
-      if (CheckLinearizable(head) == Linearizable::kNo) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    std::string text;
-    for (size_t i = low > 12 ? low - 12 : 0; i < std::min(low, sorted.size()); ++i) {
-      static constexpr std::array kWords = {"put", "delete", "get", "contains"};
-      const KeyOperation& operation = sorted[i];
-      text += fmt::format("\n    {} {} (existed {}) from {} to {}", kWords[static_cast<size_t>(operation.kind)],
-                          operation.value, operation.existed, operation.begin_ns,
-                          operation.end_ns == KeyOperation::kNever ? "?" : std::to_string(operation.end_ns));
-    }
-    return text;
+    const History::Verdict verdict = history_.Check(plan_.MayLose(), slack_ns, kViolationsMax);
+    for (const std::string& violation : verdict.violations) Violate("{}", violation);
+    report_.checked = verdict.checked;
+    report_.gave_up = verdict.gave_up;
   }
 
   void Collect(size_t i) {
@@ -674,13 +601,12 @@ class Simulation {
   Random random_;
   SimCluster cluster_;
   const size_t table_keys_;  // The first of all keys.
-  std::vector<std::vector<KeyOperation>> history_;
+  History history_;
   std::vector<int> unknown_;
   std::vector<Server> servers_;
   std::vector<std::unique_ptr<User>> users_;
   std::multimap<int64_t, std::function<void()>> planned_;
   std::vector<std::pair<SimHost*, SimHost*>> cuts_;
-  std::vector<Window> windows_;
   int64_t next_value_ = 1;
   int tasks_left_ = 0;
   bool stop_ = false, healed_ = false;

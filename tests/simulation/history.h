@@ -1,0 +1,46 @@
+// What a simulation's clients did and saw, by keys; and whether that may be.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tests/simulation/linearizability.h"
+
+namespace cell {
+
+inline std::string KeyName(size_t key) { return fmt::format("k{:05}", key); }
+
+class History {
+ public:
+  explicit History(size_t keys) : operations_(keys) {}
+
+  size_t keys() const { return operations_.size(); }
+  const std::vector<KeyOperation>& of(size_t key) const { return operations_[key]; }
+  // Those that end one after the other come in that order.
+  void Add(size_t key, const KeyOperation& operation) { operations_[key].push_back(operation); }
+  // With async: what was acknowledged from then to then may be lost.
+  void MayLose(int64_t begin_ns, int64_t end_ns) { windows_.push_back({begin_ns, end_ns}); }
+
+  struct Verdict {
+    std::vector<std::string> violations;  // About so many at most.
+    uint64_t checked = 0;                 // Operations.
+    uint64_t gave_up = 0;                 // Keys whose histories are too tangled to be decided.
+  };
+  // Each key's history is linearizable. If there was anything that `may_lose`: what is there at the end was written
+  // after all that was acknowledged more than `slack_ns` before such a window.
+  Verdict Check(bool may_lose, int64_t slack_ns, size_t violations_max) const;
+
+ private:
+  struct Window {
+    int64_t begin_ns, end_ns;
+  };
+  void CheckLinear(size_t key, Verdict* verdict) const;
+  void CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const;
+
+  std::vector<std::vector<KeyOperation>> operations_;
+  std::vector<Window> windows_;
+};
+
+}  // namespace cell
