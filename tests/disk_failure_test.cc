@@ -1,0 +1,220 @@
+// Disks that fail, or are behind: what is recovered, split, moved and acknowledged then.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+std::string Key(int i) { return fmt::format("k{:05}", i); }
+std::string Value(int i, int version) {
+  return fmt::format("{} {} ", i, version) + std::string(100, static_cast<char>('a' + (i * 7 + version) % 26));
+}
+
+// A recovery that fails for once, at any call: another worker, or the same one later, recovers the region.
+TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
+  uint64_t failed = 0;
+  for (const int servers : {2, 3}) {
+    for (uint64_t n = 0; n < 40; ++n) {
+      SCOPED_TRACE(fmt::format("{} servers, call {}", servers, n));
+      TestClusterOptions options;
+      options.servers = servers;
+      options.logs.durability = Durability::kSync;
+      SimOptions sim;
+      sim.seed = n + 1;
+      SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
+      ClientOptions client_options;
+      client_options.report = false;
+      client_options.reconnect_us = 20;
+      auto client = cluster.NewClient(client_options);
+      for (int i = 0; i < 250; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+      const auto victim =
+          static_cast<size_t>(std::stoi(cluster.table().regions.begin()->second.owner.server.substr(7)));
+      for (size_t i = 0; i < static_cast<size_t>(servers); ++i) {
+        if (i != victim) cluster.files(i)->FailAt(n, absl::UnavailableError("EIO"));
+      }
+      cluster.Kill(victim);
+      for (int i = 0; i < 200; ++i) {
+        const auto value = client->Get(Key(i));
+        ASSERT_TRUE(value.ok()) << value.status();
+        ASSERT_EQ(value->value_or("lost"), Value(i, 1));
+      }
+      for (size_t i = 0; i < static_cast<size_t>(servers); ++i) {
+        if (i != victim) failed += cluster.worker(i)->recoverer()->counters().failed;
+      }
+    }
+  }
+  EXPECT_GT(failed, 10u);
+}
+
+// A split whose log fails leaves nothing half made behind: what was made for it is dropped, or part of the tree.
+TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
+  uint64_t failed = 0;
+  for (uint64_t n = 145; n < 180; ++n) {  // From before the split to after it.
+    SCOPED_TRACE(n);
+    TestClusterOptions options;
+    options.logs.durability = Durability::kSync;
+    SimCluster cluster({512, 16 << 10, 64 << 10}, {}, options);
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.timeout_us = 2'000;
+    auto client = cluster.NewClient(client_options);
+    for (int i = 0; i < 250; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+    cluster.files()->FailAt(n, absl::UnavailableError("EIO"));
+    for (int i = 250; i < 330 && client->Put(Key(i), Value(i, 1)).ok(); ++i) {
+    }
+    for (int i = 0; i < 100'000 && !cluster.Quiet(); ++i) cluster.network()->Step();
+    ASSERT_TRUE(cluster.Quiet());
+    for (const HeldRegion* region : cluster.worker()->regions()->all()) EXPECT_TRUE(region->joined) << region->region();
+    failed += cluster.worker()->steward()->counters().splits_failed;
+  }
+  EXPECT_GT(failed, 5u);
+}
+
+// After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.
+TEST(AsyncBound, APauseMakesNoWriteWait) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 40'000;
+  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  auto client = cluster.NewClient(client_options);
+  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
+    for (int step = 0; step < 20; ++step) {
+      client->Run(client->AsyncSleepUntil(client->NowNs() + 1'000));
+      EXPECT_FALSE(region->late) << i;
+    }
+    client->Run(client->AsyncSleepUntil(client->NowNs() + 500'000));
+    EXPECT_FALSE(region->log->dirty()) << i;
+  }
+  // And a disk that is behind does.
+  cluster.background()->set_mean_ns(1'000'000);
+  ASSERT_TRUE(client->Put("slow", "value").ok());
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 100'000));
+  EXPECT_TRUE(region->late);
+}
+
+// However slow the disk: no write is acknowledged while one that was acknowledged a bound before is not on disk.
+TEST(AsyncBound, WritesWaitForADiskThatIsBehind) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 40'000;
+  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  auto client = cluster.NewClient(client_options);
+  cluster.background()->set_mean_ns(1'000'000);
+  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+  std::map<uint64_t, int64_t> acknowledged;  // By their records' sequences: when.
+  int64_t longest_ns = 0, waited_ns = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int64_t begun_ns = client->NowNs();
+    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
+    const int64_t now_ns = client->NowNs();
+    waited_ns = std::max(waited_ns, now_ns - begun_ns);
+    acknowledged[region->log->appended()] = now_ns;
+    const auto oldest = acknowledged.upper_bound(region->log->durable());
+    if (oldest != acknowledged.end()) longest_ns = std::max(longest_ns, now_ns - oldest->second);
+  }
+  EXPECT_GT(waited_ns, 5 * options.logs.bound_ns);  // The disk was behind.
+  EXPECT_GT(longest_ns, 0);
+  EXPECT_LE(longest_ns, options.logs.bound_ns * 3 / 2);  // With an answer's way to the client.
+}
+
+// A region is given only once its log is on disk: its next owner's log goes on where that ends. Both machines lose
+// power right after the move.
+TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 100'000'000;  // No write waits.
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  client_options.reconnect_us = 20;
+  auto client = cluster.NewClient(client_options);
+  ASSERT_TRUE(client->Put("first", "1").ok());
+  const uint32_t region = cluster.table().root;
+  const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  const WorkerId taker{fmt::format("server-{}", 1 - owner), 0};
+  cluster.background(owner)->set_mean_ns(1'000'000);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+  const auto give = [](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
+    co_return (co_await worker->mover()->Give(id, to)).ok();
+  };
+  cluster.worker(owner)->turns()->Begin(give(cluster.worker(owner), region, taker));
+  while (cluster.table().Find(region)->owner != taker) cluster.network()->Step();
+  cluster.Kill(owner, /*machine=*/true);
+  ASSERT_TRUE(client->Put("last", "1").ok());
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 200'000'000));  // It is on disk.
+  cluster.Kill(1 - owner, /*machine=*/true);
+  cluster.Restart(1 - owner);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client->Get(Key(i))->value_or("lost"), Value(i, 1)) << i;
+  EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
+}
+
+// A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
+// failed, until the server is started again; what it holds can be read.
+TEST(DiskFailure, StopsAcknowledgementsForGood) {
+  uint64_t stopped = 0;
+  for (uint64_t n = 0; n < 60; ++n) {
+    for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
+      SCOPED_TRACE(fmt::format("call {}, {}", n, ToString(durability)));
+      TestClusterOptions options;
+      options.logs.durability = durability;
+      options.logs.bound_ns = 40'000;
+      options.logs.checkpoint_bytes_min = 4 << 10;  // Checkpoints and new segments fail, too.
+      SimOptions sim;
+      sim.seed = n + 1;
+      SimCluster cluster({512, 128 << 10, 256 << 10}, sim, options);
+      ClientOptions client_options;
+      client_options.report = false;
+      client_options.timeout_us = 1'000;
+      client_options.reconnect_us = 20;
+      auto client = cluster.NewClient(client_options);
+      ASSERT_TRUE(client->Put("before", "1").ok());
+      client->Run(client->AsyncSleepUntil(client->NowNs() + 3 * options.logs.bound_ns));  // async: it is on disk.
+      cluster.files()->FailAt(n, n % 2 == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
+      int acknowledged = 0;
+      absl::Status failed;
+      for (int i = 0; i < 400 && failed.ok(); ++i) {
+        failed = client->Put(fmt::format("{:03}", i), std::string(100, 'v')).status();
+        acknowledged += failed.ok();
+      }
+      if (!failed.ok()) {
+        ++stopped;
+        EXPECT_TRUE(IsMaybeApplied(failed) || absl::IsUnavailable(failed)) << failed;
+        const absl::Status later = client->Put("later", "1").status();
+        EXPECT_EQ(later.code(), absl::StatusCode::kUnavailable) << later;
+        EXPECT_NE(std::string(later.message()).find("log"), std::string::npos) << later;
+        EXPECT_FALSE(client->Delete("before").ok());
+      }
+      EXPECT_EQ(client->Get("before")->value(), "1");
+      client.reset();
+      cluster.Kill(0, /*machine=*/true);
+      cluster.Restart(0);
+      while (cluster.worker()->recoverer()->counters().recovered == 0) cluster.network()->Step();
+      while (cluster.table().Find(cluster.table().root)->recovering) cluster.network()->Step();
+      client_options.timeout_us = 100'000;
+      client = cluster.NewClient(client_options);
+      if (durability == Durability::kSync) {
+        for (int i = 0; i < acknowledged; ++i) {
+          EXPECT_EQ(client->Get(fmt::format("{:03}", i))->value_or("lost"), std::string(100, 'v')) << i;
+        }
+      }
+      EXPECT_EQ(client->Get("before")->value_or("lost"), "1");
+      EXPECT_TRUE(client->Put("later", "1").ok());
+    }
+  }
+  EXPECT_GT(stopped, 40u);
+}
+
+}  // namespace
+}  // namespace cell

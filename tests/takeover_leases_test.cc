@@ -1,0 +1,169 @@
+// A region is taken over while its former owner stands still, and its memory can be read: nobody believes what is
+// there.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+std::string Key(int i) { return fmt::format("k{:05}", i); }
+
+// The owner of the only region stops. Another takes the region over and acknowledges a write. What a client reads then
+// that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
+// which goes on just then. `in_table`: the region is that of a Pilaf table.
+// `amid_refresh`: it asks for the table, and reads beside that until it has it.
+std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kSync;
+  options.mutant = mutant;
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  options.membership_polls_max = 50;  // Who goes on sees the newest table by and by.
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions client;
+  client.report = false;
+  client.reconnect_us = 20;
+  client.seed = seed;
+  client.timeout_us = 50'000;
+  if (in_table) CELL_CHECK(cluster.CreateTable("t", 0, 1).ok());
+  const uint32_t region = in_table ? cluster.table().tables.at("t").RegionOf(0) : cluster.table().root;
+  CallOptions by;
+  by.path = path;
+  const auto put = [in_table](Client* to, const std::string& value) {
+    return in_table ? to->OpenTable("t")->Put("key", value).ok() : to->Put("key", value).ok();
+  };
+  auto reader = cluster.NewClient(client);
+  std::optional<Table> table;
+  if (in_table) table = *reader->OpenTable("t");
+  const auto get = [&]() -> std::string {
+    const auto value = in_table ? table->Get("key", by) : reader->Get("key", by);
+    return value.ok() ? value->value_or("absent") : "error";
+  };
+  CELL_CHECK(put(reader.get(), "old"));
+  for (uint64_t i = 0; i < seed; ++i) CELL_CHECK(get() == "old");
+  const RegionTable::Entry before = *cluster.table().Find(region);
+  const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
+  cluster.Stop(owner);
+  const auto taken = [&] {
+    for (const auto& [id, entry] : cluster.table().regions) {
+      if (entry.owner == before.owner || entry.recovering) return false;
+    }
+    return true;
+  };
+  while (!taken()) cluster.network()->Step();
+  CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
+  if (path == Path::kServer) cluster.Continue(owner);
+  if (!amid_refresh) return get();
+  const auto begin = [&](Path way) {
+    CallOptions call;
+    call.path = way;
+    auto task = in_table ? table->AsyncGet("key", call) : reader->AsyncGet("key", call);
+    task.Start();
+    return task;
+  };
+  auto refreshes = begin(Path::kClient);
+  std::vector<Task<absl::StatusOr<std::optional<std::string>>>> reads;
+  while (!refreshes.done()) {
+    reads.push_back(begin(path));
+    reader->Poll(INT64_MAX);
+  }
+  std::string answer = "error";
+  for (auto& read : reads) {
+    while (!read.done()) reader->Poll(INT64_MAX);
+    const auto value = read.Take();
+    if (value.ok() && answer != "old") answer = value->value_or("absent");
+  }
+  return answer;
+}
+
+TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
+  for (const bool in_table : {false, true}) {
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient, in_table), "new");
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient, in_table), "old");
+  }
+}
+
+// Nor when the selector chooses, which looks at no lease before. Where it asks the stopped owner no answer comes.
+TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
+  for (const bool in_table : {false, true}) {
+    int read = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed);
+      EXPECT_NE(value, "old") << in_table << " " << seed;
+      read += value == "new";
+    }
+    EXPECT_GT(read, 0);
+  }
+}
+
+// Nor when it asks for the table while it reads: what was read by an old table is not trusted by the lease of the new
+// one.
+TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
+  for (const bool in_table : {false, true}) {
+    int read = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed, /*amid_refresh=*/true);
+      EXPECT_NE(value, "old") << in_table << " " << seed;
+      read += value == "new";
+    }
+    EXPECT_GT(read, 0);
+  }
+}
+
+// Nor by a scan whose server is lost in the middle of a batch: what it had read until then is not trusted either.
+TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
+  int lost = 0;
+  for (int64_t after_ns = 0; after_ns < 30'000; after_ns += 500) {
+    TestClusterOptions options;
+    options.servers = 2;
+    options.logs.durability = Durability::kSync;
+    SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+    ClientOptions client;
+    client.report = false;
+    client.reconnect_us = 20;
+    client.timeout_us = 5'000;
+    const auto write = [&](const std::string& value) {
+      const auto writer = cluster.NewClient(client);
+      for (int i = 0; i < 100; ++i) CELL_CHECK(writer->Put(Key(i), value).ok());
+    };
+    write("old");
+    const SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);
+    ScanOptions scan_options;
+    scan_options.call.path = Path::kClient;
+    scan_options.batch = 100;
+    const auto scanned = [&]() -> std::string {
+      Scan scan = reader.client->NewScan(scan_options);
+      const absl::StatusOr<bool> more = scan.Next();
+      return more.ok() ? std::string(scan.value()) : std::string(more.status().message());
+    };
+    ASSERT_EQ(scanned(), "old");
+    const uint32_t region = cluster.table().root;
+    const RegionTable::Entry before = *cluster.table().Find(region);
+    const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
+    cluster.Stop(owner);
+    while (cluster.table().Find(region)->owner == before.owner || cluster.table().Find(region)->recovering) {
+      cluster.network()->Step();
+    }
+    write("new");
+    reader.membership->set_unreachable(true);
+    cluster.network()->At(cluster.network()->now_ns() + after_ns,
+                          [&] { cluster.network()->Break(cluster.host(owner), reader.host); });
+    const std::string answer = scanned();
+    EXPECT_NE(answer, "old") << after_ns;
+    EXPECT_NE(answer, "new") << after_ns;  // It has not heard of the new owner.
+    lost += answer.find("table is too old") == std::string::npos;
+  }
+  EXPECT_GT(lost, 3);
+}
+
+TEST(TakeoverLeases, AFormerOwnerServesNothing) {
+  for (const bool in_table : {false, true}) {
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kServer, in_table), "new");
+    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer, in_table), "old");
+  }
+}
+
+}  // namespace
+}  // namespace cell
