@@ -47,7 +47,7 @@ struct SelectorOptions {
   // By cell's rule, in a row of at most so many searches: a lone probe does not see a path as it would be if it were
   // used. A server that sleeps has to be woken first: 38 us were seen where 10 us was the truth.
   int explore_run = 16;
-  int64_t idle_forget_ns = 3'000'000'000;  // Without a search for so long, the history goes.
+  int64_t idle_forget_ns = 3'000'000'000;  // By the thesis's: without a search for so long, the history goes.
   double reads_per_search = 5;             // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
 

@@ -73,57 +73,61 @@ TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
   EXPECT_GT(failed, 5u);
 }
 
+class AsyncBound : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBoundNs = 40'000;
+  static TestClusterOptions Options() {
+    TestClusterOptions options;
+    options.logs.durability = Durability::kAsync;
+    options.logs.bound_ns = kBoundNs;
+    return options;
+  }
+  static ClientOptions OfClient() {
+    ClientOptions options;
+    options.report = false;
+    return options;
+  }
+  SimCluster cluster_{{512, 128 << 10, 256 << 10}, {}, Options()};
+  std::unique_ptr<Client> client_ = cluster_.NewClient(OfClient());
+};
+
 // After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.
-TEST(AsyncBound, APauseMakesNoWriteWait) {
-  TestClusterOptions options;
-  options.logs.durability = Durability::kAsync;
-  options.logs.bound_ns = 40'000;
-  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
-  ClientOptions client_options;
-  client_options.report = false;
-  auto client = cluster.NewClient(client_options);
-  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+TEST_F(AsyncBound, APauseMakesNoWriteWait) {
+  const HeldRegion* region = cluster_.worker()->regions()->all()[0];
   for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
+    ASSERT_TRUE(client_->Put(fmt::format("{}", i), "value").ok());
     for (int step = 0; step < 20; ++step) {
-      client->Run(client->AsyncSleepUntil(client->NowNs() + 1'000));
+      client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 1'000));
       EXPECT_FALSE(region->late) << i;
     }
-    client->Run(client->AsyncSleepUntil(client->NowNs() + 500'000));
+    client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 500'000));
     EXPECT_FALSE(region->log->dirty()) << i;
   }
   // And a disk that is behind does.
-  cluster.background()->set_mean_ns(1'000'000);
-  ASSERT_TRUE(client->Put("slow", "value").ok());
-  client->Run(client->AsyncSleepUntil(client->NowNs() + 100'000));
+  cluster_.background()->set_mean_ns(1'000'000);
+  ASSERT_TRUE(client_->Put("slow", "value").ok());
+  client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 100'000));
   EXPECT_TRUE(region->late);
 }
 
 // However slow the disk: no write is acknowledged while one that was acknowledged a bound before is not on disk.
-TEST(AsyncBound, WritesWaitForADiskThatIsBehind) {
-  TestClusterOptions options;
-  options.logs.durability = Durability::kAsync;
-  options.logs.bound_ns = 40'000;
-  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
-  ClientOptions client_options;
-  client_options.report = false;
-  auto client = cluster.NewClient(client_options);
-  cluster.background()->set_mean_ns(1'000'000);
-  const HeldRegion* region = cluster.worker()->regions()->all()[0];
+TEST_F(AsyncBound, WritesWaitForADiskThatIsBehind) {
+  cluster_.background()->set_mean_ns(1'000'000);
+  const HeldRegion* region = cluster_.worker()->regions()->all()[0];
   std::map<uint64_t, int64_t> acknowledged;  // By their records' sequences: when.
   int64_t longest_ns = 0, waited_ns = 0;
   for (int i = 0; i < 300; ++i) {
-    const int64_t begun_ns = client->NowNs();
-    ASSERT_TRUE(client->Put(fmt::format("{}", i), "value").ok());
-    const int64_t now_ns = client->NowNs();
+    const int64_t begun_ns = client_->NowNs();
+    ASSERT_TRUE(client_->Put(fmt::format("{}", i), "value").ok());
+    const int64_t now_ns = client_->NowNs();
     waited_ns = std::max(waited_ns, now_ns - begun_ns);
     acknowledged[region->log->appended()] = now_ns;
     const auto oldest = acknowledged.upper_bound(region->log->durable());
     if (oldest != acknowledged.end()) longest_ns = std::max(longest_ns, now_ns - oldest->second);
   }
-  EXPECT_GT(waited_ns, 5 * options.logs.bound_ns);  // The disk was behind.
+  EXPECT_GT(waited_ns, 5 * kBoundNs);  // The disk was behind.
   EXPECT_GT(longest_ns, 0);
-  EXPECT_LE(longest_ns, options.logs.bound_ns * 3 / 2);  // With an answer's way to the client.
+  EXPECT_LE(longest_ns, kBoundNs * 3 / 2);  // With an answer's way to the client.
 }
 
 // A region is given only once its log is on disk: its next owner's log goes on where that ends. Both machines lose
