@@ -54,19 +54,25 @@ double Fading(int64_t age_ns, const SelectorOptions& options) {
 
 }  // namespace
 
-void RunningLatency::Observe(double sample, double weight, const SelectorOptions& options, int64_t now_ns) {
+void RunningLatency::Observe(double sample, double service, double weight, const SelectorOptions& options,
+                             int64_t now_ns) {
   sample = std::max(sample, 1.0);
+  const double beside = std::max(sample - service, 1.0);
   if (lowest_now_ == 0 || now_ns - period_begin_ns_ > options.empty_forget_ns) {
     if (lowest_now_ > 0) lowest_ = lowest_now_;
-    lowest_now_ = sample;
+    lowest_now_ = beside;
     period_begin_ns_ = now_ns;
   }
-  lowest_now_ = std::min(lowest_now_, sample);
-  lowest_ = lowest_ == 0 ? sample : std::min(lowest_, sample);
+  lowest_now_ = std::min(lowest_now_, beside);
+  lowest_ = lowest_ == 0 ? beside : std::min(lowest_, beside);
   // What is old counts little beside what is new.
   const double old = Fading(now_ns - observed_ns_, options);
   weight = std::max(weight, (1 - old) / 2);
-  mean_ = mean_ == 0 ? sample : mean_ + weight * (std::min(sample, options.sample_max * mean_) - mean_);
+  const auto follow = [&](double* mean, double sample) {
+    *mean = *mean == 0 ? sample : *mean + weight * (std::min(sample, options.sample_max * *mean) - *mean);
+  };
+  follow(&mean_, sample);
+  if (service > 0) follow(&service_, service);
   observed_ns_ = now_ns;
 }
 
@@ -75,23 +81,34 @@ double RunningLatency::At(int64_t now_ns, double rest, const SelectorOptions& op
   return rest + (mean_ - rest) * Fading(now_ns - observed_ns_, options);
 }
 
-void Selector::ObserveServer(int64_t latency_ns) {
+void Selector::ObserveServer(int64_t latency_ns, const ServiceTimes& times) {
   const auto sample = static_cast<double>(latency_ns);
   if (options_.rule == SelectorOptions::Rule::kThesis) return server_.Observe(sample);
-  Observe(sample, &server_latency_, &common_->server);
+  if (times.read_ns > 0) read_service_ = common_->read_service = times.read_ns;
+  Observe(sample, times.call_ns, &server_latency_, &common_->server);
 }
 
 void Selector::ObserveRead(int64_t latency_ns) {
   const auto sample = static_cast<double>(latency_ns);
-  if (options_.rule == SelectorOptions::Rule::kCell) return Observe(sample, &read_latency_, &common_->read);
+  if (options_.rule == SelectorOptions::Rule::kCell) {
+    return Observe(sample, read_service_ > 0 ? read_service_ : common_->read_service, &read_latency_, &common_->read);
+  }
   rtt_ns_ = rtt_ns_ == 0 ? sample : std::min(rtt_ns_, sample);
   read_.Observe(sample);
 }
 
 // The last choice of any selector was not long before.
-void Selector::Observe(double sample, RunningLatency* own, RunningLatency* common) {
-  own->Observe(sample, options_.weight, options_, common_->last_choice_ns);
-  common->Observe(sample, options_.common_weight, options_, common_->last_choice_ns);
+void Selector::Observe(double sample, double service, RunningLatency* own, RunningLatency* common) {
+  own->Observe(sample, service, options_.weight, options_, common_->last_choice_ns);
+  common->Observe(sample, service, options_.common_weight, options_, common_->last_choice_ns);
+}
+
+double Selector::PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common) const {
+  const RunningLatency& seen = own.service() > 0 ? own : common;
+  const double service = seen.service();
+  const double in_queue = latency_ns - seen.empty() + service;
+  if (service == 0 || in_queue < service) return 0;
+  return std::min(in_queue * (in_queue / service - 1), options_.price_max * latency_ns);
 }
 
 void Selector::ObserveReads(int reads, int extents) {
@@ -132,8 +149,8 @@ double Selector::GainAfter(int64_t pause_ns) const {
   return options_.seldom_gain + (options_.gain - options_.seldom_gain) * Fading(pause_ns, options_);
 }
 
-void Selector::MoveShares(double server_ns, double client_ns, int64_t pause_ns, int64_t common_pause_ns) {
-  const double difference = (client_ns - server_ns) / (client_ns + server_ns);
+void Selector::MoveShares(double server_cost, double client_cost, int64_t pause_ns, int64_t common_pause_ns) {
+  const double difference = (client_cost - server_cost) / (client_cost + server_cost);
   const auto move = [&](double* share, int64_t pause_ns) {
     *share += GainAfter(pause_ns) * difference;
     *share = std::clamp(*share, options_.explore / 2, 1 - options_.explore / 2);
@@ -164,7 +181,11 @@ Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
     decision.choice = Choice::kClient;
     return decision;
   }
-  MoveShares(server, client, pause_ns, common_pause_ns);
+  // Of both ways or of none: else the one would be used whose price is not known.
+  const bool priced = common_->server.service() > 0 && common_->read.service() > 0;
+  const double server_price = priced ? PriceOf(server, server_latency_, common_->server) : 0;
+  const double read_price = priced ? PriceOf(decision.read_ns, read_latency_, common_->read) : 0;
+  MoveShares(server + server_price, client + decision.reads * read_price, pause_ns, common_pause_ns);
   ++since_explored_;
   // The rarer way, and as often in a row as it may be: a lone probe does not see a way as it would be if it were used.
   const double rare = std::min(server_share_, 1 - server_share_);

@@ -14,6 +14,10 @@
 //            way long ago is taken for gone by and by, so that a way that looked bad is tried again. A server that owes
 //            this client an answer, and has given none for some times as long as it takes, is not asked until it does:
 //            something else has its core.
+//            What a request takes is not all that it costs: those behind it wait longer. Where a server says how long
+//            its core and its NIC are taken by one (ServiceTimes), that is the price of a way besides what it takes.
+//            For W in a queue that serves one in S it is W (W / S - 1): what d(xW)/dx is more than W with M/M/1, x
+//            requests a second in it. With it all clients together do best, without it each for itself.
 //
 // Not thread-safe; time is passed in.
 #pragma once
@@ -23,6 +27,7 @@
 #include <vector>
 
 #include "cell/base/random.h"
+#include "cell/layout/service_times.h"
 
 namespace cell {
 
@@ -35,7 +40,8 @@ struct SelectorOptions {
   double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
   double gain = 0.03;           // How far the share moves with a search, times how different the two ways are,
   double seldom_gain = 0.1;     // and with one long after the one before it.
-  double common_weight = 0.05;  // As weight, of what all selectors of a client have seen.
+  double common_weight = 0.1;  // As weight, of what all selectors of a client have seen.
+  double price_max = 2;         // In times what a request takes itself.
   double silence = 4;           // Of a server that owes answers, in times its latency; then it is not asked.
   int64_t age_ns = 10'000'000;  // After which what was seen of a queue has lost two thirds of what it says.
   int64_t empty_forget_ns = 10'000'000'000;  // What was seen of an empty queue counts for so long.
@@ -85,16 +91,19 @@ class MovingMean {
 // A running mean, and the lowest that it has been lately: a latency, and that of an empty queue.
 class RunningLatency {
  public:
-  void Observe(double sample, double weight, const SelectorOptions& options, int64_t now_ns);
+  // `service`: how long whoever served it was taken by it; 0: not known.
+  void Observe(double sample, double service, double weight, const SelectorOptions& options, int64_t now_ns);
   bool known() const { return mean_ > 0; }
   // As of now, what was seen long ago having faded into `rest`.
   double At(int64_t now_ns, double rest, const SelectorOptions& options) const;
   // Of an empty queue.
-  double empty() const { return lowest_; }
+  double empty() const { return lowest_ + service_; }
+  double service() const { return service_; }
 
  private:
-  double mean_ = 0;  // 0: unknown.
-  double lowest_ = 0;
+  double mean_ = 0;        // 0: unknown.
+  double service_ = 0;     // Running mean, too.
+  double lowest_ = 0;      // Beside its service.
   double lowest_now_ = 0;  // Of this period, and what comes after it.
   int64_t period_begin_ns_ = 0;
   int64_t observed_ns_ = 0;
@@ -103,6 +112,7 @@ class RunningLatency {
 // What all selectors of a client have seen of one kind of operation, and what they make of it.
 struct CommonEstimates {
   RunningLatency server, read;
+  double read_service = 0;
   double reads = 0;  // A search; 0: unknown.
   double server_share = 0.5;
   int64_t last_choice_ns = 0;
@@ -137,8 +147,8 @@ class Selector {
     --calls_;
     heard_ns_ = now_ns;
   }
-  // The latency of a server-side search, and of one read of a client-side one.
-  void ObserveServer(int64_t latency_ns);
+  // The latency of a server-side search, and of one read of a client-side one. `times`: what its reply says.
+  void ObserveServer(int64_t latency_ns, const ServiceTimes& times = {});
   void ObserveRead(int64_t latency_ns);
   // How many reads, one after the other, a client-side search took.
   // `extents`: and so many of what the search found, which Eq. 4.1 leaves out.
@@ -147,8 +157,9 @@ class Selector {
  private:
   Decision ChooseByQueues(int64_t now_ns);
   Decision ChooseByShare(int64_t now_ns);
-  void Observe(double sample, RunningLatency* own, RunningLatency* common);
-  void MoveShares(double server_ns, double client_ns, int64_t pause_ns, int64_t common_pause_ns);
+  void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
+  double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common) const;
+  void MoveShares(double server_cost, double client_cost, int64_t pause_ns, int64_t common_pause_ns);
   double GainAfter(int64_t pause_ns) const;
   SelectorOptions options_;
   Random random_;
@@ -163,6 +174,7 @@ class Selector {
 
   // Of cell's rule.
   RunningLatency server_latency_, read_latency_;
+  double read_service_ = 0;
   double reads_mean_ = 0;
   double server_share_ = 0.5;
   int calls_ = 0;               // In flight.

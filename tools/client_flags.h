@@ -24,7 +24,7 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->envname("CELL_FABRIC")
       ->capture_default_str();
   app->add_option("--selector", options->selector, "What the hybrid path chooses by (selector/selector.h)")
-      ->check(CLI::IsMember({"cell", "thesis"}))
+      ->check(CLI::IsMember({"cell", "unpriced", "thesis"}))
       ->capture_default_str();
   app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
       ->envname("CELL_SECRET_FILE");

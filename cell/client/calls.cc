@@ -34,7 +34,7 @@ Task<Maybe<ConstBytes>> Ask(Session* session, Way* way, std::string_view head, s
       co_await session->Call(server, head, body, reply_bytes_max, context.deadline_ns);
   selector->EndCall(session->now_ns());
   if (!reply.ok()) co_return reply.status();
-  selector->ObserveServer(session->now_ns() - asked_ns);
+  selector->ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
   if (!route.ok()) co_return route.status();
@@ -187,7 +187,7 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
     const absl::Status status = route.ok() ? way->Follow(*route) : route.status();
     if (!status.ok()) result = status;
   } else {
-    if (hint.null()) server->searches.ObserveServer(session->now_ns() - asked_ns);
+    if (hint.null()) server->searches.ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
     const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
     if (written.ok()) {
       result = written->existed != 0;

@@ -70,10 +70,11 @@ struct ClientOptions {
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
   size_t route_ranges = 4096;              // Key ranges whose meganode is remembered (the thesis, 5.3); 0: none.
-  std::string selector = "cell";           // What kHybrid chooses by: "cell", or "thesis" (selector/selector.h).
-  uint64_t seed = 1;                       // Of the selector's chances.
-  bool busy_poll = false;                  // Never sleep while waiting: for a core of its own.
-  bool report = true;                      // Tell the server this client's counters once a second, for `cellctl top`.
+  // What kHybrid chooses by: "cell", "unpriced" (for itself alone), or "thesis" (selector/selector.h).
+  std::string selector = "cell";
+  uint64_t seed = 1;       // Of the selector's chances.
+  bool busy_poll = false;  // Never sleep while waiting: for a core of its own.
+  bool report = true;      // Tell the server this client's counters once a second, for `cellctl top`.
 };
 
 struct CallOptions {

@@ -166,7 +166,7 @@ class Scan::Cursor : public Leftover {
         co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
     server->scans.EndCall(session_->now_ns());
     if (!reply.ok()) co_return reply.status();
-    server->scans.ObserveServer(session_->now_ns() - asked_ns);
+    server->scans.ObserveServer(session_->now_ns() - asked_ns, TimesOf(*reply));
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
       if (!route.ok()) co_return route.status();

@@ -34,6 +34,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       cache_(options.cache_bytes, membership_->state().shape.node_bytes, options.cache_level_min),
       routes_(options.route_ranges) {
   if (options.selector == "thesis") selector_ = ThesisSelector();
+  if (options.selector == "unpriced") selector_.price_max = 0;
   revision_ = cluster().revision;
   now_ns_ = fabric_->NowNs();
   reported_ns_ = now_ns_;

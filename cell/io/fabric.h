@@ -30,6 +30,7 @@
 #include "cell/base/bytes.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/region.h"
+#include "cell/layout/service_times.h"
 
 namespace cell {
 
@@ -99,6 +100,8 @@ class Fabric {
   // Memory for the reply of `call`: call.reply_bytes_max bytes. One reply at a time.
   virtual MutableBytes BeginReply(const IncomingCall& call) = 0;
   virtual void EndReply(const IncomingCall& call, size_t bytes) = 0;
+  // What the call has taken so far, while it is served, and a read of so many bytes takes here.
+  virtual ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const = 0;
   virtual size_t peers() const = 0;
 
   // ---- Client.

@@ -34,6 +34,11 @@ struct MachineModel {
   int64_t entry_ns = 0;       // An entry of a scan.
   int64_t completion_ns = 0;  // A client takes an answer, checks it, and asks for the next thing.
 
+  // The least time between two reads of so many bytes.
+  uint32_t ReadNs(uint64_t bytes) const {
+    return static_cast<uint32_t>(std::max(
+        {static_cast<double>(read_ns), static_cast<double>(operation_ns), byte_ns * static_cast<double>(bytes)}));
+  }
   double Slowdown(int64_t connections) const {
     return 1 + connection_loss * static_cast<double>(std::max<int64_t>(0, connections - connections_free));
   }

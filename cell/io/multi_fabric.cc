@@ -119,7 +119,7 @@ absl::Status MultiFabric::Listen(const std::string& addresses, Service* service)
   return absl::OkStatus();
 }
 
-IncomingCall MultiFabric::InnerCall(const IncomingCall& call, Part** part) {
+IncomingCall MultiFabric::InnerCall(const IncomingCall& call, Part** part) const {
   *part = parts_[call.peer % kPartsMax].get();
   IncomingCall inner = call;
   inner.peer = call.peer / kPartsMax;
@@ -136,6 +136,12 @@ void MultiFabric::EndReply(const IncomingCall& call, size_t bytes) {
   Part* part;
   const IncomingCall inner = InnerCall(call, &part);
   part->fabric->EndReply(inner, bytes);
+}
+
+ServiceTimes MultiFabric::TimesOf(const IncomingCall& call, uint64_t read_bytes) const {
+  Part* part;
+  const IncomingCall inner = InnerCall(call, &part);
+  return part->fabric->TimesOf(inner, read_bytes);
 }
 
 size_t MultiFabric::peers() const {

@@ -31,6 +31,7 @@ class MultiFabric : public RealFabric {
   absl::Status Listen(const std::string& addresses, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
+  ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const override;
   size_t peers() const override;
 
   ConnectionId Connect(const std::string& addresses, int64_t deadline_ns, Completion* completion) override;
@@ -68,7 +69,7 @@ class MultiFabric : public RealFabric {
 
   Part* PartOf(FabricKind kind);
   void Use(Part* part);
-  IncomingCall InnerCall(const IncomingCall& call, Part** part);
+  IncomingCall InnerCall(const IncomingCall& call, Part** part) const;
   void TryNext(ConnectionId connection);
 
   Fd epoll_;

@@ -131,11 +131,13 @@ void SimFabric::ScheduleServe() {
 void SimFabric::ServeQueued() {
   const size_t count = std::min(queued_.size(), kCallsMax);
   if (count == 0) return;
-  const std::vector<Request> requests(std::make_move_iterator(queued_.begin()),
-                                      std::make_move_iterator(queued_.begin() + static_cast<ptrdiff_t>(count)));
+  served_.assign(std::make_move_iterator(queued_.begin()),
+                 std::make_move_iterator(queued_.begin() + static_cast<ptrdiff_t>(count)));
   queued_.erase(queued_.begin(), queued_.begin() + static_cast<ptrdiff_t>(count));
   std::vector<IncomingCall> calls;
-  for (const Request& request : requests) {
+  for (Request& request : served_) {
+    const int64_t ns = call_cost_ ? call_cost_(AsBytes(request.bytes)) : network_->options_.call_service_ns;
+    request.cost_ns = static_cast<int64_t>(static_cast<double>(ns) * host_->slowdown());
     calls.push_back({request.peer, request.id, AsBytes(request.bytes), request.reply_bytes_max});
   }
   serving_ = true;
@@ -145,12 +147,9 @@ void SimFabric::ServeQueued() {
   int64_t at_ns = network_->now_ns();
   size_t next = 0;
   std::vector<Reply> replies = std::exchange(replies_, {});
-  for (const Request& request : requests) {
-    const int64_t cost_ns = static_cast<int64_t>(
-        static_cast<double>(call_cost_ ? call_cost_(AsBytes(request.bytes)) : network_->options_.call_service_ns) *
-        host_->slowdown());
-    at_ns += cost_ns;
-    busy_ns_ += cost_ns;
+  for (const Request& request : served_) {
+    at_ns += request.cost_ns;
+    busy_ns_ += request.cost_ns;
     if (next < replies.size() && replies[next].peer == request.peer && replies[next].id == request.id) {
       Send(std::move(replies[next++]), at_ns);
     }
@@ -158,6 +157,18 @@ void SimFabric::ServeQueued() {
   for (; next < replies.size(); ++next) Send(std::move(replies[next]), at_ns);
   busy_until_ns_ = at_ns;
   if (!queued_.empty()) ScheduleServe();
+}
+
+ServiceTimes SimFabric::TimesOf(const IncomingCall& call, uint64_t read_bytes) const {
+  if (!host_->model_.has_value()) return {};
+  ServiceTimes times;
+  times.read_ns = host_->model_->ReadNs(read_bytes);
+  for (const Request& request : served_) {
+    if (serving_ && request.peer == call.peer && request.id == call.id) {
+      times.call_ns = static_cast<uint32_t>(request.cost_ns);
+    }
+  }
+  return times;
 }
 
 MutableBytes SimFabric::BeginReply(const IncomingCall& call) {

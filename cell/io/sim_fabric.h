@@ -33,6 +33,8 @@ class SimFabric : public Fabric {
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
+  // By the machine model; nothing without one.
+  ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const override;
   size_t peers() const override;
 
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
@@ -99,6 +101,7 @@ class SimFabric : public Fabric {
     uint64_t id;
     std::string bytes;
     size_t reply_bytes_max;
+    int64_t cost_ns = 0;  // Of the core.
   };
   struct Ready {
     Completion* completion;
@@ -148,6 +151,7 @@ class SimFabric : public Fabric {
   std::vector<std::unique_ptr<Region>> dropped_;
   std::vector<Peer> peers_;
   std::vector<Request> queued_;
+  std::vector<Request> served_;  // Now.
   std::vector<std::byte> reply_;
   std::vector<Reply> replies_;  // Of the calls being served.
   std::function<int64_t(ConstBytes)> call_cost_;

@@ -15,12 +15,16 @@ class Echo : public Service {
   void Serve(absl::Span<const IncomingCall> calls) override {
     for (const IncomingCall& call : calls) {
       std::copy(call.request.begin(), call.request.end(), fabric_->BeginReply(call).begin());
+      times = fabric_->TimesOf(call, 1024);
       fabric_->EndReply(call, call.request.size());
+      last = call;
       served.push_back(std::string(AsText(call.request)));
     }
   }
   void Disconnected(ConnectionId) override { ++disconnected; }
   std::vector<std::string> served;
+  IncomingCall last;
+  ServiceTimes times;  // Of that.
   int disconnected = 0;
 
  private:
@@ -115,6 +119,20 @@ TEST_F(SimNetworkTest, OneAtATimeTakesItsLatency) {
   clients_.clear();
   Run(0, 1);
   EXPECT_EQ(loops_[0]->last_ns, 20'500);  // With the core's time.
+}
+
+TEST_F(SimNetworkTest, AServerKnowsWhatIsBusyForHowLong) {
+  MachineModel model = Model();
+  Open(model);
+  Run(0, 1);
+  EXPECT_EQ(service_->times.call_ns, 500);
+  EXPECT_EQ(service_->times.read_ns, 1'000);
+  EXPECT_EQ(server_->TimesOf(service_->last, 1024).call_ns, 0) << "it is not being served any more";
+  model.byte_ns = 2;
+  EXPECT_EQ(model.ReadNs(1024), 2'048);
+  model.byte_ns = 0;
+  model.operation_ns = 3'000;
+  EXPECT_EQ(model.ReadNs(1024), 3'000);
 }
 
 TEST_F(SimNetworkTest, ManyGoAtTheRatesOfTheNic) {

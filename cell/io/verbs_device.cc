@@ -34,13 +34,14 @@ std::string AddressOf(const ibv_gid& gid) {
 }
 
 RdmaPort PortOf(ibv_context* context, uint8_t number) {
-  RdmaPort port{number, false, "?", "?", 0, {}};
+  RdmaPort port{number, false, "?", "?", 0, 0, {}};
   ibv_port_attr attributes{};
   if (::ibv_query_port(context, number, &attributes) != 0) return port;
   port.active = attributes.state == IBV_PORT_ACTIVE;
   port.state = ::ibv_port_state_str(attributes.state);
   port.link_layer = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand";
   port.mtu = 128u << attributes.active_mtu;
+  port.gbit_per_s = GbitPerSecond(attributes);
   ibv_gid_entry entries[64];
   const ssize_t count = ::ibv_query_gid_table(context, entries, 64, 0);
   for (ssize_t i = 0; i < count; ++i) {
@@ -64,6 +65,21 @@ bool ReadsInOrder(ibv_context* context) {
 }
 
 }  // namespace
+
+// InfiniBand Architecture Specification, PortInfo: LinkSpeedActive, LinkSpeedExtActive and LinkWidthActive. The first
+// three speeds send ten bits for eight.
+double GbitPerSecond(const ibv_port_attr& attributes) {
+  constexpr std::pair<int, double> kLaneGbit[] = {{1, 2},   {2, 4},   {4, 8},   {8, 10},
+                                                  {16, 14}, {32, 25}, {64, 50}, {128, 100}};
+  constexpr std::pair<int, double> kLanes[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
+  const auto of = [](const auto& known, int code) {
+    for (const auto& [one, value] : known) {
+      if (one == code) return value;
+    }
+    return 0.0;
+  };
+  return of(kLaneGbit, attributes.active_speed) * of(kLanes, attributes.active_width);
+}
 
 std::vector<RdmaDevice> ListRdmaDevices() {
   std::vector<RdmaDevice> devices;
@@ -150,7 +166,8 @@ std::string Describe(const std::vector<RdmaDevice>& devices) {
         device.reads_in_flight_max, device.completions_max, device.receives_max, device.region_bytes_max,
         device.reads_in_order ? "guaranteed (not relied on)" : "not guaranteed (not needed)");
     for (const RdmaPort& port : device.ports) {
-      text += fmt::format("  port {}: {}, {}, MTU {}\n", port.port, port.state, port.link_layer, port.mtu);
+      text += fmt::format("  port {}: {}, {}, MTU {}, {} Gb/s\n", port.port, port.state, port.link_layer, port.mtu,
+                          port.gbit_per_s);
       for (const RdmaGid& gid : port.gids) {
         text += fmt::format("    GID {:<3} {:<8} {}\n", gid.index, gid.type, gid.address);
       }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+struct ibv_port_attr;
+
 namespace cell {
 
 struct RdmaGid {
@@ -19,6 +21,7 @@ struct RdmaPort {
   std::string state;
   std::string link_layer;  // "InfiniBand" or "Ethernet".
   uint32_t mtu;            // Bytes.
+  double gbit_per_s;       // Of data, at the speed that the link has; 0: it does not say.
   std::vector<RdmaGid> gids;
 };
 
@@ -46,6 +49,9 @@ std::string RdmaDeviceOf(const std::string& host);
 // The address by which connections from here use this device, NAME or NAME:PORT: of this GID, or, for -1, of the first
 // active port's first RoCE v2 or InfiniBand GID. Empty: there is none.
 std::string RdmaSourceAddress(const std::string& device, int gid_index);
+
+// Of such a port.
+double GbitPerSecond(const ibv_port_attr& attributes);
 
 // A table for people.
 std::string Describe(const std::vector<RdmaDevice>& devices);

@@ -56,6 +56,8 @@ class VerbsFabric : public RealFabric {
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
+  // A call: what the calls that are served with it have taken, by their number. A read: by the port's speed.
+  ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const override;
   size_t peers() const override { return peers_; }
 
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
@@ -142,6 +144,7 @@ class VerbsFabric : public RealFabric {
 
   Service* service_ = nullptr;
   bool serving_ = false;
+  int64_t serving_since_ns_ = 0;
   size_t accepted_ = 0;
   size_t peers_ = 0;            // Of them those that have greeted.
   std::deque<uint32_t> ready_;  // Links with a call, in turn.

@@ -152,6 +152,10 @@ ConnectionId VerbsFabric::Connect(const std::string& address, int64_t deadline_n
 absl::Status VerbsFabric::CreateQueuePair(Link* link) {
   link->device = DeviceOf(link->cm->verbs);
   if (link->device == nullptr) return absl::ResourceExhaustedError("the RDMA device cannot be used");
+  ibv_port_attr port{};
+  if (::ibv_query_port(link->cm->verbs, link->cm->port_num, &port) == 0 && GbitPerSecond(port) > 0) {
+    link->byte_ns = 8 / GbitPerSecond(port);
+  }
   VerbsDomain* domain = link->device->domain.get();
   RETURN_IF_ERROR(domain->AddLink(link->sends_max()));
   link->counted = true;

@@ -79,6 +79,7 @@ size_t VerbsFabric::ServeCalls() {
     MakeReady(link);
   }
   serving_ = true;
+  serving_since_ns_ = NowNs();
   if (!calls_.empty()) service_->Serve(calls_);
   serving_ = false;
   for (const IncomingCall& call : calls_) {
@@ -89,6 +90,18 @@ size_t VerbsFabric::ServeCalls() {
     MakeReady(link);
   }
   return calls_.size();
+}
+
+ServiceTimes VerbsFabric::TimesOf(const IncomingCall& call, uint64_t read_bytes) const {
+  const auto link = links_.find(call.peer);
+  if (link == links_.end()) return {};
+  ServiceTimes times;
+  times.read_ns = static_cast<uint32_t>(link->second->byte_ns * static_cast<double>(read_bytes));
+  if (serving_) {
+    const int64_t taken_ns = (NowNs() - serving_since_ns_) / static_cast<int64_t>(calls_.size());
+    times.call_ns = static_cast<uint32_t>(std::clamp<int64_t>(taken_ns, 1, UINT32_MAX));
+  }
+  return times;
 }
 
 MutableBytes VerbsFabric::BeginReply(const IncomingCall& call) { return {reply_bytes_.data(), call.reply_bytes_max}; }

@@ -59,6 +59,20 @@ TEST(VerbsObjects, PeersMayReadAndNothingElse) {
   EXPECT_EQ((kRegionAccess | kBufferAccess) & IBV_ACCESS_RELAXED_ORDERING, 0);
 }
 
+TEST(VerbsDevice, APortsSpeedIsThatOfAllItsLanes) {
+  const auto speed = [](int lane, int width) {
+    ibv_port_attr port{};
+    port.active_speed = static_cast<uint8_t>(lane);
+    port.active_width = static_cast<uint8_t>(width);
+    return GbitPerSecond(port);
+  };
+  EXPECT_EQ(speed(32, 2), 100);  // EDR, 4x.
+  EXPECT_EQ(speed(2, 2), 16);    // DDR, 4x: 20 Gb/s with its coding.
+  EXPECT_EQ(speed(128, 4), 800);
+  EXPECT_EQ(speed(77, 2), 0);
+  EXPECT_EQ(speed(32, 0), 0);
+}
+
 TEST(VerbsDevice, TheListSaysWhatIsThere) {
   const std::string text = Describe(ListRdmaDevices());
   if (Host().empty()) {
@@ -251,6 +265,15 @@ TEST_F(VerbsTest, RegionsCanBeReadAndNotBeWritten) {
 }
 
 // Somebody has got hold of a key: without the handshake it is of no use.
+TEST_F(VerbsTest, AServerKnowsWhatIsBusyForHowLong) {
+  ExpectStillServing();
+  EXPECT_GT(service_->call_ns, 0u);
+  EXPECT_LT(service_->call_ns, 1'000'000'000u);
+  const RdmaPort port = ListRdmaDevices().front().ports.front();
+  EXPECT_GT(port.gbit_per_s, 0);
+  EXPECT_NEAR(service_->read_ns, 8 * 1024 / port.gbit_per_s, 1);
+}
+
 TEST_F(VerbsTest, WhoHasNotGreetedReadsNothing) {
   RawPeer friendly(address_);
   friendly.Greet("a secret of this test");

@@ -114,6 +114,7 @@ struct VerbsFabric::Link {
   std::optional<PendingQueuePair> pending;
   std::optional<QueuePair> queue_pair;
   uint32_t inline_max = 0;
+  double byte_ns = 0;  // At the port's speed; 0: not known.
   int64_t since_ns = 0;
 
   CreditWindow window;

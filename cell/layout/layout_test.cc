@@ -31,13 +31,13 @@ TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200030023000000"
+            "0200040023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030003002e000000"
+            "030004002e000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -46,17 +46,17 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "0500030023000000"
+            "0500040023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600030018000000"
+            "0600040018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700030011000000"
+            "0700040011000000"
             "0700000002000000");
 }
 
@@ -66,25 +66,30 @@ std::string HexOf(const T& fixed) {
 }
 
 TEST(Wire, GoldenReplies) {
-  const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes}; };
-  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 24), Pointer(1, 8192), 1}),
-            "0100000018000000"
+  const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes, {17, 34}}; };
+  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 32), Pointer(1, 8192), 1}),
+            "0100000020000000"
+            "1100000022000000"
             "0020000000010000"
             "0100000000000000");
-  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 32), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
-            "0200000020000000"
+  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 40), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
+            "0200000028000000"
+            "1100000022000000"
             "0020000000010000"
             "8877665544332211"
             "0500000001010000");
-  EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 16), 1}),
-            "0300000010000000"
+  EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 24), 1}),
+            "0300000018000000"
+            "1100000022000000"
             "0100000000000000");
-  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 24), Pointer(3, 4096), 2, 3, 0, 0}),
-            "0500000018000000"
+  EXPECT_EQ(HexOf(ScanReply{header(MessageKind::kScan, 32), Pointer(3, 4096), 2, 3, 0, 0}),
+            "0500000020000000"
+            "1100000022000000"
             "0010000000030000"
             "0200000003000000");
-  EXPECT_EQ(HexOf(RouteReply{header(MessageKind::kRoute, 26), Pointer(3, 4096), RouteKind::kChild, 1, 1, 0, 1, 1}),
-            "200000001a000000"
+  EXPECT_EQ(HexOf(RouteReply{header(MessageKind::kRoute, 34), Pointer(3, 4096), RouteKind::kChild, 1, 1, 0, 1, 1}),
+            "2000000022000000"
+            "1100000022000000"
             "0010000000030000"
             "0101010001000100");
   EXPECT_EQ(HexOf(ScanEntry{5, 3, 1}), "0500000003000100");
@@ -219,7 +224,7 @@ TEST(Wire, RandomRepliesNeverReadOutOfBounds) {
     std::vector<std::byte> bytes(random.Below(120));  // Exactly this long, for the address sanitizer.
     for (std::byte& b : bytes) b = static_cast<std::byte>(random.Below(4) == 0 ? random.Next() : 0);
     if (bytes.size() >= sizeof(ReplyHeader)) {
-      Store(bytes.data(), ReplyHeader{MessageKind::kScan, 0, static_cast<uint32_t>(bytes.size())});
+      Store(bytes.data(), ReplyHeader{MessageKind::kScan, 0, static_cast<uint32_t>(bytes.size()), {}});
     }
     const auto result = ParseScanReply(bytes, &items);
     size_t total = 0;

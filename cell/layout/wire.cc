@@ -172,6 +172,14 @@ absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun
   return reply;
 }
 
+ServiceTimes TimesOf(ConstBytes message) {
+  return message.size() < sizeof(ReplyHeader) ? ServiceTimes{} : Load<ReplyHeader>(message.data()).times;
+}
+
+void SetTimes(MutableBytes reply, const ServiceTimes& times) {
+  Store(reply.data() + offsetof(ReplyHeader, times), times);
+}
+
 bool IsRoute(ConstBytes message) {
   return message.size() >= sizeof(ReplyHeader) && Load<ReplyHeader>(message.data()).kind == MessageKind::kRoute;
 }
@@ -336,7 +344,7 @@ namespace {
 size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, std::string_view text) {
   text = text.substr(0, to.size() - sizeof(ReplyHeader));
   const size_t bytes = sizeof(ReplyHeader) + text.size();
-  Store(to.data(), ReplyHeader{kind, static_cast<uint16_t>(code), static_cast<uint32_t>(bytes)});
+  Store(to.data(), ReplyHeader{kind, static_cast<uint16_t>(code), static_cast<uint32_t>(bytes), {}});
   std::memcpy(to.data() + sizeof(ReplyHeader), text.data(), text.size());
   return bytes;
 }

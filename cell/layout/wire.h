@@ -15,10 +15,11 @@
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
 #include "cell/layout/pointer.h"
+#include "cell/layout/service_times.h"
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kWireVersion = 4;
 
 // The most that one message carries; larger values go in several (the thesis, 6.6.2).
 inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
@@ -58,6 +59,7 @@ struct ReplyHeader {
   MessageKind kind;
   uint16_t code;   // An absl::StatusCode. Not 0: the rest of the message is text.
   uint32_t bytes;  // Of the whole message.
+  ServiceTimes times = {};
 };
 
 // Search, get and delete. Then the key.
@@ -225,15 +227,15 @@ static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations
 static_assert(sizeof(UploadRequest) == 16 && std::has_unique_object_representations_v<UploadRequest>);
 static_assert(sizeof(ScanRequest) == 32 && std::has_unique_object_representations_v<ScanRequest>);
 static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representations_v<FetchRequest>);
-static_assert(sizeof(SearchReply) == 24 && std::has_unique_object_representations_v<SearchReply>);
-static_assert(sizeof(GetReply) == 32 && std::has_unique_object_representations_v<GetReply>);
-static_assert(sizeof(WriteReply) == 16 && std::has_unique_object_representations_v<WriteReply>);
-static_assert(sizeof(WeighReply) == 16 && std::has_unique_object_representations_v<WeighReply>);
+static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
+static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
+static_assert(sizeof(WriteReply) == 24 && std::has_unique_object_representations_v<WriteReply>);
+static_assert(sizeof(WeighReply) == 24 && std::has_unique_object_representations_v<WeighReply>);
 static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
 static_assert(sizeof(MoveRequest) == 32 && std::has_unique_object_representations_v<MoveRequest>);
-static_assert(sizeof(MoveReply) == 16 && sizeof(PageRun) == 8);
-static_assert(sizeof(RouteReply) == 24 && std::has_unique_object_representations_v<RouteReply>);
-static_assert(sizeof(ScanReply) == 24 && std::has_unique_object_representations_v<ScanReply>);
+static_assert(sizeof(MoveReply) == 24 && sizeof(PageRun) == 8);
+static_assert(sizeof(RouteReply) == 32 && std::has_unique_object_representations_v<RouteReply>);
+static_assert(sizeof(ScanReply) == 32 && std::has_unique_object_representations_v<ScanReply>);
 static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
 
 template <typename Fixed>
@@ -263,6 +265,8 @@ absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind)
 
 absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message);
 absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs);
+// What a reply says that it took; all 0 of what is no reply.
+ServiceTimes TimesOf(ConstBytes message);
 // Whether a reply is a route instead of what was asked for.
 bool IsRoute(ConstBytes message);
 struct RouteView {
@@ -292,11 +296,14 @@ struct ScanResult {
 // Clears and fills *items.
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
 
+// Writes what it took into a reply that is there.
+void SetTimes(MutableBytes reply, const ServiceTimes& times);
+
 // A reply without an error, but for what is to be filled in.
 template <typename Reply>
 Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
   Reply reply{};
-  reply.header = {kind, 0, static_cast<uint32_t>(bytes)};
+  reply.header = {kind, 0, static_cast<uint32_t>(bytes), {}};
   return reply;
 }
 

@@ -80,7 +80,7 @@ size_t Mover::Serve(ConnectionId peer, ConstBytes message, MutableBytes to) {
   if (status.ok()) status = ServeStep(peer, *request, &tell);
   if (!status.ok()) return WriteErrorReply(to, MessageKind::kMove, status);
   if (tell != nullptr) return WriteRuns(to, regions_->Find(request->fixed.region), tell);
-  Store(to.data(), MoveReply{{MessageKind::kMove, 0, sizeof(MoveReply)}, 0, 0});
+  Store(to.data(), ReplyOf<MoveReply>(MessageKind::kMove));
   return sizeof(MoveReply);
 }
 

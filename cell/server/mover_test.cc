@@ -25,7 +25,7 @@ class Giver : public Service {
       steps.push_back(step);
       const bool tells = step == MoveStep::kBegin || step == MoveStep::kWritten || step == MoveStep::kFreeze;
       const MutableBytes to = fabric_->BeginReply(call);
-      MoveReply reply{{MessageKind::kMove, 0, sizeof(MoveReply)}, 0, 0};
+      auto reply = ReplyOf<MoveReply>(MessageKind::kMove);
       for (const PageRun& run : tells ? runs : std::vector<PageRun>()) {
         Store(to.data() + reply.header.bytes, run);
         reply.header.bytes += sizeof(PageRun);

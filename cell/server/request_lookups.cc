@@ -46,7 +46,8 @@ void RequestService::ServeLookups(absl::Span<const IncomingCall> calls) {
     const Found found = Find(request->fixed.root, request->key);
     if (found.store == nullptr) {
       ++routed_;
-      fabric_->EndReply(call, WriteRoute(fabric_->BeginReply(call), found));
+      const MutableBytes to = fabric_->BeginReply(call);
+      End(call, to, WriteRoute(to, found));
       continue;
     }
     if (found.region->hash != nullptr) {
@@ -95,7 +96,7 @@ void RequestService::AnswerHashLookup(const IncomingCall& call, MessageKind kind
     auto reply = ReplyOf<SearchReply>(kind);
     reply.found = pair.has_value();
     Store(to.data(), reply);
-    return fabric_->EndReply(call, sizeof(reply));
+    return End(call, to, sizeof(reply));
   }
   auto reply = ReplyOf<GetReply>(kind);
   if (pair.has_value()) {
@@ -106,7 +107,7 @@ void RequestService::AnswerHashLookup(const IncomingCall& call, MessageKind kind
     WriteValue(to, pair->value, &reply);
   }
   Store(to.data(), reply);
-  fabric_->EndReply(call, reply.header.bytes);
+  End(call, to, reply.header.bytes);
 }
 
 void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup) {
@@ -119,7 +120,7 @@ void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, co
     reply.leaf = lookup.place.leaf;
     reply.found = lookup.place.slot.has_value();
     Store(to.data(), reply);
-    return fabric_->EndReply(call, sizeof(reply));
+    return End(call, to, sizeof(reply));
   }
   auto reply = ReplyOf<GetReply>(kind);
   if (lookup.place.slot.has_value()) {
@@ -131,7 +132,7 @@ void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, co
     WriteValue(to, AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes}), &reply);
   }
   Store(to.data(), reply);
-  fabric_->EndReply(call, reply.header.bytes);
+  End(call, to, reply.header.bytes);
 }
 
 }  // namespace cell

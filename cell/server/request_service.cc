@@ -74,9 +74,16 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   for (size_t i = 0; i < calls.size(); ++i) ServeOne(calls[i], hints_[i]);
 }
 
+void RequestService::End(const IncomingCall& call, MutableBytes to, size_t bytes) {
+  const ServiceTimes times = fabric_->TimesOf(call, regions_->shape().node_bytes);
+  if (times.read_ns != 0) SetTimes(to, times);
+  fabric_->EndReply(call, bytes);
+}
+
 void RequestService::AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status) {
   ++refused_;
-  fabric_->EndReply(call, WriteErrorReply(fabric_->BeginReply(call), kind, status));
+  const MutableBytes to = fabric_->BeginReply(call);
+  End(call, to, WriteErrorReply(to, kind, status));
 }
 
 std::string RequestService::AnswerPeer(ConstBytes request) {
@@ -151,7 +158,7 @@ void RequestService::Answer(const IncomingCall& call, MessageKind kind, absl::St
     ++refused_;
     bytes = WriteErrorReply(to, kind, bytes.status());
   }
-  fabric_->EndReply(call, *bytes);
+  End(call, to, *bytes);
 }
 
 // ---- Writes that wait.
@@ -439,7 +446,8 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
   const HeldRegion* region = regions_->Find(request.from.region());
   if (region != nullptr && (leased_ || region->log == nullptr) && region->state != HeldRegion::State::kSealed &&
       region->store->ExtentInBounds(request.from, request.bytes) && request.bytes <= to.size() - sizeof(ReplyHeader)) {
-    Store(to.data(), ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes)});
+    Store(to.data(),
+          ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes), {}});
     std::memcpy(to.data() + sizeof(ReplyHeader), region->store->Extent(request.from), request.bytes);
     return sizeof(ReplyHeader) + request.bytes;
   }

@@ -137,6 +137,8 @@ class RequestService : public Service {
   };
   void AnswerHashLookup(const IncomingCall& call, MessageKind kind, const HashLookup& lookup);
   void AnswerLookup(const IncomingCall& call, MessageKind kind, const Meganode::Lookup& lookup);
+  // Of a reply in `to`, which says what it took.
+  void End(const IncomingCall& call, MutableBytes to, size_t bytes);
   void AnswerError(const IncomingCall& call, MessageKind kind, const absl::Status& status);
 
   Fabric* fabric_;

@@ -11,6 +11,8 @@
 namespace cell {
 namespace {
 
+using std::string_view_literals::operator""sv;
+
 class Reply : public Completion {
  public:
   void Done(const absl::Status& status, ConstBytes reply) override {
@@ -178,6 +180,34 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
   EXPECT_NE(status.find("\"keys\":1"), std::string::npos) << status;
   const std::string check(Call(MakeTextRequest(MessageKind::kCheck, "1")));
   EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
+}
+
+// What a client's selector goes by. Without a model of the machine nothing is known.
+TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
+  ASSERT_TRUE(Put("k", "v").ok());
+  EXPECT_EQ(TimesOf(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "k")))).read_ns, 0u);
+
+  MachineModel machine;
+  machine.read_ns = 700;
+  const std::unique_ptr<SimFabric> server = network_.NewEndpoint(network_.NewHost(machine));
+  server->set_call_cost([](ConstBytes) { return 3'000; });
+  Regions regions(server.get(), {1024, 1 << 20, 8 << 20}, 8);
+  RequestService service(server.get(), &regions, {"modelled", true});
+  ASSERT_TRUE(regions.Create(1, {}).ok());
+  ASSERT_TRUE(server->Listen("modelled", &service).ok());
+  connection_ = *ConnectTo(client_.get(), "modelled");
+  ASSERT_TRUE(Put("k", "v").ok());
+  for (const MessageKind kind : {MessageKind::kSearch, MessageKind::kGet, MessageKind::kDelete}) {
+    for (const Pointer root : {root_, RootOf(2)}) {  // It does not hold the second: a route.
+      for (const std::string& key : {std::string("k"), std::string(4096, 'k')}) {
+        const ServiceTimes times = TimesOf(AsBytes(Call(MakeKeyRequest(kind, root, {}, key))));
+        EXPECT_EQ(times.call_ns, 3'000u);
+        EXPECT_EQ(times.read_ns, 700u);
+      }
+    }
+  }
+  EXPECT_EQ(TimesOf(AsBytes(Call(MakeScanRequest(root_, "a", std::nullopt, {10, 4096})))).call_ns, 3'000u);
+  EXPECT_EQ(TimesOf(AsBytes("no reply at all"sv)).call_ns, 0u);
 }
 
 // No walk of nodes is made in a table's region, whatever a message asks for; nor are keys told that it has not.

@@ -31,6 +31,7 @@ struct Flags {
   bool cache = true;
   bool node_cache = true;
   bool warm = false;
+  double begin_within_ms = 0;
   double warmup_ms = 3, measure_ms = 10;
   // Open loop.
   double interval_us = 0;  // Between a client's requests; 0: closed loop.
@@ -117,9 +118,10 @@ class Run {
       const bool in_spike = i >= flags_.clients;
       seeds_.push_back(random_.Next());
       for (int task = 0; task < flags_.in_flight; ++task) {
-        tasks_.push_back(flags_.interval_us > 0 ? UseOnTime(static_cast<size_t>(i), in_spike ? spike_ns : 0,
-                                                            in_spike ? spike_end_ns : end_ns_, random_.Next())
-                                                : Use(users_[static_cast<size_t>(i)]->client.get(), random_.Next()));
+        tasks_.push_back(flags_.interval_us > 0
+                             ? UseOnTime(static_cast<size_t>(i), in_spike ? spike_ns : 0,
+                                         in_spike ? spike_end_ns : end_ns_, random_.Next())
+                             : Use(users_[static_cast<size_t>(i)]->client.get(), seeds_.back(), random_.Next()));
       }
     }
     arrivals_.resize(users_.size());
@@ -237,8 +239,10 @@ class Run {
   }
 
   // One after the other.
-  Task<bool> Use(Client* client, uint64_t seed) {
+  Task<bool> Use(Client* client, uint64_t client_seed, uint64_t seed) {
     Random random(seed);
+    const double begins_ms = Random(client_seed).Unit() * flags_.begin_within_ms;
+    if (begins_ms > 0) co_await client->AsyncSleepUntil(cluster_.now_ns() + static_cast<int64_t>(begins_ms * 1e6));
     while (!stop_) {
       const int64_t since_ns = cluster_.now_ns();
       const bool right = co_await Operate(client, &random);
@@ -313,7 +317,9 @@ int Main(int argc, char** argv) {
   app.add_option("--server-share", flags.server_share, "With --path fixed.")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--selector", flags.selector)->check(CLI::IsMember({"cell", "thesis"}))->capture_default_str();
+  app.add_option("--selector", flags.selector)
+      ->check(CLI::IsMember({"cell", "unpriced", "thesis"}))
+      ->capture_default_str();
   app.add_option("--get-share", flags.get_share, "The other operations are puts.")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
@@ -323,6 +329,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 3.0))
       ->capture_default_str();
   app.add_flag("--cache,!--no-cache", flags.cache, "Clients remember routes and upper nodes.");
+  app.add_option("--begin-within-ms", flags.begin_within_ms, "Closed loop: clients begin one by one, in so long.")
+      ->capture_default_str();
   app.add_option("--warmup-ms", flags.warmup_ms)->capture_default_str();
   app.add_option("--measure-ms", flags.measure_ms)->capture_default_str();
   app.add_option("--interval-us", flags.interval_us, "Open loop: between two requests of a client, on the mean.")
