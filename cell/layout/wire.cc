@@ -59,7 +59,9 @@ absl::Status BadReply(MessageKind kind, size_t bytes) {
 absl::Status CheckReply(ConstBytes message, MessageKind kind) {
   if (message.size() < sizeof(ReplyHeader)) return BadReply(kind, message.size());
   const auto header = Load<ReplyHeader>(message.data());
-  if (header.kind != kind || header.bytes != message.size()) return BadReply(kind, message.size());
+  // A request that could not be read is refused without its kind: most likely it is of another version.
+  const bool refused = header.kind == MessageKind{} && header.code != 0;
+  if ((header.kind != kind && !refused) || header.bytes != message.size()) return BadReply(kind, message.size());
   if (header.code == 0) return absl::OkStatus();
   const std::string_view text = AsText(message.subspan(sizeof(ReplyHeader)));
   return absl::Status(static_cast<absl::StatusCode>(header.code), {text.data(), text.size()});

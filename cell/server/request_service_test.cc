@@ -182,6 +182,16 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
   EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
 }
 
+TEST_F(RequestServiceTest, AClientOfAnotherVersionIsTold) {
+  std::string request = MakeKeyRequest(MessageKind::kSearch, root_, {}, "k");
+  auto header = Load<MessageHeader>(AsBytes(request).data());
+  header.version = kWireVersion + 1;
+  std::memcpy(request.data(), &header, sizeof(header));
+  const absl::Status status = ParseSearchReply(AsBytes(Call(request))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("protocol version"), absl::string_view::npos) << status;
+}
+
 // What a client's selector goes by. Without a model of the machine nothing is known.
 TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   ASSERT_TRUE(Put("k", "v").ok());
