@@ -18,275 +18,14 @@
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
 #include "tools/bench_local.h"
-#include "tools/bench_timeline.h"
+#include "tools/bench_thread.h"
 #include "tools/client_flags.h"
-#include "tools/hash_layout_flag.h"
-#include "tools/pair_map.h"
 
 namespace cell {
 namespace {
 
-constexpr double kWarmUpSeconds = 0.5;
-
-struct Flags {
-  ClientOptions client;
-  std::string workload = "get";
-  std::string operation = "get";
-  std::string path = "hybrid";
-  int threads = 1;
-  int depth = 16;
-  double seconds = 5;
-  uint64_t keys = 100'000;
-  std::string distribution = "uniform";
-  uint32_t scan_length = 100;
-  bool reverse = false;
-  double rate = 0;
-  double spike_from = 0, spike_seconds = 0, spike_factor = 1;
-  double timeline_ms = 0;
-  uint64_t seed = 1;
-  std::string json;
-  bool load = true;
-  bool busy_poll = false;
-  int cache_level_min = 4;
-  uint32_t node_bytes = 1024;
-  std::string tier = "tree";
-  std::string table = "bench";
-  HashLayoutFlags layout;
-  bool serializable = true;
-  DataShape shape;
-
-  // Empty: the tree.
-  std::string table_asked() const { return tier == "pilaf" ? table : ""; }
-};
-
-enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
-
-// How often each operation comes, in percent. YCSB's core workloads by their letters.
-struct Mix {
-  const char* workload;
-  std::vector<std::pair<Op, int>> parts;
-  bool latest = false;
-};
-
-const std::vector<Mix>& Mixes() {
-  static const auto* mixes = new std::vector<Mix>{
-      {"search", {{Op::kSearch, 100}}},
-      {"get", {{Op::kGet, 100}}},
-      {"put", {{Op::kUpdate, 100}}},
-      {"insert", {{Op::kInsert, 100}}},
-      {"scan", {{Op::kScan, 100}}},
-      {"get-90", {{Op::kGet, 90}, {Op::kUpdate, 10}}},
-      {"get-50", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
-      {"mixed", {{Op::kGet, 80}, {Op::kUpdate, 10}, {Op::kScan, 10}}},
-      {"ycsb-a", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
-      {"ycsb-b", {{Op::kGet, 95}, {Op::kUpdate, 5}}},
-      {"ycsb-c", {{Op::kGet, 100}}},
-      {"ycsb-d", {{Op::kGet, 95}, {Op::kInsert, 5}}, true},
-      {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
-      {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
-      {"raw-read", {{Op::kRawRead, 100}}},
-      {"raw-call", {{Op::kRawCall, 100}}},
-  };
-  return *mixes;
-}
-
-// What one client thread measured.
-struct Measured {
-  absl::Status status;
-  ClientMetrics metrics;
-  Histogram latency_ns;  // From the intended start, with --rate.
-  uint64_t operations = 0;
-  uint64_t absent = 0;
-  double seconds = 0;
-  int64_t began_ns = 0;  // CLOCK_MONOTONIC, after the warm-up.
-  std::optional<Timeline> timeline;
-};
-
-class BenchThread {
- public:
-  BenchThread(const Flags& flags, const Mix& mix, int index)
-      : flags_(flags),
-        mix_(mix),
-        index_(index),
-        chooser_(flags.keys, flags.distribution == "zipfian", flags.seed + 1000 * static_cast<uint64_t>(index)),
-        random_(flags.seed + 1000 * static_cast<uint64_t>(index) + 1) {}
-
-  Measured Run() {
-    Measured measured;
-    ClientOptions options = flags_.client;
-    options.path = *ParsePath(flags_.path);
-    options.seed = flags_.seed + static_cast<uint64_t>(index_);
-    options.busy_poll = flags_.busy_poll;
-    options.cache_level_min = flags_.cache_level_min;
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
-    if (!client.ok()) {
-      measured.status = client.status();
-      return measured;
-    }
-    client_ = client->get();
-    absl::StatusOr<PairMap> map = PairMap::Open(client_, flags_.table_asked());
-    if (!map.ok()) {
-      measured.status = map.status();
-      return measured;
-    }
-    map->set_serializable(flags_.serializable);
-    map_ = &*map;
-    start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
-    end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
-    spike_from_ns_ = static_cast<double>(start_ns_) + flags_.spike_from * 1e9;
-    if (flags_.timeline_ms > 0) {
-      timeline_.emplace(start_ns_, static_cast<int64_t>(flags_.timeline_ms * 1e6),
-                        static_cast<size_t>(flags_.seconds * 1e3 / flags_.timeline_ms));
-    }
-    next_due_ns_ = static_cast<double>(client_->NowNs());
-    interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
-    // Other keys for each thread and seed.
-    next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
-
-    std::vector<Task<bool>> lanes;
-    for (int i = 0; i < flags_.depth; ++i) lanes.push_back(Lane());
-    for (Task<bool>& lane : lanes) lane.Start();
-    for (const Task<bool>& lane : lanes) {
-      while (!lane.done()) {
-        client_->Poll(end_ns_);
-        if (!measuring_ && client_->NowNs() >= start_ns_) {
-          measuring_ = true;
-          measured_from_ns_ = client_->NowNs();
-          client_->ResetMetrics();
-          operations_ = absent_ = server_path_ = client_path_ = 0;
-          late_ns_.Clear();
-        }
-      }
-    }
-    measured.seconds = static_cast<double>(client_->NowNs() - measured_from_ns_) / 1e9;
-    measured.metrics = client_->metrics();
-    measured.latency_ns = flags_.rate > 0 ? late_ns_ : client_->metrics().latency_ns;
-    measured.operations = operations_;
-    measured.absent = absent_;
-    measured.status = status_;
-    measured.began_ns = start_ns_;
-    measured.timeline = std::move(timeline_);
-    return measured;
-  }
-
- private:
-  // Between operations that are due at this time.
-  double IntervalNs(double due_ns) const {
-    const double into_ns = due_ns - spike_from_ns_;
-    return into_ns >= 0 && into_ns < flags_.spike_seconds * 1e9 ? interval_ns_ / flags_.spike_factor : interval_ns_;
-  }
-
-  void Record(int64_t begun_ns) {
-    const int64_t now_ns = client_->NowNs();
-    const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, now_ns - begun_ns));
-    if (interval_ns_ > 0) late_ns_.Record(latency_ns);
-    if (!timeline_.has_value()) return;
-    const ClientMetrics& metrics = client_->metrics();
-    timeline_->Record(begun_ns, latency_ns, metrics.server_path - server_path_, metrics.client_path - client_path_);
-    server_path_ = metrics.server_path;
-    client_path_ = metrics.client_path;
-  }
-
-  // One of `depth` operations in flight: the next begins when the last has ended, or when it is due.
-  Task<bool> Lane() {
-    std::string key, value;
-    for (int turn = 0; status_.ok(); ++turn) {
-      int64_t begun_ns = timeline_.has_value() ? client_->NowNs() : 0;
-      if (interval_ns_ > 0) {
-        begun_ns = static_cast<int64_t>(next_due_ns_);
-        next_due_ns_ += IntervalNs(next_due_ns_);
-        if (begun_ns >= end_ns_) break;
-        co_await client_->AsyncSleepUntil(begun_ns);
-      } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
-        break;
-      }
-      const bool counted = co_await One(&key, &value);
-      operations_ += counted;
-      if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
-    }
-    co_return true;
-  }
-
-  Op Choose() {
-    auto at = static_cast<int>(mix_.parts.size() == 1 ? 0 : random_.Below(100));
-    for (const auto& [op, percent] : mix_.parts) {
-      if ((at -= percent) < 0) return op;
-    }
-    return mix_.parts.back().first;
-  }
-
-  Task<bool> One(std::string* key, std::string* value) {
-    const Op op = Choose();
-    if (op == Op::kRawRead) co_return Note((co_await client_->AsyncRawRead(random_.Next())).status());
-    if (op == Op::kRawCall) co_return Note((co_await client_->AsyncRawCall()).status());
-    if (op == Op::kInsert) {
-      const uint64_t i = next_insert_++;
-      MakeKey(i, key, flags_.shape);
-      MakeValue(i, 0, value, flags_.shape);
-      co_return Note((co_await map_->AsyncPut(*key, *value)).status());
-    }
-    const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
-    MakeKey(i, key, flags_.shape);
-    switch (op) {
-      case Op::kSearch: {
-        const absl::StatusOr<bool> found = co_await map_->AsyncContains(*key);
-        absent_ += found.ok() && !*found;
-        co_return Note(found.status());
-      }
-      case Op::kScan: {
-        ScanOptions options;
-        if (flags_.reverse) {
-          options.to = *key;
-        } else {
-          options.from = *key;
-        }
-        options.limit = flags_.scan_length;
-        options.reverse = flags_.reverse;
-        options.batch = flags_.scan_length;
-        Scan scan = client_->NewScan(std::move(options));
-        for (;;) {
-          const auto batch = co_await scan.AsyncNextBatch();
-          if (!batch.ok() || batch->empty()) co_return Note(batch.status());
-        }
-      }
-      case Op::kUpdate:
-        MakeValue(i, random_.Next(), value, flags_.shape);
-        co_return Note((co_await map_->AsyncPut(*key, *value)).status());
-      default: {
-        const auto got = co_await map_->AsyncGet(*key);
-        absent_ += got.ok() && !got->has_value();
-        if (op == Op::kGet || !got.ok()) co_return Note(got.status());
-        MakeValue(i, random_.Next(), value, flags_.shape);
-        co_return Note((co_await map_->AsyncPut(*key, *value)).status());
-      }
-    }
-  }
-
-  bool Note(const absl::Status& status) {
-    if (!status.ok() && status_.ok()) status_ = status;
-    return status.ok();
-  }
-
-  const Flags& flags_;
-  const Mix& mix_;
-  const int index_;
-  KeyChooser chooser_;
-  Random random_;
-  Client* client_ = nullptr;
-  PairMap* map_ = nullptr;
-  int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
-  double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
-  bool measuring_ = false;
-  uint64_t next_insert_ = 0;
-  uint64_t operations_ = 0, absent_ = 0;
-  Histogram late_ns_;
-  std::optional<Timeline> timeline_;
-  uint64_t server_path_ = 0, client_path_ = 0;  // That the timeline has.
-  absl::Status status_;
-};
-
 // Puts keys 0 to N - 1 that are not there, 64 at once.
-Task<bool> LoadLane(PairMap* map, uint64_t* next, const Flags& flags, absl::Status* status) {
+Task<bool> LoadLane(PairMap* map, uint64_t* next, const BenchFlags& flags, absl::Status* status) {
   std::string key, value;
   while (*next < flags.keys && status->ok()) {
     const uint64_t i = (*next)++;
@@ -299,7 +38,7 @@ Task<bool> LoadLane(PairMap* map, uint64_t* next, const Flags& flags, absl::Stat
 }
 
 // The table, if it is asked for and not there.
-absl::Status MakeTable(Client* client, const Flags& flags) {
+absl::Status MakeTable(Client* client, const BenchFlags& flags) {
   if (flags.table_asked().empty()) return absl::OkStatus();
   for (const Client::TableInfo& table : client->Tables()) {
     if (table.name == flags.table) return absl::OkStatus();
@@ -313,7 +52,7 @@ absl::Status MakeTable(Client* client, const Flags& flags) {
       fmt::format("no server tells of a control plane: make the table with cellctl hash create {}", flags.table));
 }
 
-absl::Status Load(const Flags& flags, nlohmann::json* json) {
+absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
   ClientOptions options = flags.client;
   options.path = Path::kServer;
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
@@ -359,7 +98,7 @@ std::string Shell(const std::string& command) {
 }
 
 // The commit of the workspace that `bazel run` was called in, and the machine.
-void Describe(const Flags& flags, nlohmann::json* json) {
+void Describe(const BenchFlags& flags, nlohmann::json* json) {
   const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
   std::string commit =
       Shell(fmt::format("git -C '{}' describe --always --dirty 2>/dev/null", workspace == nullptr ? "." : workspace));
@@ -371,7 +110,7 @@ void Describe(const Flags& flags, nlohmann::json* json) {
   (*json)["workload"] = flags.workload;
 }
 
-absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
+absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mix) {
   nlohmann::json json;
   if (flags.load) RETURN_IF_ERROR(Load(flags, &json));
   std::vector<Measured> all(static_cast<size_t>(flags.threads));
@@ -444,7 +183,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const Flags& flags, const Mix& mix) {
   return json;
 }
 
-absl::StatusOr<nlohmann::json> RunInProcess(const Flags& flags) {
+absl::StatusOr<nlohmann::json> RunInProcess(const BenchFlags& flags) {
   LocalBench bench;
   bench.operation = flags.operation;
   bench.keys = flags.keys;
@@ -485,7 +224,7 @@ void Print(const nlohmann::json& json) {
   }
 }
 
-absl::Status Run(const Flags& flags) {
+absl::Status Run(const BenchFlags& flags) {
   absl::StatusOr<nlohmann::json> json = absl::InvalidArgumentError("");
   if (flags.workload == "local" || flags.workload == "lmdb") {
     json = RunInProcess(flags);
@@ -516,7 +255,7 @@ absl::Status Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
-  Flags flags;
+  BenchFlags flags;
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
   CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};

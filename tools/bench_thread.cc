@@ -1,0 +1,177 @@
+#include "tools/bench_thread.h"
+
+#include <algorithm>
+
+namespace cell {
+namespace {
+
+constexpr double kWarmUpSeconds = 0.5;
+
+}  // namespace
+
+const std::vector<Mix>& Mixes() {
+  static const auto* mixes = new std::vector<Mix>{
+      {"search", {{Op::kSearch, 100}}},
+      {"get", {{Op::kGet, 100}}},
+      {"put", {{Op::kUpdate, 100}}},
+      {"insert", {{Op::kInsert, 100}}},
+      {"scan", {{Op::kScan, 100}}},
+      {"get-90", {{Op::kGet, 90}, {Op::kUpdate, 10}}},
+      {"get-50", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
+      {"mixed", {{Op::kGet, 80}, {Op::kUpdate, 10}, {Op::kScan, 10}}},
+      {"ycsb-a", {{Op::kGet, 50}, {Op::kUpdate, 50}}},
+      {"ycsb-b", {{Op::kGet, 95}, {Op::kUpdate, 5}}},
+      {"ycsb-c", {{Op::kGet, 100}}},
+      {"ycsb-d", {{Op::kGet, 95}, {Op::kInsert, 5}}, true},
+      {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
+      {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
+      {"raw-read", {{Op::kRawRead, 100}}},
+      {"raw-call", {{Op::kRawCall, 100}}},
+  };
+  return *mixes;
+}
+
+Measured BenchThread::Run() {
+  Measured measured;
+  ClientOptions options = flags_.client;
+  options.path = *ParsePath(flags_.path);
+  options.seed = flags_.seed + static_cast<uint64_t>(index_);
+  options.busy_poll = flags_.busy_poll;
+  options.cache_level_min = flags_.cache_level_min;
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
+  if (!client.ok()) {
+    measured.status = client.status();
+    return measured;
+  }
+  client_ = client->get();
+  absl::StatusOr<PairMap> map = PairMap::Open(client_, flags_.table_asked());
+  if (!map.ok()) {
+    measured.status = map.status();
+    return measured;
+  }
+  map->set_serializable(flags_.serializable);
+  map_ = &*map;
+  start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
+  end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
+  spike_from_ns_ = static_cast<double>(start_ns_) + flags_.spike_from * 1e9;
+  if (flags_.timeline_ms > 0) {
+    timeline_.emplace(start_ns_, static_cast<int64_t>(flags_.timeline_ms * 1e6),
+                      static_cast<size_t>(flags_.seconds * 1e3 / flags_.timeline_ms));
+  }
+  next_due_ns_ = static_cast<double>(client_->NowNs());
+  interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
+  // Other keys for each thread and seed.
+  next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
+
+  std::vector<Task<bool>> lanes;
+  for (int i = 0; i < flags_.depth; ++i) lanes.push_back(Lane());
+  for (Task<bool>& lane : lanes) lane.Start();
+  for (const Task<bool>& lane : lanes) {
+    while (!lane.done()) {
+      client_->Poll(end_ns_);
+      if (!measuring_ && client_->NowNs() >= start_ns_) {
+        measuring_ = true;
+        measured_from_ns_ = client_->NowNs();
+        client_->ResetMetrics();
+        operations_ = absent_ = server_path_ = client_path_ = 0;
+        late_ns_.Clear();
+      }
+    }
+  }
+  measured.seconds = static_cast<double>(client_->NowNs() - measured_from_ns_) / 1e9;
+  measured.metrics = client_->metrics();
+  measured.latency_ns = flags_.rate > 0 ? late_ns_ : client_->metrics().latency_ns;
+  measured.operations = operations_;
+  measured.absent = absent_;
+  measured.status = status_;
+  measured.began_ns = start_ns_;
+  measured.timeline = std::move(timeline_);
+  return measured;
+}
+
+void BenchThread::Record(int64_t begun_ns) {
+  const int64_t now_ns = client_->NowNs();
+  const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, now_ns - begun_ns));
+  if (interval_ns_ > 0) late_ns_.Record(latency_ns);
+  if (!timeline_.has_value()) return;
+  const ClientMetrics& metrics = client_->metrics();
+  timeline_->Record(begun_ns, latency_ns, metrics.server_path - server_path_, metrics.client_path - client_path_);
+  server_path_ = metrics.server_path;
+  client_path_ = metrics.client_path;
+}
+
+Task<bool> BenchThread::Lane() {
+  std::string key, value;
+  for (int turn = 0; status_.ok(); ++turn) {
+    int64_t begun_ns = timeline_.has_value() ? client_->NowNs() : 0;
+    if (interval_ns_ > 0) {
+      begun_ns = static_cast<int64_t>(next_due_ns_);
+      next_due_ns_ += IntervalNs(next_due_ns_);
+      if (begun_ns >= end_ns_) break;
+      co_await client_->AsyncSleepUntil(begun_ns);
+    } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
+      break;
+    }
+    const bool counted = co_await One(&key, &value);
+    operations_ += counted;
+    if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
+  }
+  co_return true;
+}
+
+Op BenchThread::Choose() {
+  auto at = static_cast<int>(mix_.parts.size() == 1 ? 0 : random_.Below(100));
+  for (const auto& [op, percent] : mix_.parts) {
+    if ((at -= percent) < 0) return op;
+  }
+  return mix_.parts.back().first;
+}
+
+Task<bool> BenchThread::One(std::string* key, std::string* value) {
+  const Op op = Choose();
+  if (op == Op::kRawRead) co_return Note((co_await client_->AsyncRawRead(random_.Next())).status());
+  if (op == Op::kRawCall) co_return Note((co_await client_->AsyncRawCall()).status());
+  if (op == Op::kInsert) {
+    const uint64_t i = next_insert_++;
+    MakeKey(i, key, flags_.shape);
+    MakeValue(i, 0, value, flags_.shape);
+    co_return Note((co_await map_->AsyncPut(*key, *value)).status());
+  }
+  const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
+  MakeKey(i, key, flags_.shape);
+  switch (op) {
+    case Op::kSearch: {
+      const absl::StatusOr<bool> found = co_await map_->AsyncContains(*key);
+      absent_ += found.ok() && !*found;
+      co_return Note(found.status());
+    }
+    case Op::kScan: {
+      ScanOptions options;
+      if (flags_.reverse) {
+        options.to = *key;
+      } else {
+        options.from = *key;
+      }
+      options.limit = flags_.scan_length;
+      options.reverse = flags_.reverse;
+      options.batch = flags_.scan_length;
+      Scan scan = client_->NewScan(std::move(options));
+      for (;;) {
+        const auto batch = co_await scan.AsyncNextBatch();
+        if (!batch.ok() || batch->empty()) co_return Note(batch.status());
+      }
+    }
+    case Op::kUpdate:
+      MakeValue(i, random_.Next(), value, flags_.shape);
+      co_return Note((co_await map_->AsyncPut(*key, *value)).status());
+    default: {
+      const auto got = co_await map_->AsyncGet(*key);
+      absent_ += got.ok() && !got->has_value();
+      if (op == Op::kGet || !got.ok()) co_return Note(got.status());
+      MakeValue(i, random_.Next(), value, flags_.shape);
+      co_return Note((co_await map_->AsyncPut(*key, *value)).status());
+    }
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,118 @@
+// BenchThread: one client thread of cell_bench, and what it is told to do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cell/client/client.h"
+#include "tools/bench_data.h"
+#include "tools/bench_timeline.h"
+#include "tools/hash_layout_flag.h"
+#include "tools/pair_map.h"
+
+namespace cell {
+
+struct BenchFlags {
+  ClientOptions client;
+  std::string workload = "get";
+  std::string operation = "get";
+  std::string path = "hybrid";
+  int threads = 1;
+  int depth = 16;
+  double seconds = 5;
+  uint64_t keys = 100'000;
+  std::string distribution = "uniform";
+  uint32_t scan_length = 100;
+  bool reverse = false;
+  double rate = 0;
+  double spike_from = 0, spike_seconds = 0, spike_factor = 1;
+  double timeline_ms = 0;
+  uint64_t seed = 1;
+  std::string json;
+  bool load = true;
+  bool busy_poll = false;
+  int cache_level_min = 4;
+  uint32_t node_bytes = 1024;
+  std::string tier = "tree";
+  std::string table = "bench";
+  HashLayoutFlags layout;
+  bool serializable = true;
+  DataShape shape;
+
+  // Empty: the tree.
+  std::string table_asked() const { return tier == "pilaf" ? table : ""; }
+};
+
+enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
+
+// How often each operation comes, in percent. YCSB's core workloads by their letters.
+struct Mix {
+  const char* workload;
+  std::vector<std::pair<Op, int>> parts;
+  bool latest = false;
+};
+
+const std::vector<Mix>& Mixes();
+
+// What one client thread measured.
+struct Measured {
+  absl::Status status;
+  ClientMetrics metrics;
+  Histogram latency_ns;  // From the intended start, with --rate.
+  uint64_t operations = 0;
+  uint64_t absent = 0;
+  double seconds = 0;
+  int64_t began_ns = 0;  // CLOCK_MONOTONIC, after the warm-up.
+  std::optional<Timeline> timeline;
+};
+
+class BenchThread {
+ public:
+  BenchThread(const BenchFlags& flags, const Mix& mix, int index)
+      : flags_(flags),
+        mix_(mix),
+        index_(index),
+        chooser_(flags.keys, flags.distribution == "zipfian", flags.seed + 1000 * static_cast<uint64_t>(index)),
+        random_(flags.seed + 1000 * static_cast<uint64_t>(index) + 1) {}
+
+  Measured Run();
+
+ private:
+  // Between operations that are due at this time.
+  double IntervalNs(double due_ns) const {
+    const double into_ns = due_ns - spike_from_ns_;
+    return into_ns >= 0 && into_ns < flags_.spike_seconds * 1e9 ? interval_ns_ / flags_.spike_factor : interval_ns_;
+  }
+
+  void Record(int64_t begun_ns);
+  // One of `depth` operations in flight: the next begins when the last has ended, or when it is due.
+  Task<bool> Lane();
+  Op Choose();
+  Task<bool> One(std::string* key, std::string* value);
+  bool Note(const absl::Status& status) {
+    if (!status.ok() && status_.ok()) status_ = status;
+    return status.ok();
+  }
+
+  const BenchFlags& flags_;
+  const Mix& mix_;
+  const int index_;
+  KeyChooser chooser_;
+  Random random_;
+  Client* client_ = nullptr;
+  PairMap* map_ = nullptr;
+  int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
+  double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
+  bool measuring_ = false;
+  uint64_t next_insert_ = 0;
+  uint64_t operations_ = 0, absent_ = 0;
+  Histogram late_ns_;
+  std::optional<Timeline> timeline_;
+  uint64_t server_path_ = 0, client_path_ = 0;  // That the timeline has.
+  absl::Status status_;
+};
+
+}  // namespace cell
