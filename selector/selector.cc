@@ -91,7 +91,7 @@ void Selector::ObserveServer(int64_t latency_ns, const ServiceTimes& times) {
 void Selector::ObserveRead(int64_t latency_ns) {
   const auto sample = static_cast<double>(latency_ns);
   if (options_.rule == SelectorOptions::Rule::kCell) {
-    return Observe(sample, read_service_ > 0 ? read_service_ : common_->read_service, &read_latency_, &common_->read);
+    return Observe(sample, ReadService(), &read_latency_, &common_->read);
   }
   rtt_ns_ = rtt_ns_ == 0 ? sample : std::min(rtt_ns_, sample);
   read_.Observe(sample);
@@ -182,7 +182,7 @@ Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
     return decision;
   }
   // Of both ways or of none: else the one would be used whose price is not known.
-  const bool priced = common_->server.service() > 0 && common_->read.service() > 0;
+  const bool priced = ReadService() > 0 && common_->server.service() > 0;
   const double server_price = priced ? PriceOf(server, server_latency_, common_->server) : 0;
   const double read_price = priced ? PriceOf(decision.read_ns, read_latency_, common_->read) : 0;
   MoveShares(server + server_price, client + decision.reads * read_price, pause_ns, common_pause_ns);

@@ -40,7 +40,7 @@ struct SelectorOptions {
   double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
   double gain = 0.03;           // How far the share moves with a search, times how different the two ways are,
   double seldom_gain = 0.1;     // and with one long after the one before it.
-  double common_weight = 0.1;  // As weight, of what all selectors of a client have seen.
+  double common_weight = 0.1;   // As weight, of what all selectors of a client have seen.
   double price_max = 2;         // In times what a request takes itself.
   double silence = 4;           // Of a server that owes answers, in times its latency; then it is not asked.
   int64_t age_ns = 10'000'000;  // After which what was seen of a queue has lost two thirds of what it says.
@@ -158,6 +158,8 @@ class Selector {
   Decision ChooseByQueues(int64_t now_ns);
   Decision ChooseByShare(int64_t now_ns);
   void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
+  // 0: the server does not say. Until it has answered it is taken to be like the client's others.
+  double ReadService() const { return server_latency_.known() ? read_service_ : common_->read_service; }
   double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common) const;
   void MoveShares(double server_cost, double client_cost, int64_t pause_ns, int64_t common_pause_ns);
   double GainAfter(int64_t pause_ns) const;
