@@ -187,7 +187,11 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
     const absl::Status status = route.ok() ? way->Follow(*route) : route.status();
     if (!status.ok()) result = status;
   } else {
-    if (hint.null()) server->searches.ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
+    // A write that waits for its log says nothing about the way to its leaf, which is all that there is to choose.
+    const bool chosen = hint.null() && way->selector() == &server->searches;  // Of a table all writes are calls.
+    if (chosen && session->cluster().durability != Durability::kSync) {
+      server->searches.ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
+    }
     const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
     if (written.ok()) {
       result = written->existed != 0;

@@ -1,0 +1,36 @@
+// What the selector is told, and is not.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+// A search by the server takes one round, by reads several. Puts of the same client wait for a disk that takes as long
+// as hundreds of rounds: that is not the server's core, and by reads they would wait as long.
+TEST(Hybrid, ADiskThatWritesWaitForIsNotTheServersLatency) {
+  for (const Durability durability : {Durability::kNone, Durability::kSync}) {
+    SCOPED_TRACE(ToString(durability));
+    TestClusterOptions options;
+    options.servers = 1;
+    options.logs.durability = durability;
+    SimCluster cluster({512, 256 << 10, 256 << 10}, {}, options);
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.path = Path::kHybrid;
+    if (durability == Durability::kSync) cluster.SlowDisk(0, 2'000'000);
+    const auto client = cluster.NewClient(client_options);
+    const auto key = [](int i) { return fmt::format("k{:05}", i % 500); };
+    for (int i = 0; i < 2'000; ++i) {
+      if (i == 1'000) client->ResetMetrics();
+      ASSERT_TRUE(client->Put(key(i), "value").ok());
+      for (int get = 0; get < 3; ++get) ASSERT_TRUE(client->Get(key(i + get)).ok());
+    }
+    const ClientMetrics& metrics = client->metrics();
+    const uint64_t all = metrics.server_path + metrics.client_path;
+    EXPECT_GT(metrics.server_path, all * 9 / 10) << "of " << all;
+  }
+}
+
+}  // namespace
+}  // namespace cell
