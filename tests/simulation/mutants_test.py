@@ -21,7 +21,7 @@ SEEDS = {
     "old-copy-stays": 270,
     "sealed-too-late": 30,
     "epoch-unchecked": 40,
-    "table-lease-unchecked": 440,
+    "table-lease-unchecked": 3300,
     "stale-cache-trusted": 45,
     "cuckoo-from-front": 230,
     "no-second-look": 60,
