@@ -5,6 +5,15 @@
 
 namespace cell {
 
+std::optional<SelectorOptions> ParseSelector(std::string_view name) {
+  SelectorOptions options;
+  if (name == "cell") return options;
+  if (name == "thesis") return ThesisSelector();
+  if (name != "unpriced") return std::nullopt;
+  options.price_max = 0;
+  return options;
+}
+
 bool MovingMean::IsOutlier(double sample) const {
   if (samples_.size() < kSamplesBeforeDropping) return false;
   const auto n = static_cast<double>(samples_.size());

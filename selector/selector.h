@@ -24,6 +24,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "cell/base/random.h"
@@ -62,6 +64,9 @@ inline SelectorOptions ThesisSelector() {
   options.rule = SelectorOptions::Rule::kThesis;
   return options;
 }
+
+// By their names: "cell"; "unpriced", which is cell's without prices; "thesis". Nothing: there is no such rule.
+std::optional<SelectorOptions> ParseSelector(std::string_view name);
 
 // A mean over the last n samples that drops outliers, and starts anew when it drops more than it keeps.
 class MovingMean {

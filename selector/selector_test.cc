@@ -105,8 +105,8 @@ TEST(CellsRule, BringsBothWaysToTakeTheSame) {
 // The server's queue is M/M/1, and full at a load of 1 / 0.95; reads do not wait. What the search takes itself is the
 // same both ways where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. What it costs all is where 2.3 + W^2 / S = 4
 // * 2.1, x = 0.68.
-double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common) {
-  Selector selector({}, 1, common);
+double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common, const SelectorOptions& options = {}) {
+  Selector selector(options, 1, common);
   double share = 0;  // The queue is empty at first.
   int server = 0;
   for (int i = 0; i < 40'000; ++i) {
@@ -126,6 +126,13 @@ double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common) {
 TEST(CellsRule, PaysForWhatOthersWait) {
   CommonEstimates common;
   EXPECT_NEAR(ShareOfFastServer({767, 83}, &common), 0.68, 0.05);
+}
+
+TEST(CellsRule, PaysNothingIfItIsToldSo) {
+  CommonEstimates common;
+  EXPECT_NEAR(ShareOfFastServer({767, 83}, &common, *ParseSelector("unpriced")), 0.92, 0.04);
+  EXPECT_EQ(ParseSelector("thesis")->rule, SelectorOptions::Rule::kThesis);
+  EXPECT_FALSE(ParseSelector("thesys").has_value());
 }
 
 TEST(CellsRule, PaysForBothWaysOrForNone) {

@@ -6,6 +6,12 @@
 namespace cell {
 namespace {
 
+TEST(Hybrid, ARuleThatIsNoneIsRefused) {
+  ClientOptions options;
+  options.selector = "thesys";
+  EXPECT_EQ(Client::Open(options, nullptr, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // A search by the server takes one round, by reads several. Puts of the same client wait for a disk that takes as long
 // as hundreds of rounds: that is not the server's core, and by reads they would wait as long.
 TEST(Hybrid, ADiskThatWritesWaitForIsNotTheServersLatency) {

@@ -83,6 +83,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
                                                      std::unique_ptr<Membership> membership) {
+  if (!ParseSelector(options.selector).has_value()) {
+    return absl::InvalidArgumentError(fmt::format("there is no selector \"{}\"", options.selector));
+  }
   std::unique_ptr<Client> client(
       new Client(std::make_unique<Session>(options, std::move(fabric), std::move(membership))));
   Session* session = client->session_.get();

@@ -33,8 +33,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       fabric_(std::move(fabric)),
       cache_(options.cache_bytes, membership_->state().shape.node_bytes, options.cache_level_min),
       routes_(options.route_ranges) {
-  if (options.selector == "thesis") selector_ = ThesisSelector();
-  if (options.selector == "unpriced") selector_.price_max = 0;
+  selector_ = ParseSelector(options.selector).value();  // Client::Open has looked at it.
   revision_ = cluster().revision;
   now_ns_ = fabric_->NowNs();
   reported_ns_ = now_ns_;
