@@ -25,6 +25,8 @@ absl::Status CheckValue(std::string_view key, std::string_view value);
 // A connection lost during a read is no more than that.
 absl::Status ReadOutcome(absl::Status status);
 absl::Status KeepsChanging(std::string_view key);
+// Whether a read lost too often against writers, and is to go by a call.
+inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
 // Whether a status means that the worker asked is not there (any more): the region table may know a better one.
 bool LostServer(const absl::Status& status);
 

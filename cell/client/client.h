@@ -141,7 +141,7 @@ class Scan {
   ~Scan();
 
   // Goes to the next entry; false at the end. key() and value() are valid until the next call. After an error it can be
-  // called again: no entry is lost.
+  // called again: no entry is lost, and the scan goes on from where it has come to.
   absl::StatusOr<bool> Next();
   std::string_view key() const { return batch_[at_].key; }
   std::string_view value() const { return batch_[at_].value; }

@@ -4,6 +4,7 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
+#include "cell/client/calls.h"
 #include "cell/client/scan_batch.h"
 #include "cell/client/scan_leaves.h"
 #include "cell/client/way.h"
@@ -58,13 +59,14 @@ class Scan::Cursor : public Leftover {
     return absl::OkStatus();
   }
 
-  // Fills `filling_` with the next batch: at least one entry, unless the scan is done.
+  // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes with no entry. The
+  // position is behind all that was seen, whatever it ends with: a scan over a long stretch of emptied leaves gets
+  // through it, however short the time of each batch is.
   Task<absl::Status> Fill() {
     ScanBatch* const batch = filling_;
     batch->Clear();
     if (done_) co_return absl::OkStatus();
-    before_ = {position_, left_, next_root_};
-    const CallContext context = session_->Begin(options_.call);
+    CallContext context = session_->Begin(options_.call);
     absl::Status status;
     // A batch of nothing says nothing: the end, or the next entries.
     while (status.ok() && batch->empty() && !done_ && !given_up_) {
@@ -87,36 +89,32 @@ class Scan::Cursor : public Leftover {
       } else {
         status = co_await FillByReads(context, batch);
       }
-      if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown) {
+      if (!status.ok()) {
         leaves_.Forget();
-        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
         from_here_ = false;
+      }
+      if (KeptChanging(status)) {
+        context.path = Path::kServer;
+        status = absl::OkStatus();
+      } else if (LostServer(status)) {
+        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
         status = absl::OkStatus();
       }
-      if (session_->now_ns() > context.deadline_ns && status.ok() && batch->empty()) {
-        status = absl::DeadlineExceededError("scan took too long");
+      if (session_->now_ns() > context.deadline_ns && status.ok() && batch->empty() && !done_) {
+        leaves_.Forget();
+        status = absl::DeadlineExceededError(
+            fmt::format("scan took too long; it has come to {}", ForMessage(position_.at())));
       }
     }
     // The way refers to this batch's deadline, and to the key where it began.
     if (way_.has_value()) NextAt(way_->server() != nullptr ? way_->root() : Pointer());
-    if (status.code() == absl::StatusCode::kUnknown) status = absl::UnavailableError(std::string(status.message()));
+    if (!batch->empty()) status = absl::OkStatus();  // The next batch meets the error again, if it lasts.
+    left_ -= std::min<uint64_t>(left_, batch->size());
+    done_ |= left_ == 0;
+    session_->metrics()->scanned += batch->size();
+    status = ReadOutcome(std::move(status));
     session_->End(context, status);
-    if (status.ok()) {
-      session_->metrics()->scanned += batch->size();
-    } else {
-      GoBack();
-    }
     co_return status;
-  }
-
-  // To where the batch before had ended: after an error the scan can go on.
-  void GoBack() {
-    position_ = before_.position;
-    left_ = before_.left;
-    done_ = false;
-    way_.reset();
-    next_root_ = before_.next_root;
-    leaves_.Forget();
   }
 
   // The next entries are in the meganode with this root; null: where the position's key leads.
@@ -126,10 +124,6 @@ class Scan::Cursor : public Leftover {
   }
 
   size_t Wanted() const { return static_cast<size_t>(std::min<uint64_t>(left_, options_.batch)); }
-  void Count(size_t entries) {
-    left_ -= std::min<uint64_t>(left_, entries);
-    done_ |= left_ == 0;
-  }
 
   Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
     const ScanPosition from = position_;
@@ -142,13 +136,9 @@ class Scan::Cursor : public Leftover {
       batch->Clear();
       co_return absl::UnavailableError("the region table is too old to read by");
     }
-    if (!leg.ok()) {
-      Count(batch->size());
-      co_return leg.status();
-    }
+    if (!leg.ok()) co_return leg.status();
     from_here_ |= !batch->empty();
     done_ = leg->end == ScanLeaves::Leg::End::kRange;
-    Count(batch->size());
     ended_at_border_ = leg->end == ScanLeaves::Leg::End::kMeganode;
     if (ended_at_border_) NextAt(leg->next);
     co_return absl::OkStatus();
@@ -185,10 +175,7 @@ class Scan::Cursor : public Leftover {
     const auto at = [&](std::string_view view) {
       return base + static_cast<size_t>(reinterpret_cast<const std::byte*>(view.data()) - from);
     };
-    position_.MoveTo(result->next_key);
-    ended_at_border_ = !result->next.null();
-    NextAt(ended_at_border_ ? result->next : way_->root());
-    done_ = result->done;
+    const std::string next_key(result->next_key);
     size_t elsewhere = 0;
     for (const ScanItem& item : items_) {
       elsewhere += item.elsewhere;
@@ -197,20 +184,20 @@ class Scan::Cursor : public Leftover {
     for (size_t i = 0; i < items_.size() && elsewhere > 0; ++i) {
       if (!items_[i].elsewhere) continue;
       const ScanBatch::Place place = (*batch)[i];
-      const std::string key(reinterpret_cast<const char*>(batch->At(place.at)), place.key_bytes);
+      const std::string key(batch->KeyOf(place));
       const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(server, key, items_[i], context, batch);
-      if (!fetched.ok()) co_return fetched.status();
-      if (!fetched->has_value()) {  // Changed since: begin the batch's rest anew, from this key.
-        ++session_->metrics()->extent_retries;
+      if (!fetched.ok() || !fetched->has_value()) {  // The batch ends before it, and the next one begins with it.
+        if (fetched.ok()) ++session_->metrics()->extent_retries;
         batch->Cut(i, batch->bytes());
         position_.MoveTo(key);
-        NextAt({});
-        done_ = false;
-        break;
+        co_return fetched.status();
       }
       (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
     }
-    Count(batch->size());
+    position_.MoveTo(next_key);
+    done_ = result->done;
+    ended_at_border_ = !result->next.null();
+    NextAt(ended_at_border_ ? result->next : way_->root());
     co_return absl::OkStatus();
   }
 
@@ -257,11 +244,6 @@ class Scan::Cursor : public Leftover {
   ScanBatch* filling_ = &batches_[0];
   uint64_t given_ = 0;
   std::optional<Task<absl::Status>> ahead_;
-  struct {
-    ScanPosition position{false, {}, {}, 0};
-    uint64_t left = 0;
-    Pointer next_root;
-  } before_;  // The batch being filled.
   bool given_up_ = false;
 };
 

@@ -7,9 +7,11 @@
 namespace cell {
 namespace {
 
-constexpr int kLeafAttemptsMax = 64;
+constexpr int kLeafAttemptsMax = 8;
 // A batch ends early once its extents are this large together.
 constexpr size_t kBatchBytesMax = size_t{4} << 20;
+// A leg ends after this many leaves, however few entries they had: what it has seen is trusted, or not, as a whole.
+constexpr int kLeavesMax = 1024;
 
 }  // namespace
 
@@ -18,7 +20,9 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
   ServerConnection* const server = way->server();
   Leg leg{Leg::End::kBatch, {}};
   int rounds = 0;
-  for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax;) {
+  int leaves = 0;
+  for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
+    if (session_->now_ns() > context.deadline_ns) break;
     if (!leaf_ready_) {
       if (!walk_goes_on_) walk_ = Walk(position->at(), way->root());
       walk_goes_on_ = false;
@@ -40,7 +44,10 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
     const size_t places_before = batch->size();
     const size_t bytes_before = batch->bytes();
     const absl::StatusOr<int> slot = TakeEntries(*position, wanted, batch);
-    if (!slot.ok()) co_return slot.status();
+    if (!slot.ok()) {
+      batch->Cut(places_before, bytes_before);
+      co_return slot.status();
+    }
     const bool whole_leaf = !ScanPosition::In(leaf, *slot);
     const bool goes_on = whole_leaf && left > batch->size() && !position->EndsWith(leaf);
     const Pointer beside = goes_on ? Beside(*position) : Pointer();
@@ -70,8 +77,8 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
       batch->Cut(places_before, bytes_before);
       leaf_ready_ = false;
       if (++attempt == kLeafAttemptsMax) {
-        co_return absl::UnavailableError(fmt::format("the leaf of {} changed {} times while it was read",
-                                                     ForMessage(position->at()), kLeafAttemptsMax));
+        co_return absl::AbortedError(fmt::format("the leaf of {} changed {} times while it was read",
+                                                 ForMessage(position->at()), kLeafAttemptsMax));
       }
       continue;
     }
@@ -82,6 +89,8 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
       break;
     }
     leaf_ready_ = false;
+    attempt = 0;
+    ++leaves;
     if (position->EndsWith(leaf)) {
       leg.end = Leg::End::kRange;
       break;
