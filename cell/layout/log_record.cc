@@ -10,7 +10,7 @@ namespace {
 bool SizesFit(const LogRecord& record) {
   switch (record.kind) {
     case RecordKind::kBegin:
-      return record.value.size() == sizeof(SegmentBegin);
+      return record.value.size() >= sizeof(SegmentBegin);
     case RecordKind::kRange:
       return record.value.size() >= sizeof(RangeValue) &&
              record.value.size() - sizeof(RangeValue) == Load<RangeValue>(AsBytes(record.value).data()).high_key_bytes;
@@ -27,6 +27,8 @@ bool SizesFit(const LogRecord& record) {
       return record.value.size() == sizeof(HashRangeValue);
     case RecordKind::kHashCut:
       return record.value.size() == sizeof(HashCutValue);
+    case RecordKind::kMarker:
+      return record.key.empty() && record.value.empty();
   }
   return false;
 }
@@ -51,7 +53,7 @@ void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view ke
   to->resize(RoundUp(to->size() - at, kRecordAlignment) + at);
 }
 
-std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
+std::optional<LogRecord> ParseFrame(std::string_view bytes, uint32_t region) {
   if (bytes.size() < sizeof(RecordHeader)) return std::nullopt;
   const auto header = Load<RecordHeader>(AsBytes(bytes).data());
   if (header.bytes < sizeof(header) + header.key_bytes || header.bytes > kRecordBytesMax ||
@@ -63,8 +65,14 @@ std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
   }
   const std::string_view padding = bytes.substr(header.bytes, RoundUp(header.bytes, kRecordAlignment) - header.bytes);
   if (std::any_of(padding.begin(), padding.end(), [](char byte) { return byte != 0; })) return std::nullopt;
-  const LogRecord record = ReadRecord(bytes.data());
-  if (header.sequence == 0 || header.reserved != 0 || !SizesFit(record)) return std::nullopt;
+  if (header.sequence == 0) return std::nullopt;
+  return ReadRecord(bytes.data());
+}
+
+std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
+  std::optional<LogRecord> record = ParseFrame(bytes, region);
+  if (!record.has_value()) return record;
+  if (Load<RecordHeader>(AsBytes(bytes).data()).reserved != 0 || !SizesFit(*record)) return std::nullopt;
   return record;
 }
 

@@ -14,6 +14,10 @@
 //   kEnd          -, CheckpointEnd           a checkpoint's last: it is complete
 //   kHashRange    -, HashRangeValue          as kRange, of a region that is part of a Pilaf table
 //   kHashCut      -, HashCutValue            and as kCut
+//   kMarker       -, -                       all records before it are on disk; written when a log has been idle
+//
+// A file's first record keeps its frame and the fields of SegmentBegin in every format, so that a release recognizes the
+// files of a later one. Format 2 added kMarker.
 //
 // All but kBegin and the ranges have effects that depend on nothing but the last of each key, and on the lowest cut; so
 // records may be applied to a state that already has them. Splits of nodes need no record: replay makes nodes anew, and
@@ -31,7 +35,7 @@
 
 namespace cell {
 
-enum class RecordKind : uint8_t { kBegin = 1, kRange, kPut, kDelete, kRoute, kCut, kEnd, kHashRange, kHashCut };
+enum class RecordKind : uint8_t { kBegin = 1, kRange, kPut, kDelete, kRoute, kCut, kEnd, kHashRange, kHashCut, kMarker };
 
 struct RecordHeader {
   uint64_t crc;       // Of all that follows, padding apart, seeded with the region's id.
@@ -54,7 +58,8 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 1;
+inline constexpr uint32_t kLogFormat = 2;     // What is written.
+inline constexpr uint32_t kLogFormatMin = 1;  // The oldest that is read.
 
 struct RangeValue {
   Pointer right;
@@ -111,8 +116,10 @@ constexpr size_t RecordBytes(size_t key_bytes, size_t value_bytes) {
 void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to);
 
-// The record that begins at the first of `bytes`, if there is a whole and sound one of this region. Sizes that a kind
-// must have are checked; what it says is not.
+// Returns the record that begins at the first of `bytes`, if there is a whole one of this region with a right CRC. Its
+// kind may be one of a later format.
+std::optional<LogRecord> ParseFrame(std::string_view bytes, uint32_t region);
+// The same, of a kind that this release knows. Sizes that a kind must have are checked; what it says is not.
 std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region);
 
 // The same, of bytes that it has accepted before and nobody has changed since.

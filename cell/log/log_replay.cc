@@ -40,12 +40,6 @@ RecordReader Reader(LogStore* store, uint32_t region, const LogPart& part) {
   return RecordReader(read, part.name, region, part.epoch);
 }
 
-bool RightBegin(const LogRecord& record, uint32_t region) {
-  if (record.kind != RecordKind::kBegin) return false;
-  const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
-  return begin.magic == kLogMagic && begin.format == kLogFormat && begin.region == region;
-}
-
 MeganodeRange RangeOf(const LogRecord& record) {
   const auto value = Load<RangeValue>(AsBytes(record.value).data());
   MeganodeRange range{value.tier, std::string(record.key), std::nullopt, value.right};
@@ -82,7 +76,7 @@ absl::Status LogReplay::Open() {
     start = checkpoint_->sequence;
     RecordReader reader = Reader(store_, region_, *checkpoint_);
     ASSIGN_OR_RETURN(const LogRecord begin, reader.Next());
-    if (!RightBegin(begin, region_)) return Damaged(*checkpoint_, 0, "it is no checkpoint of this release");
+    RETURN_IF_ERROR(CheckBegin(begin, checkpoint_->name, region_));
     ASSIGN_OR_RETURN(const LogRecord range, reader.Next());
     if (!SetRange(range)) return Damaged(*checkpoint_, reader.offset(), "its range is missing");
   }
@@ -134,10 +128,13 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   size_t at = 0;
   uint64_t expected = part.sequence;
   while (expected < limit) {
+    const std::optional<LogRecord> frame = ParseFrame(all.substr(at), region_);
+    if (!frame.has_value() || frame->sequence != expected || frame->epoch != part.epoch) break;
     const std::optional<LogRecord> record = ParseRecord(all.substr(at), region_);
-    if (!record.has_value() || record->sequence != expected || record->epoch != part.epoch ||
-        (at == 0 && !RightBegin(*record, region_))) {
-      break;
+    if (at == 0) RETURN_IF_ERROR(CheckBegin(record.has_value() ? *record : *frame, part.name, region_));
+    if (!record.has_value()) {  // It is whole: so it is not the torn end.
+      return ForeignFile(part.name, fmt::format("it has a record of kind {} at offset {}, which this release does not know",
+                                                static_cast<int>(frame->kind), at));
     }
     if (expected >= next_sequence_) RETURN_IF_ERROR(Apply(*record, part, at));
     synced_ = std::max(synced_, record->synced);
@@ -167,9 +164,13 @@ LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
   for (size_t at = 0; at < last_part_.size();) {
     const LogRecord record = ReadRecord(last_part_.data() + at);
     at += RecordBytes(record.key.size(), record.value.size());
-    if (record.sequence >= rest.sequence && record.kind != RecordKind::kBegin)
-      add(record.kind, record.key, record.value);
+    if (record.sequence < rest.sequence || record.kind == RecordKind::kBegin || record.kind == RecordKind::kMarker) {
+      continue;
+    }
+    add(record.kind, record.key, record.value);
   }
+  // The segment gets its name when all of these are on disk.
+  AppendRecord({region_, epoch, rest.next_sequence++, 0}, RecordKind::kMarker, "", "", {}, &rest.bytes);
   return rest;
 }
 
@@ -222,6 +223,8 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       cuts_.emplace(cut.region, cut.first);
       break;
     }
+    case RecordKind::kMarker:
+      break;  // ReadSegment has taken from it what is on disk.
     case RecordKind::kEnd:
       return Damaged(part, offset, "a checkpoint's end in a log");
   }

@@ -8,7 +8,9 @@
 // Where the log ends. Its last record may be torn, or lack altogether, and so may all that were written after the last
 // sync, in any order: a crash does that, and they were promised to nobody. They are cut off, and counted; zeros alone
 // are what a block is filled up with (files.h). But a record that is damaged although one after it says that it was on
-// disk is a loss: recovery stops and names file and offset.
+// disk is a loss: recovery stops and names file and offset. A log that was idle, or was closed, ends with a marker,
+// which says that of the last record. A whole record of a kind, or a file of a format, that this release does not know
+// is no torn end either: recovery stops and names it.
 //
 // Blocks; any one thread. `store` must outlive it.
 #pragma once
@@ -35,6 +37,7 @@ class LogReplay {
   explicit LogReplay(LogStore* store, uint32_t region) : store_(store), region_(region) {}
 
   // Reads the log. NotFound: there is none. DataLoss: it is damaged; the message says where, and what to do.
+  // FailedPrecondition: another release wrote it, in a format that this one does not read.
   absl::Status Open();
   // Calls `visit` with what is in the range, in key order, each key once. Its error ends it. Of a part of a table: in
   // no order, keys twice with the last value last, and without regard to the range.

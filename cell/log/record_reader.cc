@@ -17,6 +17,24 @@ absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::st
       name, offset, what));
 }
 
+absl::Status ForeignFile(const std::string& name, const std::string& what) {
+  return absl::FailedPreconditionError(fmt::format(
+      "{} was written by another release: {}. Nothing was recovered from it, and nothing was changed. Use the release "
+      "that wrote it, or a later one",
+      name, what));
+}
+
+absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32_t region) {
+  if (record.kind != RecordKind::kBegin) return DamagedFile(name, 0, "its first record is no beginning");
+  const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
+  if (begin.magic != kLogMagic || begin.region != region) {
+    return DamagedFile(name, 0, "it is not a log or checkpoint of this region");
+  }
+  if (begin.format >= kLogFormatMin && begin.format <= kLogFormat) return absl::OkStatus();
+  return ForeignFile(name, fmt::format("it has format {}, and this release reads formats {} to {}", begin.format,
+                                       kLogFormatMin, kLogFormat));
+}
+
 // Puts more of the file behind what is left, which stays behind a block's border so that the file's blocks come to one.
 absl::Status RecordReader::ReadOn() {
   const size_t left = end_ - at_;

@@ -12,6 +12,11 @@ namespace cell {
 
 // DataLoss, naming file and offset, and what to do.
 absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::string& what);
+// FailedPrecondition: another release wrote the file `name`; `what` says how that is seen.
+absl::Status ForeignFile(const std::string& name, const std::string& what);
+// Checks the first record of the file `name`. FailedPrecondition, naming file and format, when this release does not
+// read that format. DataLoss when it is no beginning, or that of another region's file.
+absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32_t region);
 
 // Not thread-safe.
 class RecordReader {

@@ -34,9 +34,14 @@ inline std::string EncodeRange(const MeganodeRange& range) {
 class RegionLog {
  public:
   // `writer` is of a new segment, whose first record is that of `sequence`; or, if it was `begun`, of one that has all
-  // records before that, on disk.
+  // records before that, on disk, and a marker at their end (LogReplay::RestFor).
   RegionLog(uint32_t region, uint32_t epoch, uint64_t sequence, std::unique_ptr<LogWriter> writer, bool begun = false)
-      : region_(region), epoch_(epoch), appended_(sequence - 1), durable_(sequence - 1), writer_(std::move(writer)) {
+      : region_(region),
+        epoch_(epoch),
+        appended_(sequence - 1),
+        durable_(sequence - 1),
+        marked_(begun ? sequence - 1 : 0),
+        writer_(std::move(writer)) {
     if (!begun) Append(RecordKind::kBegin, "", BeginValue(region));
   }
 
@@ -61,6 +66,14 @@ class RegionLog {
   uint64_t appended() const { return appended_; }
   uint64_t durable() const { return durable_; }
   bool dirty() const { return durable_ < appended_ && status_.ok(); }
+  // Whether all is on disk, and no record says so of the last one: if that is damaged later, replay could not tell it
+  // from one that was never written whole.
+  bool unmarked() const { return status_.ok() && durable_ == appended_ && marked_ != appended_; }
+  // Appends the record that says so. REQUIRES: unmarked().
+  void Mark() {
+    Append(RecordKind::kMarker, "", std::string_view());
+    marked_ = appended_;
+  }
   // Bytes that were appended ever, and those that wait for the next flush.
   uint64_t bytes() const { return bytes_; }
   size_t waiting_bytes() const { return buffer_.size(); }
@@ -127,6 +140,7 @@ class RegionLog {
   const uint32_t epoch_;
   uint64_t appended_;
   uint64_t durable_;
+  uint64_t marked_;  // The last marker's sequence.
   uint64_t bytes_ = 0;
   bool flushing_ = false;
   bool rolling_ = false;

@@ -108,8 +108,10 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
   if (!log->dirty()) {
     region->dirty_since_ns = region->flush_begun_ns = 0;
     region->late = region->flush_now = false;
+    MarkIfIdle(region, now_ns);
     return;
   }
+  region->idle_since_ns = 0;
   if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended: what is left came while it went on.
     region->dirty_since_ns = region->flush_begun_ns;
     region->flush_begun_ns = 0;
@@ -124,6 +126,17 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
   } else {
     next_ns_ = std::min(next_ns_, due_ns);
   }
+}
+
+// While a region is frozen, its last record's number is told to who gets it: nothing is appended then.
+void LogKeeper::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
+  if (!region->log->unmarked() || region->state != HeldRegion::State::kServing) return;
+  if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
+  const int64_t due_ns = region->idle_since_ns + (finishing_ ? 0 : options_.mark_after_ns);
+  next_ns_ = std::min(next_ns_, due_ns);
+  if (now_ns < due_ns) return;
+  region->log->Mark();
+  ++counters_.markers;
 }
 
 void LogKeeper::Step() {
@@ -145,13 +158,14 @@ void LogKeeper::Step() {
 
 void LogKeeper::Finish() {
   if (!on()) return;
+  finishing_ = true;
   for (bool more = true; more || !disk_->idle();) {
+    Step();
     more = false;
     regions_->ForEach([&](HeldRegion* region) {
       region->flush_now = true;
       more |= region->log != nullptr && region->log->dirty();
     });
-    Step();
     if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 100'000);
   }
 }

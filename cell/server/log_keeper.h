@@ -7,6 +7,9 @@
 //   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
 //           another; what came during one goes with the next
 //
+// A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So recovery
+// tells a record that was damaged later from one that was never written whole.
+//
 // What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written.
 // One thread: the worker's.
 #pragma once
@@ -31,6 +34,8 @@ struct LogKeeperOptions {
   uint64_t checkpoint_bytes_min = uint64_t{64} << 20;
   // How much of an unflushed log is kept in memory before writes wait.
   size_t waiting_bytes_max = size_t{16} << 20;
+  // How long all of a log has been on disk before it is marked. It costs one more sync.
+  int64_t mark_after_ns = 100'000'000;
 };
 
 class LogKeeper {
@@ -83,13 +88,14 @@ class LogKeeper {
   void Finish();
 
   struct Counters {
-    uint64_t flushes = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
+    uint64_t flushes = 0, markers = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
     uint64_t longest_flush_ns = 0;
   };
   const Counters& counters() const { return counters_; }
 
  private:
   void Look(HeldRegion* region, int64_t now_ns);
+  void MarkIfIdle(HeldRegion* region, int64_t now_ns);
   void BeginFlush(HeldRegion* region);
   Task<bool> AutoCheckpoint(uint32_t region);
   Task<absl::Status> TryCheckpoint(HeldRegion* region);
@@ -108,6 +114,7 @@ class LogKeeper {
   Background* const replay_;
   const LogKeeperOptions options_;
   int64_t next_ns_ = INT64_MAX;
+  bool finishing_ = false;
   Counters counters_;
 };
 

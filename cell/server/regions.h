@@ -93,7 +93,7 @@ struct HeldRegion {
   bool logged_already = false;  // While a write is applied whose record is in the log.
   std::deque<PendingWrite> pending;
   // The log keeper's own.
-  int64_t dirty_since_ns = 0, flush_begun_ns = 0;
+  int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;
   bool flush_now = false;
   bool late = false;  // Writes have to wait for the disk.
   uint64_t log_bytes_at_checkpoint = 0;

@@ -1,0 +1,162 @@
+// What replay makes of a log's end: torn, damaged, or written by another release.
+#include <gtest/gtest.h>
+
+#include "cell/io/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/log_replay.h"
+#include "cell/log/record_reader.h"
+#include "cell/log/region_log.h"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kRegion = 7;
+
+std::string BeginOf(uint32_t format) {
+  const SegmentBegin begin{kLogMagic, format, kRegion};
+  return std::string(reinterpret_cast<const char*>(&begin), sizeof(begin));
+}
+
+class LogFormatTest : public ::testing::Test {
+ protected:
+  // A segment from record `sequence` on, on disk.
+  void Write(uint32_t epoch, uint64_t sequence, const std::string& bytes) {
+    const std::unique_ptr<LogWriter> writer = *store_.Open(kRegion, epoch, sequence);
+    ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
+  }
+  static std::string Segment(uint32_t format) {
+    std::string bytes;
+    AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(format), {}, &bytes);
+    AppendRecord({kRegion, 1, 2, 1}, RecordKind::kRange, "", EncodeRange({}), {}, &bytes);
+    AppendRecord({kRegion, 1, 3, 2}, RecordKind::kPut, "key", "value", {}, &bytes);
+    return bytes;
+  }
+  absl::Status Open(uint64_t* next = nullptr) {
+    LogReplay replay(&store_, kRegion);
+    absl::Status status = replay.Open();
+    if (next != nullptr) *next = replay.next_sequence();
+    return status;
+  }
+  void ExpectForeign(const absl::Status& status, const std::string& file, const std::string& what) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_NE(status.message().find(file), std::string::npos) << status;
+    EXPECT_NE(status.message().find(what), std::string::npos) << status;
+  }
+
+  SimDisk disk_{1};
+  std::unique_ptr<SimFiles> host_ = disk_.NewHost();
+  DirectoryLogStore store_{host_.get(), "log"};
+  const std::string first_ = "log/region-7/0000000000000001.00000001.log";
+};
+
+TEST_F(LogFormatTest, EachFormatThatIsReadIsRead) {
+  for (uint32_t format = kLogFormatMin; format <= kLogFormat; ++format) {
+    Write(1, 1, Segment(format));
+    uint64_t next = 0;
+    ASSERT_TRUE(Open(&next).ok());
+    EXPECT_EQ(next, 4u);
+    ASSERT_TRUE(store_.Remove(kRegion).ok());
+  }
+}
+
+// A segment that only begins, too: nothing after it could say that it was on disk.
+TEST_F(LogFormatTest, ALastSegmentOfALaterFormatIsNoTornTail) {
+  Write(1, 1, Segment(kLogFormat + 1));
+  ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormat + 1));
+  ASSERT_TRUE(store_.Remove(kRegion).ok());
+  Write(1, 1, Segment(kLogFormat));
+  std::string second;
+  AppendRecord({kRegion, 2, 4, 0}, RecordKind::kBegin, "", BeginOf(99), {}, &second);
+  Write(2, 4, second);
+  ExpectForeign(Open(), "log/region-7/0000000000000004.00000002.log", "has format 99");
+}
+
+TEST_F(LogFormatTest, ABeginningMayHaveMoreFieldsInALaterFormat) {
+  std::string bytes;
+  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kLogFormat + 1), "more", &bytes);
+  Write(1, 1, bytes);
+  ExpectForeign(Open(), first_, "has format");
+}
+
+TEST_F(LogFormatTest, ACheckpointOfALaterFormatIsNamed) {
+  Write(1, 1, Segment(kLogFormat));
+  const std::unique_ptr<LogWriter> writer = *store_.BeginCheckpoint(kRegion, 1, 1);
+  std::string bytes;
+  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kLogFormat + 1), {}, &bytes);
+  ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
+  ASSERT_TRUE(store_.CommitCheckpoint(kRegion, 1, 1).ok());
+  ExpectForeign(Open(), "checkpoint", "has format");
+}
+
+TEST_F(LogFormatTest, AWholeRecordOfAnUnknownKindIsNoTornTail) {
+  std::string bytes = Segment(kLogFormat);
+  AppendRecord({kRegion, 1, 4, 3}, static_cast<RecordKind>(77), "key", "value", {}, &bytes);
+  Write(1, 1, bytes);
+  ExpectForeign(Open(), first_, "kind 77");
+}
+
+// A torn beginning is torn, of whatever format: the segment was promised to nobody.
+TEST_F(LogFormatTest, ATornBeginningIsTheEnd) {
+  Write(1, 1, Segment(kLogFormat));
+  std::string second;
+  AppendRecord({kRegion, 2, 4, 0}, RecordKind::kBegin, "", BeginOf(99), {}, &second);
+  for (size_t bytes = 0; bytes <= second.find_last_not_of('\0'); ++bytes) {  // Zeros follow anyway.
+    Write(2, 4, second.substr(0, bytes));
+    uint64_t next = 0;
+    ASSERT_TRUE(Open(&next).ok()) << bytes;
+    EXPECT_EQ(next, 4u);
+    ASSERT_TRUE(host_->Remove("log/region-7/0000000000000004.00000002.log").ok());
+  }
+}
+
+// Each bit of a log that a marker ends: what is damaged is said, but for the marker itself, which says nothing alone.
+TEST_F(LogFormatTest, DamageOfTheLastRecordBeforeAMarkerIsNoticed) {
+  RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
+  const auto flush = [&log] {
+    auto flush = log.BeginFlush();
+    const absl::Status status = flush.Write();
+    log.EndFlush(std::move(flush), status);
+    ASSERT_TRUE(status.ok()) << status;
+  };
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  log.Append(RecordKind::kPut, "key", "value");
+  EXPECT_FALSE(log.unmarked());
+  flush();
+  ASSERT_TRUE(log.unmarked());
+  const uint64_t marker_at = log.bytes();
+  log.Mark();
+  EXPECT_FALSE(log.unmarked());
+  flush();
+  EXPECT_FALSE(log.unmarked());  // One is enough.
+  std::string* bytes = disk_.bytes(first_);
+  for (size_t bit = 0; bit < log.bytes() * 8; ++bit) {
+    (*bytes)[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    uint64_t next = 0;
+    const absl::Status status = Open(&next);
+    if (bit / 8 < marker_at) {
+      ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << bit << status;
+    } else {
+      ASSERT_TRUE(status.ok()) << bit << status;
+      ASSERT_EQ(next, 4u);
+    }
+    (*bytes)[bit / 8] ^= static_cast<char>(1 << bit % 8);
+  }
+}
+
+// What the next owner wrote once more, with the beginning of its segment, is on disk: damage of it is no torn tail.
+TEST_F(LogFormatTest, DamageOfWhatTheNextOwnerWroteOnceMoreIsNoticed) {
+  Write(1, 1, Segment(kLogFormat));
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  const LogReplay::Rest rest = replay.RestFor(2);
+  ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
+  std::string* bytes = disk_.bytes("log/region-7/0000000000000001.00000002.log");
+  const size_t key = bytes->find("keyvalue");
+  ASSERT_NE(key, std::string::npos);
+  ASSERT_TRUE(Open().ok());
+  (*bytes)[key] ^= 1;
+  EXPECT_EQ(Open().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace cell

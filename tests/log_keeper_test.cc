@@ -1,0 +1,137 @@
+// What a worker's logs and checkpoints hold at the moment when it dies.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+ClientOptions Quiet() {
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  options.timeout_us = 2'000;
+  return options;
+}
+void Sleep(Client* client, int64_t ns) { client->Run(client->AsyncSleepUntil(client->NowNs() + ns)); }
+
+class MarkerTest : public ::testing::TestWithParam<Durability> {
+ protected:
+  static constexpr int64_t kMarkAfterNs = 20'000;
+  static TestClusterOptions Options() {
+    TestClusterOptions options;
+    options.logs.durability = GetParam();
+    options.logs.bound_ns = 4'000;
+    options.logs.mark_after_ns = kMarkAfterNs;
+    return options;
+  }
+  const RegionLog& log() const { return *cluster_.worker()->regions()->all()[0]->log; }
+  // One bit of the last record of the region's log, in whichever segment it is.
+  void DamageLastRecord() {
+    std::string* last = nullptr;
+    for (const std::string& path : cluster_.disk()->paths()) {
+      std::string* const bytes = cluster_.disk()->bytes(path);
+      if (bytes->find(kLast) != std::string::npos) last = bytes;
+    }
+    ASSERT_NE(last, nullptr);
+    (*last)[last->find(kLast)] ^= 1;
+  }
+  // The region is not served without its last record.
+  void ExpectItIsNoticed() {
+    cluster_.Restart(0);
+    const auto value = client_->Get("first");
+    EXPECT_FALSE(value.ok()) << value->value_or("absent");
+    EXPECT_GT(cluster_.worker()->recoverer()->counters().failed, 0u);
+    EXPECT_EQ(cluster_.worker()->recoverer()->counters().recovered, 0u);
+  }
+
+  static constexpr const char* kLast = "the last value";
+  mutable SimCluster cluster_{{512, 128 << 10, 256 << 10}, {}, Options()};
+  std::unique_ptr<Client> client_ = cluster_.NewClient(Quiet());
+};
+
+TEST_P(MarkerTest, DamageOfTheLastRecordIsNoticedAfterAPause) {
+  ASSERT_TRUE(client_->Put("first", "value").ok());
+  ASSERT_TRUE(client_->Put("last", kLast).ok());
+  Sleep(client_.get(), 3 * kMarkAfterNs);
+  EXPECT_EQ(log().durable(), log().appended());
+  EXPECT_EQ(cluster_.worker()->logs()->counters().markers, 1u);
+  Sleep(client_.get(), 10 * kMarkAfterNs);
+  EXPECT_EQ(cluster_.worker()->logs()->counters().markers, 1u);  // An idle log stays as it is.
+  cluster_.Kill(0);
+  DamageLastRecord();
+  ExpectItIsNoticed();
+}
+
+TEST_P(MarkerTest, AndAfterACleanStop) {
+  ASSERT_TRUE(client_->Put("first", "value").ok());
+  ASSERT_TRUE(client_->Put("last", kLast).ok());
+  cluster_.worker()->Stop();
+  EXPECT_EQ(log().durable(), log().appended());
+  cluster_.Kill(0);
+  DamageLastRecord();
+  ExpectItIsNoticed();
+}
+
+// What its owner wrote once more after a restart is not taken for a torn end, either.
+TEST_P(MarkerTest, AndAfterARecovery) {
+  ASSERT_TRUE(client_->Put("first", "value").ok());
+  ASSERT_TRUE(client_->Put("last", kLast).ok());
+  Sleep(client_.get(), kMarkAfterNs / 2);
+  EXPECT_EQ(cluster_.worker()->logs()->counters().markers, 0u);
+  cluster_.Kill(0);
+  cluster_.Restart(0);
+  EXPECT_EQ(client_->Get("last")->value_or("absent"), kLast);
+  cluster_.Kill(0);
+  for (const std::string& path : cluster_.disk()->paths()) {
+    std::string* const bytes = cluster_.disk()->bytes(path);
+    if (const size_t at = bytes->find(kLast); at != std::string::npos) (*bytes)[at] ^= 1;
+  }
+  ExpectItIsNoticed();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MarkerTest, ::testing::Values(Durability::kAsync, Durability::kSync),
+                         [](const auto& info) { return ToString(info.param); });
+
+// A checkpoint is there only when all records that it may have effects of are on disk: else it would bring back a write
+// that came after one that is lost. The disk syncs once while the checkpoint is written, and not again by itself.
+TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 1'000'000'000;
+  options.logs.mark_after_ns = 1'000'000'000;
+  SimCluster cluster({512, 512 << 10, 1 << 20}, {}, options);
+  auto client = cluster.NewClient(Quiet());
+  constexpr int kKeys = 3000;
+  const auto key = [](int i) { return fmt::format("k{:05}", i); };
+  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(client->Put(key(i), "old").ok());
+  Worker* const worker = cluster.worker();
+  ASSERT_EQ(worker->regions()->all().size(), 1u);
+  HeldRegion* const held = worker->regions()->all()[0];
+  const auto checkpoint = [](Worker* of, uint32_t region) -> Task<bool> {
+    co_return (co_await of->logs()->Checkpoint(region)).ok();
+  };
+  worker->turns()->Begin(checkpoint(worker, held->region()));
+  const auto begun = [&] {
+    for (const std::string& path : cluster.disk()->paths()) {
+      if (path.find("unfinished") != std::string::npos) return true;
+    }
+    return false;
+  };
+  while (!begun()) cluster.network()->Step();
+  held->flush_now = true;
+  while (held->log->durable() < held->log->appended()) cluster.network()->Step();
+  // One that the checkpoint has passed by now, and then one that it has not.
+  ASSERT_TRUE(client->Put(key(0), "new").ok());
+  ASSERT_TRUE(client->Put(key(kKeys - 1), "new").ok());
+  ASSERT_LT(held->log->durable(), held->log->appended());
+  ASSERT_EQ(worker->logs()->counters().checkpoint_bytes, 0u) << "it has ended before";
+  while (worker->logs()->counters().checkpoints == 0) cluster.network()->Step();
+  cluster.Kill(0, /*machine=*/true);
+  cluster.Restart(0);
+  EXPECT_EQ(client->Get(key(kKeys - 1))->value_or("absent"), "new");
+  EXPECT_EQ(client->Get(key(0))->value_or("absent"), "new");
+}
+
+}  // namespace
+}  // namespace cell
