@@ -127,7 +127,9 @@ class ZooKeeperMembership::Impl {
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
                                      std::pair(root_ + "/table", RegionTable().ToJson())}) {
       const int rc =
-          Retry([&] { return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0); });
+          Retry([&, &path = path, &data = data] {
+            return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0);
+          });
       if (rc != ZOK && rc != ZNODEEXISTS) return ToStatus(rc, path);
     }
     ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));

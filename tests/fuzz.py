@@ -1,0 +1,141 @@
+"""Runs fuzzers: all of tests/BUILD's, each for some minutes, or one for some inputs as a test.
+
+Each begins with its corpus in the tree (tests/corpus/NAME) and with what earlier runs kept in the directory of finds
+(DIR/NAME/corpus), where it adds inputs that reach new code. An input that crashes a fuzzer, hangs it or makes a sanitizer
+report is a finding: it is kept in DIR/NAME/findings, and the exit status is 1. A fuzzer goes on after a finding.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FINDINGS_MAX = 10  # Of one fuzzer; what is shallow would be found again and again.
+GRACE_S = 120  # Beyond its time, until a fuzzer that does not end counts as hung.
+LOG_SHOWN = 6000  # Characters of the report of a finding.
+INPUT_BYTES_MAX = 4096
+
+
+def finds_directory():
+    if "TEST_TMPDIR" in os.environ:
+        return Path(os.environ["TEST_TMPDIR"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cell-fuzz"
+
+
+class Fuzzer:
+    """One fuzzer, with its corpora."""
+
+    def __init__(self, program, finds):
+        self.program = Path(program).absolute()
+        self.name = self.program.name
+        self.seeds = Path(__file__).absolute().parent / "corpus" / self.name  # In the runfiles.
+        self.corpus = finds / self.name / "corpus"
+        self.findings = finds / self.name / "findings"
+        self.log = finds / self.name / "log"
+        self.inputs = self.edges = 0
+
+    def run(self, args):
+        """Runs until the time or the inputs are used up. Returns the summary line, and the findings."""
+        self.corpus.mkdir(parents=True, exist_ok=True)
+        self.findings.mkdir(parents=True, exist_ok=True)
+        known = set(self.findings.iterdir())
+        kept = len(list(self.corpus.iterdir()))
+        begin = time.monotonic()
+        found = []
+        while len(found) < FINDINGS_MAX:
+            left = args.minutes * 60 - (time.monotonic() - begin)
+            if left < 1 or (found and args.runs):
+                break
+            ended_well = self._run_once(args, int(left), args.seed + len(found))
+            found = sorted(set(self.findings.iterdir()) - known)
+            if ended_well:
+                break
+        new = len(list(self.corpus.iterdir())) - kept
+        minutes = (time.monotonic() - begin) / 60
+        return (f"{self.name}: {minutes:.1f} min, {self.inputs:,} inputs, {self.edges:,} edges reached, "
+                f"{new} new inputs kept, {len(found)} findings"), found
+
+    def _run_once(self, args, seconds, seed):
+        command = [self.program, f"-seed={seed}", f"-max_total_time={seconds}", f"-artifact_prefix={self.findings}/",
+                   f"-max_len={args.input_bytes}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1"]
+        if args.runs:
+            command.append(f"-runs={args.runs}")
+        command.append(self.corpus)
+        if self.seeds.is_dir():
+            command.append(self.seeds)
+        with open(self.log, "wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.corpus.parent)
+            try:
+                status = process.wait(seconds + GRACE_S)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                process.kill()
+                process.wait()
+        text = self.log.read_text(errors="replace")
+        executed = re.findall(r"number_of_executed_units: (\d+)", text)
+        self.inputs += int(executed[-1]) if executed else 0
+        self.edges = max([self.edges, *map(int, re.findall(r" cov: (\d+)", text))])
+        if status == 0:
+            return True
+        kept = self.findings / f"report-{time.time_ns()}"  # Also of a fuzzer that ended without an input to blame.
+        kept.write_text(text if status is not None else f"{text}\nIt had not ended {GRACE_S} s after its time.\n")
+        print(f"{self.name}: a finding\n{text[-LOG_SHOWN:]}\nRun the input again: {self.program} INPUT, of {self.findings}", flush=True)
+        return False
+
+    def merge(self):
+        """Adds to the corpus in the source tree what reaches more code than it does."""
+        tree = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]) / "tests" / "corpus" / self.name
+        tree.mkdir(parents=True, exist_ok=True)
+        before = len(list(tree.iterdir()))
+        self.corpus.mkdir(parents=True, exist_ok=True)
+        subprocess.run([self.program, "-merge=1", f"-max_len={INPUT_BYTES_MAX}", tree, self.corpus], check=True, cwd=self.corpus.parent,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return f"{self.name}: {len(list(tree.iterdir())) - before} inputs added to {tree}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="+", help=argparse.SUPPRESS)  # tests/BUILD gives them.
+    parser.add_argument("--minutes", type=float, default=60, help="for each fuzzer (default: 60)")
+    parser.add_argument("--runs", type=int, help="inputs for each fuzzer at most")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this fuzzer alone; may be repeated")
+    parser.add_argument("--dir", help=f"where what is found is kept (default: {finds_directory()})")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="fuzzers that run at the same time (default: one per core)")
+    parser.add_argument("--seed", type=int, help="of libFuzzer's choices (default: a new one)")
+    parser.add_argument("--input-bytes", type=int, default=INPUT_BYTES_MAX, help=f"the longest input (default: {INPUT_BYTES_MAX})")
+    parser.add_argument("--merge", action="store_true",
+                        help="run nothing; add to tests/corpus what earlier runs kept and what reaches more code")
+    args = parser.parse_args()
+    finds = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.dir).resolve() if args.dir else finds_directory()
+    if args.seed is None:
+        args.seed = random.randrange(1, 1 << 30)
+    fuzzers = [Fuzzer(program, finds) for program in args.programs]
+    unknown = set(args.only) - {fuzzer.name for fuzzer in fuzzers}
+    if unknown:
+        parser.error(f"no fuzzer {', '.join(sorted(unknown))}; there are {', '.join(fuzzer.name for fuzzer in fuzzers)}")
+    if args.only:
+        fuzzers = [fuzzer for fuzzer in fuzzers if fuzzer.name in args.only]
+    if args.merge:
+        for fuzzer in fuzzers:
+            print(fuzzer.merge(), flush=True)
+        return 0
+    print(f"{len(fuzzers)} fuzzers, {args.minutes:g} minutes each, {args.jobs} at a time, seed {args.seed}; finds go to {finds}", flush=True)
+    findings = 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for run in concurrent.futures.as_completed([pool.submit(fuzzer.run, args) for fuzzer in fuzzers]):
+            summary, found = run.result()
+            print(summary, flush=True)
+            for file in found:
+                print(f"  {file}", flush=True)
+            findings += len(found)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
