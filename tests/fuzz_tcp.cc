@@ -106,7 +106,7 @@ void FeedClient(bool reads, std::string_view bytes) {
       }
     }
     const std::vector<ReadPart> parts = {{Pointer(1, 0), to, 32}, {Pointer(1, 64), to + 32, 32}};
-    client.Read(connection, parts, &read);
+    client.Read(connection, parts, client.NowNs() + 1'000'000'000, &read);
     client.Call(connection, AsBytes("x"), {}, kReplyBytesMin, client.NowNs() + 1'000'000'000, &call);
     client.Poll();
     for (auto& [socket, handshake] : greeted) {

@@ -80,7 +80,7 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
     for (Slot& slot : slots) {
       slot.finished.done = false;
       const ReadPart part{self, slot.image, 1024};
-      client->Read(connection, {&part, 1}, &slot.finished);
+      client->Read(connection, {&part, 1}, INT64_MAX, &slot.finished);
     }
     for (size_t left = kInFlight; left > 0;) {
       if (pause_ns > 0)

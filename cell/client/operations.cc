@@ -55,7 +55,7 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
-    const absl::Status status = co_await session->Read(way->server(), {&part, 1});
+    const absl::Status status = co_await session->Read(way->server(), {&part, 1}, context.deadline_ns);
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
@@ -189,7 +189,7 @@ Task<absl::StatusOr<bool>> Client::AsyncRawRead(uint64_t random) {
   const ReadPart part{Pointer(session->root().region(), kRegionHeaderBytes + node * session->node_bytes()),
                       buffer.data(), session->node_bytes()};
   ++session->metrics()->node_reads;
-  const absl::Status status = co_await session->Read(*server, {&part, 1});
+  const absl::Status status = co_await session->Read(*server, {&part, 1}, context.deadline_ns);
   session->End(context, status);
   if (!status.ok()) co_return ReadOutcome(status);
   co_return true;

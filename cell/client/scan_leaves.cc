@@ -64,7 +64,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
       const int64_t asked_ns = session_->now_ns();
       session_->metrics()->node_reads += !beside.null();
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->Read(server, parts_);
+      status = co_await session_->Read(server, parts_, context.deadline_ns);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
         batch->Cut(places_before, bytes_before);
         leaf_ready_ = false;

@@ -268,7 +268,7 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       const ReadPart part{wanted, to->buffer.data(), node_bytes()};
       ++metrics_.node_reads;
       ++*reads;
-      if (absl::Status status = co_await Read(server, {&part, 1}); !status.ok()) {
+      if (absl::Status status = co_await Read(server, {&part, 1}, deadline_ns); !status.ok()) {
         if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
         step = walk->Failed(NodeFault::kForeign);  // A stale pointer to what is no node.
       } else {

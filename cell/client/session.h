@@ -139,12 +139,14 @@ class Session {
   struct NotedRead : ReadAwaiter {
     Session* session;
     ServerConnection* server;
-    NotedRead(Session* session, ServerConnection* server, absl::Span<const ReadPart> parts)
-        : ReadAwaiter(session->fabric(), server->id, parts), session(session), server(server) {}
+    NotedRead(Session* session, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns)
+        : ReadAwaiter(session->fabric(), server->id, parts, deadline_ns), session(session), server(server) {}
     absl::Status await_resume() { return session->Note(server, ReadAwaiter::await_resume()); }
   };
   // `parts` must live until it ends.
-  NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts) { return NotedRead(this, server, parts); }
+  NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns) {
+    return NotedRead(this, server, parts, deadline_ns);
+  }
 
   struct NotedCall : CallAwaiter {
     Session* session;

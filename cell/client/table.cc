@@ -62,7 +62,7 @@ Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool
   absl::Status status;
   while (step == Lookup::Step::kRead && status.ok()) {
     const int64_t asked_ns = session->now_ns();
-    status = co_await session->Read(server, images.Place(region, lookup->wants()));
+    status = co_await session->Read(server, images.Place(region, lookup->wants()), context.deadline_ns);
     if (!status.ok()) break;
     server->lookups.ObserveRead(session->now_ns() - asked_ns);
     ++rounds;

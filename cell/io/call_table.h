@@ -4,6 +4,7 @@
 // is known and dropped. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -46,13 +47,20 @@ class CallTable {
     return true;
   }
 
-  // Tells the callers whose deadline is over, by tell(completion).
+  // Tells the callers whose deadline is over, by tell(completion). Returns the next deadline; INT64_MAX: there is none.
   template <typename Tell>
-  void Expire(int64_t now_ns, const Tell& tell) {
-    if (in_flight_ == 0) return;
+  int64_t Expire(int64_t now_ns, const Tell& tell) {
+    int64_t next_ns = INT64_MAX;
+    if (in_flight_ == 0) return next_ns;
     for (Entry& call : calls_) {
-      if (call.completion != nullptr && call.deadline_ns <= now_ns) tell(std::exchange(call.completion, nullptr));
+      if (call.completion == nullptr) continue;
+      if (call.deadline_ns <= now_ns) {
+        tell(std::exchange(call.completion, nullptr));
+      } else {
+        next_ns = std::min(next_ns, call.deadline_ns);
+      }
     }
+    return next_ns;
   }
 
   // The connection is lost: ends all, by tell(completion, sent). Sent are those with a position of at most `sent_to`.

@@ -17,7 +17,9 @@
 //      once it may also read what lies there now.
 //   4. When the peer is gone, reads and calls fail with Unavailable; but a call that was sent before ends with Unknown,
 //      since the peer may have served it.
-//   5. A call that is past its deadline ends with DeadlineExceeded; its reply, if it comes, is dropped.
+//   5. A read or a call that is past its deadline ends with DeadlineExceeded. What comes for it later is dropped: the
+//      memory that a read was given is not written any more. INT64_MAX: it has no deadline. Wait ends at the next
+//      deadline.
 #pragma once
 
 #include <cstdint>
@@ -111,10 +113,11 @@ class Fabric {
   virtual void Disconnect(ConnectionId connection) = 0;
   // The peer's region may have been dropped and made again: no read that is asked for from now on is of where it was.
   virtual void ForgetRegion(ConnectionId connection, uint32_t region) = 0;
-  // All parts or an error; several parts cost one request to the NIC.
-  virtual void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) = 0;
+  // All parts or an error; several parts cost one request to the NIC. deadline_ns on the fabric's clock.
+  virtual void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                    Completion* completion) = 0;
   // The request is head and body one after the other, copied before Call returns. reply_bytes_max: at least
-  // kReplyBytesMin, at most kMessageBytesMax. deadline_ns on the fabric's clock.
+  // kReplyBytesMin, at most kMessageBytesMax. deadline_ns as above.
   virtual void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max,
                     int64_t deadline_ns, Completion* completion) = 0;
 
@@ -122,7 +125,7 @@ class Fabric {
 
   // Does what can be done now, without waiting. The number of completions told and calls served.
   virtual size_t Poll() = 0;
-  // Waits until Poll may have something to do, or until `until_ns`.
+  // Waits until Poll may have something to do, a deadline is over, or until `until_ns`.
   virtual void Wait(int64_t until_ns) = 0;
   // From any thread: a Wait that is going on ends, or the next one does at once.
   virtual void Wake() {}

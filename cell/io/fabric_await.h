@@ -15,15 +15,16 @@ struct ReadAwaiter : Completion {
   Fabric* fabric;
   ConnectionId connection;
   absl::Span<const ReadPart> parts;
+  int64_t deadline_ns;
   absl::Status status;
   std::coroutine_handle<> handle;
 
-  ReadAwaiter(Fabric* fabric, ConnectionId connection, absl::Span<const ReadPart> parts)
-      : fabric(fabric), connection(connection), parts(parts) {}
+  ReadAwaiter(Fabric* fabric, ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns)
+      : fabric(fabric), connection(connection), parts(parts), deadline_ns(deadline_ns) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> awaiting) {
     handle = awaiting;
-    fabric->Read(connection, parts, this);
+    fabric->Read(connection, parts, deadline_ns, this);
   }
   void Done(const absl::Status& result, ConstBytes) override {
     if (!result.ok()) status = result;

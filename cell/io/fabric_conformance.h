@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -28,6 +29,11 @@ class FabricHarness {
   // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
   virtual void Run(Fabric* server) = 0;
   virtual void Stop(Fabric* server) = 0;
+  // Stops `server`, as a process is stopped that no clock can reach. False: what answers its reads goes on.
+  virtual bool Silence(Fabric* server) {
+    Stop(server);
+    return true;
+  }
 };
 
 // Drives each server by a thread of its own.
@@ -112,7 +118,7 @@ class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
   absl::Status Read(Pointer from, std::byte* to, uint32_t bytes) {
     Waiter waiter;
     const ReadPart part{from, to, bytes};
-    client_->Read(connection_, {&part, 1}, &waiter);
+    client_->Read(connection_, {&part, 1}, Soon(), &waiter);
     return waiter.Await(client_.get());
   }
   int64_t Soon() { return client_->NowNs() + 10 * kSecondNs; }
@@ -281,7 +287,7 @@ TEST_P(FabricConformance, ReadsSeveralPartsAtOnce) {
   for (uint64_t i = 0; i < 20; ++i)
     parts.push_back({Pointer(7, i * 5000 * 8), reinterpret_cast<std::byte*>(&to[i * 16]), 128});
   Waiter waiter;
-  client_->Read(connection_, parts, &waiter);
+  client_->Read(connection_, parts, Soon(), &waiter);
   ASSERT_TRUE(waiter.Await(client_.get()).ok());
   for (size_t i = 0; i < 20; ++i) {
     for (size_t j = 0; j < 16; ++j) ASSERT_EQ(to[i * 16 + j], (i * 5000 * 8 + j * 8) * 3);
@@ -334,14 +340,50 @@ TEST_P(FabricConformance, ManyCallsInFlightAllComeBack) {
 TEST_P(FabricConformance, ACallPastItsDeadlineEnds) {
   StopServer();
   Waiter late;
-  client_->Call(connection_, AsBytes("late"), {}, kReplyBytesMin, client_->NowNs() + 20'000'000, &late);
-  EXPECT_EQ(late.Await(client_.get()).code(), absl::StatusCode::kDeadlineExceeded);
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Call(connection_, AsBytes("late"), {}, kReplyBytesMin, deadline_ns, &late);
+  while (!late.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
   harness_->Run(server_.get());
   running_ = true;
   Waiter next;  // The late reply is dropped, and does not answer this call.
   client_->Call(connection_, AsBytes("next"), {}, kReplyBytesMin, Soon(), &next);
   ASSERT_TRUE(next.Await(client_.get()).ok());
   EXPECT_EQ(next.reply(), "NEXT");
+}
+
+// Wherever it waits: for the region's place, for the server, for the network. One wait ends at the deadline.
+TEST_P(FabricConformance, AReadPastItsDeadlineEndsAndItsMemoryIsNotWrittenAnyMore) {
+  StopServer();
+  (*server_->CreateRegion(9, kRegionBytes))->StoreWord(4096, 1);  // The client has never read there.
+  harness_->Run(server_.get());
+  const bool silent = harness_->Silence(server_.get());
+  running_ = false;
+  std::vector<uint64_t> to(2048, 77);
+  const ReadPart part{Pointer(9, 4096), reinterpret_cast<std::byte*>(to.data()), 16384};
+  Waiter late;
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Read(connection_, {&part, 1}, deadline_ns, &late);
+  while (!late.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  ASSERT_TRUE(late.done());
+  if (silent) {
+    EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  std::fill(to.begin(), to.end(), 77);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte word[8];
+  ASSERT_TRUE(Read(Pointer(9, 4096), word, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(word), 1u);
+  EXPECT_EQ(std::count(to.begin(), to.end(), 77u), 2048);
 }
 
 TEST_P(FabricConformance, WhenTheServerIsGoneAllFails) {
@@ -363,7 +405,7 @@ TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
   alignas(8) std::byte to[8];
   const ReadPart part{Pointer(7, 0), to, 8};
   client_->Call(connection_, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
-  client_->Read(connection_, {&part, 1}, &read);
+  client_->Read(connection_, {&part, 1}, Soon(), &read);
   client_->Disconnect(connection_);
   call.Await(client_.get());
   read.Await(client_.get());

@@ -210,11 +210,12 @@ void MultiFabric::ForgetRegion(ConnectionId id, uint32_t region) {
     routes_[id].part->fabric->ForgetRegion(routes_[id].id, region);
 }
 
-void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                       Completion* completion) {
   if (id >= routes_.size() || routes_[id].part == nullptr) {
     return TellLater(completion, absl::UnavailableError("not connected"));
   }
-  routes_[id].part->fabric->Read(routes_[id].id, parts, completion);
+  routes_[id].part->fabric->Read(routes_[id].id, parts, deadline_ns, completion);
 }
 
 void MultiFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
@@ -242,6 +243,12 @@ void MultiFabric::Flush() {
   for (const auto& part : parts_) {
     if (part->used) part->fabric->Flush();
   }
+}
+
+int64_t MultiFabric::NextDeadlineNs() const {
+  int64_t next_ns = INT64_MAX;
+  for (const auto& part : parts_) next_ns = std::min(next_ns, part->fabric->NextDeadlineNs());
+  return next_ns;
 }
 
 bool MultiFabric::HasWork() const {

@@ -37,7 +37,8 @@ class MultiFabric : public RealFabric {
   ConnectionId Connect(const std::string& addresses, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
   void ForgetRegion(ConnectionId connection, uint32_t region) override;
-  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
   // Which fabric the connection takes. It must have been connected.
@@ -50,6 +51,7 @@ class MultiFabric : public RealFabric {
   int wait_fd() const override { return epoll_.get(); }
   void EndSleep() override;
   void AfterWait() override;
+  int64_t NextDeadlineNs() const override;
 
  private:
   class PartService;

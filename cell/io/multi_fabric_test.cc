@@ -42,6 +42,11 @@ class MultiHarness : public ThreadsHarness {
     return addresses_[n];
   }
 
+  bool Silence(Fabric* server) override {
+    Stop(server);
+    return kind_ != "tcp";  // Its listener's thread goes on answering reads.
+  }
+
  private:
   const std::string kind_;
   int endpoints_ = 0;

@@ -48,6 +48,7 @@ size_t RealFabric::TellNow() {
 
 void RealFabric::Wait(int64_t until_ns) {
   Flush();
+  until_ns = std::min(until_ns, NextDeadlineNs());
   if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false)) {
     uint64_t times;
     (void)!::read(wake_.get(), &times, sizeof(times));

@@ -4,6 +4,7 @@
 // (multi_fabric.h), so the parts of waiting are a fabric's own, and the order of them is here, once.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -52,6 +53,8 @@ class RealFabric : public Fabric {
   virtual void EndSleep() = 0;
   // What is done at every wait's end: deadlines, sockets.
   virtual void AfterWait() = 0;
+  // No deadline of what is in flight is before it. INT64_MAX: nothing has one.
+  virtual int64_t NextDeadlineNs() const { return next_deadline_ns_; }
 
  protected:
   // Completions whose end is known already are told from Poll, as all are.
@@ -59,6 +62,15 @@ class RealFabric : public Fabric {
   bool HasToTell() const { return !to_tell_.empty(); }
   // Tells them, and those that come of it. The number of them.
   size_t TellNow();
+
+  // What has just been asked for, or is still in flight, has this deadline.
+  void NoteDeadline(int64_t deadline_ns) { next_deadline_ns_ = std::min(next_deadline_ns_, deadline_ns); }
+  // Whether some deadline may be over. Then the caller ends what is past its own, and notes the deadlines of the rest.
+  bool TakeDeadline(int64_t now_ns) {
+    if (now_ns < next_deadline_ns_) return false;
+    next_deadline_ns_ = INT64_MAX;
+    return true;
+  }
 
  private:
   struct ToTell {
@@ -71,6 +83,7 @@ class RealFabric : public Fabric {
   std::atomic<bool> woken_ = false;
   const std::shared_ptr<RegionPool> pool_;
   std::vector<ToTell> to_tell_;
+  int64_t next_deadline_ns_ = INT64_MAX;
 };
 
 }  // namespace cell

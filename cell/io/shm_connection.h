@@ -90,6 +90,7 @@ struct ShmFabric::Connection {
   // A read that waits for its regions to be mapped.
   struct WaitingRead {
     std::vector<ReadPart> parts;
+    int64_t deadline_ns;
     Completion* completion;
   };
 

@@ -45,7 +45,7 @@ void ShmFabric::Watch(int fd, uint64_t tag) {
 size_t ShmFabric::Poll() {
   if (++polls_ % kPollsBetweenSockets == 0 || connecting_ > 0 || asking()) {
     PollSockets();
-    ExpireCalls();
+    Expire();
     DropSilentPeers();
   }
   size_t done = ServeCalls();
@@ -97,7 +97,7 @@ void ShmFabric::EndSleep() {
 
 void ShmFabric::AfterWait() {
   PollSockets();
-  ExpireCalls();
+  Expire();
   DropSilentPeers();
 }
 

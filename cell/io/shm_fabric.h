@@ -46,7 +46,8 @@ class ShmFabric : public RealFabric {
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
   void ForgetRegion(ConnectionId connection, uint32_t region) override;
-  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
 
@@ -82,12 +83,12 @@ class ShmFabric : public RealFabric {
   void ReceiveFromServer(Connection* connection);
   void MapRegion(Connection* connection, Packet packet);
   void Ask(Connection* connection, uint32_t region);
-  void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion);
+  void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
   void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
   void FlushCalls();
   size_t TakeReplies();
   size_t FinishReads();
-  void ExpireCalls();
+  void Expire();
   void Break(Connection* connection, const std::string& why);
 
   // Both.

@@ -21,6 +21,7 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
   connection->address = address;
   connection->connecting = completion;
   connection->connect_deadline_ns = deadline_ns;
+  NoteDeadline(deadline_ns);
   ++connecting_;
   reply_bytes_.resize(kMessageBytesMax);
   const Hello hello{kMagic, kVersion, 0};
@@ -107,7 +108,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
       TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
                                                                    answer.region, connection->address)));
     } else {
-      StartRead(static_cast<ConnectionId>(id), read.parts, read.completion);
+      StartRead(static_cast<ConnectionId>(id), read.parts, read.deadline_ns, read.completion);
     }
   }
 }
@@ -169,21 +170,23 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
   if (connection->doorbell.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
 }
 
-void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   if (Live(id) == nullptr) {
     const bool known = id < connections_.size() && connections_[id] != nullptr;
     TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
     return;
   }
-  StartRead(id, parts, completion);
+  StartRead(id, parts, deadline_ns, completion);
 }
 
-void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                          Completion* completion) {
   Connection* connection = connections_[id].get();
   for (const ReadPart& part : parts) {
     const Connection::Mapped* region = connection->Find(part.from.region());
     if (region == nullptr) {
-      connection->waiting.push_back({{parts.begin(), parts.end()}, completion});
+      connection->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
+      NoteDeadline(deadline_ns);
       return Ask(connection, part.from.region());
     }
     if (!Connection::Holds(*region, part)) {
@@ -243,6 +246,7 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   Connection::Pending& pending = connection->pending[index];
   pending.completion = completion;
   pending.deadline_ns = deadline_ns;
+  NoteDeadline(deadline_ns);
   pending.reserved = FrameBytes(reply_bytes_max);
   pending.sent = false;
   ++connection->in_flight;
@@ -326,19 +330,35 @@ size_t ShmFabric::TakeReplies() {
   return taken;
 }
 
-void ShmFabric::ExpireCalls() {
+void ShmFabric::Expire() {
   const int64_t now = NowNs();
+  if (!TakeDeadline(now)) return;
   for (const auto& connection : connections_) {
     if (connection == nullptr || connection->broken) continue;
-    if (connection->connecting != nullptr && connection->connect_deadline_ns <= now) {
-      Break(connection.get(), "the server does not answer the handshake");
+    if (connection->connecting != nullptr) {
+      if (connection->connect_deadline_ns <= now) {
+        Break(connection.get(), "the server does not answer the handshake");
+      } else {
+        NoteDeadline(connection->connect_deadline_ns);
+      }
       continue;
     }
+    const auto expired = [&](int64_t deadline_ns, Completion* completion, const char* what) {
+      if (deadline_ns > now) {
+        NoteDeadline(deadline_ns);
+        return false;
+      }
+      TellLater(completion,
+                absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
+      return true;
+    };
+    std::erase_if(connection->waiting, [&](const Connection::WaitingRead& read) {
+      return expired(read.deadline_ns, read.completion, "memory");
+    });
     if (connection->in_flight == 0) continue;
     for (Connection::Pending& pending : connection->pending) {
-      if (pending.completion == nullptr || pending.deadline_ns > now) continue;
-      TellLater(std::exchange(pending.completion, nullptr),
-                absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
+      if (pending.completion == nullptr) continue;
+      if (expired(pending.deadline_ns, pending.completion, "answer")) pending.completion = nullptr;
     }
   }
 }

@@ -279,7 +279,7 @@ void SimFabric::BreakConnectionsTo(SimHost* host) {
   }
 }
 
-void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));
   }
@@ -319,7 +319,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
     }
   }
   transfer.id = connections_[id].operations++;
-  connections_[id].pending[transfer.id] = {completion, true};
+  deadline_ns = host_->ToNetwork(deadline_ns);
+  connections_[id].pending[transfer.id] = {completion, true, deadline_ns};
+  ExpireAt(deadline_ns);
   if (!server->host_->model_.has_value() && !network_->IsCut(host_, server->host_)) {
     // Begun now, for a writer's steps to let it go on however long the writer takes.
     transfer.due_ns = LeavesNs() + network_->Around(options.latency_ns) + network_->Delay();
@@ -350,7 +352,8 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   }
   Connection& connection = connections_[id];
   const uint64_t call = connection.operations++;
-  connection.pending[call] = {completion, false};
+  deadline_ns = host_->ToNetwork(deadline_ns);
+  connection.pending[call] = {completion, false, deadline_ns};
   Request request{connection.peer, call, std::string(AsText(head)).append(AsText(body)), reply_bytes_max};
   SimFabric* const server = connection.server;
   const bool modelled = server->host_->model_.has_value();
@@ -361,9 +364,41 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
                     server->queued_.push_back(std::move(request));
                     server->ScheduleServe();
                   });
-  network_->At(host_->ToNetwork(deadline_ns), this, [this, alive = alive_, id, call] {
-    if (*alive) Finish(id, call, absl::DeadlineExceededError("no answer in time"), {});
+  ExpireAt(deadline_ns);
+}
+
+// One event for all deadlines: operations that end in time, as nearly all do, cost none.
+void SimFabric::ExpireAt(int64_t deadline_ns) {
+  if (deadline_ns >= expire_ns_) return;
+  expire_ns_ = deadline_ns;
+  network_->At(deadline_ns, this, [this, alive = alive_, deadline_ns] {
+    if (*alive && expire_ns_ == deadline_ns) Expire();
   });
+}
+
+void SimFabric::Expire() {
+  expire_ns_ = INT64_MAX;
+  int64_t next_ns = INT64_MAX;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    const auto id = static_cast<ConnectionId>(i);
+    std::vector<uint64_t> late;
+    for (const auto& [operation, pending] : connections_[i].pending) {
+      if (pending.deadline_ns <= network_->now_ns()) {
+        late.push_back(operation);
+      } else {
+        next_ns = std::min(next_ns, pending.deadline_ns);
+      }
+    }
+    for (const uint64_t operation : late) {
+      if (connections_[i].pending.at(operation).is_read) {  // Nothing more of it is copied.
+        std::erase_if(network_->transfers_, [&](const SimNetwork::Transfer& transfer) {
+          return transfer.reader == this && transfer.connection == id && transfer.id == operation;
+        });
+      }
+      Finish(id, operation, absl::DeadlineExceededError("no answer in time"), {});
+    }
+  }
+  ExpireAt(next_ns);
 }
 
 void SimFabric::Finish(ConnectionId id, uint64_t operation, absl::Status status, std::string reply) {

@@ -42,7 +42,8 @@ class SimFabric : public Fabric {
   void ForgetRegion(ConnectionId connection, uint32_t region) override {
     connections_[connection].mapped.erase(region);
   }
-  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
 
@@ -85,6 +86,7 @@ class SimFabric : public Fabric {
   struct Pending {
     Completion* completion;
     bool is_read;
+    int64_t deadline_ns;  // Of the network's clock.
   };
   struct Connection {
     SimFabric* server = nullptr;  // Null: gone.
@@ -134,6 +136,8 @@ class SimFabric : public Fabric {
   // When what is sent now leaves: when the core is done with what came before.
   int64_t LeavesNs() const { return std::max(network_->now_ns(), core_free_ns_); }
   void Finish(ConnectionId connection, uint64_t operation, absl::Status status, std::string reply);
+  void ExpireAt(int64_t deadline_ns);
+  void Expire();
   void LoseServer(ConnectionId connection);
 
   SimNetwork* const network_;
@@ -163,6 +167,7 @@ class SimFabric : public Fabric {
   int64_t core_free_ns_ = 0;     // Of a client.
 
   std::vector<Connection> connections_;
+  int64_t expire_ns_ = INT64_MAX;  // When Expire comes next: no operation has an earlier deadline.
   std::map<ConnectionId, Completion*> connecting_;  // To where nobody answers.
   std::vector<Ready> ready_;
 };

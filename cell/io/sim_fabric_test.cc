@@ -9,13 +9,35 @@ namespace {
 
 class SimHarness : public FabricHarness {
  public:
-  std::unique_ptr<Fabric> NewEndpoint() override { return network_.NewEndpoint(); }
+  std::unique_ptr<Fabric> NewEndpoint() override {
+    auto endpoint = network_.NewEndpoint();
+    hosts_.push_back(endpoint->host());
+    return endpoint;
+  }
   std::string Address(int n) override { return fmt::format("sim:{}", n); }
-  void Run(Fabric* server) override { static_cast<SimFabric*>(server)->SetPaused(false); }
+  void Run(Fabric* server) override {
+    SetCut(server, false);
+    static_cast<SimFabric*>(server)->SetPaused(false);
+  }
   void Stop(Fabric* server) override { static_cast<SimFabric*>(server)->SetPaused(true); }
 
+  // One-sided reads need no process: they are to find no answer either.
+  bool Silence(Fabric* server) override {
+    Stop(server);
+    SetCut(server, true);
+    return true;
+  }
+
  private:
-  SimNetwork network_{{}};
+  void SetCut(Fabric* server, bool cut) {
+    SimHost* const host = static_cast<SimFabric*>(server)->host();
+    for (SimHost* other : hosts_) {
+      if (other != host) network_.SetCut(other, host, cut), network_.SetCut(host, other, cut);
+    }
+  }
+
+  SimNetwork network_{{.break_after_ns = 1'000'000'000}};
+  std::vector<SimHost*> hosts_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Sim, FabricConformance,
@@ -38,7 +60,7 @@ TEST(SimFabric, SameSeedSameRaces) {
       memory->Store(0, zeros.data(), 1024);
       Waiter waiter;
       const ReadPart part{Pointer(1, 0), to.data(), 1024};
-      client->Read(connection, {&part, 1}, &waiter);
+      client->Read(connection, {&part, 1}, INT64_MAX, &waiter);
       while (!waiter.done() && network.now_ns() < 1'000'000'000) {
         memory->Store(0, ones.data(), 1024);
         if (client->Poll() == 0) network.Step();

@@ -40,7 +40,7 @@ class Loop : public Completion {
     asked_ns_ = client_->NowNs();
     if (reads_) {
       const ReadPart part{Pointer(1, 0), bytes_.data(), static_cast<uint32_t>(bytes_.size())};
-      client_->Read(connection_, {&part, 1}, this);
+      client_->Read(connection_, {&part, 1}, INT64_MAX, this);
     } else {
       client_->Call(connection_, AsBytes(std::string_view("12345678")), {}, kReplyBytesMin, INT64_MAX, this);
     }
@@ -199,7 +199,7 @@ TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
   std::vector<std::byte> bytes(1024);
   const ReadPart part{Pointer(1, 0), bytes.data(), 1024};
   Waiter read, again;
-  client->Read(connection, {&part, 1}, &read);
+  client->Read(connection, {&part, 1}, INT64_MAX, &read);
   run(90'000);
   EXPECT_FALSE(lost.done());
   EXPECT_EQ(service_->served.size(), 2u);

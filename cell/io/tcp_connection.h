@@ -74,11 +74,12 @@ struct TcpFabric::Channel {
 
 struct TcpFabric::Connection {
   struct PartInFlight {
-    std::byte* to;
+    std::byte* to;  // Null: its read has ended already, and what comes is dropped.
     uint32_t bytes;
   };
   struct ReadInFlight {
-    Completion* completion;
+    Completion* completion;  // Null: told already.
+    int64_t deadline_ns;
     size_t parts_left;
     bool refused;
   };

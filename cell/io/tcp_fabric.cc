@@ -43,7 +43,7 @@ size_t TcpFabric::Poll() {
   Flush();
   if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
     expired_ns_ = now;
-    ExpireCalls();
+    Expire();
   }
   return done;
 }
@@ -63,7 +63,7 @@ bool TcpFabric::HasWork() const {
   return ::poll(&ready, 1, 0) > 0;
 }
 
-void TcpFabric::AfterWait() { ExpireCalls(); }
+void TcpFabric::AfterWait() { Expire(); }
 
 // Completions told here: replies and reads that came.
 size_t TcpFabric::PollSockets() {

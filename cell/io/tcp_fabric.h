@@ -53,7 +53,8 @@ class TcpFabric : public RealFabric {
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
   void ForgetRegion(ConnectionId, uint32_t) override {}  // Every read is checked where the region is.
-  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
 
@@ -89,7 +90,8 @@ class TcpFabric : public RealFabric {
   size_t TakeReplies(Connection* connection);
   size_t TakeReads(Connection* connection);
   void SendChannel(Connection* connection, Channel* channel);
-  void ExpireCalls();
+  void Expire();
+  void ExpireReads(Connection* connection, int64_t now_ns);
   void Break(Connection* connection, const std::string& why);
 
   size_t PollSockets();

@@ -15,6 +15,7 @@ ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns,
   const auto id = static_cast<ConnectionId>(connections_.size());
   connections_.push_back(std::make_unique<Connection>(address, id, options_.secret, completion, deadline_ns));
   Connection* connection = connections_.back().get();
+  NoteDeadline(deadline_ns);
   absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddress(address);
   if (!addresses.ok()) {
     Break(connection, std::string(addresses.status().message()));
@@ -72,7 +73,9 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
   connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
   const absl::Status lost = absl::UnavailableError(connection->why_broken);
   if (connection->connecting != nullptr) TellLater(std::exchange(connection->connecting, nullptr), lost);
-  for (const Connection::ReadInFlight& read : connection->reads) TellLater(read.completion, lost);
+  for (const Connection::ReadInFlight& read : connection->reads) {
+    if (read.completion != nullptr) TellLater(read.completion, lost);
+  }
   connection->reads.clear();
   connection->parts.clear();
   const Channel& channel = connection->calls_channel;
@@ -127,7 +130,7 @@ void TcpFabric::Greet(Connection* connection, Channel* channel) {
   TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
 }
 
-void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);
   for (const ReadPart& part : parts) {
@@ -143,7 +146,8 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completi
     connection->reads_channel.Append({reinterpret_cast<const std::byte*>(&request), sizeof(request)});
     connection->parts.push_back({part.to, part.bytes});
   }
-  connection->reads.push_back({completion, parts.size(), false});
+  connection->reads.push_back({completion, deadline_ns, parts.size(), false});
+  NoteDeadline(deadline_ns);
 }
 
 void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
@@ -155,6 +159,7 @@ void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   if (connection == nullptr) return Refuse(id, completion);
   Channel* channel = &connection->calls_channel;
   const uint64_t end = channel->appended + sizeof(CallFrame) + bytes;
+  NoteDeadline(deadline_ns);
   const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, end);
   const CallFrame frame{static_cast<uint32_t>(bytes), static_cast<uint32_t>(reply_bytes_max), call};
   channel->Append({reinterpret_cast<const std::byte*>(&frame), sizeof(frame)});
@@ -195,7 +200,7 @@ size_t TcpFabric::TakeReads(Connection* connection) {
       Connection::PartInFlight& part = connection->parts.front();
       const size_t bytes = std::min<size_t>(connection->answer_left, in->size());
       if (bytes == 0) break;
-      std::memcpy(part.to + part.bytes - connection->answer_left, in->data(), bytes);
+      if (part.to != nullptr) std::memcpy(part.to + part.bytes - connection->answer_left, in->data(), bytes);
       in->Consume(bytes);
       connection->answer_left -= static_cast<uint32_t>(bytes);
       if (connection->answer_left > 0) break;
@@ -220,6 +225,7 @@ size_t TcpFabric::TakeReads(Connection* connection) {
     if (--read.parts_left > 0) continue;
     const Connection::ReadInFlight ended = read;
     connection->reads.pop_front();
+    if (ended.completion == nullptr) continue;
     ++taken;
     ended.completion->Done(
         ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address))
@@ -238,21 +244,44 @@ void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
   (void)Watch(EPOLL_CTL_MOD, channel->socket.get(), events, channel->tag);
 }
 
-void TcpFabric::ExpireCalls() {
+void TcpFabric::Expire() {
   const int64_t now = NowNs();
+  const bool due = TakeDeadline(now);
   for (const auto& connection : connections_) {
     if (connection == nullptr || connection->broken) continue;
     if (connection->connecting != nullptr) {
-      if (connection->connect_deadline_ns <= now) Break(connection.get(), "the server does not answer in time");
+      if (connection->connect_deadline_ns <= now) {
+        Break(connection.get(), "the server does not answer in time");
+      } else {
+        NoteDeadline(connection->connect_deadline_ns);
+      }
       continue;
     }
     if (!connection->reads.empty() && now - connection->progress_ns > options_.read_timeout_ns) {
       Break(connection.get(), "the server answers no reads");
       continue;
     }
-    connection->calls.Expire(now, [&](Completion* completion) {
+    if (!due) continue;
+    ExpireReads(connection.get(), now);
+    NoteDeadline(connection->calls.Expire(now, [&](Completion* completion) {
       TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
-    });
+    }));
+  }
+}
+
+// Its answer still comes, or the connection breaks.
+void TcpFabric::ExpireReads(Connection* connection, int64_t now_ns) {
+  auto part = connection->parts.begin();
+  for (Connection::ReadInFlight& read : connection->reads) {
+    const auto end = part + static_cast<ptrdiff_t>(read.parts_left);
+    if (read.completion != nullptr && read.deadline_ns <= now_ns) {
+      for (auto it = part; it != end; ++it) it->to = nullptr;
+      TellLater(std::exchange(read.completion, nullptr),
+                absl::DeadlineExceededError(fmt::format("no memory from {} in time", connection->address)));
+    } else if (read.completion != nullptr) {
+      NoteDeadline(read.deadline_ns);
+    }
+    part = end;
   }
 }
 

@@ -33,6 +33,12 @@ class TcpHarness : public ThreadsHarness {
     return addresses_[n];
   }
 
+  // Its listener's thread goes on answering reads; AReadPastItsDeadlineEnds is of one that does not.
+  bool Silence(Fabric* server) override {
+    Stop(server);
+    return false;
+  }
+
  private:
   const TcpFabricOptions options_;
   std::map<int, std::string> addresses_;
@@ -96,6 +102,11 @@ TEST(CallTable, AReplyEndsItsCallAndNoOther) {
   EXPECT_EQ(sent, (std::vector<bool>{false, true}));
 }
 
+template <typename T>
+std::string Bytes(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
 // A server, and strangers at its port. After each test it still serves.
 class TcpStrangerTest : public ::testing::Test {
  protected:
@@ -132,7 +143,7 @@ class TcpStrangerTest : public ::testing::Test {
     EXPECT_EQ(call.reply(), "HELLO");
     uint64_t word = 0;
     const ReadPart part{Pointer(1, 800), reinterpret_cast<std::byte*>(&word), 8};
-    client.Read(*connection, {&part, 1}, &read);
+    client.Read(*connection, {&part, 1}, client.NowNs() + 5'000'000'000, &read);
     ASSERT_TRUE(read.Await(&client).ok());
     EXPECT_EQ(word, 800u);
   }
@@ -187,10 +198,6 @@ class TcpStrangerTest : public ::testing::Test {
     size_t total = 0, resident = 0, shared = 0;
     std::ifstream("/proc/self/statm") >> total >> resident >> shared;
     return (resident - shared) * 4096;
-  }
-  template <typename T>
-  static std::string Bytes(const T& value) {
-    return {reinterpret_cast<const char*>(&value), sizeof(value)};
   }
 
   static constexpr uint64_t kRegionBytes = 1 << 20;
@@ -383,32 +390,85 @@ TEST_F(TcpStrangerTest, AServerOutOfDescriptorsRecovers) {
   ExpectStillServing();
 }
 
-// A server whose reader is stopped, and so is every answer: the client does not wait for ever.
-TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
-  const absl::StatusOr<Fd> listener = ListenTcp("127.0.0.1:0");
-  ASSERT_TRUE(listener.ok());
-  TcpFabric client({.secret = kSecret, .read_timeout_ns = 20'000'000});
-  Waiter connected, read;
-  const ConnectionId connection =
-      client.Connect(BoundAddress(listener->get(), "127.0.0.1:0"), client.NowNs() + 10'000'000'000, &connected);
-  // A server that greets, and no more.
-  std::vector<std::pair<Fd, ServerHandshake>> greeted;
-  while (!connected.done()) {
-    client.Poll();
-    if (Fd socket(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
-      greeted.emplace_back(std::move(socket), ServerHandshake(kSecret, RandomNonce()));
+// A server that greets, and answers nothing but what a test lets it.
+class MuteServer {
+ public:
+  ConnectionId Connect(TcpFabric* client) {
+    Waiter connected;
+    const ConnectionId connection =
+        client->Connect(BoundAddress(listener_.get(), "127.0.0.1:0"), client->NowNs() + 10'000'000'000, &connected);
+    while (!connected.done()) {
+      client->Poll();
+      if (Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
+        greeted_.emplace_back(std::move(socket), ServerHandshake(kSecret, RandomNonce()));
+      }
+      for (auto& [socket, handshake] : greeted_) {
+        std::string message(handshake.wants(), 0), answer;
+        if (message.empty() || ::recv(socket.get(), message.data(), message.size(), 0) <= 0) continue;
+        CELL_CHECK(handshake.Take(AsBytes(message), &answer).ok());
+        Send(socket, answer);
+      }
     }
-    for (auto& [socket, handshake] : greeted) {
-      std::string message(handshake.wants(), 0), answer;
-      if (message.empty() || ::recv(socket.get(), message.data(), message.size(), 0) <= 0) continue;
-      ASSERT_TRUE(handshake.Take(AsBytes(message), &answer).ok());
-      ASSERT_GT(::send(socket.get(), answer.data(), answer.size(), 0), 0);
+    CELL_CHECK(connected.status().ok());
+    return connection;
+  }
+  void AnswerReads(const std::string& bytes) {
+    for (auto& [socket, handshake] : greeted_) {
+      if (handshake.purpose() == Purpose::kReads) Send(socket, bytes);
     }
   }
+
+ private:
+  static void Send(const Fd& socket, const std::string& bytes) {
+    CELL_CHECK(::send(socket.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  }
+
+  const Fd listener_ = *ListenTcp("127.0.0.1:0");
+  std::vector<std::pair<Fd, ServerHandshake>> greeted_;
+};
+
+// A server whose reader is stopped, and so is every answer: the client does not wait for ever.
+TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
+  MuteServer server;
+  TcpFabric client({.secret = kSecret, .read_timeout_ns = 20'000'000});
+  const ConnectionId connection = server.Connect(&client);
+  Waiter read;
   alignas(8) std::byte to[8];
   const ReadPart part{Pointer(1, 0), to, 8};
-  client.Read(connection, {&part, 1}, &read);
+  client.Read(connection, {&part, 1}, INT64_MAX, &read);
   EXPECT_EQ(read.Await(&client).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
+  MuteServer server;
+  TcpFabric client({.secret = kSecret});
+  const ConnectionId connection = server.Connect(&client);
+  Waiter late, patient;
+  uint64_t of_late[3] = {77, 77, 77}, of_patient = 0;
+  const auto part = [](uint64_t* to, uint32_t bytes) {
+    return ReadPart{Pointer(1, 0), reinterpret_cast<std::byte*>(to), bytes};
+  };
+  const ReadPart parts[] = {part(of_late, 8), part(of_late + 1, 16)};
+  const int64_t deadline_ns = client.NowNs() + 20'000'000;
+  client.Read(connection, parts, deadline_ns, &late);
+  const ReadPart last = part(&of_patient, 8);
+  client.Read(connection, {&last, 1}, INT64_MAX, &patient);
+  const auto answer = [](uint64_t id, uint32_t bytes) {
+    return Bytes(ReadAnswer{id, bytes, kReadOk});
+  };
+  // Its first part, and the second half: what has begun to come is dropped like the rest.
+  server.AnswerReads(answer(0, 8) + Bytes(uint64_t{1}) + answer(1, 16) + Bytes(uint64_t{2}));
+  while (!late.done()) {
+    client.Wait(deadline_ns + 3'000'000'000'000);
+    ASSERT_LT(client.NowNs(), deadline_ns + 50'000'000'000) << "waited beyond the deadline";
+    client.Poll();
+  }
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(patient.done());
+  server.AnswerReads(Bytes(uint64_t{3}) + answer(2, 8) + Bytes(uint64_t{4}));
+  EXPECT_TRUE(patient.Await(&client).ok());
+  EXPECT_EQ(of_patient, 4u);
+  EXPECT_EQ(of_late[2], 77u);
 }
 
 }  // namespace

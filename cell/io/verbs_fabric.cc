@@ -131,13 +131,16 @@ size_t VerbsFabric::FinishSends(Link* link, uint32_t to_sequence) {
     const Link::Posted posted = link->posted.front();
     link->posted.pop_front();
     if (posted.send_chunk.has_value()) link->device->domain->GiveSendChunk(*posted.send_chunk);
-    if (posted.to == nullptr) continue;
-    std::memcpy(posted.to, link->staging->bytes.get() + posted.staged_at, posted.bytes);
+    if (!posted.is_read) continue;
+    if (posted.to != nullptr) {
+      std::memcpy(posted.to, link->staging->bytes.get() + posted.staged_at, posted.bytes);
+    }
     link->staging_used -= posted.staging;
     --link->reads_posted;
     if (!posted.last) continue;
     Completion* completion = link->reads.front().completion;
     link->reads.pop_front();
+    if (completion == nullptr) continue;
     ++told;
     completion->Done(absl::OkStatus(), {});
     if (link->state == Link::State::kBroken) return told;

@@ -63,7 +63,8 @@ class VerbsFabric : public RealFabric {
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
   void ForgetRegion(ConnectionId connection, uint32_t region) override;
-  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, Completion* completion) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
 
@@ -124,7 +125,8 @@ class VerbsFabric : public RealFabric {
   void TakeRegion(Link* link, uint32_t region, ConstBytes key);
   Link* Live(ConnectionId connection) const;
   void Refuse(ConnectionId connection, Completion* completion);
-  void StartRead(Link* link, absl::Span<const ReadPart> parts, Completion* completion);
+  void StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
+  void ExpireReads(Link* link, int64_t now_ns);
   void Ask(Link* link, uint32_t region);
   void PostReads(Link* link);
 

@@ -66,23 +66,26 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
       TellLater(read.completion,
                 absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
     } else {
-      StartRead(link, read.parts, read.completion);
+      StartRead(link, read.parts, read.deadline_ns, read.completion);
     }
   }
 }
 
-void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, Completion* completion) {
+void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                       Completion* completion) {
   Link* link = Live(id);
   if (link == nullptr) return Refuse(id, completion);
-  StartRead(link, parts, completion);
+  StartRead(link, parts, deadline_ns, completion);
 }
 
-void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Completion* completion) {
+void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                            Completion* completion) {
+  NoteDeadline(deadline_ns);
   for (const ReadPart& part : parts) {
     const auto region = link->regions.find(part.from.region());
     if (region == link->regions.end() || !region->second.known) {
       if (link->waiting.empty()) link->waiting_since_ns = NowNs();
-      link->waiting.push_back({{parts.begin(), parts.end()}, completion});
+      link->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
       return Ask(link, part.from.region());
     }
     const RegionKey& key = region->second.key;
@@ -103,8 +106,42 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, Comple
   }
   if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // Of no bytes.
   link->pieces.back().last = true;
-  link->reads.push_back({completion});
+  link->reads.push_back({deadline_ns, completion});
   MarkActive(link);
+}
+
+// Ends the reads that are past their deadline. The NIC may still be at them: what it brings stays in the staging ring.
+void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
+  const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
+  std::erase_if(link->waiting, [&](const Link::WaitingRead& read) {
+    if (read.deadline_ns > now_ns) {
+      NoteDeadline(read.deadline_ns);
+      return false;
+    }
+    TellLater(read.completion, late);
+    return true;
+  });
+  bool ended = false;
+  for (Link::ReadInFlight& read : link->reads) {
+    if (read.completion == nullptr) continue;
+    if (read.deadline_ns > now_ns) {
+      NoteDeadline(read.deadline_ns);
+      continue;
+    }
+    TellLater(std::exchange(read.completion, nullptr), late);
+    ended = true;
+  }
+  if (!ended) return;
+  // Their pieces, which are in the reads' order: those that are posted, then those that wait.
+  auto read = link->reads.begin();
+  const auto drop = [&](auto* piece) {
+    if (read->completion == nullptr) piece->to = nullptr;
+    if (piece->last) ++read;
+  };
+  for (Link::Posted& posted : link->posted) {
+    if (posted.is_read) drop(&posted);
+  }
+  for (Link::Piece& piece : link->pieces) drop(&piece);
 }
 
 // Posts as many reads as the connection may have in flight, as one chain.
@@ -129,6 +166,7 @@ void VerbsFabric::PostReads(Link* link) {
       link->staging_used += staging;
       Link::Posted posted{};
       posted.sequence = ++link->sequence;
+      posted.is_read = true;
       posted.to = piece.to;
       posted.bytes = piece.bytes;
       posted.staged_at = at;
@@ -164,6 +202,7 @@ void VerbsFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Link* link = Live(id);
   if (link == nullptr) return Refuse(id, completion);
+  NoteDeadline(deadline_ns);
   const uint64_t call = link->calls.Add(completion, deadline_ns, reply_bytes_max, link->messages + 1);
   Send(link, static_cast<uint8_t>(MessageType::kCall), call, reply_bytes_max, head, body);
 }

@@ -117,6 +117,7 @@ ConnectionId VerbsFabric::Connect(const std::string& address, int64_t deadline_n
   link->address = address;
   link->connecting = completion;
   link->connect_deadline_ns = deadline_ns;
+  NoteDeadline(deadline_ns);
   link->client_handshake.emplace(options_.secret, Purpose::kVerbs, RandomNonce());
   ++unfinished_;
   const auto begin = [&]() -> absl::Status {
@@ -347,7 +348,9 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   const absl::Status lost = absl::UnavailableError(link->why_broken);
   if (link->connecting != nullptr) TellLater(std::exchange(link->connecting, nullptr), lost);
   for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) TellLater(read.completion, lost);
-  for (const Link::ReadInFlight& read : link->reads) TellLater(read.completion, lost);
+  for (const Link::ReadInFlight& read : link->reads) {
+    if (read.completion != nullptr) TellLater(read.completion, lost);
+  }
   link->reads.clear();
   link->pieces.clear();
   link->calls.Fail(link->sent, [&](Completion* completion, bool sent) {
@@ -401,10 +404,15 @@ void VerbsFabric::TearDown(Link* link) {
 
 void VerbsFabric::ExpireLinks() {
   const int64_t now = NowNs();
+  const bool due = TakeDeadline(now);
   for (const auto& [id, link] : links_) {
     if (link->state == Link::State::kBroken) continue;
     if (link->connecting != nullptr) {
-      if (link->connect_deadline_ns <= now) Break(link.get(), "the server does not answer in time");
+      if (link->connect_deadline_ns <= now) {
+        Break(link.get(), "the server does not answer in time");
+      } else {
+        NoteDeadline(link->connect_deadline_ns);
+      }
       continue;
     }
     if (link->accepted) {
@@ -418,9 +426,11 @@ void VerbsFabric::ExpireLinks() {
       Break(link.get(), "the server does not answer");
       continue;
     }
-    link->calls.Expire(now, [&, address = link->address](Completion* completion) {
+    if (!due) continue;
+    ExpireReads(link.get(), now);
+    NoteDeadline(link->calls.Expire(now, [&, address = link->address](Completion* completion) {
       TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", address)));
-    });
+    }));
   }
 }
 

@@ -120,7 +120,7 @@ class VerbsTest : public ::testing::Test {
     EXPECT_EQ(call.reply(), "HELLO");
     alignas(8) std::byte to[8];
     const ReadPart part{Pointer(1, 800), to, 8};
-    client.Read(*connection, {&part, 1}, &read);
+    client.Read(*connection, {&part, 1}, client.NowNs() + 5'000'000'000, &read);
     ASSERT_TRUE(read.Await(&client).ok());
     EXPECT_EQ(Load<uint64_t>(to), 800u);
   }
@@ -369,7 +369,7 @@ TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
     alignas(8) std::byte to[64];
     const ReadPart part{Pointer(1, 0), to, 64};
     client.Call(*connection, AsBytes("x"), {}, kReplyBytesMin, client.NowNs() + 5'000'000'000, &call);
-    client.Read(*connection, {&part, 1}, &read);
+    client.Read(*connection, {&part, 1}, client.NowNs() + 5'000'000'000, &read);
     if (i % 3 == 0) client.Poll();
     if (i % 3 != 2) {
       client.Disconnect(*connection);

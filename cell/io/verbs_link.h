@@ -73,7 +73,8 @@ struct VerbsFabric::Link {
   struct Posted {
     uint32_t sequence;
     std::optional<uint32_t> send_chunk;
-    std::byte* to = nullptr;  // Of a read: where its bytes go in the end...
+    bool is_read = false;
+    std::byte* to = nullptr;  // Of a read: where its bytes go in the end (null: nowhere, it is past its deadline)...
     uint32_t bytes = 0;       // ...so many...
     size_t staged_at = 0;     // ...and where the NIC puts them.
     size_t staging = 0;       // What of the staging ring is free after it.
@@ -82,7 +83,7 @@ struct VerbsFabric::Link {
   struct Piece {
     uint64_t address;
     uint32_t key;
-    std::byte* to;
+    std::byte* to;  // As above.
     uint32_t bytes;
     bool last;
   };
@@ -98,6 +99,7 @@ struct VerbsFabric::Link {
   };
   struct WaitingRead {
     std::vector<ReadPart> parts;
+    int64_t deadline_ns;
     Completion* completion;
   };
 
@@ -148,7 +150,8 @@ struct VerbsFabric::Link {
   uint32_t reads_posted = 0;
   uint32_t reads_max = 1;
   struct ReadInFlight {
-    Completion* completion;
+    int64_t deadline_ns;
+    Completion* completion;  // Null: told already.
   };
   std::deque<ReadInFlight> reads;
   std::optional<RegisteredMemory> staging;

@@ -9,7 +9,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
-constexpr int64_t kCallTimeoutNs = 2'000'000'000;
+constexpr int64_t kAnswerTimeoutNs = 2'000'000'000;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Task<absl::StatusOr<std::string>> Peers::Ask(WorkerId worker, std::string reques
   const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
   if (!connection.ok()) co_return connection.status();
   const absl::StatusOr<ConstBytes> reply =
-      co_await CallAwaiter(fabric_, *connection, request, {}, kMessageBytesMax, fabric_->NowNs() + kCallTimeoutNs);
+      co_await CallAwaiter(fabric_, *connection, request, {}, kMessageBytesMax, fabric_->NowNs() + kAnswerTimeoutNs);
   if (reply.ok()) co_return std::string(AsText(*reply));
   Lost(worker, *connection);
   co_return reply.status();
@@ -49,8 +49,8 @@ Task<absl::StatusOr<std::string>> Peers::Ask(WorkerId worker, std::string reques
 Task<absl::Status> Peers::Read(WorkerId worker, absl::Span<const ReadPart> parts) {
   const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
   if (!connection.ok()) co_return connection.status();
-  absl::Status status = co_await ReadAwaiter(fabric_, *connection, parts);
-  if (status.code() == absl::StatusCode::kUnavailable) Lost(worker, *connection);
+  absl::Status status = co_await ReadAwaiter(fabric_, *connection, parts, fabric_->NowNs() + kAnswerTimeoutNs);
+  if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) Lost(worker, *connection);
   co_return status;
 }
 
