@@ -53,14 +53,15 @@ Maybe<T> ReadFailed(Way* way, const absl::Status& status) {
 // A large value goes ahead in pieces; returns the upload's number.
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server, std::string_view value,
                                       int64_t deadline_ns) {
-  const uint16_t upload = co_await session->TakeUpload(server);
+  const uint16_t upload = co_await session->TakeNumber(server, deadline_ns);
+  if (upload == 0) co_return absl::DeadlineExceededError("other large values were on their way for too long");
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
     const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
     const absl::StatusOr<ConstBytes> reply = co_await session->Call(server, head, part, kReplyBytesMin, deadline_ns);
     absl::Status status = reply.ok() ? ParseBytesReply(*reply, MessageKind::kUpload).status() : reply.status();
     if (!status.ok()) {
-      session->GiveUpload(server, upload);
+      session->GiveNumber(server, upload);
       co_return ReadOutcome(status);  // Nothing was written yet.
     }
   }
@@ -93,53 +94,70 @@ bool LostServer(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
 }
 
-absl::Status KeepsChanging(std::string_view key) {
-  return absl::UnavailableError(fmt::format("{} changed {} times while it was read", ForMessage(key), kAttemptsMax));
+namespace {
+
+// One try of a get at the region that the way is at. `copy`, not 0: the number for a copy of a large value. Aborted:
+// the value was replaced while it was fetched.
+Task<Maybe<Value>> GetOnce(Session* session, Way* way, std::string_view key, uint16_t copy, CallContext context) {
+  ServerConnection* const server = way->server();
+  const std::string request = MakeKeyRequest(MessageKind::kGet, way->root(), {}, key, copy);
+  const Maybe<ConstBytes> reply =
+      co_await Ask(session, way, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
+  if (!reply.ok()) co_return ReadFailed<Value>(way, reply.status());
+  if (!reply->has_value()) co_return std::nullopt;
+  const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
+  if (!get.ok()) co_return get.status();
+  if (get->fixed.found == 0) co_return Value();
+  if (get->fixed.inlined != 0) {
+    if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
+      co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
+    co_return Value(std::string(get->value));
+  }
+  // Too large for the reply: in messages of its own (the thesis, 6.6.2). The extent begins with the key, a copy has the
+  // value alone.
+  const GetReply where = get->fixed;
+  const size_t key_bytes = where.copied == 0 ? key.size() : 0;
+  std::string found;
+  found.reserve(key_bytes + where.value_bytes);
+  while (found.size() < key_bytes + where.value_bytes) {
+    const size_t piece =
+        std::min(key_bytes + where.value_bytes - found.size(), (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
+    const Pointer from(where.extent.region(), where.extent.offset() + found.size());
+    const std::string fetch = MakeFetchRequest(from, static_cast<uint32_t>(piece), where.copied);
+    const absl::StatusOr<ConstBytes> answer =
+        co_await session->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
+    if (!answer.ok()) co_return ReadFailed<Value>(way, answer.status());
+    const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
+    if (bytes.status().code() == absl::StatusCode::kOutOfRange) {  // The region has moved since, or the copy is gone.
+      co_return absl::AbortedError("");
+    }
+    if (!bytes.ok()) co_return bytes.status();
+    if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
+    found.append(AsText(*bytes));
+  }
+  const bool whole = Crc64(found, key_bytes == 0 ? Crc64(key) : 0) == where.crc && found.starts_with(key.substr(0, key_bytes));
+  if (!whole) co_return absl::AbortedError("");
+  co_return Value(found.substr(key_bytes));
 }
 
+}  // namespace
+
 Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, CallContext context) {
-  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const std::string request = MakeKeyRequest(MessageKind::kGet, way->root(), {}, key);
-    const Maybe<ConstBytes> reply =
-        co_await Ask(session, way, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
-    if (!reply.ok()) co_return ReadFailed<Value>(way, reply.status());
-    if (!reply->has_value()) co_return std::nullopt;
-    const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
-    if (!get.ok()) co_return get.status();
-    if (get->fixed.found == 0) co_return Value();
-    if (get->fixed.inlined != 0) {
-      if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
-        co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
-      co_return Value(std::string(get->value));
-    }
-    // Too large for the reply: in messages of its own (the thesis, 6.6.2).
-    const GetReply where = get->fixed;
-    const size_t bytes = key.size() + where.value_bytes;
-    std::string extent;
-    extent.reserve(bytes);
-    bool there = true;
-    while (there && extent.size() < bytes) {
-      const size_t piece = std::min(bytes - extent.size(), (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
-      const std::string fetch =
-          MakeFetchRequest(Pointer(where.extent.region(), where.extent.offset() + extent.size()), piece);
-      const absl::StatusOr<ConstBytes> answer =
-          co_await session->Call(way->server(), fetch, {}, kMessageBytesMax, context.deadline_ns);
-      if (!answer.ok()) co_return ReadFailed<Value>(way, answer.status());
-      const absl::StatusOr<ConstBytes> piece_bytes = ParseBytesReply(*answer, MessageKind::kFetch);
-      if (piece_bytes.status().code() == absl::StatusCode::kOutOfRange) {
-        there = false;  // The region has moved since.
-        continue;
-      }
-      if (!piece_bytes.ok()) co_return piece_bytes.status();
-      if (piece_bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
-      extent.append(AsText(*piece_bytes));
-    }
-    if (there && Crc64(extent) == where.crc && extent.compare(0, key.size(), key) == 0) {
-      co_return Value(extent.substr(key.size()));
-    }
+  Maybe<Value> value = co_await GetOnce(session, way, key, 0, context);
+  while (KeptChanging(value.status())) {
+    // The server keeps it as it is for this get.
     ++session->metrics()->extent_retries;
+    ServerConnection* const server = way->server();
+    const uint16_t copy = co_await session->TakeNumber(server, context.deadline_ns);
+    if (copy != 0) {
+      value = co_await GetOnce(session, way, key, copy, context);
+      session->GiveNumber(server, copy);
+    }
+    if (session->now_ns() > context.deadline_ns && KeptChanging(value.status())) {
+      co_return absl::DeadlineExceededError(fmt::format("{} changed while it was read", ForMessage(key)));
+    }
   }
-  co_return KeepsChanging(key);
+  co_return value;
 }
 
 Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view key, CallContext context) {
@@ -203,7 +221,7 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
       result = written.status();
     }
   }
-  if (upload != 0) session->GiveUpload(server, upload);
+  if (upload != 0) session->GiveNumber(server, upload);
   co_return result;
 }
 

@@ -16,15 +16,14 @@ using Value = std::optional<std::string>;
 template <typename T>
 using Maybe = absl::StatusOr<std::optional<T>>;
 
-// How often an operation reads again what has changed meanwhile.
-inline constexpr int kAttemptsMax = 64;
+// How often an operation reads again what has changed meanwhile, before it goes by a call.
+inline constexpr int kReadAttemptsMax = 8;
 
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max);
 // The status of a write whose value is too long, or ok.
 absl::Status CheckValue(std::string_view key, std::string_view value);
 // A connection lost during a read is no more than that.
 absl::Status ReadOutcome(absl::Status status);
-absl::Status KeepsChanging(std::string_view key);
 // Whether a read lost too often against writers, and is to go by a call.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
 // Whether a status means that the worker asked is not there (any more): the region table may know a better one.

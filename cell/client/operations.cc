@@ -33,8 +33,9 @@ Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view k
 
 Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, CallContext context) {
   WalkedLeaf walked(session);
-  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+  for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
     const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked, /*extents=*/1);
+    if (KeptChanging(here.status())) break;
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
@@ -74,12 +75,14 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     ++session->metrics()->extent_retries;  // Replaced since the leaf was read: the leaf says where it is now.
     if (session->now_ns() > context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
   }
-  co_return KeepsChanging(key);
+  // What is written as fast as it is read, its server reads between two writes.
+  co_return co_await GetByCall(session, way, key, context);
 }
 
 Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view key, CallContext context) {
   WalkedLeaf walked(session);
   const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
+  if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, way, key, context);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
   if (!session->Leased(way->holder())) {
@@ -95,9 +98,9 @@ Task<Maybe<bool>> WriteOnTree(Session* session, Way* way, std::string_view key, 
   if (session->ChoosePath(way->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session);
     const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
-    if (!here.ok()) co_return ReadOutcome(here.status());
-    if (!*here) co_return std::nullopt;
-    hint = walked.leaf.self();
+    if (!here.ok() && !KeptChanging(here.status())) co_return ReadOutcome(here.status());
+    if (here.ok() && !*here) co_return std::nullopt;
+    if (here.ok()) hint = walked.leaf.self();  // Else the server finds it.
   }
   co_return co_await WriteHere(session, way, key, value, hint, context);
 }

@@ -186,13 +186,27 @@ class Scan::Cursor : public Leftover {
       const ScanBatch::Place place = (*batch)[i];
       const std::string key(batch->KeyOf(place));
       const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(server, key, items_[i], context, batch);
-      if (!fetched.ok() || !fetched->has_value()) {  // The batch ends before it, and the next one begins with it.
-        if (fetched.ok()) ++session_->metrics()->extent_retries;
-        batch->Cut(i, batch->bytes());
-        position_.MoveTo(key);
-        co_return fetched.status();
+      if (fetched.ok() && fetched->has_value()) {
+        (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
+        continue;
       }
-      (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
+      // The batch ends before it, and the next one begins with it.
+      if (fetched.ok()) ++session_->metrics()->extent_retries;
+      const std::string behind(i + 1 < batch->size() ? batch->KeyOf((*batch)[i + 1]) : std::string_view());
+      batch->Cut(i, batch->bytes());
+      position_.MoveTo(key);
+      if (!fetched.ok() || i > 0) co_return fetched.status();
+      // If that is this one, then the batch is this entry alone, as its server has it at one moment: it may be written
+      // faster than it is fetched.
+      const Maybe<Value> value = co_await GetByCall(session_, &*way_, key, context);
+      if (!value.ok() || !value->has_value()) co_return value.status();
+      if ((*value)->has_value()) {
+        const std::string entry = key + ***value;
+        batch->Add({batch->Copy(entry.data(), entry.size()), key.size(), entry.size() - key.size()});
+      }
+      if (behind.empty()) break;
+      position_.MoveTo(behind);
+      co_return absl::OkStatus();
     }
     position_.MoveTo(next_key);
     done_ = result->done;
@@ -208,8 +222,8 @@ class Scan::Cursor : public Leftover {
     const size_t at = batch->Reserve(bytes);
     for (size_t done = 0; done < bytes;) {
       const size_t piece = std::min(bytes - done, (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
-      const std::string fetch =
-          MakeFetchRequest(Pointer(item.extent.extent.region(), item.extent.extent.offset() + done), piece);
+      const Pointer from(item.extent.extent.region(), item.extent.extent.offset() + done);
+      const std::string fetch = MakeFetchRequest(from, static_cast<uint32_t>(piece));
       const absl::StatusOr<ConstBytes> answer =
           co_await session_->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
       if (!answer.ok()) co_return answer.status();

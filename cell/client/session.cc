@@ -15,6 +15,8 @@ constexpr int64_t kConnectingPauseNs = 100'000;
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
 constexpr int64_t kMembershipPauseNs = 200'000;
+// Of one walk: its nodes are written as fast as they are read.
+constexpr int kTornReadsMax = 64;
 
 }  // namespace
 
@@ -192,12 +194,27 @@ absl::Status Session::Note(ServerConnection* server, absl::Status status) {
   return status;
 }
 
-void Session::GiveUpload(ServerConnection* server, uint16_t upload) {
-  server->free_uploads.push_back(upload);
-  if (server->waiting_for_upload.empty()) return;
-  const std::coroutine_handle<> next = server->waiting_for_upload.back();
-  server->waiting_for_upload.pop_back();
-  next.resume();
+void Session::GiveNumber(ServerConnection* server, uint16_t number) {
+  server->free_numbers.push_back(number);
+  const auto next = std::find_if(waiting_for_number_.begin(), waiting_for_number_.end(),
+                                 [server](const NumberAwaiter* waiting) { return waiting->server == server; });
+  if (next != waiting_for_number_.end()) Wake(next);
+}
+
+void Session::Wake(std::vector<NumberAwaiter*>::iterator waiting) {
+  const std::coroutine_handle<> handle = (*waiting)->handle;
+  waiting_for_number_.erase(waiting);
+  handle.resume();
+}
+
+size_t Session::ExpireWaiting() {
+  size_t expired = 0;
+  const auto late = [this](const NumberAwaiter* waiting) { return waiting->deadline_ns <= now_ns_; };
+  for (;; ++expired) {  // Who is woken may wait again, or give a number to another.
+    const auto next = std::find_if(waiting_for_number_.begin(), waiting_for_number_.end(), late);
+    if (next == waiting_for_number_.end()) return expired;
+    Wake(next);
+  }
 }
 
 void Session::Poll(int64_t until_ns) {
@@ -219,10 +236,12 @@ void Session::Poll(int64_t until_ns) {
     timer.handle.resume();
     ++done;  // Who polls may have waited for just this.
   }
+  if (!waiting_for_number_.empty()) done += ExpireWaiting();
   if (options_.report && now_ns_ - reported_ns_ >= kReportEveryNs) SendReport();
   if (fabric_->Poll() + done > 0) return;
   if (membership_->pending()) until_ns = std::min(until_ns, now_ns_ + kMembershipPauseNs);
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
+  for (const NumberAwaiter* waiting : waiting_for_number_) until_ns = std::min(until_ns, waiting->deadline_ns);
   // Reports are due meanwhile.
   fabric_->Wait(std::min(until_ns, now_ns_ + kReportEveryNs));
   now_ns_ = fabric_->NowNs();
@@ -255,7 +274,7 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
                                                      WalkedLeaf* to, int64_t deadline_ns, Selector* selector,
                                                      int* reads) {
   to->parent = NodeView();
-  for (;;) {
+  for (int torn = 0;;) {
     Walk::Step step;
     const Pointer wanted = walk->wants();
     std::optional<NodeView> node = use_cache && walk->may_use_cache() ? cache_.Find(wanted) : std::nullopt;
@@ -286,7 +305,7 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
             to->leaf = view;
           }
         } else {
-          if (fault == NodeFault::kTorn) ++metrics_.torn;
+          if (fault == NodeFault::kTorn) ++metrics_.torn, ++torn;
           step = walk->Failed(fault);
         }
       }
@@ -305,9 +324,9 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       }
       co_return step;
     }
-    if (step == Walk::Step::kGaveUp) {
-      co_return absl::UnavailableError(
-          fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), Walk::kVisitsMax));
+    if (step == Walk::Step::kGaveUp || torn > kTornReadsMax) {
+      co_return absl::AbortedError(
+          fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), walk->visits()));
     }
     if (now_ns_ > deadline_ns) {
       co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));

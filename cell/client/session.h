@@ -40,8 +40,7 @@ struct ServerConnection {
   Selector searches;
   Selector scans;
   Selector lookups;  // Of tables.
-  std::vector<uint16_t> free_uploads;
-  std::vector<std::coroutine_handle<>> waiting_for_upload;
+  std::vector<uint16_t> free_numbers;  // Of uploads and copies.
 
   ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
                    Estimates* estimates)
@@ -50,7 +49,7 @@ struct ServerConnection {
         searches(selector, seed, &estimates->searches),
         scans(selector, seed + 1, &estimates->scans),
         lookups(selector, seed + 2, &estimates->lookups),
-        free_uploads({4, 3, 2, 1}) {}
+        free_numbers({4, 3, 2, 1}) {}
 };
 static_assert(kUploadsMax == 4);
 
@@ -177,22 +176,30 @@ class Session {
   };
   SleepAwaiter SleepUntil(int64_t at_ns) { return {this, at_ns}; }
 
-  // An upload number of the connection, waiting for one to be free.
-  struct UploadAwaiter {
+  // A number for an upload to the server, or for a copy there, once one is free; 0: none was until the deadline. To be
+  // given back by GiveNumber.
+  struct NumberAwaiter {
+    Session* session;
     ServerConnection* server;
-    bool await_ready() const { return !server->free_uploads.empty(); }
-    void await_suspend(std::coroutine_handle<> awaiting) { server->waiting_for_upload.push_back(awaiting); }
+    int64_t deadline_ns;
+    std::coroutine_handle<> handle = {};
+    bool await_ready() const { return !server->free_numbers.empty(); }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+      handle = awaiting;
+      session->waiting_for_number_.push_back(this);
+    }
     uint16_t await_resume() {
-      const uint16_t upload = server->free_uploads.back();
-      server->free_uploads.pop_back();
-      return upload;
+      if (server->free_numbers.empty()) return 0;
+      const uint16_t number = server->free_numbers.back();
+      server->free_numbers.pop_back();
+      return number;
     }
   };
-  UploadAwaiter TakeUpload(ServerConnection* server) { return {server}; }
-  void GiveUpload(ServerConnection* server, uint16_t upload);
+  NumberAwaiter TakeNumber(ServerConnection* server, int64_t deadline_ns) { return {this, server, deadline_ns}; }
+  void GiveNumber(ServerConnection* server, uint16_t number);
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: the leaf is in *to.
-  // kElsewhere, kLost: as the walk says. Tells `selector` of each read's latency, and adds their number to *reads.
+  // kElsewhere, kLost: as the walk says. Aborted: its nodes kept changing while they were read. Tells `selector` of each read's latency, and adds their number to *reads.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, Selector* selector, int* reads);
 
@@ -223,6 +230,9 @@ class Session {
     bool known = false;
   };
 
+  // Wakes the waiting one whose turn it is.
+  void Wake(std::vector<NumberAwaiter*>::iterator waiting);
+  size_t ExpireWaiting();
   void BeginRefresh();
   void SendReport();
   ServerConnection* ConnectionTo(const WorkerId& worker, const std::string& address);
@@ -259,6 +269,7 @@ class Session {
   ClientMetrics metrics_;
   int64_t now_ns_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::vector<NumberAwaiter*> waiting_for_number_;  // The first has waited longest.
   std::vector<std::byte*> free_buffers_;
   std::vector<std::unique_ptr<Leftover>> leftovers_;
 

@@ -31,13 +31,19 @@ TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200040023000000"
+            "0200050023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
+  EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
+            "0200050023000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0300030000000000"
+            "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030004002e000000"
+            "030005002e000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -46,17 +52,21 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "0500040023000000"
+            "0500050023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600040018000000"
+            "0600050018000000"
             "0020000000010000"
             "6400000000000000");
+  EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
+            "0600050018000000"
+            "0020000000000000"
+            "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700040011000000"
+            "0700050011000000"
             "0700000002000000");
 }
 
@@ -197,6 +207,8 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
     }
     EXPECT_FALSE(accepted(message + "x"));
   }
+  EXPECT_FALSE(accepted(MakeKeyRequest(MessageKind::kSearch, Pointer(1, 1), Pointer(), "key", kCopiesMax + 1)));
+  EXPECT_FALSE(accepted(MakeFetchRequest(Pointer(1, 1), 8, kCopiesMax + 1)));
   EXPECT_FALSE(accepted(std::string(kMessageBytesMax + 1, 'x')));
 }
 

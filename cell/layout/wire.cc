@@ -99,7 +99,9 @@ absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message) {
   Cursor cursor(message);
   Parsed<KeyRequest> parsed{cursor.Take<KeyRequest>(), {}, {}};
   parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
-  if (!cursor.ended()) return BadRequest(parsed.fixed.header.kind, message.size());
+  if (!cursor.ended() || parsed.fixed.copy > kCopiesMax) {
+    return BadRequest(parsed.fixed.header.kind, message.size());
+  }
   return parsed;
 }
 
@@ -138,7 +140,7 @@ absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message) {
 absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message) {
   Cursor cursor(message);
   const auto request = cursor.Take<FetchRequest>();
-  if (!cursor.ended() || request.bytes > kMessageBytesMax - sizeof(ReplyHeader)) {
+  if (!cursor.ended() || request.bytes > kMessageBytesMax - sizeof(ReplyHeader) || request.copy > kCopiesMax) {
     return BadRequest(MessageKind::kFetch, message.size());
   }
   return request;
@@ -260,12 +262,14 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
   return result;
 }
 
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key) {
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key,
+                           uint16_t copy) {
   KeyRequest fixed{};
   fixed.header.kind = kind;
   fixed.root = root;
   fixed.hint = hint;
   fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.copy = copy;
   return WithFixed(fixed, 0, {key});
 }
 
@@ -305,11 +309,12 @@ std::string MakeScanRequest(Pointer root, std::string_view from, const std::opti
   return WithFixed(fixed, 0, {from, to.has_value() ? std::string_view(*to) : std::string_view()});
 }
 
-std::string MakeFetchRequest(Pointer from, uint64_t bytes) {
+std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy) {
   FetchRequest fixed{};
   fixed.header.kind = MessageKind::kFetch;
   fixed.from = from;
   fixed.bytes = bytes;
+  fixed.copy = copy;
   return WithFixed(fixed, 0, {});
 }
 

@@ -19,7 +19,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 4;
+inline constexpr uint16_t kWireVersion = 5;
 
 // The most that one message carries; larger values go in several (the thesis, 6.6.2).
 inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
@@ -34,7 +34,7 @@ enum class MessageKind : uint16_t {
   kPut = 3,
   kDelete = 4,
   kScan = 5,
-  kFetch = 6,    // A piece of an extent whose value was too large for a reply.
+  kFetch = 6,    // A piece of a value that was too large for a reply.
   kUpload = 7,   // A piece of a value that is too large for a put.
   kStatus = 8,   // The server's state, as JSON.
   kCheck = 9,    // Runs the tree check of a region; its report, as JSON.
@@ -68,8 +68,11 @@ struct KeyRequest {
   Pointer root;  // Of the meganode to search.
   Pointer hint;  // Delete: the leaf that the client found, or null.
   uint16_t key_bytes;
-  uint16_t reserved[3];
+  uint16_t copy;  // Get, not 0: a value that is too large for the reply is copied under this number, to be fetched.
+  uint16_t reserved[2];
 };
+// The numbers of a client's copies go from 1 to this.
+inline constexpr uint16_t kCopiesMax = 4;
 
 // Then the key, then the value unless it was uploaded.
 struct PutRequest {
@@ -108,8 +111,10 @@ struct ScanRequest {
 
 struct FetchRequest {
   MessageHeader header;
-  Pointer from;  // In the extent; 8-byte aligned.
-  uint64_t bytes;
+  Pointer from;  // In the extent; 8-byte aligned. In a copy: its offset alone counts.
+  uint32_t bytes;
+  uint16_t copy;  // Not 0: of the copy with this number. It goes with its last byte.
+  uint16_t reserved;
 };
 
 // Then the key. Answered by a WriteReply (existed: there was such a route) or a route.
@@ -193,7 +198,7 @@ struct GetReply {
   uint32_t value_bytes;
   uint8_t found;
   uint8_t inlined;
-  uint16_t reserved;
+  uint16_t copied;  // Not 0: the value was copied under this number, and `extent` is null.
 };
 
 struct WriteReply {
@@ -226,6 +231,7 @@ static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations
 static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations_v<PutRequest>);
 static_assert(sizeof(UploadRequest) == 16 && std::has_unique_object_representations_v<UploadRequest>);
 static_assert(sizeof(ScanRequest) == 32 && std::has_unique_object_representations_v<ScanRequest>);
+static_assert(kCopiesMax == kUploadsMax);  // Clients hand out both together.
 static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representations_v<FetchRequest>);
 static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
 static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
@@ -308,7 +314,8 @@ Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
 }
 
 // Composes messages. Each returns the bytes of the fixed part and the key; a value follows them on the wire.
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key);
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key,
+                           uint16_t copy = 0);
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
                            uint16_t upload);
 std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
@@ -320,7 +327,7 @@ struct ScanTerms {
 };
 std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
                             const ScanTerms& terms);
-std::string MakeFetchRequest(Pointer from, uint64_t bytes);
+std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy = 0);
 std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
 std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
                             std::string_view server = {});

@@ -3,17 +3,19 @@
 #include "cell/server/request_service.h"
 
 namespace cell {
-namespace {
 
-// Puts the value behind the reply, if it is small.
-void WriteValue(MutableBytes to, std::string_view value, GetReply* reply) {
-  if (value.size() > kInlineValueBytesMax || sizeof(GetReply) + value.size() > to.size()) return;
-  reply->inlined = 1;
-  reply->header.bytes += static_cast<uint32_t>(value.size());
-  std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
+void RequestService::GiveValue(const IncomingCall& call, MutableBytes to, std::string_view value, GetReply* reply) {
+  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() <= to.size()) {
+    reply->inlined = 1;
+    reply->header.bytes += static_cast<uint32_t>(value.size());
+    std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
+    return;
+  }
+  reply->copied = Load<KeyRequest>(call.request.data()).copy;
+  if (reply->copied == 0) return;
+  reply->extent = {};
+  copies_.Keep(call.peer, reply->copied, value);
 }
-
-}  // namespace
 
 // Finds the leaf of a write, unless its client has. It is a hint and no more: a write before this one may split it.
 template <typename Request>
@@ -104,7 +106,7 @@ void RequestService::AnswerHashLookup(const IncomingCall& call, MessageKind kind
     reply.crc = pair->crc.has_value() ? *pair->crc : Crc64(pair->value, Crc64(key));
     reply.value_bytes = static_cast<uint32_t>(pair->value.size());
     if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, pair->value);
-    WriteValue(to, pair->value, &reply);
+    GiveValue(call, to, pair->value, &reply);
   }
   Store(to.data(), reply);
   End(call, to, reply.header.bytes);
@@ -129,7 +131,7 @@ void RequestService::AnswerLookup(const IncomingCall& call, MessageKind kind, co
     reply.extent = slot.extent;
     reply.crc = slot.crc;
     reply.value_bytes = static_cast<uint32_t>(slot.extent_bytes - lookup.key.size());
-    WriteValue(to, AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes}), &reply);
+    GiveValue(call, to, AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes}), &reply);
   }
   Store(to.data(), reply);
   End(call, to, reply.header.bytes);

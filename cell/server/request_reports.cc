@@ -110,6 +110,7 @@ void RequestService::Disconnected(ConnectionId peer) {
       if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.
     }
   });
+  copies_.Disconnected(peer);
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();

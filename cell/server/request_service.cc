@@ -443,6 +443,16 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 // The bytes may be another extent's by now: the client checks the CRC over all pieces.
 absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
+  if (request.copy != 0) {
+    const std::optional<std::string_view> piece =
+        copies_.Find(call.peer, request.copy, request.from.offset(), request.bytes);
+    if (!piece.has_value() || request.bytes > to.size() - sizeof(ReplyHeader)) {
+      return absl::OutOfRangeError(fmt::format("no copy {} with these bytes on {}", request.copy, options_.name));
+    }
+    const size_t bytes = WriteTextReply(to, MessageKind::kFetch, *piece);
+    copies_.Fetched(call.peer, request.copy, request.from.offset() + request.bytes);
+    return bytes;
+  }
   const HeldRegion* region = regions_->Find(request.from.region());
   if (region != nullptr && (leased_ || region->log == nullptr) && region->state != HeldRegion::State::kSealed &&
       region->store->ExtentInBounds(request.from, request.bytes) && request.bytes <= to.size() - sizeof(ReplyHeader)) {

@@ -16,6 +16,7 @@
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/regions.h"
+#include "cell/server/value_copies.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace cell {
@@ -86,6 +87,8 @@ class RequestService : public Service {
   // The uploads of all peers together: beyond it puts of large values must wait.
   static constexpr size_t kUploadBytesMax = size_t{256} << 20;
 
+  static constexpr size_t kCopyBytesMax = size_t{256} << 20;
+
   // The region that a request on `key` names, or the answer that leads on.
   struct Found {
     HeldRegion* region = nullptr;
@@ -121,6 +124,8 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Put(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Delete(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Scan(const IncomingCall& call, MutableBytes to);
+  // Puts a value of a get's reply behind it, or keeps a copy; else it stays where `reply->extent` says.
+  void GiveValue(const IncomingCall& call, MutableBytes to, std::string_view value, GetReply* reply);
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
@@ -157,6 +162,7 @@ class RequestService : public Service {
   int64_t held_longest_ns_ = 0;
   std::map<ConnectionId, Peer> peers_;
   size_t upload_bytes_ = 0;
+  ValueCopies copies_{kCopyBytesMax};
   ClientTotals departed_{};
   std::array<uint64_t, 32> served_{};  // By MessageKind.
   uint64_t routed_ = 0;                // Answered with a route.

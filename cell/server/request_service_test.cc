@@ -61,6 +61,54 @@ class RequestServiceTest : public ::testing::Test {
   const Pointer root_{1, kRegionHeaderBytes};
 };
 
+// A large value that is overwritten while it is fetched comes whole, as it was when it was asked for, to its peer alone.
+TEST_F(RequestServiceTest, ACopyIsFetchedWholeWhateverIsWrittenMeanwhile) {
+  const std::string old(3 * kInlineValueBytesMax, 'o');
+  ASSERT_TRUE(Put("key", old).ok());
+  const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key", 2));
+  const auto get = ParseGetReply(AsBytes(reply));
+  ASSERT_TRUE(get.ok());
+  EXPECT_EQ(get->fixed.copied, 2u);
+  EXPECT_EQ(get->fixed.value_bytes, old.size());
+  const auto fetch = [this](uint64_t offset, uint32_t bytes, uint16_t copy) -> std::string {
+    const std::string piece = Call(MakeFetchRequest(Pointer(0, offset), bytes, copy));
+    const auto got = ParseBytesReply(AsBytes(piece), MessageKind::kFetch);
+    return got.ok() ? std::string(AsText(*got)) : std::string(absl::StatusCodeToString(got.status().code()));
+  };
+  std::string found;
+  for (uint64_t at = 0; at < old.size(); at += kInlineValueBytesMax) {
+    ASSERT_TRUE(Put("key", std::string(old.size(), static_cast<char>('a' + at / kInlineValueBytesMax))).ok());
+    EXPECT_EQ(fetch(0, 8, 1), "OUT_OF_RANGE");
+    EXPECT_EQ(fetch(old.size() - 8, 16, 2), "OUT_OF_RANGE");
+    const ConnectionId mine = std::exchange(connection_, *ConnectTo(client_.get(), "server"));
+    EXPECT_EQ(fetch(0, 8, 2), "OUT_OF_RANGE");
+    connection_ = mine;
+    found += fetch(at, kInlineValueBytesMax, 2);
+  }
+  EXPECT_EQ(found, old);
+  EXPECT_EQ(Crc64(found, Crc64("key"sv)), get->fixed.crc);
+  EXPECT_EQ(fetch(0, 8, 2), "OUT_OF_RANGE");  // It went with its last byte.
+}
+
+TEST(ValueCopies, AreBoundedAndGoWithTheirPeer) {
+  ValueCopies copies(100);
+  copies.Keep(1, 1, std::string(40, 'a'));
+  copies.Keep(2, 1, std::string(40, 'b'));
+  copies.Keep(1, 2, std::string(40, 'c'));  // The oldest makes room.
+  EXPECT_FALSE(copies.Find(1, 1, 0, 1).has_value());
+  EXPECT_EQ(copies.Find(2, 1, 39, 1), "b");
+  EXPECT_FALSE(copies.Find(2, 1, 39, 2).has_value());
+  EXPECT_FALSE(copies.Find(2, 1, UINT64_MAX, 2).has_value());
+  copies.Keep(2, 1, "another");
+  EXPECT_EQ(copies.bytes(), 47u);
+  copies.Disconnected(1);
+  EXPECT_EQ(copies.bytes(), 7u);
+  copies.Fetched(2, 1, 6);
+  EXPECT_EQ(copies.Find(2, 1, 0, 7), "another");
+  copies.Fetched(2, 1, 7);
+  EXPECT_EQ(copies.bytes(), 0u);
+}
+
 TEST_F(RequestServiceTest, PutThenGet) {
   EXPECT_EQ(Put("key", "value")->existed, 0u);
   EXPECT_EQ(Put("key", "other")->existed, 1u);
