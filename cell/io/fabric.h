@@ -33,6 +33,7 @@
 #include "cell/layout/pointer.h"
 #include "cell/layout/region.h"
 #include "cell/layout/service_times.h"
+#include "fmt/format.h"
 
 namespace cell {
 
@@ -75,6 +76,18 @@ class Service {
   ~Service() = default;
 };
 
+// Whether there can be such a region: a Pointer must be able to say where each word of it is.
+inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
+  if (region == 0 || region > Pointer::kRegionMax) {
+    return absl::InvalidArgumentError(fmt::format("region {} cannot be: ids are 1 to {}", region, Pointer::kRegionMax));
+  }
+  if (bytes == 0 || bytes > Pointer::kOffsetMax || bytes % kWordBytes != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("region {} cannot have {} bytes: not whole words, or beyond 1 TB", region, bytes));
+  }
+  return absl::OkStatus();
+}
+
 class Fabric {
  public:
   static constexpr size_t kCallsMax = 8;
@@ -84,11 +97,13 @@ class Fabric {
   // ---- Server.
 
   // Memory that peers can read one-sided from now on, and this process alone can write: zeros, or what a dropped region
-  // of this size left.
+  // of this size left. AlreadyExists: this endpoint has the region, shown or hidden; it stays as it is.
+  // InvalidArgument: CheckRegion says why.
   virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
   // The same, but no peer reads it before ShowRegion: it cannot be found until then, and its memory is none that this
   // region ever had here, which peers that knew it then may still read.
   virtual absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) = 0;
+  // This and DropRegion: nothing is done for a region that is not here.
   virtual void ShowRegion(uint32_t region) = 0;
   // Its memory serves the next CreateRegion of this size.
   virtual void DropRegion(uint32_t region) = 0;

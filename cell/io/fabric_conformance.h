@@ -4,89 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "cell/io/fabric.h"
+#include "cell/io/fabric_harness.h"
 #include "cell/io/waiter.h"
 #include "cell/layout/wire.h"
 
 namespace cell {
-
-// How a fabric's endpoints come to be and how its servers are driven.
-class FabricHarness {
- public:
-  virtual ~FabricHarness() = default;
-  // What this machine lacks for it; empty: nothing.
-  virtual std::string Missing() { return {}; }
-  virtual std::unique_ptr<Fabric> NewEndpoint() = 0;
-  virtual std::string Address(int n) = 0;
-  // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
-  virtual void Run(Fabric* server) = 0;
-  virtual void Stop(Fabric* server) = 0;
-  // Stops `server`, as a process is stopped that no clock can reach. False: what answers its reads goes on.
-  virtual bool Silence(Fabric* server) {
-    Stop(server);
-    return true;
-  }
-};
-
-// Drives each server by a thread of its own.
-class ThreadsHarness : public FabricHarness {
- public:
-  ~ThreadsHarness() override {
-    while (!threads_.empty()) Stop(threads_.begin()->first);
-  }
-  void Run(Fabric* server) override {
-    stop_ = false;
-    threads_[server] = std::thread([this, server] {
-      while (!stop_) {
-        if (server->Poll() == 0) server->Wait(server->NowNs() + 1'000'000);
-      }
-    });
-  }
-  void Stop(Fabric* server) override {
-    stop_ = true;
-    threads_.at(server).join();
-    threads_.erase(server);
-  }
-
- private:
-  std::atomic<bool> stop_ = false;
-  std::map<Fabric*, std::thread> threads_;
-};
-
-// Answers with the request, in capitals, cut to the room there is.
-class EchoService : public Service {
- public:
-  explicit EchoService(Fabric* fabric) : fabric_(fabric) {}
-  void Serve(absl::Span<const IncomingCall> calls) override {
-    for (const IncomingCall& call : calls) {
-      const MutableBytes to = fabric_->BeginReply(call);
-      const size_t bytes = std::min(to.size(), call.request.size());
-      for (size_t i = 0; i < bytes; ++i)
-        to[i] = static_cast<std::byte>(std::toupper(static_cast<int>(call.request[i])));
-      const ServiceTimes times = fabric_->TimesOf(call, 1024);
-      call_ns = times.call_ns;
-      read_ns = times.read_ns;
-      fabric_->EndReply(call, bytes);
-    }
-  }
-  void Disconnected(ConnectionId) override { ++disconnected; }
-
-  std::atomic<int> disconnected{0};
-  std::atomic<uint32_t> call_ns{0}, read_ns{0};  // Of the last call: Fabric::TimesOf.
-
- private:
-  Fabric* fabric_;
-};
-
-using MakeHarness = std::function<std::unique_ptr<FabricHarness>()>;
 
 class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
  protected:
@@ -239,19 +166,6 @@ TEST_P(FabricConformance, PreparedMemoryServesTheNextRegion) {
   ASSERT_TRUE(Read(Pointer(9, 64), to, 8).ok());
   EXPECT_EQ(Load<uint64_t>(to), 5u);
 }
-
-// A service may keep calls and answer them later, in any order.
-class PatientService : public Service {
- public:
-  void Serve(absl::Span<const IncomingCall> calls) override {
-    for (const IncomingCall& call : calls) {
-      kept.push_back(call);
-      kept.back().request = {};
-    }
-  }
-  void Disconnected(ConnectionId) override { kept.clear(); }
-  std::vector<IncomingCall> kept;
-};
 
 TEST_P(FabricConformance, CallsMayBeAnsweredLater) {
   const auto server = harness_->NewEndpoint();
@@ -416,6 +330,141 @@ TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
   ASSERT_TRUE(next.Await(client_.get()).ok());
   for (int i = 0; i < 1000 && service_->disconnected == 0; ++i) client_->Wait(client_->NowNs() + 1'000'000);
   EXPECT_EQ(service_->disconnected, 1);
+}
+
+// A second one would share the first one's fate: whichever is dropped, the memory of either goes to another region.
+TEST_P(FabricConformance, ARegionIsMadeOnce) {
+  StopServer();
+  const auto code = [](const absl::StatusOr<RegionMemory*>& made) { return made.status().code(); };
+  const size_t free = server_->free_regions();
+  EXPECT_EQ(code(server_->CreateRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateRegion(7, 2 * kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateHiddenRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(server_->CreateHiddenRegion(9, kRegionBytes).ok());
+  EXPECT_EQ(code(server_->CreateRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateHiddenRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  server_->DropRegion(9);  // The one that there is, and no other.
+  EXPECT_EQ(server_->free_regions(), free + 1);
+  server_->DropRegion(9);
+  server_->ShowRegion(9);
+  EXPECT_EQ(server_->free_regions(), free + 1);
+  RegionMemory* const other = *server_->CreateRegion(10, kRegionBytes);
+  EXPECT_NE(other->base(), memory_->base());
+  other->StoreWord(4096, 5);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  ASSERT_TRUE(Read(Pointer(7, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 4096u * 3);
+  EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_P(FabricConformance, RefusesRegionsThatNoPointerCouldNameAWordOf) {
+  StopServer();
+  for (const uint32_t region : {0u, Pointer::kRegionMax + 1, UINT32_MAX}) {
+    EXPECT_EQ(server_->CreateRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(server_->CreateHiddenRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4097}, Pointer::kOffsetMax + 1, UINT64_MAX}) {
+    EXPECT_EQ(server_->CreateRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+    EXPECT_EQ(server_->CreateHiddenRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  ASSERT_TRUE(server_->CreateRegion(Pointer::kRegionMax, 8).ok());
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[16] = {};
+  EXPECT_TRUE(Read(Pointer(Pointer::kRegionMax, 0), to, 8).ok());
+  EXPECT_EQ(Read(Pointer(Pointer::kRegionMax, 0), to, 16).code(), absl::StatusCode::kOutOfRange);
+}
+
+// What is asked of a connection that never was, or is gone, is refused, and harms no other.
+TEST_P(FabricConformance, ConnectionsThatAreNotThere) {
+  const ConnectionId never = connection_ + 1000;
+  client_->Disconnect(never);
+  client_->ForgetRegion(never, 7);
+  const ConnectionId gone = *ConnectTo(client_.get(), harness_->Address(0));
+  client_->Disconnect(gone);
+  client_->Disconnect(gone);
+  client_->ForgetRegion(gone, 7);
+  alignas(8) std::byte to[8] = {};
+  const ReadPart part{Pointer(7, 0), to, 8};
+  for (const ConnectionId id : {never, gone}) {
+    Waiter read, call;
+    client_->Read(id, {&part, 1}, Soon(), &read);
+    client_->Call(id, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
+    EXPECT_FALSE(read.done() || call.done());  // Told from Poll, as all are.
+    EXPECT_EQ(read.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(call.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 24u);
+}
+
+TEST_P(FabricConformance, ReadsOfNothing) {
+  alignas(8) std::byte to[8] = {std::byte{9}};
+  Waiter nothing;
+  client_->Read(connection_, {}, Soon(), &nothing);
+  EXPECT_TRUE(nothing.Await(client_.get()).ok());
+  EXPECT_TRUE(Read(Pointer(7, 64), to, 0).ok());
+  EXPECT_TRUE(Read(Pointer(7, kRegionBytes), to, 0).ok());
+  EXPECT_EQ(Read(Pointer(7, kRegionBytes + 8), to, 0).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Read(Pointer(8, 0), to, 0).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(to[0], std::byte{9});
+}
+
+// One bad part: no part is OK, and the next read is.
+TEST_P(FabricConformance, OnePartOutsideRefusesTheRead) {
+  alignas(8) std::byte to[24] = {};
+  for (const Pointer outside : {Pointer(7, kRegionBytes), Pointer(8, 0)}) {
+    const ReadPart parts[] = {{Pointer(7, 8), to, 8}, {outside, to + 8, 8}, {Pointer(7, 16), to + 16, 8}};
+    Waiter read;
+    client_->Read(connection_, parts, Soon(), &read);
+    EXPECT_EQ(read.Await(client_.get()).code(), absl::StatusCode::kOutOfRange);
+  }
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 24u);
+}
+
+TEST_P(FabricConformance, ReplyIsCutByNobodyButTheServer) {
+  for (const size_t room : {kReplyBytesMin, kReplyBytesMin + 1, kMessageBytesMax}) {
+    const std::string request(kMessageBytesMax, 'r');
+    Waiter call;
+    client_->Call(connection_, AsBytes(request), {}, room, Soon(), &call);
+    ASSERT_TRUE(call.Await(client_.get()).ok());
+    EXPECT_EQ(call.reply().size(), room);  // What EchoService has room for.
+  }
+}
+
+TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
+  const bool silent = harness_->Silence(server_.get());
+  running_ = false;
+  Waiter connected, cancelled;
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Connect(harness_->Address(0), deadline_ns, &connected);
+  while (!connected.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  // One that is given up before: told then, once.
+  const ConnectionId id = client_->Connect(harness_->Address(0), Soon(), &cancelled);
+  client_->Disconnect(id);
+  client_->Poll();
+  ASSERT_TRUE(cancelled.done());
+  if (silent) {
+    EXPECT_EQ(connected.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(cancelled.status().code(), absl::StatusCode::kUnavailable);
+  }
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+}
+
+TEST_P(FabricConformance, AddressesThatCannotBe) {
+  for (const char* address : {"", " ", "no such place", "shm:", "tcp:host", "256.256.256.256:1", "/", "host:99999"}) {
+    EXPECT_EQ(ConnectTo(client_.get(), address).status().code(), absl::StatusCode::kUnavailable) << address;
+  }
 }
 
 TEST_P(FabricConformance, AnAddressServesOnce) {

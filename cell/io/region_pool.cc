@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
+#include "cell/io/fabric.h"
 
 namespace cell {
 namespace {
@@ -20,9 +21,14 @@ absl::StatusOr<std::unique_ptr<RegionPool::Region>> RegionPool::New(uint64_t byt
 }
 
 absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, bool hidden) {
+  RETURN_IF_ERROR(CheckRegion(region, bytes));
   std::unique_ptr<Region> made;
   {
     const std::lock_guard lock(mutex_);
+    const auto same = [region](const auto& one) { return one->id == region; };
+    if (std::any_of(regions_.begin(), regions_.end(), same)) {
+      return absl::AlreadyExistsError(fmt::format("region {} is here already", region));
+    }
     const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& one) {
       const bool was_here = std::find(one->former.begin(), one->former.end(), region) != one->former.end();
       return one->bytes == bytes && !(hidden && was_here);

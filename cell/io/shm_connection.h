@@ -77,7 +77,8 @@ struct ShmFabric::Connection {
   struct Pending {
     Completion* completion = nullptr;  // Null: told already (expired), or free.
     int64_t deadline_ns = 0;
-    size_t reserved = 0;  // Of the reply ring; 0: free.
+    size_t reply_bytes_max = 0;
+    size_t reserved = 0;  // Of the reply ring: a frame of so many bytes.
     uint32_t generation = 0;
     bool sent = false;
   };

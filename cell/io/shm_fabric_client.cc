@@ -247,6 +247,7 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   pending.completion = completion;
   pending.deadline_ns = deadline_ns;
   NoteDeadline(deadline_ns);
+  pending.reply_bytes_max = reply_bytes_max;
   pending.reserved = FrameBytes(reply_bytes_max);
   pending.sent = false;
   ++connection->in_flight;
@@ -266,7 +267,7 @@ void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, u
   if (to == nullptr) return;
   std::memcpy(to, head.data(), head.size());
   if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
-  connection->requests.End(bytes, id, static_cast<uint32_t>(pending.reserved - sizeof(RingFrame)));
+  connection->requests.End(bytes, id, static_cast<uint32_t>(pending.reply_bytes_max));
   connection->reply_reserved += pending.reserved;
   pending.sent = true;
 }
@@ -302,7 +303,7 @@ size_t ShmFabric::TakeReplies() {
       const auto index = static_cast<uint32_t>(message->frame.id);
       const auto generation = static_cast<uint32_t>(message->frame.id >> 32);
       if (index >= connection->pending.size() || connection->pending[index].generation != generation ||
-          !connection->pending[index].sent || FrameBytes(message->frame.bytes) > connection->pending[index].reserved) {
+          !connection->pending[index].sent || message->frame.bytes > connection->pending[index].reply_bytes_max) {
         Break(connection, "the server answered a call that was not made");
         break;
       }

@@ -76,7 +76,8 @@ absl::StatusOr<bool> SimFabric::PrepareRegion(uint64_t bytes, uint64_t) {
 }
 
 absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t bytes, bool hidden) {
-  if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {}", region));
+  if (absl::Status status = CheckRegion(region, bytes); !status.ok()) return status;
+  if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {} is here already", region));
   std::unique_ptr<Region> made;
   const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& dropped) {
     return dropped->memory.bytes() == bytes && !(hidden && dropped->former.contains(region));
@@ -89,6 +90,11 @@ absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t by
   }
   made->hidden = hidden;
   return &regions_.emplace(region, std::move(made)).first->second->memory;
+}
+
+void SimFabric::ShowRegion(uint32_t region) {
+  const auto it = regions_.find(region);
+  if (it != regions_.end()) it->second->hidden = false;
 }
 
 void SimFabric::DropRegion(uint32_t region) {
@@ -221,7 +227,8 @@ void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t 
   const auto it = network_->listening_.find(address);
   SimFabric* const server = it == network_->listening_.end() || crashed_ ? nullptr : it->second;
   const bool silent =
-      server != nullptr && (network_->IsCut(host_, server->host_) || network_->IsCut(server->host_, host_));
+      server != nullptr &&
+      (server->paused_ || network_->IsCut(host_, server->host_) || network_->IsCut(server->host_, host_));
   if (silent && network_->now_ns() < deadline_ns) {  // It is asked for again and again.
     constexpr int64_t kAgainNs = 10'000;
     connecting_[id] = completion;
@@ -243,6 +250,11 @@ void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t 
 }
 
 void SimFabric::Disconnect(ConnectionId id) {
+  if (const auto it = connecting_.find(id); it != connecting_.end()) {
+    Tell(it->second, absl::UnavailableError("disconnected"));
+    connecting_.erase(it);
+    Poll();
+  }
   if (id >= connections_.size() || connections_[id].server == nullptr) return;
   SimFabric* server = connections_[id].server;
   const ConnectionId peer = connections_[id].peer;

@@ -26,7 +26,7 @@ class SimFabric : public Fabric {
   absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) override {
     return MakeRegion(region, bytes, /*hidden=*/true);
   }
-  void ShowRegion(uint32_t region) override { regions_.at(region)->hidden = false; }
+  void ShowRegion(uint32_t region) override;
   void DropRegion(uint32_t region) override;
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
   size_t free_regions() const override { return dropped_.size(); }
@@ -40,7 +40,7 @@ class SimFabric : public Fabric {
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
   void ForgetRegion(ConnectionId connection, uint32_t region) override {
-    connections_[connection].mapped.erase(region);
+    if (connection < connections_.size()) connections_[connection].mapped.erase(region);
   }
   void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
             Completion* completion) override;
