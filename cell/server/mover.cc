@@ -196,7 +196,6 @@ void Mover::EndGiving(uint32_t id, bool given) {
     region->busy = false;
   }
   givings_.erase(it);
-  service_->RetryHeld();
 }
 
 void Mover::Disconnected(ConnectionId peer) {
@@ -288,7 +287,6 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
     (void)co_await logs_->Continue(id, epoch + 1);  // Else it can be read, and not written.
     if (!region->lost) region->state = HeldRegion::State::kServing;
     region->busy = false;
-    service_->RetryHeld();
   }
   ++counters_.taken;
   spdlog::info("region {} was taken from {}", id, ToString(from));

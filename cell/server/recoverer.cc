@@ -331,7 +331,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     co_return status.ok() ? absl::AbortedError("the region is another worker's by now") : status;
   }
   held->state = HeldRegion::State::kServing;
-  service_->RetryHeld();
   if (held->tree != nullptr &&
       !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
     held->busy = true;

@@ -49,7 +49,9 @@ class RequestService : public Service {
   void set_on_full(std::function<bool(HeldRegion*)> on_full) { on_full_ = std::move(on_full); }
   // Writes to the region that wait.
   size_t held(uint32_t region) const;
-  // Tries writes that wait again, in their order; those that have waited too long fail. How many were answered.
+  // Tries writes that wait again, in their order; those that have waited too long fail. Returns how many were answered.
+  // The worker calls it with each Poll, after all that may have made room; nobody else does, since it composes replies,
+  // and another may be half composed.
   size_t RetryHeld();
   bool retry_due() const { return !held_.empty(); }
   // Applies and answers what is on disk by now. How many writes.

@@ -203,7 +203,6 @@ Task<bool> Steward::Split(HeldRegion* region) {
                  std::string(status.message()));
   }
   region->busy = false;
-  service_->RetryHeld();
   co_return status.ok();
 }
 
@@ -246,7 +245,6 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   if (!status.ok()) co_return status;
   right->joined = true;
   co_await Join(region, right->region());
-  service_->RetryHeld();
   points_->Reach("split: cut");
   // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
   turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->region()));

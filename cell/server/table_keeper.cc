@@ -191,7 +191,6 @@ void TableKeeper::Step() {
     const uint32_t id = region->region();
     spdlog::info("region {} was part of a table that is gone", id);
     regions_->Drop(id);
-    service_->RetryHeld();
     turns_->Begin(maker_->RemoveLog(id));
   }
 }
@@ -238,7 +237,6 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
   cleaning_.push_back(&split);
   points_->Reach("table split: cut");
   co_await Join(region, upper);
-  service_->RetryHeld();
   points_->Reach("table split: joined");
   while (!split.Clean(turns_->stopping() ? UINT32_MAX : units)) co_await turns_->Next();
   std::erase(cleaning_, &split);

@@ -1,4 +1,7 @@
 // Turns: the coroutines that a worker runs beside its requests. Each goes on a little in each Step. One thread.
+//
+// A coroutine runs in Step alone, from its first line on. So whoever begins one may be in the middle of a loop, or of a
+// reply: nothing that the coroutine does happens before that has ended.
 #pragma once
 
 #include <coroutine>
@@ -15,12 +18,10 @@ namespace cell {
 class Turns {
  public:
   explicit Turns(Fabric* fabric) : fabric_(fabric) {}
-  ~Turns() { CELL_CHECK(tasks_.empty()); }
+  ~Turns() { CELL_CHECK(idle()); }
 
-  void Begin(Task<bool> task) {
-    tasks_.push_back(std::move(task));
-    tasks_.back().Start();
-  }
+  // The task starts with the next Step.
+  void Begin(Task<bool> task) { begun_.push_back(std::move(task)); }
 
   struct TurnAwaiter {
     Turns* turns;
@@ -44,14 +45,14 @@ class Turns {
   // Tasks are to end as soon as they can.
   bool stopping() const { return stopping_; }
   void Stop() { stopping_ = true; }
-  bool idle() const { return tasks_.empty(); }
+  bool idle() const { return tasks_.empty() && begun_.empty(); }
 
-  // The number of tasks that went on.
+  // The number of tasks that started or went on.
   size_t Step() {
     std::vector<std::coroutine_handle<>> now;
     now.swap(waiters_);
     for (const std::coroutine_handle<> waiter : now) waiter.resume();
-    size_t done = now.size();
+    size_t done = now.size() + StartBegun();
     const int64_t now_ns = fabric_->NowNs();
     now.clear();
     while (!sleepers_.empty() && (stopping_ || sleepers_.begin()->first <= now_ns)) {
@@ -65,14 +66,27 @@ class Turns {
   }
   // When Step has something to do by itself; INT64_MAX: never.
   int64_t NextNs() const {
-    if (!waiters_.empty()) return 0;
+    if (!waiters_.empty() || !begun_.empty()) return 0;
     return sleepers_.empty() ? INT64_MAX : sleepers_.begin()->first;
   }
 
  private:
+  size_t StartBegun() {
+    std::list<Task<bool>> begun;  // What these begin starts with the next Step.
+    begun.swap(begun_);
+    const size_t started = begun.size();
+    for (auto it = begun.begin(); it != begun.end();) {
+      Task<bool>& task = *it;
+      tasks_.splice(tasks_.end(), begun, it++);
+      task.Start();
+    }
+    return started;
+  }
+
   Fabric* const fabric_;
   bool stopping_ = false;
   std::list<Task<bool>> tasks_;
+  std::list<Task<bool>> begun_;  // Not yet started.
   std::vector<std::coroutine_handle<>> waiters_;
   std::multimap<int64_t, std::coroutine_handle<>> sleepers_;
 };
