@@ -98,7 +98,7 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
   if (text.size() > kReportBytesMax || !nlohmann::json::parse(text, nullptr, false).is_object()) {
     return absl::InvalidArgumentError("a client's report is not a JSON object, or too long");
   }
-  peers_[call.peer].report = text;
+  reports_[call.peer] = text;
   return WriteTextReply(to, MessageKind::kReport, "");
 }
 
@@ -111,14 +111,12 @@ void RequestService::Disconnected(ConnectionId peer) {
     }
   });
   copies_.Disconnected(peer);
-  const auto it = peers_.find(peer);
-  if (it == peers_.end()) return;
-  for (const std::string& upload : it->second.uploads) upload_bytes_ -= upload.size();
-  if (!it->second.report.empty()) {
-    const auto report = nlohmann::json::parse(it->second.report, nullptr, false);
-    for (size_t i = 0; i < departed_.size(); ++i) departed_[i] += Counter(report, kClientCounters[i]);
-  }
-  peers_.erase(it);
+  uploads_.Forget(peer);
+  const auto it = reports_.find(peer);
+  if (it == reports_.end()) return;
+  const auto report = nlohmann::json::parse(it->second, nullptr, false);
+  for (size_t i = 0; i < departed_.size(); ++i) departed_[i] += Counter(report, kClientCounters[i]);
+  reports_.erase(it);
 }
 
 // "FIRST", or nothing for 0: with the regions from the FIRST on, as many as fit into a message for sure.
@@ -145,6 +143,7 @@ std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   json["routed"] = routed_;
   json["held_writes"] = {
       {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
+  json["uploads"] = {{"bytes", uploads_.bytes()}, {"dropped", uploads_.dropped()}};
   json["regions_max"] = regions_->regions_max();
   json["regions_ready"] = regions_->free();
   const std::vector<HeldRegion*> held = regions_->all();
@@ -157,9 +156,8 @@ std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   if (more_status_) more_status_(&json);
   for (size_t i = 0; i < departed_.size(); ++i) json["departed_clients"][kClientCounters[i]] = departed_[i];
   json["clients"] = nlohmann::json::array();
-  for (const auto& [id, peer] : peers_) {
-    if (peer.report.empty()) continue;
-    json["clients"].push_back(nlohmann::json::parse(peer.report, nullptr, false));
+  for (const auto& [id, report] : reports_) {
+    json["clients"].push_back(nlohmann::json::parse(report, nullptr, false));
     json["clients"].back()["connection"] = id;
     if (json["clients"].size() == kClientReportsShown) break;
   }

@@ -150,6 +150,10 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
 }
 
 void RequestService::Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to) {
+  if (kind == MessageKind::kPut) {  // Its client sends the value once more if it tries again.
+    const absl::StatusOr<Parsed<PutRequest>> put = ParsePutRequest(call.request);
+    if (put.ok() && put->fixed.upload != 0) uploads_.Forget(call.peer, put->fixed.upload);
+  }
   if (bytes.ok() && IsRoute({to.data(), *bytes})) {
     ++routed_;
   } else if (bytes.ok()) {
@@ -267,15 +271,10 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hin
   if (request.fixed.upload == 0) {
     RETURN_IF_ERROR(put(request.value));
   } else {
-    std::string& upload = peers_[call.peer].uploads[request.fixed.upload - 1];
-    if (upload.size() != request.fixed.value_bytes) {
-      return absl::InvalidArgumentError(
-          fmt::format("{} of {} bytes of the value were uploaded", upload.size(), request.fixed.value_bytes));
-    }
-    RETURN_IF_ERROR(put(upload));
-    upload_bytes_ -= upload.size();  // Else it stays: the put may be tried again.
-    upload.clear();
-    upload.shrink_to_fit();
+    ASSIGN_OR_RETURN(const std::string_view value,
+                     uploads_.Find(call.peer, request.fixed.upload, request.fixed.value_bytes));
+    RETURN_IF_ERROR(put(value));
+    if (bytes == 0) uploads_.Forget(call.peer, request.fixed.upload);  // It is in an extent, and in the log.
   }
   Store(to.data(), reply);
   return bytes;
@@ -467,20 +466,8 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
 
 absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<UploadRequest> request, ParseUploadRequest(call.request));
-  std::string& upload = peers_[call.peer].uploads[request.fixed.upload - 1];
-  if (request.fixed.offset == 0) {
-    upload_bytes_ -= upload.size();
-    upload.clear();
-  }
-  if (request.fixed.offset != upload.size()) {
-    return absl::InvalidArgumentError(
-        fmt::format("an upload goes on at {}, not at {}", upload.size(), request.fixed.offset));
-  }
-  if (upload_bytes_ + request.value.size() > kUploadBytesMax) {
-    return absl::ResourceExhaustedError("too many large values are on their way to this server: try again");
-  }
-  upload.append(request.value);
-  upload_bytes_ += request.value.size();
+  RETURN_IF_ERROR(
+      uploads_.Add(call.peer, request.fixed.upload, request.fixed.offset, request.value, fabric_->NowNs()));
   return WriteTextReply(to, MessageKind::kUpload, "");
 }
 

@@ -16,6 +16,7 @@
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/regions.h"
+#include "cell/server/uploads.h"
 #include "cell/server/value_copies.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -54,6 +55,9 @@ class RequestService : public Service {
   // and another may be half composed.
   size_t RetryHeld();
   bool retry_due() const { return !held_.empty(); }
+  // Looks for what has expired.
+  void Step() { uploads_.Expire(fabric_->NowNs()); }
+  const Uploads& uploads() const { return uploads_; }
   // Applies and answers what is on disk by now. How many writes.
   size_t ApplyDurable();
   // A region that is another worker's by now: of its writes it is not known what becomes.
@@ -65,10 +69,6 @@ class RequestService : public Service {
   void set_before_check(std::function<void()> before_check) { before_check_ = std::move(before_check); }
 
  private:
-  struct Peer {
-    std::array<std::string, kUploadsMax> uploads;
-    std::string report;  // JSON, checked.
-  };
   // What clients told of themselves (kReport), summed up.
   static constexpr std::array kClientCounters = {"operations",  "server_path",    "client_path",
                                                  "retries",     "lookups",        "lookup_reads",
@@ -85,9 +85,6 @@ class RequestService : public Service {
   // Beyond, writes fail at once.
   static constexpr size_t kHeldMax = 4096;
   static constexpr int64_t kHeldMaxNs = 1'000'000'000;
-
-  // The uploads of all peers together: beyond it puts of large values must wait.
-  static constexpr size_t kUploadBytesMax = size_t{256} << 20;
 
   static constexpr size_t kCopyBytesMax = size_t{256} << 20;
 
@@ -162,8 +159,8 @@ class RequestService : public Service {
   bool leased_ = true;  // While a batch of calls is served.
   uint64_t held_ever_ = 0;
   int64_t held_longest_ns_ = 0;
-  std::map<ConnectionId, Peer> peers_;
-  size_t upload_bytes_ = 0;
+  std::map<ConnectionId, std::string> reports_;  // JSON, checked.
+  Uploads uploads_;
   ValueCopies copies_{kCopyBytesMax};
   ClientTotals departed_{};
   std::array<uint64_t, 32> served_{};  // By MessageKind.

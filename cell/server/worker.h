@@ -81,6 +81,7 @@ class Worker {
     peers_.Step();
     const size_t done = fabric_->Poll() + membership_->Poll() + logs_.Poll() + service_.ApplyDurable() + turns_.Step() +
                         service_.RetryHeld();
+    service_.Step();
     recoverer_.Step();
     mover_.Step();
     steward_.Step();

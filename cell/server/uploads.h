@@ -1,0 +1,69 @@
+// Uploads: the large values that clients send ahead of their puts, in pieces. One thread: the worker's.
+//
+// Invariants
+//   1. All uploads together hold at most bytes_max.
+//   2. While they do, nobody has to wait for those who hold more than their share: a peer that holds less takes the
+//      place of their longest idle upload.
+//   3. What has not grown for idle_ns is dropped: its client has given up, or has gone on elsewhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/io/fabric.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+class Uploads {
+ public:
+  struct Limits {
+    size_t bytes_max = size_t{256} << 20;
+    int64_t idle_ns = 5'000'000'000;  // Longer than a put may wait for room (RequestService::kHeldMaxNs).
+  };
+  explicit Uploads(Limits limits) : limits_(limits) {}
+  Uploads() : Uploads(Limits{}) {}
+
+  // Appends a piece to upload `number`, 1 to kUploadsMax, of a peer; offset 0 begins it again. InvalidArgument: it does
+  // not go on there. Unavailable: the upload was dropped; begin it again. ResourceExhausted: there is no room.
+  absl::Status Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece, int64_t now_ns);
+  // A whole value, valid until the next change. InvalidArgument: it has another size. Unavailable: it was dropped.
+  absl::StatusOr<std::string_view> Find(ConnectionId peer, uint16_t number, size_t bytes) const;
+  // An upload that is used, or never will be.
+  void Forget(ConnectionId peer, uint16_t number);
+  void Forget(ConnectionId peer);
+  // Drops what is idle. Cheap while nothing can be.
+  void Expire(int64_t now_ns);
+
+  size_t bytes() const { return bytes_; }
+  uint64_t dropped() const { return dropped_; }
+
+ private:
+  struct Upload {
+    std::string bytes;
+    int64_t grown_ns = 0;
+    bool dropped = false;
+  };
+  struct Peer {
+    std::array<Upload, kUploadsMax> uploads;
+    size_t bytes = 0;
+  };
+
+  // Drops uploads of others until the peer has room for so many bytes, if its share allows that.
+  absl::Status MakeRoom(ConnectionId peer, size_t bytes);
+  void Clear(Peer* peer, Upload* upload);
+  void Drop(Peer* peer, Upload* upload);
+
+  const Limits limits_;
+  std::map<ConnectionId, Peer> peers_;
+  size_t bytes_ = 0;
+  int64_t oldest_ns_ = INT64_MAX;  // Nothing has grown last before.
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace cell
