@@ -59,7 +59,7 @@ std::optional<HashTable::Located> BucketTable::Locate(std::string_view key, cons
 }
 
 absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view key, const KeyHash& hash,
-                                                             std::string_view value, uint64_t crc, bool now) {
+                                                             std::string_view value, uint64_t crc, When when) {
   Prepared prepared;
   prepared.bytes = static_cast<uint32_t>(key.size() + value.size());
   prepared.crc = crc;
@@ -72,7 +72,12 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view ke
   }
   const std::optional<Found> found = FindRecord(key, hash);
   std::optional<uint32_t> unit;
-  if (found.has_value() && now) {
+  const bool fits = found.has_value() && prepared.record.size() <= found->record.bytes.size();
+  if (when == When::kNext && fits) {  // Wherever it is by then.
+    prepared.unit = kNoUnit;
+    return prepared;
+  }
+  if (found.has_value() && when == When::kNow) {
     const size_t room = prepared.record.size() - std::min(prepared.record.size(), found->record.bytes.size());
     unit = MakeRoom({found->at}, room, key);
   } else if (found.has_value()) {  // It may be moved before it is replaced, or deleted.
@@ -86,11 +91,12 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view ke
     return HashTable::Full(key);
   }
   prepared.unit = *unit;
-  if (!now) kept_[*unit] += static_cast<uint32_t>(prepared.record.size());
+  if (when != When::kNow) kept_[*unit] += static_cast<uint32_t>(prepared.record.size());
   return prepared;
 }
 
 void BucketTable::Release(const Prepared& prepared) {
+  if (prepared.unit == kNoUnit) return;
   const auto kept = kept_.find(prepared.unit);
   kept->second -= static_cast<uint32_t>(prepared.record.size());
   if (kept->second == 0) kept_.erase(kept);
@@ -109,18 +115,20 @@ bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, con
   const auto remove = [&](BucketDraft* draft) {
     draft->Remove(*draft->view().Find(key, hash, [&](const BucketRecord& one) { return KeyOf(one.slot) == key; }));
   };
+  CELL_CHECK(found.has_value() || prepared.unit != kNoUnit);
+  const uint32_t unit = prepared.unit == kNoUnit ? found->at : prepared.unit;
   // What is away is found by the home bucket's word: that is told last, and taken back first.
-  Change(prepared.unit, [&](BucketDraft* draft) {
-    if (found.has_value() && found->at == prepared.unit) remove(draft);
+  Change(unit, [&](BucketDraft* draft) {
+    if (found.has_value() && found->at == unit) remove(draft);
     draft->Append(prepared.record);
-    if (found.has_value() && found->at != home && prepared.unit == home) draft->RemoveAway(hash.tag());
+    if (found.has_value() && found->at != home && unit == home) draft->RemoveAway(hash.tag());
   });
-  if (found.has_value() && found->at != prepared.unit) {
+  if (found.has_value() && found->at != unit) {
     Change(found->at, [&](BucketDraft* draft) {
       remove(draft);
       if (found->at == home) draft->AddAway(hash.tag());
     });
-  } else if (!found.has_value() && prepared.unit != home) {
+  } else if (!found.has_value() && unit != home) {
     Change(home, [&](BucketDraft* draft) { draft->AddAway(hash.tag()); });
   }
   if (old_extent.has_value()) FreeExtent(*old_extent);

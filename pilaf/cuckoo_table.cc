@@ -57,16 +57,16 @@ void CuckooTable::PrefetchPair(const KeyHash& hash) const {
 }
 
 absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view key, const KeyHash& hash,
-                                                             std::string_view value, uint64_t crc, bool now) {
+                                                             std::string_view value, uint64_t crc, When when) {
   Prepared prepared;
-  // Of one that is not committed at once the key may be deleted first, so it gets a slot in any case.
-  const std::optional<Found> found = now ? FindSlot(key, hash) : std::nullopt;
+  // If the key may be deleted first, the pair gets a slot in any case.
+  const std::optional<Found> found = when != When::kLater ? FindSlot(key, hash) : std::nullopt;
   std::vector<uint32_t> chain;
   if (!found.has_value() && (chain = FindChain(hash)).empty()) return Full(key);
   ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
   Kick(chain);
-  if (!found.has_value()) prepared.unit = chain.front();
-  if (!now) {
+  prepared.unit = found.has_value() ? kNoUnit : chain.front();
+  if (when != When::kNow && !found.has_value()) {
     if (chain.size() > 1) Publish(prepared.unit, {});  // What was there is in the next slot by now.
     kept_.insert(prepared.unit);
   }
@@ -82,6 +82,7 @@ bool CuckooTable::CommitPair(const Prepared& prepared, std::string_view key, con
   const std::optional<Found> found = FindSlot(key, hash);
   HashSlot slot = SlotOfExtent(prepared.extent, prepared.bytes, prepared.crc, key.size());
   slot.tag = hash.tag();
+  CELL_CHECK(found.has_value() || prepared.unit != kNoUnit);
   Publish(found.has_value() ? found->at : prepared.unit, slot);
   RegionHeader& header = memory_->header();
   header.data_bytes += slot.extent_bytes;

@@ -33,7 +33,7 @@ class CuckooTable : public HashTable {
   };
 
   absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
-                                       bool now) override;
+                                       When when) override;
   bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;

@@ -118,7 +118,7 @@ absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std:
 absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
-  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, true));
+  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, When::kNow));
   ++counters_.puts;
   if (before_change_) before_change_(key, hash);
   const bool existed = CommitPair(prepared, key, hash);
@@ -127,10 +127,10 @@ absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value
 }
 
 absl::StatusOr<PairStore::Prepared> HashTable::Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                                       size_t) {
+                                                       const Ahead& ahead) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
-  return PreparePair(key, hash, value, crc, false);
+  return PreparePair(key, hash, value, crc, ahead.of_key ? When::kLater : When::kNext);
 }
 
 bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) {

@@ -49,7 +49,8 @@ class HashTable : public PairStore {
   // `hint` is not used, of any.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
-  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, size_t ahead) override;
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
+                                   const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Abandon(const Prepared& prepared) override;
 
@@ -102,9 +103,15 @@ class HashTable : public PairStore {
 
   explicit HashTable(RegionMemory* memory);
 
-  // `now`: the next call is Commit.
+  // When a pair that is prepared will be committed.
+  enum class When {
+    kNow,    // By the next call.
+    kNext,   // Before any other write of its key: what is there of the key stays until then, though it may be moved.
+    kLater,  // After others, which may delete the key.
+  };
+  static constexpr uint32_t kNoUnit = UINT32_MAX;  // Prepared::unit: it goes where its key is.
   virtual absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value,
-                                               uint64_t crc, bool now) = 0;
+                                               uint64_t crc, When when) = 0;
   virtual bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) = 0;
   // What was kept for it is free again.
   virtual void Release(const Prepared& prepared) = 0;

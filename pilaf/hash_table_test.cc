@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <unordered_map>
 
 #include "cell/base/random.h"
@@ -92,7 +94,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
     std::string key, value;
     std::optional<PairStore::Prepared> prepared;  // None: a deletion.
   };
-  uint64_t full = 0, again = 0;
+  uint64_t full = 0, again = 0, in_place = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     TestTable table(ShapeOf(GetParam() == 0 ? 64 : 4, 1 << 20, GetParam()), GetParam());
     Random random(seed);
@@ -104,8 +106,19 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
       const bool growing = i / 2000 % 2 == 0;
       if (random.Below(10) < (growing ? 8 : 3)) {
         const std::string value = RandomValue(&random);
-        auto prepared = table->Prepare(key, value, Crc64(value, Crc64(key)), pending.size());
+        const bool of_key =
+            std::any_of(pending.begin(), pending.end(), [&key](const Pending& one) { return one.key == key; });
+        const uint64_t crc = Crc64(value, Crc64(key));
+        auto prepared = table->Prepare(key, value, crc, {pending.size(), true});
         full += !prepared.ok();
+        if (!prepared.ok() && !of_key) {  // Then it goes where the key is, if it is there, and its pair as large.
+          prepared = table->Prepare(key, value, crc, {pending.size(), false});
+          in_place += prepared.ok();
+          const auto old = model.find(key);
+          if (old != model.end() && GetParam() == 0) {
+            ASSERT_TRUE(prepared.ok()) << prepared.status();
+          }
+        }
         if (prepared.ok()) pending.push_back({key, value, *std::move(prepared)});
       } else {
         pending.push_back({key, "", std::nullopt});
@@ -128,6 +141,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
   }
   EXPECT_GT(full, 100u);
   EXPECT_GT(again, 1'000u);
+  EXPECT_GT(in_place, 10u);
 }
 
 // A walk with writes in between visits what stays; so does a region that is built from it, in any order.

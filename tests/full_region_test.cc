@@ -110,5 +110,27 @@ TEST_P(FullRegion, AnswersEachWriteOnceWhenNoSplitIsPossible) {
   EXPECT_EQ(report.error_count, 0u) << report.errors[0];
 }
 
+// Whatever the durability: what replaces a value of the same size needs no more room than there is.
+TEST_P(FullRegion, TakesWhatReplacesAValue) {
+  Fill(1);
+  for (const bool in_table : {false, true}) {
+    std::vector<Task<bool>> batch;
+    const std::map<std::string, std::string> before = stored_[in_table];
+    const size_t refused = refused_[in_table];
+    for (const auto& [key, value] : before) {
+      batch.push_back(PutAsync(in_table, key, std::string(100, 'w')));
+      batch.back().Start();
+    }
+    while (in_flight_ > 0) client_->Poll(INT64_MAX);
+    EXPECT_EQ(refused_[in_table], refused) << in_table;
+  }
+  for (const auto& [key, value] : stored_[0]) ASSERT_EQ((*client_->Get(key)).value_or("lost"), std::string(100, 'w'));
+  for (const auto& [key, value] : stored_[1]) ASSERT_EQ((*table_->Get(key)).value_or("lost"), std::string(100, 'w'));
+  table_.reset();
+  client_.reset();
+  const TestReport report = cluster_.Check();
+  EXPECT_EQ(report.error_count, 0u) << report.errors[0];
+}
+
 }  // namespace
 }  // namespace cell

@@ -263,8 +263,7 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hin
       ASSIGN_OR_RETURN(reply.existed, found.store->Put(request.key, value, request.fixed.crc, hint));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(const PairStore::Prepared prepared,
-                     found.store->Prepare(request.key, value, request.fixed.crc, found.region->pending.size()));
+    ASSIGN_OR_RETURN(const PairStore::Prepared prepared, Prepare(found, request, value));
     bytes = Log(call, MessageKind::kPut, found.region, request.key, value, prepared, hint);
     return absl::OkStatus();
   };
@@ -278,6 +277,22 @@ absl::StatusOr<size_t> RequestService::Put(const IncomingCall& call, Pointer hin
   }
   Store(to.data(), reply);
   return bytes;
+}
+
+bool RequestService::IsPending(const HeldRegion& region, std::string_view key) {
+  return std::any_of(region.pending.begin(), region.pending.end(),
+                     [key](const PendingWrite& write) { return write.key == key; });
+}
+
+absl::StatusOr<PairStore::Prepared> RequestService::Prepare(const Found& found, const Parsed<PutRequest>& request,
+                                                            std::string_view value) const {
+  PairStore::Ahead ahead{found.region->pending.size(), /*of_key=*/true};
+  absl::StatusOr<PairStore::Prepared> prepared = found.store->Prepare(request.key, value, request.fixed.crc, ahead);
+  if (prepared.status().code() != absl::StatusCode::kResourceExhausted || IsPending(*found.region, request.key)) {
+    return prepared;
+  }
+  ahead.of_key = false;  // So that a region that is full takes what replaces a value, as it does without a log.
+  return found.store->Prepare(request.key, value, request.fixed.crc, ahead);
 }
 
 size_t RequestService::Log(const IncomingCall& call, MessageKind kind, HeldRegion* region, std::string_view key,

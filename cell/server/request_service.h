@@ -107,6 +107,8 @@ class RequestService : public Service {
     const int64_t until_ns = membership_ == nullptr ? INT64_MAX : membership_->LeaseUntilNs();
     return until_ns == INT64_MAX || fabric_->NowNs() <= until_ns;
   }
+  // Whether a write of the key is logged, and not yet applied.
+  static bool IsPending(const HeldRegion& region, std::string_view key);
   static bool Writable(const HeldRegion& region) { return region.state != HeldRegion::State::kFrozen && !region.late; }
   // Whether a region that is full will have room soon.
   bool Mending(HeldRegion* region) const;
@@ -121,6 +123,8 @@ class RequestService : public Service {
              std::string_view value, const PairStore::Prepared& prepared, Pointer hint);
   void Answer(const IncomingCall& call, MessageKind kind, absl::StatusOr<size_t> bytes, MutableBytes to);
   absl::StatusOr<size_t> Put(const IncomingCall& call, Pointer hint, MutableBytes to);
+  absl::StatusOr<PairStore::Prepared> Prepare(const Found& found, const Parsed<PutRequest>& request,
+                                              std::string_view value) const;
   absl::StatusOr<size_t> Delete(const IncomingCall& call, Pointer hint, MutableBytes to);
   absl::StatusOr<size_t> Scan(const IncomingCall& call, MutableBytes to);
   // Puts a value of a get's reply behind it, or keeps a copy; else it stays where `reply->extent` says.

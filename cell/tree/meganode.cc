@@ -331,10 +331,15 @@ absl::StatusOr<bool> Meganode::PutSlot(Descent descent, std::string_view key, co
 }
 
 absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                                     size_t ahead) {
+                                                     const Ahead& ahead) {
   RETURN_IF_ERROR(CheckPut(key, value, crc));
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
-  if (!NodesLeftForSplit(ahead)) return NoNodes();
+  if (!NodesLeftForSplit(ahead.writes)) {
+    // What is there, and stays, is replaced in its place.
+    if (ahead.of_key) return NoNodes();
+    ASSIGN_OR_RETURN(const Place place, Find(key));
+    if (!place.slot.has_value()) return NoNodes();
+  }
   ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
   return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc, 0, {}};
 }

@@ -91,7 +91,8 @@ class Meganode : public PairStore {
   NodeView Node(Pointer pointer) const;
   // Of Put, Commit and Delete: `hint`, if not null, is the leaf that the client found; used when it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
-  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, size_t ahead) override;
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
+                                   const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Abandon(const Prepared& prepared) override { extents_.Free(prepared.extent); }
 

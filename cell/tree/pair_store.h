@@ -52,8 +52,12 @@ class PairStore {
   virtual absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) = 0;
 
   // Put in two steps, for writes that must be on disk before anyone sees them. Prepare checks all that Put checks and
-  // takes what Commit will need, so that Commit cannot fail; nobody sees anything of it yet. `ahead`: how many puts are
-  // prepared and neither committed nor abandoned; they are committed in any order.
+  // takes what Commit will need, so that Commit cannot fail; nobody sees anything of it yet. `ahead`: the writes that
+  // will be applied before, and are not yet.
+  struct Ahead {
+    size_t writes = 0;   // How many there may be.
+    bool of_key = true;  // Whether one may be of the same key. If not, a key that is there is replaced without more room.
+  };
   struct Prepared {
     uint64_t extent = 0;  // Offset; 0: the pair is in `record`.
     uint32_t bytes = 0;
@@ -62,7 +66,7 @@ class PairStore {
     std::string record;  // Pilaf: as it goes into a bucket.
   };
   virtual absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                           size_t ahead) = 0;
+                                           const Ahead& ahead) = 0;
   virtual bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) = 0;
   virtual void Abandon(const Prepared& prepared) = 0;
 
