@@ -160,7 +160,8 @@ absl::StatusOr<Parsed<MoveRequest>> ParseMoveRequest(ConstBytes message) {
   Cursor cursor(message);
   Parsed<MoveRequest> parsed{cursor.Take<MoveRequest>(), {}, {}};
   parsed.key = cursor.TakeText(cursor.left());
-  if (!cursor.ended() || parsed.fixed.step < MoveStep::kOffer || parsed.fixed.step > MoveStep::kCancel) {
+  if (!cursor.ended() || parsed.fixed.step < MoveStep::kOffer || parsed.fixed.step > MoveStep::kCancel ||
+      parsed.fixed.region == 0 || parsed.fixed.region > Pointer::kRegionMax) {
     return BadRequest(MessageKind::kMove, message.size());
   }
   return parsed;

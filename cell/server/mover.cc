@@ -90,10 +90,10 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     if (turns_->stopping() || membership_->state().table.draining.contains(self_.server)) {
       return absl::ResourceExhaustedError(fmt::format("{} takes no regions", self_.server));
     }
-    if (regions_->Find(id) != nullptr || regions_->size() >= regions_->regions_max()) {
-      return absl::ResourceExhaustedError(fmt::format("{} has no room for region {}", self_.server, id));
-    }
-    turns_->Begin(Take(id, request.fixed.epoch, WorkerId{std::string(request.key), request.fixed.worker}));
+    const WorkerId from{std::string(request.key), request.fixed.worker};
+    if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
+    RETURN_IF_ERROR(regions_->Expect(id));  // A giver that heard nothing offers it again.
+    turns_->Begin(Take(id, request.fixed.epoch, from));
     return absl::OkStatus();
   }
   HeldRegion* const region = regions_->Find(id);
@@ -252,12 +252,13 @@ Task<bool> Mover::Settle(uint32_t id) {
 // ---- The taker.
 
 Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
-  if (const absl::Status status = co_await HasLog(id); !status.ok()) {
-    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
+  const absl::Status has_log = co_await HasLog(id);
+  const absl::StatusOr<RegionMemory*> memory = has_log.ok() ? regions_->Receive(id) : has_log;
+  if (!memory.ok()) {
+    regions_->Unexpect(id);
+    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(memory.status().message()));
     co_return false;  // The giver hears nothing, and goes on as before.
   }
-  const absl::StatusOr<RegionMemory*> memory = regions_->Receive(id);
-  if (!memory.ok()) co_return false;
   // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
     for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !turns_->stopping();) {

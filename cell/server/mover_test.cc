@@ -7,6 +7,7 @@
 #include "cell/io/sim_fabric.h"
 #include "cell/io/waiter.h"
 #include "cell/server/worker.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
@@ -79,6 +80,20 @@ class MoverTest : public ::testing::Test {
     }
     ASSERT_TRUE(answered.done() && worker_->turns()->idle());
   }
+  // The answer to an offer, sent from `client_`.
+  absl::Status AnswerTo(const std::string& offer) {
+    Waiter connected, answered;
+    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    CELL_CHECK(connected.Await(client_.get()).ok());
+    client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
+    while (!answered.done()) {
+      client_->Poll();
+      worker_->fabric()->Poll();
+      network_.Step();
+    }
+    std::vector<PageRun> none;
+    return ParseMoveReply(AsBytes(answered.reply()), &none).status();
+  }
   bool Taken() {
     const bool held = worker_->regions()->Find(kRegion) != nullptr;
     EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "taker");
@@ -101,6 +116,62 @@ TEST_F(MoverTest, TakesARegionThatIsOne) {
   Offer();
   EXPECT_TRUE(Taken());
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
+}
+
+// A giver that hears nothing for a while (a slow log directory) gives up and offers the region again.
+TEST_F(MoverTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  giver_.runs = {{0, kPages}};
+  const std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+  EXPECT_TRUE(AnswerTo(offer).ok());
+  EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
+  for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) {
+    giver_fabric_->Poll();
+    if (worker_->Poll() == 0) network_.Step();
+  }
+  EXPECT_TRUE(Taken());
+  EXPECT_EQ(std::count(giver_.steps.begin(), giver_.steps.end(), MoveStep::kBegin), 1);
+  EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(MoverTest, RefusesOffersThatCannotBe) {
+  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, 0, 1, 0, "giver")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, Pointer::kRegionMax + 1, 1, 0, "giver")).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, 5, 1, 0, "taker")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(worker_->regions()->size(), 0u);
+}
+
+// Nor does it keep anything of one who offers what it is not there to give.
+TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
+  for (uint32_t region = 100; region < 200; ++region) {
+    EXPECT_TRUE(AnswerTo(MakeMoveRequest(MoveStep::kOffer, region, 1, 0, fmt::format("stranger-{}", region))).ok());
+    for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) {
+      if (worker_->Poll() == 0) network_.Step();
+    }
+    EXPECT_TRUE(worker_->turns()->idle());
+    EXPECT_EQ(worker_->regions()->size(), 0u);
+  }
+  EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
+}
+
+// A server that leaves the cluster takes its connection with it, though nobody asks it anything any more.
+TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  giver_.runs = {{0, kPages}};
+  Offer();
+  ASSERT_TRUE(Taken());
+  const auto connections = [this] {
+    return nlohmann::json::parse(worker_->service()->StatusJson(0, 1))["connections_to_servers"].get<size_t>();
+  };
+  EXPECT_EQ(connections(), 1u);
+  cluster_->state.servers.pop_back();
+  const auto refresh = [](Worker* worker) -> Task<bool> { co_return (co_await worker->steward()->SetDraining(false)).ok(); };
+  worker_->turns()->Begin(refresh(worker_.get()));
+  for (int i = 0; i < 100'000 && connections() > 0; ++i) {
+    if (worker_->Poll() == 0) network_.Step();
+  }
+  EXPECT_EQ(connections(), 0u);
 }
 
 TEST_F(MoverTest, RefusesPagesThatAreNone) {

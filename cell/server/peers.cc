@@ -14,25 +14,21 @@ constexpr int64_t kAnswerTimeoutNs = 2'000'000'000;
 }  // namespace
 
 Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker) {
-  Link& link = links_[worker];  // Stays where it is: a map.
-  if (link.up) co_return link.connection;
+  if (const auto link = links_.find(worker); link != links_.end()) co_return link->second;
   const ClusterState::Worker* known = membership_->state().FindWorker(worker);
   if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", ToString(worker)));
   const absl::StatusOr<ConnectionId> connection =
       co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
   if (!connection.ok()) co_return connection.status();
-  if (link.up) {
-    lost_.push_back(*connection);  // Another task was faster.
-  } else {
-    link = {*connection, true};
-  }
-  co_return link.connection;
+  const auto made = links_.emplace(worker, *connection);
+  if (!made.second) lost_.push_back(*connection);  // Another task was faster.
+  co_return made.first->second;
 }
 
 void Peers::Lost(const WorkerId& worker, ConnectionId used) {
-  Link& link = links_[worker];
-  if (!link.up || link.connection != used) return;
-  link.up = false;
+  const auto link = links_.find(worker);
+  if (link == links_.end() || link->second != used) return;
+  links_.erase(link);
   lost_.push_back(used);
 }
 
@@ -56,10 +52,21 @@ Task<absl::Status> Peers::Read(WorkerId worker, absl::Span<const ReadPart> parts
 
 void Peers::ForgetRegion(const WorkerId& worker, uint32_t region) {
   const auto it = links_.find(worker);
-  if (it != links_.end() && it->second.up) fabric_->ForgetRegion(it->second.connection, region);
+  if (it != links_.end()) fabric_->ForgetRegion(it->second, region);
 }
 
 void Peers::Step() {
+  if (const ClusterState& state = membership_->state(); state.revision != seen_revision_) {
+    seen_revision_ = state.revision;
+    for (auto link = links_.begin(); link != links_.end();) {
+      if (state.FindWorker(link->first) != nullptr) {
+        ++link;
+        continue;
+      }
+      lost_.push_back(link->second);
+      link = links_.erase(link);
+    }
+  }
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
 }
 

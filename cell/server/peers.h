@@ -23,20 +23,19 @@ class Peers {
   // Of a region that may have been there before.
   void ForgetRegion(const WorkerId& worker, uint32_t region);
 
-  // Outside of all completions: ends connections that were lost.
+  // Outside of all completions: ends connections that were lost, and those to workers that are not members any more.
   void Step();
+  // How many connections there are.
+  size_t connections() const { return links_.size(); }
 
  private:
-  struct Link {
-    ConnectionId connection = 0;
-    bool up = false;
-  };
   Task<absl::StatusOr<ConnectionId>> Connect(WorkerId worker);
   void Lost(const WorkerId& worker, ConnectionId used);
 
   Fabric* const fabric_;
   const Membership* const membership_;
-  std::map<WorkerId, Link> links_;
+  std::map<WorkerId, ConnectionId> links_;  // Those that are up.
+  uint64_t seen_revision_ = 0;
   std::vector<ConnectionId> lost_;
 };
 

@@ -85,6 +85,7 @@ struct HeldRegion {
   uint64_t epoch;         // At which this worker has it.
   State state = State::kServing;
   bool busy = false;   // Being split, moved or checkpointed.
+  int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
   bool joined = true;  // Part of the tree; else being filled.
   bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.
 
@@ -135,8 +136,10 @@ class Regions {
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // A new region, empty. ResourceExhausted: the worker holds as many as it may, or memory is out.
+  // Makes a region, empty. AlreadyExists: it is here, or on its way. ResourceExhausted: the worker holds as many as it
+  // may, or memory is out.
   absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content) {
+    RETURN_IF_ERROR(IsNew(region));
     RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
@@ -177,18 +180,26 @@ class Regions {
     return fabric_->PrepareRegion(shape_.region_bytes(), slice);
   }
 
-  // A region that comes from another worker: memory to copy it to, and then either is called.
-  absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
+  // Keeps room for a region that may come here: from now on it is arriving, and nothing else arrives under its id.
+  // Receive follows, or Unexpect. AlreadyExists: it is here, or on its way. ResourceExhausted: there is no room.
+  absl::Status Expect(uint32_t region) {
+    RETURN_IF_ERROR(IsNew(region));
     RETURN_IF_ERROR(HasRoom());
-    ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     arriving_.insert(region);
-    return memory;
+    return absl::OkStatus();
   }
-  // The same, of one that comes from a log: no client sees what is not all there until it has arrived.
+  void Unexpect(uint32_t region) { arriving_.erase(region); }
+  // Memory to copy a region to that comes from another worker; Arrived or NotArrived follows. After an error it is
+  // still expected. REQUIRES: it is expected.
+  absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
+    CELL_CHECK(Arriving(region));
+    return fabric_->CreateRegion(region, shape_.region_bytes());
+  }
+  // Both in one, of a region that comes from a log: no client sees what is not all there until it has arrived.
   absl::StatusOr<RegionMemory*> ReceiveHidden(uint32_t region) {
-    RETURN_IF_ERROR(HasRoom());
-    ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateHiddenRegion(region, shape_.region_bytes()));
-    arriving_.insert(region);
+    RETURN_IF_ERROR(Expect(region));
+    const absl::StatusOr<RegionMemory*> memory = fabric_->CreateHiddenRegion(region, shape_.region_bytes());
+    if (!memory.ok()) Unexpect(region);
     return memory;
   }
   // Puts zeros into so many bytes, but not into extents; where they end.
@@ -226,6 +237,10 @@ class Regions {
                                  [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
     return regions_.emplace(region, std::move(held)).first->second.get();
+  }
+  absl::Status IsNew(uint32_t region) const {
+    if (Find(region) == nullptr && !Arriving(region)) return absl::OkStatus();
+    return absl::AlreadyExistsError(fmt::format("region {} is here already, or on its way", region));
   }
   absl::Status HasRoom() const {
     if (size() < regions_max_) return absl::OkStatus();

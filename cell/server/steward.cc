@@ -44,6 +44,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
       options_(std::move(options)),
       random_(options_.seed) {
   service_->set_more_status([this](nlohmann::json* json) {
+    (*json)["connections_to_servers"] = peers_->connections();
     (*json)["mover"] = {{"given", mover_->counters().given},
                         {"taken", mover_->counters().taken},
                         {"failed", mover_->counters().failed},
@@ -179,14 +180,15 @@ void Steward::Step() {
 }
 
 bool Steward::BeginSplit(HeldRegion* region) {
-  const auto it = not_before_ns_.find(region->region());
-  if (turns_->stopping() || (it != not_before_ns_.end() && it->second > fabric_->NowNs())) return false;
+  if (turns_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
   region->busy = true;
-  turns_->Begin(Split(region));
+  turns_->Begin(SplitAlone(region));
   return true;
 }
 
-Task<bool> Steward::Split(HeldRegion* region) {
+Task<bool> Steward::SplitAlone(HeldRegion* region) { co_return (co_await Split(region)).ok(); }
+
+Task<absl::Status> Steward::Split(HeldRegion* region) {
   const uint32_t id = region->region();
   absl::Status status;
   if (region->tree != nullptr) {
@@ -194,16 +196,15 @@ Task<bool> Steward::Split(HeldRegion* region) {
   } else {
     status = co_await tables_->Split(region);
   }
-  if (turns_->stopping()) co_return true;
-  last_split_[id] = status;
+  if (turns_->stopping()) co_return absl::CancelledError("this server ends");
   if (!status.ok()) {
     ++counters_.splits_failed;
-    not_before_ns_[id] = fabric_->NowNs() + kSplitPauseNs;
+    region->no_split_before_ns = fabric_->NowNs() + kSplitPauseNs;
     spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * region->store->fill(),
                  std::string(status.message()));
   }
   region->busy = false;
-  co_return status.ok();
+  co_return status;
 }
 
 Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
@@ -383,17 +384,12 @@ Task<absl::Status> Steward::AllocateNow(uint32_t count) {
 }
 
 Task<absl::Status> Steward::SplitNow(uint32_t id) {
-  HeldRegion* region = regions_->Find(id);
+  HeldRegion* const region = regions_->Find(id);
   if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
   if (region->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is being split or moved", id));
-  not_before_ns_.erase(id);
-  if (!BeginSplit(region)) co_return absl::CancelledError("this server ends");
-  do {
-    co_await turns_->Sleep(kWaitNs);
-    region = regions_->Find(id);
-  } while (region != nullptr && region->busy && !turns_->stopping());
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-  co_return last_split_[id];
+  region->busy = true;
+  co_return co_await Split(region);
 }
 
 Task<absl::Status> Steward::SetDraining(bool draining) {

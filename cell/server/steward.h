@@ -80,7 +80,9 @@ class Steward {
  private:
   // False: not now, it failed a moment ago.
   bool BeginSplit(HeldRegion* region);
-  Task<bool> Split(HeldRegion* region);
+  // Splits a region that is marked busy; at the end it is not any more.
+  Task<absl::Status> Split(HeldRegion* region);
+  Task<bool> SplitAlone(HeldRegion* region);
   Task<absl::Status> TrySplit(HeldRegion* region);
   // From `key` on, into the empty `right`.
   Task<absl::Status> MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key);
@@ -122,8 +124,6 @@ class Steward {
   int64_t balance_at_ns_ = 0;
   bool lapsed_ = false;                        // The lease on our membership.
   bool balancing_ = false;                     // Or draining.
-  std::map<uint32_t, int64_t> not_before_ns_;  // Regions whose split failed: when to try again.
-  std::map<uint32_t, absl::Status> last_split_;
   std::vector<MeganodeSplit*> reclaiming_;  // Finished, their right parts not yet freed.
   Counters counters_;
 };
