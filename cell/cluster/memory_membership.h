@@ -37,7 +37,11 @@ class MemoryMembership : public Membership {
   // From now on it sees what others change by itself, some Polls later.
   void Watch() { watching_ = true; }
   // Nothing is seen, and what is asked for fails, or seems to: a change may have been made.
-  void set_unreachable(bool unreachable) { unreachable_ = unreachable; }
+  void set_unreachable(bool unreachable) {
+    set_failing(unreachable ? absl::UnavailableError("the coordinator cannot be reached") : absl::OkStatus());
+  }
+  // The same with any error; Ok: it can be reached.
+  void set_failing(absl::Status failing) { failing_ = std::move(failing); }
   // As if its session could not be renewed beyond that.
   void set_lease_until_ns(int64_t until_ns) { lease_until_ns_ = until_ns; }
 
@@ -47,9 +51,9 @@ class MemoryMembership : public Membership {
     absl::Status status;
     {
       const std::lock_guard lock(cluster_->mutex);
-      const bool arrives = !unreachable_ || cluster_->random.Below(2) == 0;
+      const bool arrives = failing_.ok() || cluster_->random.Below(2) == 0;
       RegionTable table = cluster_->state.table;
-      status = arrives ? change(&table) : absl::UnavailableError("the coordinator cannot be reached");
+      status = arrives ? change(&table) : failing_;
       if (status.ok()) {
         ++table.version;
         cluster_->state.table = std::move(table);
@@ -59,7 +63,7 @@ class MemoryMembership : public Membership {
     Tell(std::move(done), status);
   }
   size_t Poll() override {
-    if (watching_ && !unreachable_ && !crashed_ && cluster_->changes != seen_changes_) LookAround();
+    if (watching_ && failing_.ok() && !crashed_ && cluster_->changes != seen_changes_) LookAround();
     std::vector<Told> now;
     for (size_t i = 0; i < told_.size();) {
       if (--told_[i].polls_left > 0) {
@@ -70,7 +74,7 @@ class MemoryMembership : public Membership {
       told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
     }
     for (Told& told : now) {
-      if (told.status.code() != absl::StatusCode::kUnavailable && told.state.table.version >= state_.table.version) {
+      if (told.heard && told.state.table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
         state_ = std::move(told.state);
         state_.revision = revision + 1;
@@ -98,6 +102,7 @@ class MemoryMembership : public Membership {
     absl::Status status;
     ClusterState state;
     int polls_left;
+    bool heard;
   };
 
   void LookAround() {
@@ -110,14 +115,14 @@ class MemoryMembership : public Membership {
   }
   void Tell(Done done, absl::Status status) {
     if (crashed_) return;
-    if (unreachable_) status = absl::UnavailableError("the coordinator cannot be reached");
+    if (!failing_.ok()) status = failing_;
     const std::lock_guard lock(cluster_->mutex);
     const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
-    told_.push_back({std::move(done), std::move(status), cluster_->state, polls});
+    told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok()});
   }
 
   bool crashed_ = false;
-  bool unreachable_ = false;
+  absl::Status failing_;
   bool watching_ = false;
   uint64_t seen_changes_ = 0;
   uint64_t session_ = 1;
