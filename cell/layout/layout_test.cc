@@ -160,6 +160,9 @@ TEST(Wire, RequestsComeBackAsTheyWere) {
   EXPECT_EQ(parsed_route->key, "some key");
   EXPECT_EQ(parsed_route->fixed.child, RootOf(9));
   EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 0, "k", RootOf(9)))).ok());
+  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 2, "k", RootOf(0)))).ok());
+  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 2, "k", Pointer(9, 8)))).ok());
+  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(Pointer(1, 8), 2, "k", RootOf(9)))).ok());
   const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0) + "value";
   ASSERT_TRUE(ParseHeader(AsBytes(put)).ok());
   const auto parsed = ParsePutRequest(AsBytes(put));

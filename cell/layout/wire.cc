@@ -150,7 +150,9 @@ absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message)
   Cursor cursor(message);
   Parsed<AddRouteRequest> parsed{cursor.Take<AddRouteRequest>(), {}, {}};
   parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
-  if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax) {
+  const Pointer root = parsed.fixed.root, child = parsed.fixed.child;
+  if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax || child.region() == 0 ||
+      child != RootOf(child.region()) || root != RootOf(root.region())) {
     return BadRequest(MessageKind::kAddRoute, message.size());
   }
   return parsed;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
+#include "cell/cluster/memory_membership.h"
 #include "cell/io/sim_fabric.h"
 #include "cell/io/waiter.h"
 #include "cell/tree/tree_check.h"
@@ -45,6 +48,19 @@ class RequestServiceTest : public ::testing::Test {
     const auto crc = Crc64(value, Crc64(key));
     const std::string reply = Call(MakePutRequest(root_, {}, crc, key, static_cast<uint32_t>(value.size()), 0), value);
     return ParseWriteReply(AsBytes(reply), MessageKind::kPut);
+  }
+  // Sends a put, and lets the server see it.
+  void SendPut(const std::string& key, const std::string& value, Reply* reply) {
+    const std::string head =
+        MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0);
+    client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, reply);
+    const uint64_t before = service_.held(1);
+    for (int i = 0; i < 1000 && service_.held(1) == before && !reply->done; ++i) Turn();
+  }
+  void Turn() {
+    network_.Step();
+    server_->Poll();
+    client_->Poll();
   }
   absl::StatusCode CodeOf(const std::string& reply) {
     CELL_CHECK(reply.size() >= sizeof(ReplyHeader));
@@ -146,6 +162,82 @@ TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {
   EXPECT_EQ(CodeOf(Call(MakeUploadRequest(1, 0, 3), "abc")), absl::StatusCode::kOk);
   EXPECT_EQ(CodeOf(Call(MakePutRequest(root_, {}, 0, "k", 4, 1))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(Call(MakeUploadRequest(5, 0, 3), "abc")), absl::StatusCode::kInvalidArgument);
+}
+
+// An upload is the memory of a server: no put that was answered, whatever the answer, leaves one behind.
+TEST_F(RequestServiceTest, APutThatIsAnsweredLeavesNoUploadBehind) {
+  const auto upload = [this](const std::string& value) {
+    return CodeOf(Call(MakeUploadRequest(2, 0, static_cast<uint32_t>(value.size())), value));
+  };
+  const std::string value(60'000, 'v');
+  const uint64_t crc = Crc64(value, Crc64(std::string_view("k")));
+  for (const Pointer root : {root_, Pointer(9, kRegionHeaderBytes)}) {  // Here, and routed elsewhere.
+    for (const uint64_t its : {crc, crc + 1}) {
+      ASSERT_EQ(upload(value), absl::StatusCode::kOk);
+      EXPECT_EQ(service_.uploads().bytes(), value.size());
+      (void)Call(MakePutRequest(root, {}, its, "k", 60'000, 2));
+      EXPECT_EQ(service_.uploads().bytes(), 0u);
+    }
+  }
+  ASSERT_EQ(upload(value), absl::StatusCode::kOk);
+  client_->Disconnect(connection_);
+  for (int i = 0; i < 100; ++i) Turn();
+  EXPECT_EQ(service_.uploads().bytes(), 0u);
+}
+
+TEST_F(RequestServiceTest, AnUploadThatIsLeftAloneExpires) {
+  ASSERT_EQ(CodeOf(Call(MakeUploadRequest(2, 0, 3), "abc")), absl::StatusCode::kOk);
+  service_.Step();
+  EXPECT_EQ(service_.uploads().bytes(), 3u);
+  network_.At(network_.now_ns() + 10'000'000'000, [] {});
+  const int64_t until_ns = network_.now_ns() + 10'000'000'000;
+  while (network_.now_ns() < until_ns) network_.Step();
+  service_.Step();
+  EXPECT_EQ(service_.uploads().bytes(), 0u);
+  EXPECT_EQ(CodeOf(Call(MakePutRequest(root_, {}, 0, "k", 3, 2))), absl::StatusCode::kUnavailable);
+}
+
+// A write that waits for its region's move is not acknowledged by a server that others may have taken for dead since.
+TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLapsed) {
+  ClusterState state;
+  MemoryMembership membership(std::make_shared<MemoryCluster>(state));
+  service_.set_membership(&membership);
+  for (const bool lapses : {false, true}) {
+    SCOPED_TRACE(lapses);
+    membership.set_lease_until_ns(server_->NowNs() + 1'000'000);
+    regions_.Find(1)->state = HeldRegion::State::kFrozen;
+    Reply reply;
+    SendPut("key", lapses ? "after" : "before", &reply);
+    ASSERT_EQ(service_.held(1), 1u);
+    EXPECT_FALSE(reply.done);
+    if (lapses) membership.set_lease_until_ns(server_->NowNs() - 1);
+    regions_.Find(1)->state = HeldRegion::State::kServing;
+    EXPECT_EQ(service_.RetryHeld(), 1u);
+    while (!reply.done) Turn();
+    EXPECT_EQ(CodeOf(reply.bytes), lapses ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk);
+  }
+  service_.set_membership(nullptr);
+  const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
+  EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "before");
+}
+
+TEST_F(RequestServiceTest, ARouteThatNoNodeTakesIsRefused) {
+  RegionContent content;
+  content.range.tier = 1;
+  ASSERT_TRUE(regions_.Create(2, content).ok());
+  ASSERT_TRUE(regions_.Find(2)->tree->InsertRoute("", RootOf(3)).ok());
+  const auto add = [this](const std::string& key) {
+    return CodeOf(Call(MakeAddRouteRequest(RootOf(2), 1, key, RootOf(1))));
+  };
+  EXPECT_EQ(add("key"), absl::StatusCode::kOk);
+  const size_t longest = regions_.Find(2)->tree->key_bytes_max();
+  EXPECT_EQ(add(std::string(longest, 'k')), absl::StatusCode::kOk);
+  for (const size_t bytes : {longest + 1, size_t{4096}, size_t{60'000}}) {
+    EXPECT_EQ(add(std::string(bytes, 'k')), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  const TreeReport report = CheckTree(*regions_.Find(2)->memory);
+  EXPECT_TRUE(report.ok()) << report.errors[0];
+  EXPECT_EQ(report.routes.size(), 3u);
 }
 
 TEST_F(RequestServiceTest, ScansGoOnWhereTheReplyWasFull) {

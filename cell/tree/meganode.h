@@ -102,7 +102,7 @@ class Meganode : public PairStore {
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place);
 
   // Above tier 0: from `key` on, to the next route's key, the child is `child`. True: there was a route of this key; it
-  // is left as it is.
+  // is left as it is. The key of the first route may be empty. InvalidArgument: it is too long. ResourceExhausted.
   absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
 
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;

@@ -223,6 +223,11 @@ TEST(MeganodeOfRoutes, LeadsToItsChildrenAndSplits) {
     ASSERT_TRUE(there.ok() && !*there);
   }
   EXPECT_TRUE(*left.InsertRoute("000005", RootOf(99)));
+  // One that no node takes is refused, and changes nothing.
+  EXPECT_EQ(left.InsertRoute(std::string(left.key_bytes_max() + 1, '0'), RootOf(99)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(left.InsertRoute(std::string(60'000, '0'), RootOf(99)).status().code(),
+            absl::StatusCode::kInvalidArgument);
   Meganode::Route route = left.RouteOf("000005x");
   EXPECT_EQ(route.kind, Meganode::Route::Kind::kChild);
   EXPECT_EQ(route.next, RootOf(105));

@@ -170,6 +170,24 @@ TEST_F(ParseTest, RefusesSizesThatAreNoNode) {
   EXPECT_EQ(Parse(), NodeFault::kMalformed);
 }
 
+// A region that was copied to and never arrived in whole leaves any words behind. What is published over them is whole.
+TEST(NodeDraft, APublishedNodeIsWholeWhateverWasThere) {
+  TestRegion region({512, 1 << 20, 4096}, 3);
+  const Pointer self(3, kRegionHeaderBytes);
+  for (const uint64_t head : {uint64_t{0}, uint64_t{3}, uint64_t{8}, kVersionGone}) {
+    for (const uint64_t tail : {uint64_t{0}, uint64_t{3}, uint64_t{8}, uint64_t{9}}) {
+      region.memory()->StoreWord(self.offset(), head);
+      region.memory()->StoreWord(self.offset() + 512 - kTailVersionBytes, tail);
+      NodeDraft draft(512);
+      draft.Begin(self, 0, "a", "b", Pointer(3, 0x3000));
+      draft.Publish(region.memory(), self.offset());
+      NodeView view;
+      EXPECT_EQ(NodeView::Parse(ConstBytes(region.memory()->at(self.offset()), 512), self, &view), NodeFault::kNone)
+          << head << " " << tail;
+    }
+  }
+}
+
 // Golden bytes: what a reader of another release must find. A change here is a new layout version.
 TEST(NodeLayout, GoldenBytes) {
   TestRegion region({512, 1 << 20, 4096}, 3);
