@@ -375,10 +375,11 @@ size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
     reply.has_high = route.has_high;
     reply.low_key_bytes = static_cast<uint16_t>(route.low_key.size());
     reply.high_key_bytes = static_cast<uint16_t>(route.high_key.size());
-    std::memcpy(to.data() + bytes, route.low_key.data(), route.low_key.size());
-    bytes += route.low_key.size();
-    std::memcpy(to.data() + bytes, route.high_key.data(), route.high_key.size());
-    bytes += route.high_key.size();
+    for (const std::string_view key : {route.low_key, route.high_key}) {
+      if (key.empty()) continue;  // It may be null, which memcpy must not be given.
+      std::memcpy(to.data() + bytes, key.data(), key.size());
+      bytes += key.size();
+    }
   }
   reply.header = {MessageKind::kRoute, 0, static_cast<uint32_t>(bytes)};
   Store(to.data(), reply);

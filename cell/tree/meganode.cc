@@ -414,6 +414,9 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
 absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {
   if (tier() == 0) return NotHere(Walk::Step::kLost, key);
   if (!key.empty()) RETURN_IF_ERROR(CheckKey(key));
+  if (child != RootOf(child.region()) || child.region() == region()) {
+    return absl::InvalidArgumentError(fmt::format("{} is not another meganode's root", ToString(child)));
+  }
   ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
   const bool found = Node(descent.node).Find(key).has_value();
   if (!found) {

@@ -228,6 +228,9 @@ TEST(MeganodeOfRoutes, LeadsToItsChildrenAndSplits) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(left.InsertRoute(std::string(60'000, '0'), RootOf(99)).status().code(),
             absl::StatusCode::kInvalidArgument);
+  // So is one that leads back here, or to no root.
+  EXPECT_EQ(left.InsertRoute("000006", RootOf(left.region())).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(left.InsertRoute("000006", Pointer(99, 8)).status().code(), absl::StatusCode::kInvalidArgument);
   Meganode::Route route = left.RouteOf("000005x");
   EXPECT_EQ(route.kind, Meganode::Route::Kind::kChild);
   EXPECT_EQ(route.next, RootOf(105));

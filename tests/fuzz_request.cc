@@ -1,0 +1,332 @@
+// libFuzzer: any messages, from clients and from other servers, to servers that hold trees, routes and tables, with and
+// without logs, while one splits or moves a region; and any answers to what the servers ask of another. Nothing may
+// crash or hang, and what the servers hold stays whole.
+//
+// An input is read from its front: how the cluster is, then messages (Send). Most fields are made right, so that what
+// acts on them is reached; a bit of each message says which.
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "cell/base/crc64.h"
+#include "spdlog/spdlog.h"
+#include "tests/sim_cluster.h"
+
+namespace {
+
+using namespace cell;
+
+constexpr RegionShape kShape{512, 16 << 10, 32 << 10};
+constexpr uint32_t kTree = 1, kRoutes = 2, kSlots = 3, kBuckets = 4, kElsewhere = 5;
+constexpr size_t kMessagesMax = 24;
+constexpr int kStepsAtEnd = 400;
+
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : left_(reinterpret_cast<const char*>(data), size) {}
+  uint8_t Byte() {
+    if (left_.empty()) return 0;
+    const auto byte = static_cast<uint8_t>(left_[0]);
+    left_.remove_prefix(1);
+    return byte;
+  }
+  // Bytes that say themselves how many there are; some sizes are in the thousands.
+  std::string Text() {
+    size_t bytes = Byte();
+    if (bytes >= 0xf0) bytes = (bytes - 0xef) * 1000;
+    std::string text(left_.substr(0, bytes));
+    left_.remove_prefix(text.size());
+    if (!text.empty()) text.resize(bytes, text.back());
+    return text;
+  }
+  bool empty() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+template <typename T>
+T* As(std::string* message) {
+  if (message->size() < sizeof(T)) message->resize(sizeof(T));
+  return reinterpret_cast<T*>(message->data());
+}
+
+// Makes the fields right that would be refused, by the kind of the message.
+void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
+  const Pointer root = RootOf(kTree + region % 5);
+  switch (kind) {
+    case MessageKind::kSearch:
+    case MessageKind::kGet:
+    case MessageKind::kDelete: {
+      auto* request = As<KeyRequest>(message);
+      request->root = root;
+      request->key_bytes = static_cast<uint16_t>(message->size() - sizeof(KeyRequest));
+      break;
+    }
+    case MessageKind::kPut: {
+      auto* request = As<PutRequest>(message);
+      request->root = root;
+      const size_t left = message->size() - sizeof(PutRequest);
+      request->key_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->key_bytes % 300));
+      request->upload = 0;
+      request->value_bytes = static_cast<uint32_t>(left - request->key_bytes);
+      const std::string_view pair = std::string_view(*message).substr(sizeof(PutRequest));
+      request->crc = Crc64(pair);
+      break;
+    }
+    case MessageKind::kScan: {
+      auto* request = As<ScanRequest>(message);
+      request->root = root;
+      const size_t left = message->size() - sizeof(ScanRequest);
+      request->from_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->from_bytes));
+      request->to_bytes = static_cast<uint16_t>(left - request->from_bytes);
+      request->limit = 1 + request->limit % kScanLimitMax;
+      request->reply_bytes_max %= kMessageBytesMax;
+      break;
+    }
+    case MessageKind::kFetch: {
+      auto* request = As<FetchRequest>(message);
+      request->from = Pointer(root.region(), request->from.offset() % (64 << 10));
+      request->bytes %= 4096;
+      message->resize(sizeof(FetchRequest));
+      break;
+    }
+    case MessageKind::kUpload:
+      As<UploadRequest>(message)->upload = static_cast<uint16_t>(1 + region % 4);
+      break;
+    case MessageKind::kAddRoute: {
+      auto* request = As<AddRouteRequest>(message);
+      request->root = root;
+      request->child = RootOf(1 + request->child.region() % 8);
+      request->tier = static_cast<uint8_t>(1 + request->tier % 7);
+      request->key_bytes = static_cast<uint16_t>(message->size() - sizeof(AddRouteRequest));
+      break;
+    }
+    case MessageKind::kMove: {
+      auto* request = As<MoveRequest>(message);
+      request->region = kTree + region % 8;
+      request->epoch %= 4;
+      request->worker %= 2;
+      request->step = static_cast<MoveStep>(1 + static_cast<int>(request->step) % 7);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+void SetHeader(std::string* message, MessageKind kind) {
+  auto* header = As<MessageHeader>(message);
+  *header = {kind, kWireVersion, static_cast<uint32_t>(message->size())};
+}
+
+// A member of the cluster that answers whatever the input says, and has a region that looks right at first.
+class Liar : public Service {
+ public:
+  Liar(SimFabric* fabric, uint8_t damage) : fabric_(fabric) {
+    RegionMemory* const memory = *fabric->CreateRegion(kElsewhere, kShape.region_bytes());
+    if (!Meganode::Format(memory, kElsewhere, kShape).ok()) std::abort();
+    if (damage != 0) memory->base()[damage % sizeof(RegionHeader)] ^= std::byte{damage};
+  }
+  void Tell(std::string answer) { answers_.push_back(std::move(answer)); }
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
+      if (!header.ok()) std::abort();  // What servers send is right.
+      std::string answer;
+      if (!answers_.empty()) answer = std::move(answers_.front()), answers_.pop_front();
+      const bool raw = !answer.empty() && answer.back() == 'r';
+      auto* reply = As<MoveReply>(&answer);
+      if (!raw) {
+        reply->header.kind = answer.size() % 4 == 0 ? MessageKind::kRoute : header->kind;
+        reply->header.code %= 17;
+        answer.resize(std::min(answer.size(), call.reply_bytes_max));
+        As<MoveReply>(&answer)->header.bytes = static_cast<uint32_t>(answer.size());
+        if (header->kind == MessageKind::kMove) {
+          As<MoveReply>(&answer)->runs = static_cast<uint32_t>((answer.size() - sizeof(MoveReply)) / sizeof(PageRun));
+        }
+      }
+      const MutableBytes to = fabric_->BeginReply(call);
+      const size_t bytes = std::min(to.size(), answer.size());
+      std::memcpy(to.data(), answer.data(), bytes);
+      fabric_->EndReply(call, bytes);
+    }
+  }
+  void Disconnected(ConnectionId) override {}
+
+ private:
+  SimFabric* const fabric_;
+  std::deque<std::string> answers_;
+};
+
+class Connected : public Completion {
+ public:
+  void Done(const absl::Status& status, ConstBytes) override {
+    if (!status.ok()) std::abort();
+  }
+};
+
+class Answer : public Completion {
+ public:
+  void Done(const absl::Status& status, ConstBytes reply) override {
+    if (!status.ok()) return;
+    if (reply.size() < sizeof(ReplyHeader) || Load<ReplyHeader>(reply.data()).bytes != reply.size()) std::abort();
+  }
+};
+
+TestClusterOptions Options(uint8_t how) {
+  TestClusterOptions options;
+  options.servers = 3;
+  options.joining = 1;  // The liar.
+  options.regions_max = how & 4 ? 5 : 16;
+  options.logs.durability = static_cast<Durability>(how % 3);
+  options.silence_ns = 50'000;
+  options.steward.balance = false;
+  options.steward.balance_every_ns = 20'000;
+  options.steward.copied_per_turn = 4;
+  return options;
+}
+
+Task<bool> GiveAway(Worker* worker, uint32_t region, WorkerId to) {
+  co_return (co_await worker->mover()->Give(region, std::move(to))).ok();
+}
+Task<bool> CreateLog(Worker* worker, uint32_t region) { co_return (co_await worker->logs()->Create(region)).ok(); }
+Task<bool> SplitOne(Worker* worker, uint32_t region) { co_return (co_await worker->steward()->SplitNow(region)).ok(); }
+
+class Fuzzed {
+ public:
+  explicit Fuzzed(Input* input)
+      : input_(input),
+        how_(input->Byte()),
+        cluster_(kShape, {}, Options(how_)),
+        liar_fabric_(cluster_.network()->NewEndpoint()),
+        liar_(liar_fabric_.get(), input->Byte()),
+        client_(cluster_.network()->NewEndpoint()) {
+    if (!liar_fabric_->Listen("liar", &liar_).ok()) std::abort();
+    Fill();
+    for (int server = 0; server < 2; ++server) {
+      connections_[server] = client_->Connect(fmt::format("sim{}", server), INT64_MAX, &connected_);
+    }
+    for (int i = 0; i < 50; ++i) Step();
+    for (size_t i = 0; i < 2; ++i) cluster_.worker(i)->steward()->set_balance((how_ & 8) != 0);
+    const uint8_t busy = input->Byte();
+    Worker* const worker = cluster_.worker(0);
+    if (busy & 1) worker->turns()->Begin(GiveAway(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));
+    if (busy & 4) worker->turns()->Begin(SplitOne(worker, kTree + busy / 64 % 4));
+  }
+  ~Fuzzed() {
+    for (int i = 0; i < kStepsAtEnd; ++i) Step();
+    client_.reset();  // It goes in the middle of what it asked for.
+    for (int i = 0; i < kStepsAtEnd; ++i) cluster_.network()->Step();
+    for (size_t i = 0; i < 2; ++i) Check(cluster_.worker(i));
+  }
+
+  void Send() {
+    const uint8_t to = input_->Byte();
+    std::string message = input_->Text();
+    if (to & 0x80) return liar_.Tell(std::move(message));
+    static constexpr MessageKind kKinds[] = {MessageKind::kSearch, MessageKind::kGet,    MessageKind::kPut,
+                                             MessageKind::kDelete, MessageKind::kScan,   MessageKind::kFetch,
+                                             MessageKind::kUpload, MessageKind::kStatus, MessageKind::kCheck,
+                                             MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMove,
+                                             MessageKind::kWeigh,  MessageKind::kRoute};
+    const uint8_t kind_at = input_->Byte();
+    const MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];
+    if (!(to & 0x40)) {
+      SetHeader(&message, kind);
+      if (!(to & 0x20)) MakeRight(&message, kind, to >> 1);
+      SetHeader(&message, kind);
+    }
+    if (message.size() > kMessageBytesMax) message.resize(kMessageBytesMax);
+    const size_t room = kind_at & 0x80 ? kReplyBytesMin : kMessageBytesMax;
+    client_->Call(connections_[to & 1], AsBytes(message), {}, room, INT64_MAX, NewAnswer());
+    for (int i = kind_at / 16 % 8 * 8; i > 0; --i) Step();
+  }
+
+ private:
+  Answer* NewAnswer() {
+    answers_.push_back(std::make_unique<Answer>());
+    return answers_.back().get();
+  }
+  void Step() {
+    cluster_.network()->Step();
+    client_->Poll();
+    liar_fabric_->Poll();
+  }
+  // The first server gets a tree, routes above it and two parts of tables; the liar has a region of the tree's tier.
+  void Fill() {
+    Regions* const regions = cluster_.worker(0)->regions();
+    RegionTable* const table = &cluster_.shared()->state.table;
+    RegionContent routes, slots, buckets;
+    routes.range.tier = 1;
+    slots.hash_range = HashRange{0, UINT32_MAX / 4 * 3};
+    buckets.hash_range = HashRange{UINT32_MAX / 4, UINT32_MAX};
+    buckets.bucket_bytes = 512;
+    for (const auto& [id, content] : {std::pair(kRoutes, routes), std::pair(kSlots, slots), std::pair(kBuckets, buckets)}) {
+      const absl::StatusOr<HeldRegion*> made = regions->Create(id, content);
+      if (!made.ok()) std::abort();
+      (*made)->busy = true;  // Until its server has heard that it is in the table.
+      cluster_.worker(0)->turns()->Begin(CreateLog(cluster_.worker(0), id));
+      table->regions[id] = {{"server-0", 0}, 1};
+    }
+    table->regions[kElsewhere] = {{"server-2", 0}, 1};
+    table->next_region = 10;
+    if (how_ & 16) table->root = how_ & 32 ? kElsewhere : kRoutes;
+    table->tables["slots"] = {0, {{0, kSlots}}};
+    table->tables["buckets"] = {512, {{0, kBuckets}}};
+    ++table->version;
+    cluster_.shared()->state.servers[2].workers[0].address = "liar";
+    ++cluster_.shared()->changes;
+    const Membership* const membership = cluster_.worker(0)->membership();
+    while (!cluster_.Quiet() || membership->state().table.version < table->version) cluster_.network()->Step();
+    for (const uint32_t id : {kRoutes, kSlots, kBuckets}) regions->Find(id)->busy = false;
+    Meganode* const tree = regions->Find(kRoutes)->tree;
+    if (!tree->InsertRoute("", RootOf(kTree)).ok() || !tree->InsertRoute("k5", RootOf(kElsewhere)).ok()) std::abort();
+    for (const uint32_t region : {kTree, kSlots, kBuckets}) {
+      for (int i = 0; i < (how_ & 64 ? 150 : 20); ++i) {
+        const std::string key = fmt::format("k{}", i);
+        const std::string value(static_cast<size_t>(i * 37 % 200), 'v');
+        (void)regions->Find(region)->store->Put(key, value, Crc64(value, Crc64(key)));
+      }
+    }
+  }
+  static void Check(Worker* worker) {
+    for (const HeldRegion* region : worker->regions()->all()) {
+      if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
+      if (region->hash != nullptr) {
+        if (!region->busy && !region->hash->Check().ok()) std::abort();
+        continue;
+      }
+      const TreeReport report = CheckTree(*region->memory);
+      if (report.ok()) continue;
+      std::fprintf(stderr, "region %u: %s\n", region->region(), report.errors[0].c_str());
+      std::abort();
+    }
+  }
+
+  Input* const input_;
+  const uint8_t how_;
+  Connected connected_;
+  std::vector<std::unique_ptr<Answer>> answers_;  // Outlive the client.
+  SimCluster cluster_;
+  std::unique_ptr<SimFabric> liar_fabric_;
+  Liar liar_;
+  std::unique_ptr<SimFabric> client_;
+  ConnectionId connections_[2];
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  spdlog::set_level(spdlog::level::off);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Input input(data, size);
+  Fuzzed fuzzed(&input);
+  for (size_t i = 0; i < kMessagesMax && !input.empty(); ++i) fuzzed.Send();
+  return 0;
+}
