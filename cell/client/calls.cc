@@ -2,19 +2,22 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "cell/base/crc64.h"
 
 namespace cell {
 namespace {
 
 constexpr int64_t kRefusedPauseNs = 5'000'000;
+constexpr char kMaybeApplied[] = "MaybeApplied";
 
 // The status of a write whose answer did not come.
 absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
-  if (status.code() != absl::StatusCode::kUnknown && status.code() != absl::StatusCode::kDeadlineExceeded)
-    return status;
-  return absl::UnknownError(fmt::format("MaybeApplied: the write of {} was sent and no answer came ({})",
-                                        ForMessage(key), std::string(status.message())));
+  const bool closed = absl::IsCancelled(status);
+  if (!closed && !absl::IsUnknown(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return absl::Status(closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
+                      fmt::format("{}: the write of {} was sent and no answer came ({})", kMaybeApplied, ForMessage(key),
+                                  std::string(status.message())));
 }
 
 // What a short answer needs room for, if it is a route.
@@ -153,7 +156,8 @@ Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, C
       value = co_await GetOnce(session, way, key, copy, context);
       session->GiveNumber(server, copy);
     }
-    if (session->now_ns() > context.deadline_ns && KeptChanging(value.status())) {
+    if (session->closed()) co_return Session::Closed();
+    if (session->NowNs() >= context.deadline_ns && KeptChanging(value.status())) {
       co_return absl::DeadlineExceededError(fmt::format("{} changed while it was read", ForMessage(key)));
     }
   }
@@ -173,6 +177,7 @@ Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view ke
 
 Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
                             Pointer hint, CallContext context) {
+  if (session->closed()) co_return Session::Closed();
   ServerConnection* const server = way->server();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
   uint16_t upload = 0;
@@ -225,6 +230,8 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
   co_return result;
 }
 
-bool IsMaybeApplied(const absl::Status& status) { return status.code() == absl::StatusCode::kUnknown; }
+bool IsMaybeApplied(const absl::Status& status) {
+  return absl::IsUnknown(status) || (absl::IsCancelled(status) && absl::StartsWith(status.message(), kMaybeApplied));
+}
 
 }  // namespace cell

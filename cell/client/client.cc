@@ -50,7 +50,7 @@ ScanOptions PrefixScan(std::string_view prefix) {
 }
 
 Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) {}
-Client::~Client() { session_->EndLeftovers(); }
+Client::~Client() { session_->Close(); }
 
 namespace {
 
@@ -60,9 +60,11 @@ constexpr int64_t kTakeoverPauseNs = 20'000'000;
 Task<absl::Status> ConnectToRoot(Session* session) {
   const CallContext context = session->Begin({});
   for (;;) {
-    const absl::Status status = (co_await session->Connect(session->root().region())).status();
-    if (status.ok() || !session->OthersTakeOver() || session->now_ns() > context.deadline_ns) co_return status;
-    co_await session->SleepUntil(session->now_ns() + kTakeoverPauseNs);
+    const uint32_t root = session->root().region();
+    const absl::Status status = (co_await session->Connect(root, context.deadline_ns)).status();
+    const bool may_help = session->WillBeServed(root) || session->IsSilent(root);
+    if (status.ok() || !may_help || session->NowNs() >= context.deadline_ns) co_return status;
+    co_await session->SleepUntil(std::min(context.deadline_ns, session->now_ns() + kTakeoverPauseNs));
     co_await session->Refresh(context.deadline_ns);
   }
 }
@@ -116,7 +118,7 @@ Task<bool> Client::AsyncSleepUntil(int64_t at_ns) {
 }
 
 void Client::Poll(int64_t until_ns) { session_->Poll(until_ns); }
-int64_t Client::NowNs() const { return session_->fabric()->NowNs(); }
+int64_t Client::NowNs() const { return session_->NowNs(); }
 std::vector<Client::ServerInfo> Client::Servers() const {
   std::vector<ServerInfo> servers;
   for (const ClusterState::Server& server : session_->cluster().servers)
@@ -243,7 +245,7 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
   ClusterCheck check;
   std::vector<TreeReport> reports;
   std::map<uint32_t, HashRange> ranges;
-  Run(session_->Refresh(NowNs() + session_->options().timeout_us * 1000));
+  Run(session_->Refresh(session_->Begin({}).deadline_ns));
   const std::map<uint32_t, RegionTable::Entry> regions(session_->cluster().table.regions.begin(),
                                                        session_->cluster().table.regions.end());
   for (const auto& [region, entry] : regions) {

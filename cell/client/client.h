@@ -13,6 +13,7 @@
 //
 // Calls. Every operation comes as a blocking call and as a coroutine (Async...). Many coroutines can be in flight on
 // one thread: start them, then Poll until they are done. Keys and values passed to a coroutine must live until it ends.
+// Those that are in flight when the client is destroyed end then, with Cancelled. They must not have been destroyed.
 //
 // Promises. Get, Put, Delete and Contains are linearizable per key. A scan returns keys in order, each at most once,
 // and every key that was there throughout; it is not a snapshot. See README.md.
@@ -25,6 +26,7 @@
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
 //   DeadlineExceeded    the call's time was over before anything was written
 //   IsMaybeApplied(s)   a write was sent and its answer was lost: it may or may not have happened
+//   Cancelled           the client was destroyed; of a write that was sent IsMaybeApplied says so
 //   DataLoss            bytes that verify as nothing Cell writes
 //
 // Thread-safety: none. One Client per thread.
@@ -65,7 +67,7 @@ struct ClientOptions {
   int rdma_gid_index = -1;       // Which of its GIDs; -1: the first of an address.
   uint32_t rdma_mtu = 0;         // Bytes; 0: as large as the port takes.
   Path path = Path::kHybrid;
-  int64_t timeout_us = 5'000'000;  // Of a call that sets none.
+  int64_t timeout_us = 5'000'000;  // Of Open, and of a call that sets none. INT64_MAX: none.
   int64_t reconnect_us = 100'000;  // Until a server that did not answer is tried again; it doubles, three times.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
@@ -127,8 +129,7 @@ struct ClientMetrics {
 // Whether a write's outcome is unknown. Such a status is no failure: reading tells.
 bool IsMaybeApplied(const absl::Status& status);
 
-// An iterator over a range, made by Client::NewScan. Must not outlive its client, which takes to the end what a scan
-// has left unfinished.
+// An iterator over a range, made by Client::NewScan. Must not be used when its client is gone.
 class Scan {
  public:
   struct Entry {
@@ -198,7 +199,8 @@ class Table {
 
 class Client {
  public:
-  // Connects to the cluster in options.cluster. NotFound: there is none. Unavailable: its servers do not answer.
+  // Connects to the cluster in options.cluster. NotFound: there is none. Unavailable: its servers do not answer. Waits,
+  // as long as its timeout, for a server that is slow to answer, and for others to take over from one that is gone.
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
   // Over a given fabric: for simulations and tests.
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,

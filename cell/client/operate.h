@@ -13,12 +13,13 @@ namespace cell {
 template <typename T, typename Here>
 Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
                                 Here here) {
+  if (session->closed()) co_return Session::Closed();
   absl::Status status = CheckKey(key, table == nullptr ? KeyBytesMax(session->node_bytes()) : kHashKeyBytesMax);
   if (!status.ok()) co_return status;
   // What is read by a table that is too old would have to be read again.
   if (context.path == Path::kClient && context.started_ns > session->LeaseUntilNs()) {
     co_await session->Refresh(context.deadline_ns);
-    if (session->fabric()->NowNs() >= context.deadline_ns) {
+    if (session->NowNs() >= context.deadline_ns) {
       co_return absl::UnavailableError("the region table could not be asked for in time");
     }
   }
@@ -31,7 +32,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
     Maybe<T> result = co_await here(&way);
     if (!result.ok()) co_return result.status();
     if (result->has_value()) co_return **std::move(result);
-    if (session->now_ns() > context.deadline_ns) {
+    if (session->NowNs() >= context.deadline_ns) {
       co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
     }
   }

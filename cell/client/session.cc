@@ -11,22 +11,37 @@ namespace {
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
 constexpr int kReconnectDoublings = 3;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
-constexpr int64_t kConnectingPauseNs = 100'000;
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
 constexpr int64_t kMembershipPauseNs = 200'000;
+// Owners of regions that are gone are forgotten once there are so many more of them than regions.
+constexpr size_t kOwnersSlack = 1024;
 // Of one walk: its nodes are written as fast as they are read.
 constexpr int kTornReadsMax = 64;
 
 }  // namespace
 
-NodeBuffer::NodeBuffer(Session* session) : session_(session) {
-  if (session->free_buffers_.empty()) {
-    bytes_ = static_cast<std::byte*>(std::aligned_alloc(64, kNodeBytesMax));
-  } else {
-    bytes_ = session->free_buffers_.back();
-    session->free_buffers_.pop_back();
-  }
+std::byte* NodePool::Take() {
+  ++taken_;
+  if (free_.empty()) return static_cast<std::byte*>(std::aligned_alloc(64, kNodeBytesMax));
+  std::byte* const buffer = free_.back();
+  free_.pop_back();
+  return buffer;
+}
+
+void NodePool::Give(std::byte* buffer) {
+  free_.push_back(buffer);
+  --taken_;
+  if (released_ && taken_ == 0) delete this;
+}
+
+void NodePool::Release() {
+  released_ = true;
+  if (taken_ == 0) delete this;
+}
+
+NodePool::~NodePool() {
+  for (std::byte* const buffer : free_) std::free(buffer);
 }
 
 Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership)
@@ -42,14 +57,45 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
 }
 
 Session::~Session() {
+  Close();
+  nodes_->Release();
+}
+
+template <typename Is>
+size_t Session::WakeIf(const Is& is) {
+  std::vector<std::coroutine_handle<>> woken;  // They may wait again.
+  std::erase_if(waiting_, [&](const EventAwaiter* waiting) {
+    if (!is(*waiting)) return false;
+    woken.push_back(waiting->handle);
+    return true;
+  });
+  for (const std::coroutine_handle<> handle : woken) handle.resume();
+  return woken.size();
+}
+
+void Session::Wake(const void* event) {
+  WakeIf([event](const EventAwaiter& waiting) { return waiting.event == event; });
+}
+
+void Session::Close() {
+  if (closed_) return;
+  now_ns_ = fabric_->NowNs();
+  closed_ = true;
   fabric_.reset();  // Tells what is in flight.
-  for (std::byte* buffer : free_buffers_) std::free(buffer);
+  WakeIf([](const EventAwaiter&) { return true; });
+  while (!timers_.empty()) {
+    const Timer timer = timers_.top();
+    timers_.pop();
+    timer.handle.resume();
+  }
+  leftovers_.clear();
 }
 
 CallContext Session::Begin(const CallOptions& options) {
-  now_ns_ = fabric_->NowNs();
-  return {options.path.value_or(options_.path), now_ns_,
-          now_ns_ + options.timeout_us.value_or(options_.timeout_us) * 1000};
+  now_ns_ = NowNs();
+  const int64_t timeout_us = std::max<int64_t>(0, options.timeout_us.value_or(options_.timeout_us));
+  const bool none = timeout_us >= (INT64_MAX - now_ns_) / 1000;
+  return {options.path.value_or(options_.path), now_ns_, none ? INT64_MAX : now_ns_ + timeout_us * 1000};
 }
 
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
@@ -70,13 +116,29 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 }
 
 ServerConnection* Session::ConnectionTo(const WorkerId& worker, const std::string& address) {
-  ServerConnection*& server = by_address_[{worker, address}];
+  ServerConnection*& server = by_worker_[worker];
   if (server == nullptr) {
     const uint64_t seed = options_.seed + 3 * servers_.size();
     servers_.push_back(std::make_unique<ServerConnection>(worker, address, selector_, seed, &estimates_));
     server = servers_.back().get();
   }
+  if (server->address != address) {  // It came back elsewhere.
+    if (server->up) lost_.push_back(server->id);
+    server->up = false;
+    server->address = address;
+    server->last_attempt_ns = INT64_MIN;
+    server->failed_attempts = 0;
+  }
   return server;
+}
+
+bool Session::WillBeServed(uint32_t region) const {
+  if (cluster().durability == Durability::kNone) return false;
+  const RegionTable::Entry* const entry = cluster().table.Find(region);
+  if (entry == nullptr) return cluster().servers.size() > 1;
+  return entry->recovering ||
+         std::any_of(cluster().servers.begin(), cluster().servers.end(),
+                     [entry](const ClusterState::Server& server) { return server.name != entry->owner.server; });
 }
 
 std::vector<ServerConnection*> Session::AllServers() {
@@ -105,6 +167,9 @@ const Session::Owner* Session::LookUpOwner(uint32_t region) {
       server->up) {
     fabric_->ForgetRegion(server->id, region);
   }
+  if (owners_.size() > 2 * cluster().table.regions.size() + kOwnersSlack) {
+    absl::erase_if(owners_, [this](const auto& one) { return cluster().table.Find(one.first) == nullptr; });
+  }
   Owner& owner = owners_[region];
   owner = {server, entry->epoch, revision_, true};
   return &owner;
@@ -118,9 +183,9 @@ bool Session::StillHolds(const Holder& holder) {
 
 Task<bool> Session::Refresh(int64_t deadline_ns) {
   const uint64_t wanted = refreshes_ + 1 + refreshing_;  // One that is under way may have asked too early.
-  while (refreshes_ < wanted && fabric_->NowNs() < deadline_ns) {
+  while (refreshes_ < wanted && !closed_ && fabric_->NowNs() < deadline_ns) {
     BeginRefresh();
-    if (refreshes_ < wanted) co_await SleepUntil(fabric_->NowNs() + kRefreshingPauseNs);
+    if (refreshes_ < wanted) co_await SleepUntil(std::min(deadline_ns, fabric_->NowNs() + kRefreshingPauseNs));
   }
   co_return refreshes_ >= wanted;
 }
@@ -139,7 +204,8 @@ void Session::BeginRefresh() {
   });
 }
 
-Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
+Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region, int64_t deadline_ns) {
+  if (closed_) co_return Closed();
   const absl::StatusOr<WorkerId> owner = cluster().OwnerOf(region);
   if (!owner.ok()) {
     if (region == 0) co_return absl::UnavailableError("the cluster has no root yet: no server has started");
@@ -151,7 +217,8 @@ Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
   }
   ServerConnection* const server = known->server;
   if (!server->up) {
-    const absl::Status status = co_await Connect(server);
+    const absl::Status status = co_await Connect(server, deadline_ns);
+    if (absl::IsCancelled(status)) co_return status;
     if (!status.ok()) {
       co_return absl::UnavailableError(
           fmt::format("region {} on {}: {}", region, server->worker.server, std::string(status.message())));
@@ -160,28 +227,48 @@ Task<absl::StatusOr<ServerConnection*>> Session::Connect(uint32_t region) {
   co_return server;
 }
 
-Task<absl::Status> Session::Connect(ServerConnection* server) {
-  while (server->connecting) co_await SleepUntil(fabric_->NowNs() + kConnectingPauseNs);
+Task<absl::Status> Session::Connect(ServerConnection* server, int64_t deadline_ns) {
   if (server->up) co_return absl::OkStatus();
-  const int64_t now = fabric_->NowNs();
-  const int64_t pause_ns = (options_.reconnect_us * 1000)
-                           << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
-  if (server->last_attempt_ns != INT64_MIN && now - server->last_attempt_ns < pause_ns) {
-    co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
+  if (closed_) co_return Closed();
+  if (!server->connecting) {
+    const int64_t pause_ns = (options_.reconnect_us * 1000)
+                             << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
+    if (server->last_attempt_ns != INT64_MIN && fabric_->NowNs() - server->last_attempt_ns < pause_ns) {
+      co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
+    }
+    server->connecting = true;
+    Keep(std::make_unique<Attempt>(this, server));
   }
-  server->last_attempt_ns = now;
-  server->connecting = true;
-  const absl::StatusOr<ConnectionId> id =
-      co_await ConnectAwaiter(fabric_.get(), server->address, now + kConnectTimeoutNs);
+  while (server->connecting) {
+    if (closed_) co_return Closed();
+    if (fabric_->NowNs() >= deadline_ns) {
+      co_return absl::UnavailableError(fmt::format("no server has answered at {} in time", server->address));
+    }
+    co_await WaitFor(&server->connecting, deadline_ns);
+  }
+  co_return server->up ? absl::OkStatus() : server->why_down;
+}
+
+Task<bool> Session::TryConnect(ServerConnection* server) {
+  const std::string address = server->address;
+  server->last_attempt_ns = fabric_->NowNs();
+  ConnectAwaiter connecting(fabric_.get(), address, server->last_attempt_ns + kConnectTimeoutNs);
+  const absl::StatusOr<ConnectionId> id = co_await connecting;
   server->connecting = false;
-  if (!id.ok()) {
-    ++server->failed_attempts;
-    co_return id.status();
+  if (closed_) co_return false;
+  const bool moved = server->address != address;  // It came back elsewhere meanwhile.
+  if (id.ok() && !moved) {
+    server->failed_attempts = 0;
+    server->id = *id;
+    server->up = true;
+  } else {
+    lost_.push_back(connecting.connection);  // Or it would be kept.
+    server->failed_attempts += !moved;
+    server->silent = fabric_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
+    server->why_down = moved ? absl::UnavailableError(fmt::format("no server is at {} any more", address)) : id.status();
   }
-  server->failed_attempts = 0;
-  server->id = *id;
-  server->up = true;
-  co_return absl::OkStatus();
+  Wake(&server->connecting);
+  co_return true;
 }
 
 absl::Status Session::Note(ServerConnection* server, absl::Status status) {
@@ -194,27 +281,19 @@ absl::Status Session::Note(ServerConnection* server, absl::Status status) {
   return status;
 }
 
+Task<uint16_t> Session::TakeNumber(ServerConnection* server, int64_t deadline_ns) {
+  while (server->free_numbers.empty()) {
+    if (closed_ || fabric_->NowNs() >= deadline_ns) co_return uint16_t{0};
+    co_await WaitFor(&server->free_numbers, deadline_ns);
+  }
+  const uint16_t number = server->free_numbers.back();
+  server->free_numbers.pop_back();
+  co_return number;
+}
+
 void Session::GiveNumber(ServerConnection* server, uint16_t number) {
   server->free_numbers.push_back(number);
-  const auto next = std::find_if(waiting_for_number_.begin(), waiting_for_number_.end(),
-                                 [server](const NumberAwaiter* waiting) { return waiting->server == server; });
-  if (next != waiting_for_number_.end()) Wake(next);
-}
-
-void Session::Wake(std::vector<NumberAwaiter*>::iterator waiting) {
-  const std::coroutine_handle<> handle = (*waiting)->handle;
-  waiting_for_number_.erase(waiting);
-  handle.resume();
-}
-
-size_t Session::ExpireWaiting() {
-  size_t expired = 0;
-  const auto late = [this](const NumberAwaiter* waiting) { return waiting->deadline_ns <= now_ns_; };
-  for (;; ++expired) {  // Who is woken may wait again, or give a number to another.
-    const auto next = std::find_if(waiting_for_number_.begin(), waiting_for_number_.end(), late);
-    if (next == waiting_for_number_.end()) return expired;
-    Wake(next);
-  }
+  Wake(&server->free_numbers);
 }
 
 void Session::Poll(int64_t until_ns) {
@@ -236,12 +315,12 @@ void Session::Poll(int64_t until_ns) {
     timer.handle.resume();
     ++done;  // Who polls may have waited for just this.
   }
-  if (!waiting_for_number_.empty()) done += ExpireWaiting();
+  if (!waiting_.empty()) done += WakeIf([this](const EventAwaiter& waiting) { return waiting.deadline_ns <= now_ns_; });
   if (options_.report && now_ns_ - reported_ns_ >= kReportEveryNs) SendReport();
   if (fabric_->Poll() + done > 0) return;
   if (membership_->pending()) until_ns = std::min(until_ns, now_ns_ + kMembershipPauseNs);
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
-  for (const NumberAwaiter* waiting : waiting_for_number_) until_ns = std::min(until_ns, waiting->deadline_ns);
+  for (const EventAwaiter* waiting : waiting_) until_ns = std::min(until_ns, waiting->deadline_ns);
   // Reports are due meanwhile.
   fabric_->Wait(std::min(until_ns, now_ns_ + kReportEveryNs));
   now_ns_ = fabric_->NowNs();
@@ -263,11 +342,7 @@ void Session::SendReport() {
   since_report_ns_.Clear();
   reporting_.in_flight = true;
   const std::string request = MakeTextRequest(MessageKind::kReport, json);
-  fabric_->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns_ + options_.timeout_us * 1000, &reporting_);
-}
-
-void Session::EndLeftovers() {
-  while (!leftovers_.empty()) Poll(INT64_MAX);
+  fabric_->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns_ + kReportEveryNs, &reporting_);
 }
 
 Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache,

@@ -28,7 +28,7 @@ struct Estimates {
   CommonEstimates searches, scans, lookups;
 };
 
-// One worker of a server, as this client knows it.
+// One worker of a server, as this client knows it. Its address changes when the server comes back elsewhere.
 struct ServerConnection {
   WorkerId worker;
   std::string address;
@@ -37,6 +37,8 @@ struct ServerConnection {
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
   int failed_attempts = 0;  // Since it was up last.
+  absl::Status why_down;    // Of the last attempt, if it failed.
+  bool silent = false;      // It failed because no answer came.
   Selector searches;
   Selector scans;
   Selector lookups;  // Of tables.
@@ -68,6 +70,22 @@ struct CallContext {
   int64_t deadline_ns;
 };
 
+// Memory for nodes. It lives as long as its session, and as the last of its buffers.
+class NodePool {
+ public:
+  std::byte* Take();
+  void Give(std::byte* buffer);
+  // The session ends.
+  void Release();
+
+ private:
+  ~NodePool();
+
+  std::vector<std::byte*> free_;
+  size_t taken_ = 0;
+  bool released_ = false;
+};
+
 // Memory for one node, from the session's pool; given back by the destructor.
 class NodeBuffer;
 struct WalkedLeaf;
@@ -95,6 +113,14 @@ class Session {
   uint32_t node_bytes() const { return cluster().shape.node_bytes; }
   // Those of all workers that there are.
   std::vector<ServerConnection*> AllServers();
+  // The fabric's clock; once the session is closed, it stands still.
+  int64_t NowNs() const { return closed_ ? now_ns_ : fabric_->NowNs(); }
+
+  // Ends all that is in flight, with Cancelled (a write that was sent: MaybeApplied as well). What is asked for from
+  // then on ends so at once.
+  void Close();
+  bool closed() const { return closed_; }
+  static absl::Status Closed() { return absl::CancelledError("the client was closed"); }
 
   // The clock as of the last Poll: good enough for latencies of what Poll finds, and free.
   int64_t now_ns() const { return now_ns_; }
@@ -110,9 +136,10 @@ class Session {
     if (owner == nullptr || !owner->server->up) return {region, 0, nullptr, revision_};
     return {region, owner->epoch, owner->server, revision_};
   }
-  // The same, connected if need be. Unavailable: names the region and the server.
-  Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region);
-  Task<absl::Status> Connect(ServerConnection* server);
+  // The same, connected if need be. Unavailable: names the region and the server. An attempt to connect goes on beyond
+  // the deadline, for others.
+  Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
+  Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
   // Asks for the region table again, and waits for the answer, but not beyond the deadline. Whatever came of it, what
   // is known then must do.
   Task<bool> Refresh(int64_t deadline_ns);
@@ -120,12 +147,17 @@ class Session {
   // may have been recovered elsewhere meanwhile, while its former owner's memory can still be read. A table that has
   // come since must still name it: else a read that began by an old table would be trusted by the lease of a new one.
   bool Leased(const Holder& holder) {
-    return (fabric_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
+    return (NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
   }
   // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
   void RefreshSoon() { refresh_soon_ = true; }
-  // Whether a region whose server is gone will be served by another.
-  bool OthersTakeOver() const { return cluster().durability != Durability::kNone && cluster().servers.size() > 1; }
+  // Whether the region's worker did not answer the last attempt to connect, nor refuse it: it may be slow, or stopped.
+  bool IsSilent(uint32_t region) {
+    const Owner* const owner = OwnerOf(region);
+    return owner != nullptr && owner->server->silent;
+  }
+  // Whether a region that nobody serves now will be served: its log is being read, or others take it over.
+  bool WillBeServed(uint32_t region) const;
   // Without durability nothing is recovered elsewhere.
   int64_t LeaseUntilNs() const {
     return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
@@ -140,7 +172,10 @@ class Session {
     ServerConnection* server;
     NotedRead(Session* session, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns)
         : ReadAwaiter(session->fabric(), server->id, parts, deadline_ns), session(session), server(server) {}
-    absl::Status await_resume() { return session->Note(server, ReadAwaiter::await_resume()); }
+    bool await_ready() const { return session->closed(); }
+    absl::Status await_resume() {
+      return session->closed() ? Closed() : session->Note(server, ReadAwaiter::await_resume());
+    }
   };
   // `parts` must live until it ends.
   NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns) {
@@ -155,7 +190,9 @@ class Session {
         : CallAwaiter(session->fabric(), server->id, head, body, reply_bytes_max, deadline_ns),
           session(session),
           server(server) {}
+    bool await_ready() const { return session->closed(); }
     absl::StatusOr<ConstBytes> await_resume() {
+      if (session->closed()) return Closed();
       if (!reply.ok()) (void)session->Note(server, reply.status());
       return CallAwaiter::await_resume();
     }
@@ -170,32 +207,32 @@ class Session {
   struct SleepAwaiter {
     Session* session;
     int64_t at_ns;
-    bool await_ready() const { return session->fabric()->NowNs() >= at_ns; }
+    bool await_ready() const { return session->closed() || session->NowNs() >= at_ns; }
     void await_suspend(std::coroutine_handle<> awaiting) { session->timers_.push({at_ns, awaiting}); }
     void await_resume() const {}
   };
   SleepAwaiter SleepUntil(int64_t at_ns) { return {this, at_ns}; }
 
-  // A number for an upload to the server, or for a copy there, once one is free; 0: none was until the deadline. To be
-  // given back by GiveNumber.
-  struct NumberAwaiter {
+  // Until Wake(event), or the deadline, or until the session is closed.
+  struct EventAwaiter {
     Session* session;
-    ServerConnection* server;
+    const void* event;
     int64_t deadline_ns;
     std::coroutine_handle<> handle = {};
-    bool await_ready() const { return !server->free_numbers.empty(); }
+    bool await_ready() const { return session->closed(); }
     void await_suspend(std::coroutine_handle<> awaiting) {
       handle = awaiting;
-      session->waiting_for_number_.push_back(this);
+      session->waiting_.push_back(this);
     }
-    uint16_t await_resume() {
-      if (server->free_numbers.empty()) return 0;
-      const uint16_t number = server->free_numbers.back();
-      server->free_numbers.pop_back();
-      return number;
-    }
+    void await_resume() const {}
   };
-  NumberAwaiter TakeNumber(ServerConnection* server, int64_t deadline_ns) { return {this, server, deadline_ns}; }
+  EventAwaiter WaitFor(const void* event, int64_t deadline_ns) { return {this, event, deadline_ns}; }
+  // Resumes all that wait for `event`, in their order.
+  void Wake(const void* event);
+
+  // A number for an upload to the server, or for a copy there, once one is free; 0: none was until the deadline. To be
+  // given back by GiveNumber.
+  Task<uint16_t> TakeNumber(ServerConnection* server, int64_t deadline_ns);
   void GiveNumber(ServerConnection* server, uint16_t number);
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: the leaf is in *to.
@@ -205,8 +242,6 @@ class Session {
 
   // Keeps `leftover` until it has ended.
   void Keep(std::unique_ptr<Leftover> leftover) { leftovers_.push_back(std::move(leftover)); }
-  // Polls until no leftover is left. For each that takes at most its deadline.
-  void EndLeftovers();
 
  private:
   friend class NodeBuffer;
@@ -230,9 +265,20 @@ class Session {
     bool known = false;
   };
 
-  // Wakes the waiting one whose turn it is.
-  void Wake(std::vector<NumberAwaiter*>::iterator waiting);
-  size_t ExpireWaiting();
+  // An attempt to connect, which may outlive the call that began it.
+  class Attempt : public Leftover {
+   public:
+    Attempt(Session* session, ServerConnection* server) : task_(session->TryConnect(server)) { task_.Start(); }
+    bool ended() const override { return task_.done(); }
+
+   private:
+    Task<bool> task_;
+  };
+
+  Task<bool> TryConnect(ServerConnection* server);
+  // Resumes those for which is(waiting). Their number.
+  template <typename Is>
+  size_t WakeIf(const Is& is);
   void BeginRefresh();
   void SendReport();
   ServerConnection* ConnectionTo(const WorkerId& worker, const std::string& address);
@@ -252,9 +298,10 @@ class Session {
   Estimates estimates_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
-  // Made when they are first needed: a client of a large cluster may need few. None ever goes.
+  // Made when they are first needed: a client of a large cluster may need few. None ever goes, and there is one for each
+  // worker that there ever was, wherever it was.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
-  std::map<std::pair<WorkerId, std::string>, ServerConnection*> by_address_;
+  std::map<WorkerId, ServerConnection*> by_worker_;
   absl::flat_hash_map<uint32_t, Owner> owners_;  // By region; of those that were asked for.
   uint64_t revision_ = 0;                        // Of the table, as of the last Poll.
   bool refresh_soon_ = false;
@@ -267,10 +314,11 @@ class Session {
   NodeCache cache_;
   RouteCache routes_;
   ClientMetrics metrics_;
+  bool closed_ = false;
   int64_t now_ns_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::vector<NumberAwaiter*> waiting_for_number_;  // The first has waited longest.
-  std::vector<std::byte*> free_buffers_;
+  std::vector<EventAwaiter*> waiting_;  // The first has waited longest.
+  NodePool* const nodes_ = new NodePool;
   std::vector<std::unique_ptr<Leftover>> leftovers_;
 
   ReportCompletion reporting_;
@@ -280,8 +328,8 @@ class Session {
 
 class NodeBuffer {
  public:
-  explicit NodeBuffer(Session* session);
-  ~NodeBuffer() { session_->free_buffers_.push_back(bytes_); }
+  explicit NodeBuffer(Session* session) : pool_(session->nodes_), bytes_(pool_->Take()) {}
+  ~NodeBuffer() { pool_->Give(bytes_); }
   NodeBuffer(const NodeBuffer&) = delete;
   NodeBuffer& operator=(const NodeBuffer&) = delete;
 
@@ -291,7 +339,7 @@ class NodeBuffer {
   void Swap(NodeBuffer* other) { std::swap(bytes_, other->bytes_); }
 
  private:
-  Session* session_;
+  NodePool* const pool_;
   std::byte* bytes_;
 };
 

@@ -99,7 +99,7 @@ Maybe<bool> Has(const Maybe<Value>& value) {
 absl::StatusOr<Table> Client::OpenTable(const std::string& name) {
   const absl::Status named = RegionTable::CheckTableName(name);
   if (!named.ok()) return named;
-  Run(session_->Refresh(NowNs() + session_->options().timeout_us * 1000));
+  Run(session_->Refresh(session_->Begin({}).deadline_ns));
   if (!session_->cluster().table.tables.contains(name)) {
     return absl::NotFoundError(fmt::format("there is no table {}: make it with cellctl hash create", name));
   }
@@ -107,7 +107,7 @@ absl::StatusOr<Table> Client::OpenTable(const std::string& name) {
 }
 
 std::vector<Client::TableInfo> Client::Tables() {
-  Run(session_->Refresh(NowNs() + session_->options().timeout_us * 1000));
+  Run(session_->Refresh(session_->Begin({}).deadline_ns));
   std::vector<TableInfo> tables;
   const RegionTable& table = session_->cluster().table;
   for (const auto& [name, hash_parts] : table.tables) {

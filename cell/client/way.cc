@@ -85,10 +85,12 @@ absl::Status Way::Lose() {
 
 Task<absl::Status> Way::Find() {
   for (;;) {
+    if (session_->closed()) co_return Session::Closed();
     if (lost_) {
       // It may take a moment until the table knows of a move.
       if (losses_ > 1) {
-        co_await session_->SleepUntil(session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings)));
+        const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
+        co_await session_->SleepUntil(std::min(context_.deadline_ns, until_ns));
       }
       co_await session_->Refresh(context_.deadline_ns);
       losses_ += losses_ == 0;
@@ -100,14 +102,14 @@ Task<absl::Status> Way::Find() {
       co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
     }
     const uint32_t region = root_.region();
-    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region);
+    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region, context_.deadline_ns);
     if (server.ok()) {
       holder_ = session_->HolderOf(region);
       if (holder_.server != nullptr) co_return absl::OkStatus();
       continue;  // Another holds it since.
     }
-    if (session_->OthersTakeOver()) {  // Others will serve it, or its server again, as soon as they have read its log.
-      if (session_->now_ns() > context_.deadline_ns) co_return server.status();
+    if (session_->WillBeServed(region)) {
+      if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
       (void)Lose();
       continue;
     }
@@ -117,7 +119,7 @@ Task<absl::Status> Way::Find() {
     // A region newer than all that the table has: the table is old (one of several ZooKeepers may lag), and will know
     // it.
     const bool to_come = entry == nullptr && region >= session_->cluster().table.next_region;
-    if (session_->now_ns() > context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
+    if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
       co_return server.status();
     }
     if (!to_come) unreachable_ = {region, epoch};

@@ -1,0 +1,150 @@
+// Calls end in time, however short that is and whatever they wait for; and Open waits as long as its timeout.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+const RegionShape kShape{1024, 1 << 20, 8 << 20};
+constexpr int64_t kSlackNs = 100'000;
+constexpr int64_t kTimeoutsUs[] = {0, 100, 1'000, 10'000};
+
+ClientOptions Options(int64_t timeout_us = 5'000'000) {
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  options.timeout_us = timeout_us;
+  return options;
+}
+
+class ClientDeadline : public ::testing::Test {
+ protected:
+  ClientDeadline() : client_(cluster_.NewDrivenClient(Options())) {
+    CELL_CHECK(cluster_.CreateTable("t", 0, 1).ok());
+    table_ = *client_.client->OpenTable("t");
+    CELL_CHECK(client_.client->Put("key", "value").ok() && table_->Put("key", "value").ok());
+  }
+  // Each operation fails, in time.
+  void ExpectAllInTime() {
+    for (const int64_t timeout_us : kTimeoutsUs) {
+      for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+        const CallOptions call{.path = path, .timeout_us = timeout_us};
+        const std::string large(200'000, 'v');
+        int operation = 0;
+        const auto expect = [&](const absl::Status& status) {
+          EXPECT_FALSE(status.ok());
+          EXPECT_LE(cluster_.network()->now_ns(), began_ns_ + timeout_us * 1'000 + kSlackNs)
+              << "operation " << operation << ", " << ToString(path) << ", " << timeout_us << " us: " << status;
+          began_ns_ = cluster_.network()->now_ns();
+          ++operation;
+        };
+        began_ns_ = cluster_.network()->now_ns();
+        expect(client_.client->Get("key", call).status());
+        expect(client_.client->Contains("key", call).status());
+        expect(client_.client->Put("key", "other", call).status());
+        expect(client_.client->Put("key", large, call).status());
+        expect(client_.client->Delete("key", call).status());
+        expect(table_->Get("key", call).status());
+        expect(table_->Put("key", "other", call).status());
+        Scan scan = client_.client->NewScan({.call = call});
+        expect(scan.Next().status());
+      }
+    }
+  }
+
+  SimCluster cluster_{kShape, {.break_after_ns = INT64_MAX / 4}};
+  SimCluster::DrivenClient client_;
+  std::optional<Table> table_;
+  int64_t began_ns_ = 0;
+};
+
+TEST_F(ClientDeadline, EndsWhatWaitsForAnAnswer) {
+  cluster_.network()->SetCut(client_.host, cluster_.host(0), true);
+  ExpectAllInTime();
+}
+
+TEST_F(ClientDeadline, EndsWhatWaitsForAConnection) {
+  cluster_.network()->SetCut(client_.host, cluster_.host(0), true);
+  cluster_.network()->Break(client_.host, cluster_.host(0));
+  ExpectAllInTime();
+}
+
+// More large values than a connection takes at once.
+TEST_F(ClientDeadline, EndsWhatWaitsForOtherUploads) {
+  cluster_.network()->SetCut(client_.host, cluster_.host(0), true);
+  const std::string large(200'000, 'v');
+  std::vector<Task<absl::StatusOr<bool>>> puts;
+  for (int i = 0; i < kUploadsMax; ++i) {
+    puts.push_back(client_.client->AsyncPut("key", large, {.path = Path::kServer}));
+    puts.back().Start();
+  }
+  const int64_t began_ns = cluster_.network()->now_ns();
+  EXPECT_FALSE(client_.client->Put("key", large, {.path = Path::kServer, .timeout_us = 10'000}).ok());
+  EXPECT_LE(cluster_.network()->now_ns(), began_ns + 10'000'000 + kSlackNs);
+  cluster_.network()->SetCut(client_.host, cluster_.host(0), false);
+  for (auto& put : puts) {
+    while (!put.done()) client_.client->Poll(INT64_MAX);
+    EXPECT_TRUE(put.Take().ok());
+  }
+}
+
+TEST_F(ClientDeadline, NoneIsNone) {
+  for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+    const CallOptions call{.path = path, .timeout_us = INT64_MAX};
+    EXPECT_TRUE(client_.client->Put("key", "value", call).ok());
+    EXPECT_EQ(client_.client->Get("key", call)->value(), "value");
+    EXPECT_EQ(table_->Get("key", call)->value(), "value");
+    EXPECT_TRUE(*client_.client->NewScan({.call = call}).Next());
+  }
+  auto client = cluster_.NewClient(Options(INT64_MAX));
+  EXPECT_EQ(client->Get("key")->value(), "value");
+  EXPECT_TRUE(client->OpenTable("t").ok());
+  // While the server stands still.
+  cluster_.Stop(0);
+  auto get = client->AsyncGet("key", {.path = Path::kServer});
+  get.Start();
+  cluster_.network()->At(cluster_.network()->now_ns() + 20'000'000, [this] { cluster_.Continue(0); });
+  while (!get.done()) client->Poll(INT64_MAX);
+  EXPECT_EQ(get.Take()->value(), "value");
+}
+
+// A server that does not answer the handshake for longer than one attempt to connect takes, but does in time.
+TEST(OpenTimeout, IsHowLongOpenWaitsForASlowServer) {
+  SimCluster cluster(kShape, {.break_after_ns = INT64_MAX / 4});
+  for (const int64_t timeout_us : {50'000, 1'500'000}) {
+    SimHost* const host = cluster.network()->NewHost();
+    cluster.network()->SetCut(host, cluster.host(0), true);
+    const int64_t began_ns = cluster.network()->now_ns();
+    cluster.network()->At(began_ns + 1'100'000'000,
+                          [&cluster, host] { cluster.network()->SetCut(host, cluster.host(0), false); });
+    const auto client = Client::Open(Options(timeout_us), cluster.network()->NewEndpoint(host),
+                                     std::make_unique<MemoryMembership>(cluster.shared()));
+    const int64_t took_ns = cluster.network()->now_ns() - began_ns;
+    EXPECT_EQ(client.ok(), timeout_us > 1'100'000) << client.status();
+    EXPECT_LE(took_ns, client.ok() ? 1'200'000'000 : timeout_us * 1'000 + kSlackNs);
+    while (cluster.network()->now_ns() < began_ns + 1'100'000'000) ASSERT_TRUE(cluster.network()->Step());
+  }
+}
+
+// The only server comes back and reads its log.
+TEST(OpenTimeout, IsHowLongOpenWaitsForARecovery) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  SimCluster cluster(kShape, {}, options);
+  ASSERT_TRUE(cluster.NewClient(Options())->Put("key", "value").ok());
+  cluster.Kill(0);
+  cluster.Restart(0);
+  bool recovering = false;
+  while (!recovering) {
+    ASSERT_TRUE(cluster.network()->Step());
+    recovering = cluster.table().Find(cluster.table().root)->recovering;
+  }
+  const auto client = Client::Open(Options(), cluster.network()->NewEndpoint(),
+                                   std::make_unique<MemoryMembership>(cluster.shared()));
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ((*client)->Get("key")->value(), "value");
+}
+
+}  // namespace
+}  // namespace cell

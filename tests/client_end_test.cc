@@ -1,0 +1,141 @@
+// A client that is destroyed with operations in flight: each ends with Cancelled, and nothing of it is left.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+std::string Key(int i) { return fmt::format("key{:05}", i); }
+
+ClientOptions Options() {
+  ClientOptions options;
+  options.report = false;
+  return options;
+}
+
+class ClientEnd : public ::testing::Test {
+ protected:
+  ClientEnd() {
+    CELL_CHECK(cluster_.CreateTable("t", 0, 1).ok());
+    const auto writer = cluster_.NewClient(Options());
+    const auto table = writer->OpenTable("t");
+    for (int i = 0; i < kKeys; ++i) {
+      CELL_CHECK(writer->Put(Key(i), "value").ok());
+      CELL_CHECK(const_cast<Table&>(*table).Put(Key(i), "value").ok());
+    }
+  }
+
+  static constexpr int kKeys = 300;
+  static TestClusterOptions Two() {
+    TestClusterOptions options;
+    options.servers = 2;
+    return options;
+  }
+  SimCluster cluster_{{512, 1 << 20, 4 << 20}, {}, Two()};
+};
+
+// The client goes at any moment of its operations, while its servers answer or stand still.
+TEST_F(ClientEnd, EndsWhatIsInFlightWithCancelled) {
+  const std::string key = Key(7), large(200'000, 'v'), other = "other";
+  std::vector<std::string_view> keys(50, key);
+  int cancelled = 0, maybe_applied = 0, ended = 0;
+  for (const bool stopped : {false, true}) {
+    for (const Path path : {Path::kServer, Path::kClient}) {
+      for (int polls = 0; polls < 30; ++polls) {
+        SCOPED_TRACE(fmt::format("{} stopped {} polls {}", ToString(path), stopped, polls));
+        auto client = cluster_.NewClient(Options());
+        absl::StatusOr<Table> table = client->OpenTable("t");
+        ASSERT_TRUE(table.ok());
+        if (stopped) cluster_.Stop(0);
+        CallOptions call;
+        call.path = path;
+        std::vector<Task<absl::StatusOr<bool>>> writes, contains;
+        std::vector<Task<absl::StatusOr<std::optional<std::string>>>> gets;
+        for (int i = 0; i < 6; ++i) writes.push_back(client->AsyncPut(other, large, call));  // Some wait for a number.
+        writes.push_back(client->AsyncPut(other, "small", call));
+        writes.push_back(client->AsyncDelete(other, call));
+        writes.push_back(table->AsyncPut(other, large, call));
+        contains.push_back(client->AsyncContains(key, call));
+        contains.push_back(table->AsyncContains(key, call));
+        gets.push_back(client->AsyncGet(key, call));
+        gets.push_back(table->AsyncGet(key, call));
+        auto many = client->AsyncMultiGet(keys, call);
+        auto sleep = client->AsyncSleepUntil(INT64_MAX);
+        std::optional<Scan> scan(client->NewScan({.batch = 10, .call = call}));
+        auto batch = scan->AsyncNextBatch();
+        for (auto& task : writes) task.Start();
+        for (auto& task : contains) task.Start();
+        for (auto& task : gets) task.Start();
+        many.Start();
+        sleep.Start();
+        batch.Start();
+        for (int i = 0; i < polls; ++i) client->Poll(client->NowNs() + 5'000);
+        client.reset();
+        const auto check = [&](const absl::Status& status) {
+          ended += status.ok();
+          cancelled += absl::IsCancelled(status);
+          EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+        };
+        for (auto& task : writes) {
+          ASSERT_TRUE(task.done());
+          const absl::Status status = task.Take().status();
+          check(status);
+          maybe_applied += IsMaybeApplied(status);
+        }
+        for (auto& task : contains) {
+          ASSERT_TRUE(task.done());
+          check(task.Take().status());
+        }
+        for (auto& task : gets) {
+          ASSERT_TRUE(task.done());
+          check(task.Take().status());
+        }
+        ASSERT_TRUE(many.done() && sleep.done() && batch.done());
+        check(many.Take().status());
+        check(batch.Take().status());
+        if (stopped) cluster_.Continue(0);
+      }
+    }
+  }
+  EXPECT_GT(cancelled, 500);
+  EXPECT_GT(maybe_applied, 30);
+  EXPECT_GT(ended, 50);
+}
+
+TEST_F(ClientEnd, EndsWhatWaitsForAConnectionOrForTheTable) {
+  const std::string key = Key(7);
+  SimCluster::DrivenClient client = cluster_.NewDrivenClient(Options());
+  const std::optional<Table> table = *client.client->OpenTable("t");
+  for (size_t i = 0; i < 2; ++i) {
+    cluster_.network()->SetCut(client.host, cluster_.host(i), true);
+    cluster_.network()->Break(client.host, cluster_.host(i));
+  }
+  auto lost = client.client->AsyncGet(key);
+  lost.Start();
+  for (int i = 0; i < 50; ++i) client.client->Poll(client.client->NowNs() + 1'000);
+  ASSERT_FALSE(lost.done());
+  auto waits = client.client->AsyncPut(key, "value");
+  waits.Start();
+  client.client.reset();
+  ASSERT_TRUE(lost.done() && waits.done());
+  EXPECT_TRUE(absl::IsCancelled(lost.Take().status()));
+  const absl::Status put = waits.Take().status();
+  EXPECT_TRUE(absl::IsCancelled(put) && !IsMaybeApplied(put)) << put;  // It was never sent.
+}
+
+// Nobody waits for what a scan had read ahead.
+TEST_F(ClientEnd, WaitsForNothing) {
+  auto client = cluster_.NewClient(Options());
+  {
+    Scan scan = client->NewScan({.batch = 10});
+    for (int i = 0; i < 11; ++i) ASSERT_TRUE(*scan.Next());
+    cluster_.Stop(0);
+  }
+  const int64_t before_ns = cluster_.network()->now_ns();
+  client.reset();
+  EXPECT_LT(cluster_.network()->now_ns() - before_ns, 1'000'000);
+}
+
+}  // namespace
+}  // namespace cell
