@@ -151,5 +151,45 @@ TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
   EXPECT_GT(sleeper->metrics().moved_right + sleeper->metrics().lost, 0u);
 }
 
+// A client has cached the tiers of a small tree. When the tree has grown, what it has cached leads far from where keys
+// are now; it does so once.
+TEST(StaleCaches, LeadAstrayOnce) {
+  constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
+  const auto key = [](int i) { return fmt::format("key{:05}", i); };
+  for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+    SCOPED_TRACE(ToString(path));
+    TestClusterOptions one_server;
+    one_server.regions_max = 500;
+    SimCluster cluster(kSpreadingShape, {}, one_server);
+    ClientOptions options;
+    options.report = false;
+    auto writer = cluster.NewClient(options);
+    for (int i = 0; i < kSmall; ++i) ASSERT_TRUE(writer->Put(key(i), "value").ok());
+    ASSERT_GT(cluster.worker()->regions()->size(), 3u);
+    options.path = path;
+    auto old = cluster.NewClient(options);
+    CallOptions by_reads;
+    by_reads.path = Path::kClient;
+    for (int i = 0; i < kSmall; i += 10) ASSERT_EQ(old->Get(key(i), by_reads)->value(), "value");
+    for (int i = kSmall; i < kLarge; ++i) ASSERT_TRUE(writer->Put(key(i), std::string(300, 'v')).ok());
+    while (!cluster.Quiet()) cluster.network()->Step();
+    (void)old->Tables();  // It knows where all regions are; else it would have to ask for that first.
+    const size_t regions = cluster.worker()->regions()->size();
+    ASSERT_GT(regions, 60u);
+    const auto hops = [&key, path](Client* client) {
+      client->ResetMetrics();
+      for (int i = kLarge - 1; i > 0; i -= kEvery) {
+        CELL_CHECK(client->Get(key(i), {.path = path})->has_value());
+      }
+      return client->metrics().client_path + client->metrics().server_path;
+    };
+    auto fresh = cluster.NewClient(options);
+    const uint64_t gets = kLarge / kEvery;
+    const uint64_t first = hops(old.get()), first_of_fresh = hops(fresh.get());
+    EXPECT_LE(first, first_of_fresh + 4 * gets) << regions << " regions, " << gets << " gets";
+    EXPECT_LE(hops(old.get()), hops(fresh.get()) + gets / 10);
+  }
+}
+
 }  // namespace
 }  // namespace cell

@@ -27,7 +27,7 @@ Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view k
   }
   server->searches.ObserveReads(reads, extents);
   if (*step == Walk::Step::kArrived) co_return true;
-  if (absl::Status status = way->Follow(walk, *step); !status.ok()) co_return status;
+  if (absl::Status status = way->Follow(walk, *step, to->cached); !status.ok()) co_return status;
   co_return false;
 }
 

@@ -34,7 +34,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
           leg.end = Leg::End::kMeganode;
           break;
         }
-        absl::Status status = way->Follow(walk_, *step);
+        absl::Status status = way->Follow(walk_, *step, walked_.cached);
         if (!status.ok()) co_return status;
         co_return leg;
       }

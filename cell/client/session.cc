@@ -353,8 +353,8 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
     Walk::Step step;
     const Pointer wanted = walk->wants();
     std::optional<NodeView> node = use_cache && walk->may_use_cache() ? cache_.Find(wanted) : std::nullopt;
-    const bool cached = node.has_value();
-    if (cached) {
+    to->cached = node.has_value();
+    if (to->cached) {
       ++metrics_.cache_hits;
       step = walk->Visit(*node);
     } else {
@@ -393,9 +393,9 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
     }
     if (step == Walk::Step::kElsewhere) {
       if (!walk->moved_right()) {  // A route, in the node just visited.
-        // All that it says, if it was read just now: a client of a large cluster learns its ways soon.
-        const int slot = node->ChildSlot(walk->key());
-        for (int i = cached ? slot : 0; i < (cached ? slot + 1 : node->count()); ++i) KeepRoute(*node, i);
+        // All that it says, if it was read just now: a client of a large cluster learns its ways soon. What a cached node
+        // says may be older than what is known.
+        for (int i = 0; i < node->count() && !to->cached; ++i) KeepRoute(*node, i);
       }
       co_return step;
     }

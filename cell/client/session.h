@@ -351,6 +351,7 @@ struct WalkedLeaf {
   NodeView leaf;  // In `buffer`, after kArrived.
   NodeBuffer parent_buffer;
   NodeView parent;  // In `parent_buffer`: the node above, unless it was in the cache or there is none; then no bytes.
+  bool cached = false;  // The last node was not read: the cache had it.
 };
 
 }  // namespace cell

@@ -19,6 +19,7 @@ const RegionTable::HashParts* Way::parts() const {
 }
 
 void Way::Begin() {
+  cached_node_ = {};
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
@@ -39,6 +40,7 @@ absl::Status Way::GoTo(Pointer root) {
   }
   root_ = root;
   from_route_ = false;
+  cached_node_ = {};
   holder_ = session_->HolderOf(root_.region());
   return absl::OkStatus();
 }
@@ -61,20 +63,29 @@ absl::Status Way::Follow(const RouteView& route) {
   return Lose();
 }
 
-absl::Status Way::Follow(const Walk& walk, Walk::Step step) {
+absl::Status Way::Follow(const Walk& walk, Walk::Step step, bool cached) {
   if (step == Walk::Step::kLost) return Lose();
-  return walk.moved_right() ? GoRight(walk.wants()) : GoTo(walk.wants());
+  if (walk.moved_right()) return GoRight(walk.wants());
+  absl::Status status = GoTo(walk.wants());
+  if (cached) cached_node_ = walk.path(0);
+  return status;
 }
 
-// What led here is stale: it would have led to the neighbour else.
+// What led here is stale: it would have led to the neighbour else. If it was cached, the neighbour may be far from the
+// key, and what is not cached leads there at once.
 absl::Status Way::GoRight(Pointer next) {
-  if (from_route_) session_->routes()->Drop(key_);
   if (root_ == session_->root()) session_->RefreshSoon();
-  return GoTo(next);
+  const bool misled = from_route_ || !cached_node_.null();
+  if (misled) session_->routes()->Drop(key_);
+  session_->cache()->Drop(cached_node_);
+  if (!misled || ++misled_ > kMisledMax) return GoTo(next);
+  Begin();
+  return absl::OkStatus();
 }
 
 absl::Status Way::Lose() {
   session_->routes()->Drop(key_);
+  session_->cache()->Drop(cached_node_);
   if (server() != nullptr && server()->up) session_->fabric()->ForgetRegion(server()->id, root_.region());
   ++session_->metrics()->lost;
   ++losses_;

@@ -37,8 +37,9 @@ class Way {
 
   // A server's answer that leads on. An error only when that never ends.
   absl::Status Follow(const RouteView& route);
-  // This client's own search of the meganode led on: `walk` ended with kElsewhere or kLost.
-  absl::Status Follow(const Walk& walk, Walk::Step step);
+  // This client's own search of the meganode led on: `walk` ended with kElsewhere or kLost. `cached`: the node that it
+  // ended with came from the cache.
+  absl::Status Follow(const Walk& walk, Walk::Step step, bool cached);
   // The meganode is not what it was.
   absl::Status Lose();
   // To a neighbour that the meganode named.
@@ -46,6 +47,7 @@ class Way {
 
  private:
   static constexpr int kHopsMax = 1000;
+  static constexpr int kMisledMax = 8;
   void Begin();
   absl::Status GoRight(Pointer next);
 
@@ -57,6 +59,8 @@ class Way {
   Holder holder_;                                // Of the region of root_.
   std::pair<uint32_t, uint64_t> unreachable_{};  // A region, and its epoch, whose server did not answer.
   bool from_route_ = false;                      // root_ is what the route cache said.
+  Pointer cached_node_;                          // root_ is what this node in the cache said; null: none did.
+  int misled_ = 0;                               // How often the search began again because of what was cached.
   int hops_ = 0;
   int losses_ = 0;
   bool lost_ = false;  // Find must refresh.
