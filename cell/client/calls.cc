@@ -16,8 +16,8 @@ absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
   const bool closed = absl::IsCancelled(status);
   if (!closed && !absl::IsUnknown(status) && !absl::IsDeadlineExceeded(status)) return status;
   return absl::Status(closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
-                      fmt::format("{}: the write of {} was sent and no answer came ({})", kMaybeApplied, ForMessage(key),
-                                  std::string(status.message())));
+                      fmt::format("{}: the write of {} was sent and no answer came ({})", kMaybeApplied,
+                                  ForMessage(key), std::string(status.message())));
 }
 
 // What a short answer needs room for, if it is a route.
@@ -138,7 +138,8 @@ Task<Maybe<Value>> GetOnce(Session* session, Way* way, std::string_view key, uin
     if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
     found.append(AsText(*bytes));
   }
-  const bool whole = Crc64(found, key_bytes == 0 ? Crc64(key) : 0) == where.crc && found.starts_with(key.substr(0, key_bytes));
+  const uint64_t crc = Crc64(found, key_bytes == 0 ? Crc64(key) : 0);
+  const bool whole = crc == where.crc && found.starts_with(key.substr(0, key_bytes));
   if (!whole) co_return absl::AbortedError("");
   co_return Value(found.substr(key_bytes));
 }
@@ -220,8 +221,10 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
       result = written->existed != 0;
     } else if (written.status().code() == absl::StatusCode::kUnavailable &&
                session->now_ns() + kRefusedPauseNs < context.deadline_ns) {
-      // Nothing was written, because of something that passes: its lease has lapsed, or the region is moving.
+      // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
+      // and then the region may be another's soon.
       co_await session->SleepUntil(session->now_ns() + kRefusedPauseNs);
+      co_await way->FindHolderAgain();
     } else {
       result = written.status();
     }

@@ -184,7 +184,8 @@ Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions
 Task<absl::StatusOr<bool>> Client::AsyncRawRead(uint64_t random) {
   Session* session = session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(session->root().region(), context.deadline_ns);
+  const absl::StatusOr<ServerConnection*> server =
+      co_await session->Connect(session->root().region(), context.deadline_ns);
   if (!server.ok()) co_return server.status();
   NodeBuffer buffer(session);
   const uint64_t nodes = session->cluster().shape.meganode_bytes / session->node_bytes();
@@ -201,7 +202,8 @@ Task<absl::StatusOr<bool>> Client::AsyncRawRead(uint64_t random) {
 Task<absl::StatusOr<bool>> Client::AsyncRawCall() {
   Session* session = session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server = co_await session->Connect(session->root().region(), context.deadline_ns);
+  const absl::StatusOr<ServerConnection*> server =
+      co_await session->Connect(session->root().region(), context.deadline_ns);
   if (!server.ok()) co_return server.status();
   // The cheapest request there is: an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);

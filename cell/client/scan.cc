@@ -59,8 +59,8 @@ class Scan::Cursor : public Leftover {
     return absl::OkStatus();
   }
 
-  // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes with no entry. The
-  // position is behind all that was seen, whatever it ends with: a scan over a long stretch of emptied leaves gets
+  // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes with no entry.
+  // The position is behind all that was seen, whatever it ends with: a scan over a long stretch of emptied leaves gets
   // through it, however short the time of each batch is.
   Task<absl::Status> Fill() {
     ScanBatch* const batch = filling_;

@@ -27,8 +27,9 @@ class ScanLeaves {
 
   // Adds entries from *position on, until the batch has `wanted` (with `left` still to come), the range ends, or the
   // meganode that the way is at does. `from_here`: the entries before came from it. The way may have gone on elsewhere;
-  // then the leg ended with the batch, however little is in it. So it does after a number of leaves, and at the deadline.
-  // Aborted: a leaf kept changing while it was read. With any error, the batch and *position are as of the leaf before.
+  // then the leg ended with the batch, however little is in it. So it does after a number of leaves, and at the
+  // deadline. Aborted: a leaf kept changing while it was read. With any error, the batch and *position are as of the
+  // leaf before.
   Task<absl::StatusOr<Leg>> Fill(Way* way, ScanPosition* position, bool from_here, size_t wanted, uint64_t left,
                                  CallContext context, ScanBatch* batch);
   // The position was moved by others.

@@ -265,7 +265,8 @@ Task<bool> Session::TryConnect(ServerConnection* server) {
     lost_.push_back(connecting.connection);  // Or it would be kept.
     server->failed_attempts += !moved;
     server->silent = fabric_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
-    server->why_down = moved ? absl::UnavailableError(fmt::format("no server is at {} any more", address)) : id.status();
+    server->why_down = id.status();
+    if (moved) server->why_down = absl::UnavailableError(fmt::format("no server is at {} any more", address));
   }
   Wake(&server->connecting);
   co_return true;
@@ -393,8 +394,8 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
     }
     if (step == Walk::Step::kElsewhere) {
       if (!walk->moved_right()) {  // A route, in the node just visited.
-        // All that it says, if it was read just now: a client of a large cluster learns its ways soon. What a cached node
-        // says may be older than what is known.
+        // All that it says, if it was read just now: a client of a large cluster learns its ways soon. What a cached
+        // node says may be older than what is known.
         for (int i = 0; i < node->count() && !to->cached; ++i) KeepRoute(*node, i);
       }
       co_return step;

@@ -236,7 +236,8 @@ class Session {
   void GiveNumber(ServerConnection* server, uint16_t number);
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: the leaf is in *to.
-  // kElsewhere, kLost: as the walk says. Aborted: its nodes kept changing while they were read. Tells `selector` of each read's latency, and adds their number to *reads.
+  // kElsewhere, kLost: as the walk says. Aborted: its nodes kept changing while they were read. Tells
+  // `selector` of each read's latency, and adds their number to *reads.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, Selector* selector, int* reads);
 
@@ -298,7 +299,7 @@ class Session {
   Estimates estimates_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
-  // Made when they are first needed: a client of a large cluster may need few. None ever goes, and there is one for each
+  // Made when they are first needed: a client of a large cluster may need few. None ever goes: there is one for each
   // worker that there ever was, wherever it was.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
   std::map<WorkerId, ServerConnection*> by_worker_;

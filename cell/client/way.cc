@@ -94,6 +94,12 @@ absl::Status Way::Lose() {
   return absl::OkStatus();
 }
 
+Task<bool> Way::FindHolderAgain() {
+  co_await session_->Refresh(context_.deadline_ns);
+  holder_ = session_->HolderOf(root_.region());
+  co_return holder_.server != nullptr;
+}
+
 Task<absl::Status> Way::Find() {
   for (;;) {
     if (session_->closed()) co_return Session::Closed();

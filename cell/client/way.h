@@ -32,6 +32,8 @@ class Way {
   const RegionTable::HashParts* parts() const;
   // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
   Task<absl::Status> Find();
+  // Asks the region table again who holds the region: it may be another by now. server(): null if nobody does.
+  Task<bool> FindHolderAgain();
   // After the way was lost once, nodes must come from servers.
   bool may_use_cache() const { return losses_ == 0; }
 
