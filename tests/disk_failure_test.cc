@@ -164,8 +164,57 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
 }
 
+// While the disk fails the region can be read, and stays where it is; once it answers, the region is claimed at the next
+// epoch and recovered, and can be written as before. No restart.
+TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
+  for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
+    SCOPED_TRACE(ToString(durability));
+    TestClusterOptions options;
+    options.logs.durability = durability;
+    options.logs.bound_ns = 40'000;
+    SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+    ClientOptions client_options;
+    client_options.report = false;
+    client_options.timeout_us = 1'000;
+    client_options.reconnect_us = 20;
+    auto client = cluster.NewClient(client_options);
+    const auto sleep = [&](int64_t ns) { client->Run(client->AsyncSleepUntil(client->NowNs() + ns)); };
+    ASSERT_TRUE(client->Put("before", "1").ok());
+    sleep(3 * options.logs.bound_ns);  // async: it is on disk.
+    const uint32_t region = cluster.table().root;
+    const uint64_t epoch = cluster.table().Find(region)->epoch;
+    cluster.files()->FailAt(0, absl::UnavailableError("EIO"));
+    for (int i = 0; i < 400 && client->Put("after", "2").ok(); ++i) {
+    }
+    const int64_t second_ns = 1'000'000'000;
+    for (int probe = 0; probe < 3; ++probe) {
+      cluster.files()->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));  // Of the next probe.
+      const uint64_t calls = cluster.files()->calls();
+      sleep(second_ns);
+      EXPECT_GT(cluster.files()->calls(), calls);
+      EXPECT_EQ(cluster.table().Find(region)->epoch, epoch);
+      EXPECT_EQ(client->Get("before")->value_or("lost"), "1");
+      EXPECT_FALSE(client->Put("later", "1").ok());
+    }
+    sleep(2 * second_ns);
+    EXPECT_EQ(cluster.worker()->recoverer()->counters().retaken, 1u);
+    EXPECT_EQ(cluster.table().Find(region)->epoch, epoch + 1);
+    EXPECT_EQ(client->Get("before")->value_or("lost"), "1");
+    ASSERT_TRUE(client->Put("later", "3").ok());
+    client.reset();
+    cluster.Kill(0, /*machine=*/true);
+    cluster.Restart(0);
+    client_options.timeout_us = 10'000'000;
+    client = cluster.NewClient(client_options);
+    EXPECT_EQ(client->Get("before")->value_or("lost"), "1");
+    if (durability == Durability::kSync) {
+      EXPECT_EQ(client->Get("later")->value_or("lost"), "3");
+    }
+  }
+}
+
 // A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
-// failed, until the server is started again; what it holds can be read.
+// failed, until the region is claimed again; what it holds can be read.
 TEST(DiskFailure, StopsAcknowledgementsForGood) {
   uint64_t stopped = 0;
   for (uint64_t n = 0; n < 60; ++n) {

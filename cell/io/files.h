@@ -5,7 +5,8 @@
 // keeps its promises for. Any thread may call; one File is one thread's at a time.
 //
 // Errors. NotFound, AlreadyExists: as they say. ResourceExhausted: the disk is full. Unavailable: anything else that
-// the system said, with its words.
+// the system said, with its words; IsOutOfDescriptors (descriptors.h) says whether it was for want of a descriptor, and
+// nothing was done then.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,14 @@ class File {
   virtual absl::Status Sync() = 0;
 };
 
+// A directory that is open: what is listed of it takes no further descriptor. One thread's at a time.
+class Directory {
+ public:
+  virtual ~Directory() = default;
+  // As Files::List: what is there now.
+  virtual absl::StatusOr<std::vector<std::string>> List() = 0;
+};
+
 class Files {
  public:
   virtual ~Files() = default;
@@ -46,6 +55,7 @@ class Files {
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
   // The names in a directory, sorted. NotFound: there is no such directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) = 0;
   // With those above it; they survive a crash. Ok if it is there.
   virtual absl::Status MakeDirectory(const std::string& directory) = 0;
   // Replaces `to` if it is there.

@@ -1,5 +1,7 @@
 // What logs rely on, of both file systems; and what the simulated one loses.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -40,6 +42,14 @@ void Conform(Files* files, const std::string& root) {
   EXPECT_EQ(ReadAll(files, dir + "/y").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(files->Create(dir + "/y").ok());
   EXPECT_EQ(*files->List(dir), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(files->Open(root + "/none").status().code(), absl::StatusCode::kNotFound);
+  auto opened = files->Open(dir);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y"}));
+  ASSERT_TRUE(files->Create(dir + "/z").ok());
+  EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y", "z"}));  // What is there now.
+  ASSERT_TRUE(files->Remove(dir + "/z").ok());
+  EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y"}));
   ASSERT_TRUE(files->Rename(dir + "/x", dir + "/y").ok());
   EXPECT_EQ(files->Rename(dir + "/x", dir + "/y").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(*ReadAll(files, dir + "/y"), "hello world");
@@ -80,6 +90,49 @@ TEST(FilesTest, Posix) {
   const std::string root = std::filesystem::path(::testing::TempDir()) / std::to_string(::getpid());
   Conform(&files, root);
   std::filesystem::remove_all(root);
+}
+
+// Whoever has taken all descriptors: some files can be made, and directories that are open are listed all the same.
+TEST(FilesTest, PosixHasDescriptorsInReserve) {
+  const std::string root = std::filesystem::path(::testing::TempDir()) / fmt::format("reserve-{}", ::getpid());
+  std::filesystem::create_directories(root);
+  PosixFiles files;
+  const auto opened = files.Open(root);
+  ASSERT_TRUE(opened.ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<Fd> taken;
+  const rlimit few{static_cast<rlim_t>(::dup(0)) + 5, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int fd; (fd = ::dup(0)) >= 0;) taken.emplace_back(fd);
+  std::vector<std::unique_ptr<File>> made;
+  absl::Status status;
+  for (int i = 0; i < 100 && status.ok(); ++i) {
+    absl::StatusOr<std::unique_ptr<File>> file = files.CreateLog(fmt::format("{}/{}", root, i));
+    status = file.status();
+    if (file.ok()) made.push_back(*std::move(file));
+  }
+  EXPECT_GE(made.size(), 8u);
+  EXPECT_TRUE(IsOutOfDescriptors(status)) << status;
+  EXPECT_EQ((*opened)->List()->size(), made.size());
+  EXPECT_FALSE(files.Open(root).ok());
+  made.clear();
+  EXPECT_TRUE(files.Create(root + "/more").ok());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(IsOutOfDescriptors(files.Create(root + "/more").status()));  // It is there: another error.
+  std::filesystem::remove_all(root);
+}
+
+TEST(Descriptors, AListenerLeavesAQuarterOfTheLimit) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit some{200, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &some), 0);
+  EXPECT_TRUE(LeavesEnough(Fd(::fcntl(0, F_DUPFD, 149))));
+  EXPECT_FALSE(LeavesEnough(Fd(::fcntl(0, F_DUPFD, 150))));
+  EXPECT_EQ(RaiseDescriptorLimit(), before.rlim_max);
+  EXPECT_EQ(DescriptorLimit(), before.rlim_max);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(FilesTest, Sim) {

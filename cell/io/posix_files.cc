@@ -1,5 +1,6 @@
 #include "cell/io/posix_files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,7 +23,10 @@ absl::Status Failed(const char* what, const std::string& path) {
                                 : errno == EEXIST                    ? absl::StatusCode::kAlreadyExists
                                 : errno == ENOSPC || errno == EDQUOT ? absl::StatusCode::kResourceExhausted
                                                                      : absl::StatusCode::kUnavailable;
-  return ErrnoError(code, fmt::format("cannot {} {}", what, path));
+  const bool out = IsOutOfDescriptors(errno);
+  absl::Status status = ErrnoError(code, fmt::format("cannot {} {}", what, path));
+  if (out) MarkOutOfDescriptors(&status);
+  return status;
 }
 
 // Past the page cache, if the file system has that.
@@ -106,23 +110,60 @@ class PosixLogFile : public File {
   uint64_t offset_ = 0;  // Where that begins.
 };
 
+class PosixDirectory : public Directory {
+ public:
+  // Null, with errno: that did not work.
+  static std::unique_ptr<Directory> FromFd(Fd fd, const std::string& path) {
+    DIR* const stream = ::fdopendir(fd.get());
+    if (stream == nullptr) return nullptr;
+    (void)fd.Release();  // The stream's.
+    return std::unique_ptr<Directory>(new PosixDirectory(stream, path));
+  }
+  ~PosixDirectory() override { ::closedir(stream_); }
+
+  absl::StatusOr<std::vector<std::string>> List() override {
+    std::vector<std::string> names;
+    ::rewinddir(stream_);  // What is there now, as if it were opened again.
+    for (;;) {
+      errno = 0;
+      const dirent* const entry = ::readdir(stream_);
+      if (entry == nullptr) break;
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    if (errno != 0) return Failed("list", path_);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+ private:
+  PosixDirectory(DIR* stream, std::string path) : stream_(stream), path_(std::move(path)) {}
+
+  DIR* const stream_;
+  const std::string path_;
+};
+
 }  // namespace
 
+Fd PosixFiles::OpenFd(const std::string& path, int flags) {
+  return Fd(reserve_.Open([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); }));
+}
+
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_APPEND | O_CLOEXEC, 0644));
+  Fd fd = OpenFd(path, O_CREAT | O_EXCL | O_WRONLY | O_APPEND);
   if (!fd.valid()) return Failed("create", path);
   return std::make_unique<PosixFile>(std::move(fd), path);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::CreateLog(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644));
+  Fd fd = OpenFd(path, O_CREAT | O_EXCL | O_WRONLY);
   if (!fd.valid()) return Failed("create", path);
   BeginDirect(fd);
   return std::make_unique<PosixLogFile>(std::move(fd), path);
 }
 
 absl::StatusOr<size_t> PosixFiles::Read(const std::string& path, uint64_t offset, MutableBytes to) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd = OpenFd(path, O_RDONLY);
   if (!fd.valid()) return Failed("open", path);
   BeginDirect(fd);
   size_t done = 0;
@@ -148,17 +189,16 @@ absl::StatusOr<uint64_t> PosixFiles::Size(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<std::string>> PosixFiles::List(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    names.push_back(it->path().filename());
-  }
-  if (error) {
-    errno = error.value();
-    return Failed("list", directory);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Directory> opened, Open(directory));
+  return opened->List();
+}
+
+absl::StatusOr<std::unique_ptr<Directory>> PosixFiles::Open(const std::string& directory) {
+  Fd fd = OpenFd(directory, O_RDONLY | O_DIRECTORY);
+  if (!fd.valid()) return Failed("open", directory);
+  auto opened = PosixDirectory::FromFd(std::move(fd), directory);
+  if (opened == nullptr) return Failed("list", directory);
+  return opened;
 }
 
 absl::Status PosixFiles::MakeDirectory(const std::string& directory) {
@@ -185,7 +225,7 @@ absl::Status PosixFiles::Remove(const std::string& path) {
 }
 
 absl::Status PosixFiles::SyncDirectory(const std::string& directory) {
-  const Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd fd = OpenFd(directory, O_RDONLY | O_DIRECTORY);
   if (!fd.valid()) return Failed("open", directory);
   return ::fsync(fd.get()) == 0 ? absl::OkStatus() : Failed("sync", directory);
 }

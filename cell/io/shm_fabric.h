@@ -104,7 +104,8 @@ class ShmFabric : public RealFabric {
   Service* service_ = nullptr;
   Fd listener_;
   int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
-  size_t greeting_ = 0;          // Peers that have not greeted yet.
+  int64_t warned_ns_ = INT64_MIN / 2;
+  size_t greeting_ = 0;  // Peers that have not greeted yet.
   std::string address_;
   Fd doorbell_;  // Rung by all peers.
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cell/base/status_macros.h"
+#include "cell/io/descriptors.h"
 #include "cell/io/shm_connection.h"
 #include "spdlog/spdlog.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr int64_t kListenerRestNs = 100'000'000;
+constexpr int64_t kWarnEveryNs = 1'000'000'000;
 
 }  // namespace
 
@@ -46,6 +48,14 @@ void ShmFabric::AcceptPeers() {
     if (!socket.valid()) {
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) RestListener();
       return;
+    }
+    if (!LeavesEnough(socket)) {
+      if (const int64_t now = NowNs(); now - warned_ns_ >= kWarnEveryNs) {
+        warned_ns_ = now;
+        spdlog::warn("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
+                     DescriptorLimit());
+      }
+      continue;
     }
     auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end()) {

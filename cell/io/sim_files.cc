@@ -107,6 +107,21 @@ absl::StatusOr<std::vector<std::string>> SimFiles::List(const std::string& direc
   return names;
 }
 
+absl::StatusOr<std::unique_ptr<Directory>> SimFiles::Open(const std::string& directory) {
+  class Opened : public Directory {
+   public:
+    Opened(SimFiles* files, std::string path) : files_(files), path_(std::move(path)) {}
+    absl::StatusOr<std::vector<std::string>> List() override { return files_->List(path_); }
+
+   private:
+    SimFiles* const files_;
+    const std::string path_;
+  };
+  RETURN_IF_ERROR(Call());
+  if (!disk_->directories_.contains(directory)) return NoSuch(directory);
+  return std::make_unique<Opened>(this, directory);
+}
+
 absl::Status SimFiles::MakeDirectory(const std::string& directory) {
   RETURN_IF_ERROR(Call());
   for (std::string path = directory; !path.empty();

@@ -57,6 +57,7 @@ class SimFiles : public Files {
   absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
+  absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) override;
   absl::Status MakeDirectory(const std::string& directory) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& path) override;

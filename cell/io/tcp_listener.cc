@@ -11,6 +11,7 @@
 
 #include "cell/base/shared_words.h"
 #include "cell/base/status_macros.h"
+#include "cell/io/descriptors.h"
 #include "cell/io/tcp_socket.h"
 #include "spdlog/spdlog.h"
 
@@ -138,6 +139,11 @@ void TcpListener::Accept() {
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
       listen_again_ns_ = Now() + kListenerRestNs;
       return;
+    }
+    if (!LeavesEnough(socket)) {
+      Warn(fmt::format("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
+                       DescriptorLimit()));
+      continue;
     }
     if (silent_ >= kGreetingMax) CloseOldestSilent();
     SetTcpOptions(socket.get());

@@ -36,17 +36,17 @@ std::optional<LogPart> PartOf(const std::string& name) {
 
 class DirectoryLogStore::Writer : public LogWriter {
  public:
-  Writer(DirectoryLogStore* store, uint32_t region, uint32_t epoch, std::unique_ptr<File> file)
-      : store_(store), region_(region), epoch_(epoch), file_(std::move(file)) {}
+  Writer(std::unique_ptr<Directory> directory, uint32_t region, uint32_t epoch, std::unique_ptr<File> file)
+      : directory_(std::move(directory)), region_(region), epoch_(epoch), file_(std::move(file)) {}
 
   absl::Status Append(std::string_view bytes) override { return file_->Append(bytes); }
   absl::Status Sync() override {
     RETURN_IF_ERROR(file_->Sync());
-    return store_->CheckFence(region_, epoch_);
+    return CheckFence(directory_.get(), region_, epoch_);
   }
 
  private:
-  DirectoryLogStore* const store_;
+  const std::unique_ptr<Directory> directory_;  // Open, so that a sync needs no descriptor.
   const uint32_t region_;
   const uint32_t epoch_;
   const std::unique_ptr<File> file_;
@@ -61,16 +61,18 @@ absl::StatusOr<bool> DirectoryLogStore::Has(uint32_t region) {
   return true;
 }
 
-absl::Status DirectoryLogStore::CheckFence(uint32_t region, uint32_t epoch) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+absl::Status DirectoryLogStore::CheckFence(Directory* directory, uint32_t region, uint32_t epoch) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, directory->List());
+  bool own = false;
   for (const std::string& name : names) {
     const std::optional<uint32_t> fence = FenceOf(name);
     if (fence.has_value() && *fence > epoch) {
       return absl::AbortedError(
           fmt::format("region {} is another server's since epoch {}; this one had it at {}", region, *fence, epoch));
     }
+    own |= fence == epoch;
   }
-  return absl::OkStatus();
+  return own ? absl::OkStatus() : absl::NotFoundError(fmt::format("the log of region {} was removed", region));
 }
 
 absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
@@ -83,7 +85,8 @@ absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
 absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                                    std::string_view first) {
   RETURN_IF_ERROR(Fence(region, epoch));
-  RETURN_IF_ERROR(CheckFence(region, epoch));
+  ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory, files_->Open(PathOf(region)));
+  RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));
   const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "log");
   std::unique_ptr<File> file;
   if (first.empty()) {
@@ -93,11 +96,11 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
     ASSIGN_OR_RETURN(file, Begin(begun));
     RETURN_IF_ERROR(file->Append(first));
     RETURN_IF_ERROR(file->Sync());
-    RETURN_IF_ERROR(CheckFence(region, epoch));
+    RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));
     RETURN_IF_ERROR(files_->Rename(begun, path));
   }
   RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
-  return std::make_unique<Writer>(this, region, epoch, std::move(file));
+  return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }
 
 absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string& path) {
@@ -110,7 +113,8 @@ absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string
 absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                               uint64_t sequence) {
   ASSIGN_OR_RETURN(std::unique_ptr<File> file, Begin(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished")));
-  return std::make_unique<Writer>(this, region, epoch, std::move(file));
+  ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory, files_->Open(PathOf(region)));
+  return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }
 
 absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
@@ -178,6 +182,16 @@ absl::Status DirectoryLogStore::RemoveAll() {
     if (std::sscanf(name.c_str(), "region-%" SCNu32, &region) == 1) RETURN_IF_ERROR(Remove(region));
   }
   return absl::OkStatus();
+}
+
+absl::Status DirectoryLogStore::Probe(uint32_t region) {
+  constexpr size_t kProbeBytes = size_t{1} << 20;
+  const std::string path = PathOf(region) + "/probe";
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, Begin(path));
+  absl::Status status = file->Append(std::string(kProbeBytes, 'p'));
+  if (status.ok()) status = file->Sync();
+  const absl::Status removed = files_->Remove(path);
+  return status.ok() ? removed : status;
 }
 
 }  // namespace cell

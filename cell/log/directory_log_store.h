@@ -10,6 +10,10 @@
 // Lustre).
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "cell/io/files.h"
 #include "cell/log/log_store.h"
 
@@ -34,6 +38,7 @@ class DirectoryLogStore : public LogStore {
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status Remove(uint32_t region) override;
   absl::Status RemoveAll() override;
+  absl::Status Probe(uint32_t region) override;
 
  private:
   class Writer;
@@ -41,8 +46,8 @@ class DirectoryLogStore : public LogStore {
   std::string PathOf(uint32_t region) const;
   // A file that is not there yet for whoever reads; one that is left of an earlier try goes.
   absl::StatusOr<std::unique_ptr<File>> Begin(const std::string& path);
-  // Aborted when there is a fence of a higher epoch.
-  absl::Status CheckFence(uint32_t region, uint32_t epoch);
+  // Aborted when there is a fence of a higher epoch. NotFound: nor is there one of this epoch, so the log was removed.
+  static absl::Status CheckFence(Directory* directory, uint32_t region, uint32_t epoch);
 
   Files* const files_;
   const std::string directory_;

@@ -70,6 +70,9 @@ class LogStore {
   // Removes all of a region; of all regions.
   virtual absl::Status Remove(uint32_t region) = 0;
   virtual absl::Status RemoveAll() = 0;
+
+  // Writes something that is no part of any log, syncs it and removes it: whether a log would be taken now.
+  virtual absl::Status Probe(uint32_t region) = 0;
 };
 
 }  // namespace cell

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/io/descriptors.h"
 #include "pilaf/hash_walk.h"
 #include "spdlog/spdlog.h"
 
@@ -12,6 +13,7 @@ constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at 
 constexpr int kLeavesPerTurn = 8;
 constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
 constexpr int64_t kBusyNapNs = 1'000'000;
+constexpr int64_t kDescriptorPauseNs = 10'000'000;
 constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
 
 }  // namespace
@@ -24,7 +26,16 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
     *writer = *std::move(opened);
     return absl::OkStatus();
   };
-  co_return co_await Do(open);
+  bool said = false;
+  for (;;) {
+    absl::Status status = co_await Do(open);
+    // That is nothing that the disk said: connections have taken all descriptors, and some will go.
+    if (!IsOutOfDescriptors(status) || turns_->stopping()) co_return status;
+    if (!std::exchange(said, true)) {
+      spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
+    }
+    co_await turns_->Sleep(kDescriptorPauseNs);
+  }
 }
 
 Task<absl::Status> LogKeeper::Create(uint32_t region) {
@@ -97,7 +108,7 @@ void LogKeeper::BeginFlush(HeldRegion* region) {
                ++counters_.failed;
                spdlog::error(
                    "the log of region {} has failed, and nothing that is written to the region is "
-                   "acknowledged any more: {}",
+                   "acknowledged until its disk answers again: {}",
                    job->log->region(), std::string(job->status.message()));
              });
 }

@@ -10,7 +10,9 @@
 // A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So recovery
 // tells a record that was damaged later from one that was never written whole.
 //
-// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written.
+// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written,
+// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no descriptor
+// is no failure of the log, and is tried again.
 // One thread: the worker's.
 #pragma once
 

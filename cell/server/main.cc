@@ -13,6 +13,7 @@
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/control/control_server.h"
+#include "cell/io/descriptors.h"
 #include "cell/io/open_fabric.h"
 #include "cell/io/posix_files.h"
 #include "cell/io/verbs_device.h"
@@ -190,6 +191,7 @@ void RunWorker(Worker* worker) {
 }
 
 absl::Status Run(Flags flags) {
+  spdlog::debug("up to {} descriptors", RaiseDescriptorLimit());
   ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
   uint32_t count = flags.workers;
   if (flags.cluster.empty()) {

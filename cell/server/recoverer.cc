@@ -23,6 +23,7 @@ void Recoverer::Step() {
   if (!logs_->on()) return;
   DropLost();
   const int64_t now_ns = fabric_->NowNs();
+  BeginRetaking(now_ns);
   if (looking_ || turns_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + options_.look_every_ns;
   looking_ = true;
@@ -39,7 +40,9 @@ void Recoverer::DropLost() {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // An older table than the one by which the region came here says nothing.
     const bool others = entry != nullptr && entry->epoch > region->epoch;
-    if ((others || new_session) && !region->lost) Lose(region);
+    if ((others || new_session) && !region->lost) {
+      Lose(region, "it is not this worker's any more: its session was lost, or another has taken it over");
+    }
     if (!region->lost) continue;
     if (region->busy) {
       all_dropped = false;
@@ -50,9 +53,39 @@ void Recoverer::DropLost() {
   if (all_dropped) seen_revision_ = state.revision;
 }
 
-void Recoverer::Lose(HeldRegion* region) {
-  spdlog::warn("region {} is not this worker's any more: its session was lost, or another has taken it over",
-               region->region());
+bool Recoverer::LogFailed(const HeldRegion& region) {
+  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && !region.busy &&
+         region.joined && !region.lost && region.state == HeldRegion::State::kServing;
+}
+
+void Recoverer::BeginRetaking(int64_t now_ns) {
+  if (retaking_ || turns_->stopping() || now_ns < probe_at_ns_) return;
+  probe_at_ns_ = now_ns + options_.probe_every_ns;
+  std::vector<uint32_t> failed;
+  for (const HeldRegion* region : regions_->all()) {
+    if (LogFailed(*region)) failed.push_back(region->region());
+  }
+  if (failed.empty()) return;
+  retaking_ = true;
+  turns_->Begin(Retake(std::move(failed)));
+}
+
+Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
+  for (const uint32_t region : regions) {
+    const Offload::Work probe = [this, region] { return logs_->store()->Probe(region); };
+    const absl::Status status = co_await logs_->Do(probe);
+    HeldRegion* const held = regions_->Find(region);
+    if (!status.ok() || held == nullptr || !LogFailed(*held) || turns_->stopping()) continue;
+    Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
+    ++counters_.retaken;
+    seen_revision_ = 0;  // It is dropped by the next step, and then missing.
+  }
+  retaking_ = false;
+  co_return true;
+}
+
+void Recoverer::Lose(HeldRegion* region, std::string_view why) {
+  spdlog::warn("region {} is given up: {}", region->region(), why);
   ++counters_.lost;
   region->lost = true;
   region->state = HeldRegion::State::kSealed;

@@ -13,6 +13,9 @@
 // the table by which the left is served says so. A worker that fails to recover a region for another reason than a
 // damaged log passes it on to another, which claims it anew.
 //
+// A region of this worker's own whose log has failed (log_keeper.h) is brought back the same way. What async durability
+// had acknowledged and not brought to disk then is lost, as by a crash.
+//
 // One thread: the worker's.
 #pragma once
 
@@ -36,6 +39,7 @@ struct RecovererOptions {
   int64_t look_every_ns = 50'000'000;
   uint64_t seed = 1;
   int64_t retry_after_ns = 10'000'000'000;  // That a recovery has failed, if there is no other worker to pass it on to.
+  int64_t probe_every_ns = 1'000'000'000;   // Whether the disk of a log that has failed answers again.
 };
 
 class Recoverer {
@@ -60,6 +64,7 @@ class Recoverer {
 
   struct Counters {
     uint64_t recovered = 0, failed = 0, lost = 0;
+    uint64_t retaken = 0;        // Given up since their logs had failed and their disk answered again.
     uint64_t log_bytes = 0, records = 0;  // Replayed.
     uint64_t longest_replay_ns = 0;
     int64_t last_served_ns = 0;  // After its claim, of the region that was recovered last.
@@ -84,7 +89,13 @@ class Recoverer {
   };
 
   void DropLost();
-  void Lose(HeldRegion* region);
+  void Lose(HeldRegion* region, std::string_view why);
+  // Whether the region is served from memory alone.
+  static bool LogFailed(const HeldRegion& region);
+  // Regions whose logs have failed are given up, and claimed at the next epoch like a dead worker's, once the disk takes
+  // something again.
+  void BeginRetaking(int64_t now_ns);
+  Task<bool> Retake(std::vector<uint32_t> regions);
   // Whether nothing of a region is here, nor of those that are being split from it.
   bool IsFree(uint32_t region) const;
   std::vector<uint32_t> Wanted();
@@ -118,6 +129,8 @@ class Recoverer {
   int64_t look_at_ns_ = 0;
   int64_t refresh_at_ns_ = 0;
   bool looking_ = false;
+  bool retaking_ = false;
+  int64_t probe_at_ns_ = 0;
   std::map<WorkerId, int64_t> gone_since_ns_;
   std::map<uint32_t, uint64_t> recovering_;  // Epochs, by region.
   struct Failed {

@@ -1,0 +1,79 @@
+"""A server whose descriptors others take: its logs go on, and so do those who are connected."""
+
+import contextlib
+import resource
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster
+
+LINES = 2_000
+
+
+def open_descriptors(pid):
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+class Descriptors(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-descriptors-")
+        self.directory = Path(self.temporary.name)
+        self.servers = cluster.up(self.directory, servers=1, durability="sync", meganode_bytes=2 << 20, extents_bytes=4 << 20)
+
+    def tearDown(self):
+        cluster.end(self.servers)
+        self.temporary.cleanup()
+
+    def ctl(self, *arguments, **options):
+        command = [cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+    def flood(self, kind, address, count, held):
+        for _ in range(count):
+            stranger = held.enter_context(socket.socket(*kind))
+            stranger.setblocking(False)
+            with contextlib.suppress(OSError):  # Under way, or the queue is full.
+                stranger.connect(address)
+
+    def test_logs_go_on_while_connections_take_all_descriptors(self):
+        server = self.servers[0].pid
+        self.assertEqual(resource.prlimit(server, resource.RLIMIT_NOFILE), (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        loader = self.ctl("load", "-")
+        for i in range(LINES):
+            loader.stdin.write(f"before{i:05}\tvalue\n")
+        loader.stdin.flush()
+        deadline = time.monotonic() + 30
+        found = 1
+        while found != 0:  # Then it is connected.
+            self.assertLess(time.monotonic(), deadline)
+            with self.ctl("has", "before00000") as has:
+                found = has.wait(30)
+        limit = open_descriptors(server) + 40
+        resource.prlimit(server, resource.RLIMIT_NOFILE, (limit, limit))
+        with contextlib.ExitStack() as held:
+            # The fabric's listener keeps some back; the control plane's, which is gRPC's, takes what there is.
+            self.flood((socket.AF_UNIX, socket.SOCK_SEQPACKET), str(self.directory / "server-0.0.sock"), 100, held)
+            time.sleep(0.2)
+            self.assertLess(open_descriptors(server), limit)
+            host, port = (self.directory / "server-0.control").read_text().rsplit(":", 1)
+            self.flood((socket.AF_INET, socket.SOCK_STREAM), (host, int(port)), 200, held)
+            deadline = time.monotonic() + 20
+            while open_descriptors(server) < limit and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertEqual(open_descriptors(server), limit)
+            # `communicate` alone: a loader that has ended says why.
+            _, error = loader.communicate("".join(f"during{i:05}\tvalue\n" for i in range(LINES)), timeout=60)
+            self.assertEqual(loader.returncode, 0, error)
+        log = (self.directory / "server-0.log").read_text()
+        self.assertIn("refuses connections", log)
+        self.assertNotIn("has failed", log)
+        with self.ctl("get", f"during{LINES - 1:05}") as got:
+            self.assertEqual(got.communicate(timeout=60)[0], "value")
+
+
+if __name__ == "__main__":
+    unittest.main()
