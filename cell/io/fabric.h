@@ -123,7 +123,8 @@ class Fabric {
 
   // ---- Client.
 
-  // The connection may be used once the completion has told so. Unavailable when nobody answers there in time.
+  // The connection may be used once the completion has told so. Unavailable when nobody answers there in time: then
+  // nothing is left of it, and it need not be disconnected.
   virtual ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) = 0;
   virtual void Disconnect(ConnectionId connection) = 0;
   // The peer's region may have been dropped and made again: no read that is asked for from now on is of where it was.

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -459,6 +462,43 @@ TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
   running_ = true;
   alignas(8) std::byte to[8] = {};
   EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+}
+
+// A client that tries for days to reach a server that is gone, or loses and finds it.
+TEST_P(FabricConformance, ConnectionsThatFailOrEndLeaveNothing) {
+  if (!harness_->Real()) GTEST_SKIP() << "nothing of it is the process's";
+  constexpr int kRounds = 400;
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto fail = [&] {
+    for (int i = 0; i < kRounds; ++i) {
+      ASSERT_EQ(ConnectTo(client_.get(), harness_->Address(1)).status().code(), absl::StatusCode::kUnavailable);
+    }
+    client_->Poll();
+  };
+  const auto lose = [&] {
+    for (int i = 0; i < kRounds / 10; ++i) {
+      const absl::StatusOr<ConnectionId> connection = ConnectTo(client_.get(), harness_->Address(0));
+      ASSERT_TRUE(connection.ok()) << connection.status();
+      client_->Disconnect(*connection);
+    }
+    client_->Poll();
+    for (int i = 0; i < 10'000 && server_->peers() > 1; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  };
+  fail();
+  lose();
+  const auto before = descriptors();
+  const size_t bytes = ::mallinfo2().uordblks;
+  fail();
+  EXPECT_LT(::mallinfo2().uordblks, bytes + kRounds * 64);
+  lose();
+  for (int i = 0; i < 10'000 && descriptors() > before; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  EXPECT_LE(descriptors(), before);
+  EXPECT_LT(::mallinfo2().uordblks, bytes + kRounds * 64);
+  alignas(8) std::byte to[8] = {};
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());  // The connection that was there all the time.
 }
 
 TEST_P(FabricConformance, AddressesThatCannotBe) {

@@ -23,6 +23,8 @@ class FabricHarness {
   virtual std::string Missing() { return {}; }
   virtual std::unique_ptr<Fabric> NewEndpoint() = 0;
   virtual std::string Address(int n) = 0;
+  // Whether what it holds is held in this process's memory and descriptors.
+  virtual bool Real() { return true; }
   // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
   virtual void Run(Fabric* server) = 0;
   virtual void Stop(Fabric* server) = 0;

@@ -43,31 +43,34 @@ class MultiFabric::PartService : public Service {
 class MultiFabric::Attempt : public Completion {
  public:
   Attempt(MultiFabric* fabric, ConnectionId id, int64_t deadline_ns, Completion* completion)
-      : deadline_ns(deadline_ns), fabric_(fabric), id_(id), completion_(completion) {}
+      : id(id), deadline_ns(deadline_ns), fabric_(fabric), completion_(completion) {}
 
   void Done(const absl::Status& status, ConstBytes) override {
     if (!status.ok()) {
       errors_ += fmt::format("{}{}", errors_.empty() ? "" : "; ", std::string(status.message()));
-      Route& route = fabric_->routes_[id_];
+      Route* const route = fabric_->routes_.Find(id);
       if (!left.empty() && !ended && !fabric_->closing_ && fabric_->NowNs() < deadline_ns) {
         // Going by TCP where RDMA was meant to be is not to happen unseen; a container without the server's files is.
-        spdlog::log(route.part->kind == FabricKind::kVerbs ? spdlog::level::warn : spdlog::level::debug,
-                    "not by {}, tries another fabric: {}", ToString(route.part->kind), std::string(status.message()));
-        fabric_->given_up_.emplace_back(route.part, route.id);
-        return fabric_->TryNext(id_);
+        spdlog::log(route->part->kind == FabricKind::kVerbs ? spdlog::level::warn : spdlog::level::debug,
+                    "not by {}, tries another fabric: {}", ToString(route->part->kind), std::string(status.message()));
+        return fabric_->TryNext(route);
       }
+      told = true;
+      fabric_->ended_.push_back(id);
       return completion_->Done(absl::Status(status.code(), errors_), {});
     }
+    told = true;
     completion_->Done(status, {});
   }
 
   std::vector<FabricAddress> left;  // To be tried, the next one last.
+  const ConnectionId id;
   const int64_t deadline_ns;
   bool ended = false;
+  bool told = false;
 
  private:
   MultiFabric* fabric_;
-  const ConnectionId id_;
   Completion* completion_;
   std::string errors_;
 };
@@ -151,15 +154,23 @@ size_t MultiFabric::peers() const {
 }
 
 ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline_ns, Completion* completion) {
-  const auto id = static_cast<ConnectionId>(routes_.size());
-  routes_.emplace_back();
-  routes_.back().attempt = std::make_unique<Attempt>(this, id, deadline_ns, completion);
+  const ConnectionId id = routes_.Add([&](ConnectionId made) {
+    auto route = std::make_unique<Route>();
+    route->attempt = std::make_unique<Attempt>(this, made, deadline_ns, completion);
+    return route;
+  });
+  Route* const route = routes_.Find(id);
+  const auto refuse = [&](const std::string& why) {
+    route->attempt->told = true;
+    ended_.push_back(id);
+    TellLater(completion, absl::UnavailableError(why));
+    return id;
+  };
   const absl::StatusOr<std::vector<FabricAddress>> all = ParseAddresses(addresses);
   if (!all.ok()) {
-    TellLater(completion, absl::UnavailableError(std::string(all.status().message())));
-    return id;
+    return refuse(std::string(all.status().message()));
   }
-  std::vector<FabricAddress>& left = routes_.back().attempt->left;
+  std::vector<FabricAddress>& left = route->attempt->left;
   for (const FabricAddress& one : *all) {
     const bool here = one.machine.empty() || one.machine == ThisMachine();
     if (PartOf(one.kind) != nullptr && (one.kind != FabricKind::kShm || here)) left.push_back(one);
@@ -168,65 +179,72 @@ ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline
   if (left.empty()) {
     std::string have;
     for (const auto& part : parts_) have += fmt::format("{}{}", have.empty() ? "" : ", ", ToString(part->kind));
-    TellLater(completion,
-              absl::UnavailableError(fmt::format("no way leads to {} from here: this program has {}{}", addresses, have,
-                                                 have == "shm" ? ", on this machine" : "")));
-    return id;
+    return refuse(fmt::format("no way leads to {} from here: this program has {}{}", addresses, have,
+                              have == "shm" ? ", on this machine" : ""));
   }
-  TryNext(id);
+  TryNext(route);
   return id;
 }
 
-void MultiFabric::TryNext(ConnectionId id) {
-  Attempt* attempt = routes_[id].attempt.get();
+void MultiFabric::TryNext(Route* route) {
+  Attempt* attempt = route->attempt.get();
   const FabricAddress next = attempt->left.back();
   attempt->left.pop_back();
   Part* part = PartOf(next.kind);
   Use(part);
   part->idle = 0;
-  routes_[id].part = part;
+  route->part = part;
   const char* why = next.kind == FabricKind::kShm     ? "it is on this machine"
                     : next.kind == FabricKind::kVerbs ? "both have an RDMA device"
                                                       : "nothing better leads there";
   spdlog::debug("connects to {} by {}: {}{}", next.address, ToString(next.kind),
                 parts_.size() == 1 ? "nothing else is allowed, by --fabric" : why,
                 attempt->left.empty() ? "" : fmt::format(" ({} more to try)", attempt->left.size()));
-  const ConnectionId inner = part->fabric->Connect(next.address, attempt->deadline_ns, attempt);
-  routes_[id].id = inner;
+  route->id = part->fabric->Connect(next.address, attempt->deadline_ns, attempt);
 }
 
 void MultiFabric::Disconnect(ConnectionId id) {
-  if (id >= routes_.size() || routes_[id].attempt == nullptr) return;
-  Route& route = routes_[id];
-  route.attempt->ended = true;
-  if (route.part != nullptr) route.part->fabric->Disconnect(route.id);
-  routes_[id].part = nullptr;
+  Route* const route = routes_.Find(id);
+  if (route == nullptr || std::exchange(route->attempt->ended, true)) return;
+  if (Part* const part = std::exchange(route->part, nullptr); part != nullptr) part->fabric->Disconnect(route->id);
+  ended_.push_back(id);
 }
 
-FabricKind MultiFabric::KindOf(ConnectionId connection) const { return routes_[connection].part->kind; }
+MultiFabric::Route* MultiFabric::Live(ConnectionId id) const {
+  Route* const route = routes_.Find(id);
+  return route != nullptr && route->part != nullptr ? route : nullptr;
+}
+
+FabricKind MultiFabric::KindOf(ConnectionId connection) const { return routes_.Find(connection)->part->kind; }
 
 void MultiFabric::ForgetRegion(ConnectionId id, uint32_t region) {
-  if (id < routes_.size() && routes_[id].part != nullptr)
-    routes_[id].part->fabric->ForgetRegion(routes_[id].id, region);
+  if (Route* const route = Live(id); route != nullptr) route->part->fabric->ForgetRegion(route->id, region);
 }
 
 void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
                        Completion* completion) {
-  if (id >= routes_.size() || routes_[id].part == nullptr) {
-    return TellLater(completion, absl::UnavailableError("not connected"));
-  }
-  routes_[id].part->fabric->Read(routes_[id].id, parts, deadline_ns, completion);
+  Route* const route = Live(id);
+  if (route == nullptr) return TellLater(completion, absl::UnavailableError("not connected"));
+  route->part->fabric->Read(route->id, parts, deadline_ns, completion);
 }
 
 void MultiFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                        Completion* completion) {
-  if (id >= routes_.size() || routes_[id].part == nullptr) {
-    return TellLater(completion, absl::UnavailableError("not connected"));
-  }
-  routes_[id].part->fabric->Call(routes_[id].id, head, body, reply_bytes_max, deadline_ns, completion);
+  Route* const route = Live(id);
+  if (route == nullptr) return TellLater(completion, absl::UnavailableError("not connected"));
+  route->part->fabric->Call(route->id, head, body, reply_bytes_max, deadline_ns, completion);
 }
 
 size_t MultiFabric::Poll() {
+  for (const ConnectionId id : std::exchange(ended_, {})) {
+    const Route* route = routes_.Find(id);
+    if (route == nullptr) continue;
+    if (route->attempt->told) {
+      routes_.Remove(id);
+    } else {
+      ended_.push_back(id);  // Its part has much to tell.
+    }
+  }
   size_t done = 0;
   ++polls_;
   for (const auto& part : parts_) {
@@ -235,7 +253,6 @@ size_t MultiFabric::Poll() {
     part->idle = found > 0 ? 0 : part->idle + 1;
     done += found;
   }
-  for (const auto& [part, id] : std::exchange(given_up_, {})) part->fabric->Disconnect(id);
   return done + TellNow();
 }
 

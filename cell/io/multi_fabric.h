@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/io/connection_table.h"
 #include "cell/io/fabric_address.h"
 #include "cell/io/fd.h"
 #include "cell/io/real_fabric.h"
@@ -72,12 +73,14 @@ class MultiFabric : public RealFabric {
   Part* PartOf(FabricKind kind);
   void Use(Part* part);
   IncomingCall InnerCall(const IncomingCall& call, Part** part) const;
-  void TryNext(ConnectionId connection);
+  void TryNext(Route* route);
+  // Null: not connected, or not any more.
+  Route* Live(ConnectionId connection) const;
 
   Fd epoll_;
   bool closing_ = false;
-  std::vector<Route> routes_;                             // Outlives the parts, which tell its attempts when they end.
-  std::vector<std::pair<Part*, ConnectionId>> given_up_;  // To be disconnected by the next Poll.
+  ConnectionTable<Route> routes_;      // Outlives the parts, which tell its attempts when they end.
+  std::vector<ConnectionId> ended_;    // Disconnected, or could not be made: to be removed by the next Poll.
   std::vector<std::unique_ptr<Part>> parts_;
   uint32_t polls_ = 0;
   mutable uint32_t checks_ = 0;

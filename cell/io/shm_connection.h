@@ -95,6 +95,7 @@ struct ShmFabric::Connection {
     Completion* completion;
   };
 
+  ConnectionId id = 0;
   std::string address;
   Completion* connecting = nullptr;  // To be told once the handshake is done.
   int64_t connect_deadline_ns = 0;

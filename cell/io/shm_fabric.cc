@@ -27,29 +27,29 @@ ShmFabric::ShmFabric(ShmFabricOptions options, std::shared_ptr<RegionPool> pool)
 }
 
 ShmFabric::~ShmFabric() {
-  for (auto& connection : connections_) {
-    if (connection != nullptr) Break(connection.get(), "this client is closing");
-  }
+  for (Connection* connection : connections_) Break(connection, "this client is closing");
   FinishReads();
   TellNow();
   if (listener_.valid()) ::unlink(address_.c_str());
 }
 
-void ShmFabric::Watch(int fd, uint64_t tag) {
+// False: the descriptor is none that can be waited for, or there is no room for more.
+bool ShmFabric::Watch(int fd, uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = tag;
-  CELL_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 size_t ShmFabric::Poll() {
+  for (const ConnectionId id : std::exchange(failed_, {})) connections_.Remove(id);
   if (++polls_ % kPollsBetweenSockets == 0 || connecting_ > 0 || asking()) {
     PollSockets();
     Expire();
     DropSilentPeers();
   }
   size_t done = ServeCalls();
-  if (!connections_.empty() || HasToTell()) {
+  if (connections_.size() > 0 || HasToTell()) {
     done += FinishReads();
     done += TakeReplies();
     done += TellNow();
@@ -60,8 +60,10 @@ size_t ShmFabric::Poll() {
 
 // Whether some read waits for a region to be handed over.
 bool ShmFabric::asking() const {
-  return std::any_of(connections_.begin(), connections_.end(),
-                     [](const auto& connection) { return connection != nullptr && !connection->waiting.empty(); });
+  for (const Connection* connection : connections_) {
+    if (!connection->waiting.empty()) return true;
+  }
+  return false;
 }
 
 bool ShmFabric::HasWork() const {
@@ -69,8 +71,8 @@ bool ShmFabric::HasWork() const {
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome && peer->requests.HasMore()) return true;
   }
-  for (const auto& connection : connections_) {
-    if (connection != nullptr && connection->Up() && connection->replies.HasMore()) return true;
+  for (Connection* connection : connections_) {
+    if (connection->Up() && connection->replies.HasMore()) return true;
   }
   return false;
 }
@@ -80,8 +82,8 @@ bool ShmFabric::BeginSleep() {
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
   }
-  for (const auto& connection : connections_) {
-    if (connection != nullptr && connection->Up()) work |= connection->replies.Sleep();
+  for (Connection* connection : connections_) {
+    if (connection->Up()) work |= connection->replies.Sleep();
   }
   return work;
 }
@@ -90,8 +92,8 @@ void ShmFabric::EndSleep() {
   for (const auto& peer : peers_) {
     if (peer != nullptr && peer->welcome) peer->requests.Wake();
   }
-  for (const auto& connection : connections_) {
-    if (connection != nullptr && connection->Up()) connection->replies.Wake();
+  for (Connection* connection : connections_) {
+    if (connection->Up()) connection->replies.Wake();
   }
 }
 
@@ -118,8 +120,7 @@ void ShmFabric::PollSockets() {
       } else {
         HandOverRegion(index);
       }
-    } else if (index < connections_.size() && connections_[index] != nullptr && !connections_[index]->broken) {
-      Connection* connection = connections_[index].get();
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
       if ((tag & ~uint64_t{0xffffffff}) == kConnectionDoorbellTag) {
         Silence(connection->doorbell.get());
       } else {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/io/connection_table.h"
 #include "cell/io/real_fabric.h"
 #include "cell/io/unix_socket.h"
 
@@ -79,6 +80,7 @@ class ShmFabric : public RealFabric {
 
   // Client.
   Connection* Live(ConnectionId connection) const;
+  void Refuse(ConnectionId connection, Completion* completion);
   absl::Status FinishHandshake(Connection* connection);
   void ReceiveFromServer(Connection* connection);
   void MapRegion(Connection* connection, Packet packet);
@@ -94,7 +96,7 @@ class ShmFabric : public RealFabric {
   // Both.
   bool asking() const;
   void PollSockets();
-  void Watch(int fd, uint64_t tag);
+  bool Watch(int fd, uint64_t tag);
 
   const ShmFabricOptions options_;
   Fd epoll_;
@@ -114,7 +116,8 @@ class ShmFabric : public RealFabric {
   std::vector<std::byte> spare_reply_;  // For a peer that left no room.
   size_t first_peer_ = 0;
 
-  std::vector<std::unique_ptr<Connection>> connections_;
+  ConnectionTable<Connection> connections_;
+  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
   size_t connecting_ = 0;
   std::vector<PendingRead> reads_, finishing_;
   std::vector<ReadPart> parts_, finishing_parts_;

@@ -1,4 +1,5 @@
 // ShmFabric's client half: connections made, reads and calls in flight.
+#include <fcntl.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -15,9 +16,9 @@ constexpr size_t kReplyReserveBytes = ShmFabric::kReplyRingBytes - 2 * kMessageB
 }  // namespace
 
 ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
-  const auto id = static_cast<ConnectionId>(connections_.size());
-  connections_.push_back(std::make_unique<Connection>());
-  Connection* connection = connections_.back().get();
+  const ConnectionId id = connections_.Add([](ConnectionId) { return std::make_unique<Connection>(); });
+  Connection* connection = connections_.Find(id);
+  connection->id = id;
   connection->address = address;
   connection->connecting = completion;
   connection->connect_deadline_ns = deadline_ns;
@@ -31,7 +32,10 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
     return id;
   }
   connection->socket = *std::move(socket);
-  Watch(connection->socket.get(), kConnectionTag | id);
+  if (!Watch(connection->socket.get(), kConnectionTag | id)) {
+    Break(connection, "no more sockets can be waited for");
+    return id;
+  }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello));
   if (!SendPacket(connection->socket.get(), bytes, {}).ok())
     Break(connection, "the server does not take the handshake");
@@ -54,6 +58,9 @@ absl::Status ShmFabric::FinishHandshake(Connection* connection) {
                    ShmMemory::Map(std::move(welcome.fds[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite));
   connection->server_doorbell = std::move(welcome.fds[1]);
   connection->doorbell = std::move(welcome.fds[2]);
+  // Whatever they are: neither is waited for.
+  (void)::fcntl(connection->server_doorbell.get(), F_SETFL, O_NONBLOCK);
+  (void)::fcntl(connection->doorbell.get(), F_SETFL, O_NONBLOCK);
   connection->requests = RingWriter(ControlAt(connection->rings, kRequestControl),
                                     connection->rings.base() + kRequestRing, kRequestRingBytes);
   connection->replies = RingReader(ControlAt(connection->rings, kReplyControl), connection->rings.base() + kReplyRing,
@@ -66,9 +73,9 @@ void ShmFabric::ReceiveFromServer(Connection* connection) {
     const absl::Status status = FinishHandshake(connection);
     if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing yet.
     if (!status.ok()) return Break(connection, std::string(status.message()));
-    const auto same = [connection](const auto& one) { return one.get() == connection; };
-    const auto id = std::find_if(connections_.begin(), connections_.end(), same) - connections_.begin();
-    Watch(connection->doorbell.get(), kConnectionDoorbellTag | static_cast<uint64_t>(id));
+    if (!Watch(connection->doorbell.get(), kConnectionDoorbellTag | connection->id)) {
+      return Break(connection, "the server sent a malformed handshake");
+    }
     --connecting_;
     TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
     return;
@@ -83,7 +90,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
   if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent nonsense");
   const auto answer = Load<RegionPacket>(packet.bytes.data());
   const auto it = connection->regions.find(static_cast<uint32_t>(answer.region));
-  if (answer.magic != kMagic || it == connection->regions.end() || !it->second.asked) {
+  if (answer.magic != kMagic || answer.region > UINT32_MAX || it == connection->regions.end() || !it->second.asked) {
     return Break(connection, "the server sent a region that was not asked for");
   }
   it->second = {};
@@ -96,8 +103,6 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     it->second.known = true;
   }
   // Reads that waited for it: some may wait for others still.
-  const auto same = [connection](const auto& one) { return one.get() == connection; };
-  const auto id = std::find_if(connections_.begin(), connections_.end(), same) - connections_.begin();
   std::vector<Connection::WaitingRead> waiting;
   waiting.swap(connection->waiting);
   for (const Connection::WaitingRead& read : waiting) {
@@ -108,7 +113,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
       TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
                                                                    answer.region, connection->address)));
     } else {
-      StartRead(static_cast<ConnectionId>(id), read.parts, read.deadline_ns, read.completion);
+      StartRead(connection->id, read.parts, read.deadline_ns, read.completion);
     }
   }
 }
@@ -133,19 +138,23 @@ void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
 
 // Null: gone, broken, or not connected yet.
 ShmFabric::Connection* ShmFabric::Live(ConnectionId id) const {
-  if (id >= connections_.size() || connections_[id] == nullptr || connections_[id]->broken ||
-      connections_[id]->connecting != nullptr) {
-    return nullptr;
-  }
-  return connections_[id].get();
+  Connection* connection = connections_.Find(id);
+  return connection != nullptr && connection->Up() ? connection : nullptr;
+}
+
+void ShmFabric::Refuse(ConnectionId id, Completion* completion) {
+  const Connection* connection = connections_.Find(id);
+  const bool known = connection != nullptr && connection->broken;
+  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
 }
 
 void ShmFabric::Disconnect(ConnectionId id) {
-  if (id >= connections_.size() || connections_[id] == nullptr) return;
-  Break(connections_[id].get(), "disconnected");
+  Connection* connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  Break(connection, "disconnected");
   FinishReads();
   TellNow();
-  connections_[id].reset();
+  connections_.Remove(id);
 }
 
 void ShmFabric::Break(Connection* connection, const std::string& why) {
@@ -156,6 +165,7 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
   if (connection->connecting != nullptr) {
     --connecting_;
     TellLater(std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken));
+    failed_.push_back(connection->id);
   }
   for (const Connection::WaitingRead& read : std::exchange(connection->waiting, {})) {
     TellLater(read.completion, absl::UnavailableError(connection->why_broken));
@@ -171,17 +181,13 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
 }
 
 void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
-  if (Live(id) == nullptr) {
-    const bool known = id < connections_.size() && connections_[id] != nullptr;
-    TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
-    return;
-  }
+  if (Live(id) == nullptr) return Refuse(id, completion);
   StartRead(id, parts, deadline_ns, completion);
 }
 
 void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
                           Completion* completion) {
-  Connection* connection = connections_[id].get();
+  Connection* connection = connections_.Find(id);
   for (const ReadPart& part : parts) {
     const Connection::Mapped* region = connection->Find(part.from.region());
     if (region == nullptr) {
@@ -232,11 +238,7 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Connection* connection = Live(id);
-  if (connection == nullptr) {
-    const bool known = id < connections_.size() && connections_[id] != nullptr;
-    TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
-    return;
-  }
+  if (connection == nullptr) return Refuse(id, completion);
   if (connection->free_pending.empty()) {
     connection->free_pending.push_back(static_cast<uint32_t>(connection->pending.size()));
     connection->pending.emplace_back();
@@ -273,14 +275,14 @@ void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, u
 }
 
 void ShmFabric::FlushCalls() {
-  for (const auto& connection : connections_) {
-    if (connection == nullptr || connection->broken || connection->connecting != nullptr) continue;
+  for (Connection* connection : connections_) {
+    if (!connection->Up()) continue;
     while (!connection->backlog.empty()) {
       const Connection::Queued& next = connection->backlog.front();
       Connection::Pending& pending = connection->pending[static_cast<uint32_t>(next.id)];
       if (pending.completion != nullptr) {
         if (connection->reply_reserved + pending.reserved > kReplyReserveBytes) break;
-        Send(connection.get(), AsBytes(next.head), AsBytes(next.body), next.id);
+        Send(connection, AsBytes(next.head), AsBytes(next.body), next.id);
         if (!pending.sent) break;
       } else {  // Expired before it was sent.
         connection->free_pending.push_back(static_cast<uint32_t>(next.id));
@@ -294,9 +296,8 @@ void ShmFabric::FlushCalls() {
 
 size_t ShmFabric::TakeReplies() {
   size_t taken = 0;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    Connection* connection = connections_[i].get();
-    if (connection == nullptr || connection->broken || connection->in_flight == 0) continue;
+  for (Connection* connection : connections_) {
+    if (!connection->Up() || connection->in_flight == 0) continue;
     for (int budget = 256; budget > 0; --budget) {
       const std::optional<RingReader::Message> message = connection->replies.Next();
       if (!message.has_value()) break;
@@ -334,11 +335,11 @@ size_t ShmFabric::TakeReplies() {
 void ShmFabric::Expire() {
   const int64_t now = NowNs();
   if (!TakeDeadline(now)) return;
-  for (const auto& connection : connections_) {
-    if (connection == nullptr || connection->broken) continue;
+  for (Connection* connection : connections_) {
+    if (connection->broken) continue;
     if (connection->connecting != nullptr) {
       if (connection->connect_deadline_ns <= now) {
-        Break(connection.get(), "the server does not answer the handshake");
+        Break(connection, "the server does not answer the handshake");
       } else {
         NoteDeadline(connection->connect_deadline_ns);
       }

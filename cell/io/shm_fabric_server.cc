@@ -26,14 +26,15 @@ absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   ASSIGN_OR_RETURN(Fd listener, ListenUnix(address));
   Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell.valid()) return ErrnoError(absl::StatusCode::kInternal, "eventfd");
+  if (!Watch(listener.get(), kListenerTag) || !Watch(doorbell.get(), kDoorbellTag)) {
+    return ErrnoError(absl::StatusCode::kInternal, "epoll");
+  }
   listener_ = std::move(listener);
   doorbell_ = std::move(doorbell);
   address_ = address;
   service_ = service;
   request_bytes_.resize(kRequestArenaBytes);
   spare_reply_.resize(kMessageBytesMax);
-  Watch(listener_.get(), kListenerTag);
-  Watch(doorbell_.get(), kDoorbellTag);
   return absl::OkStatus();
 }
 
@@ -69,7 +70,8 @@ void ShmFabric::AcceptPeers() {
     (*slot)->socket = std::move(socket);
     (*slot)->accepted_ns = NowNs();
     ++greeting_;
-    Watch((*slot)->socket.get(), kPeerTag | static_cast<uint64_t>(slot - peers_.begin()));
+    const auto id = static_cast<ConnectionId>(slot - peers_.begin());
+    if (!Watch((*slot)->socket.get(), kPeerTag | id)) DropPeer(id);
   }
 }
 
@@ -90,8 +92,7 @@ void ShmFabric::DropSilentPeers() {
     DropPeer(static_cast<ConnectionId>(i));
   }
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
-    listen_again_ns_ = 0;
-    Watch(listener_.get(), kListenerTag);
+    listen_again_ns_ = Watch(listener_.get(), kListenerTag) ? 0 : now + kListenerRestNs;
   }
 }
 

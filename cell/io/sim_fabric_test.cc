@@ -15,6 +15,7 @@ class SimHarness : public FabricHarness {
     return endpoint;
   }
   std::string Address(int n) override { return fmt::format("sim:{}", n); }
+  bool Real() override { return false; }
   void Run(Fabric* server) override {
     SetCut(server, false);
     static_cast<SimFabric*>(server)->SetPaused(false);

@@ -84,6 +84,7 @@ struct TcpFabric::Connection {
     bool refused;
   };
 
+  const ConnectionId id;
   std::string address;
   Channel calls_channel, reads_channel;
   Completion* connecting;
@@ -101,7 +102,8 @@ struct TcpFabric::Connection {
 
   Connection(std::string address, ConnectionId id, const std::string& secret, Completion* completion,
              int64_t deadline_ns)
-      : address(std::move(address)),
+      : id(id),
+        address(std::move(address)),
         calls_channel(kCallsTag | id, secret, Purpose::kCalls),
         reads_channel(kReadsTag | id, secret, Purpose::kReads),
         connecting(completion),

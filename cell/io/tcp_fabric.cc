@@ -22,9 +22,7 @@ TcpFabric::TcpFabric(TcpFabricOptions options, std::shared_ptr<RegionPool> pool)
 }
 
 TcpFabric::~TcpFabric() {
-  for (auto& connection : connections_) {
-    if (connection != nullptr) Break(connection.get(), "this client is closing");
-  }
+  for (Connection* connection : connections_) Break(connection, "this client is closing");
   TellNow();
 }
 
@@ -36,6 +34,7 @@ bool TcpFabric::Watch(int operation, int fd, uint32_t events, uint64_t tag) {
 }
 
 size_t TcpFabric::Poll() {
+  for (const ConnectionId id : std::exchange(failed_, {})) connections_.Remove(id);
   size_t done = PollSockets();
   done += ServeCalls();
   DropBroken();
@@ -49,10 +48,9 @@ size_t TcpFabric::Poll() {
 }
 
 void TcpFabric::Flush() {
-  for (const auto& connection : connections_) {
-    if (connection == nullptr) continue;
+  for (Connection* connection : connections_) {
     for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
-      if (!connection->broken && channel->connected && !channel->out.empty()) SendChannel(connection.get(), channel);
+      if (!connection->broken && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
     }
   }
 }
@@ -78,9 +76,8 @@ size_t TcpFabric::PollSockets() {
       TakeCallers();
     } else if (kind == kPeerTag) {
       ReceiveRequests(index);
-    } else if (connections_[index] != nullptr && !connections_[index]->broken) {
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
       ChannelEvent(index, kind == kReadsTag, events[i].events);
-      Connection* connection = connections_[index].get();
       if (!connection->broken) told += kind == kReadsTag ? TakeReads(connection) : TakeReplies(connection);
     }
   }

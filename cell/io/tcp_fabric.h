@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/io/connection_table.h"
 #include "cell/io/real_fabric.h"
 #include "cell/io/tcp_listener.h"
 
@@ -110,7 +111,8 @@ class TcpFabric : public RealFabric {
   std::deque<ConnectionId> ready_;    // Peers with a whole request, in turn.
   std::vector<IncomingCall> calls_;
 
-  std::vector<std::unique_ptr<Connection>> connections_;
+  ConnectionTable<Connection> connections_;
+  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
   int64_t expired_ns_ = 0;
 };
 

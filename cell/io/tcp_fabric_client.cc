@@ -12,9 +12,10 @@
 namespace cell {
 
 ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
-  const auto id = static_cast<ConnectionId>(connections_.size());
-  connections_.push_back(std::make_unique<Connection>(address, id, options_.secret, completion, deadline_ns));
-  Connection* connection = connections_.back().get();
+  const ConnectionId id = connections_.Add([&](ConnectionId made) {
+    return std::make_unique<Connection>(address, made, options_.secret, completion, deadline_ns);
+  });
+  Connection* connection = connections_.Find(id);
   NoteDeadline(deadline_ns);
   absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddress(address);
   if (!addresses.ok()) {
@@ -50,21 +51,22 @@ absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel
 
 // Null: gone, broken, or not connected yet.
 TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
-  if (id >= connections_.size() || connections_[id] == nullptr) return nullptr;
-  Connection* connection = connections_[id].get();
-  return connection->broken || connection->connecting != nullptr ? nullptr : connection;
+  Connection* connection = connections_.Find(id);
+  return connection == nullptr || connection->broken || connection->connecting != nullptr ? nullptr : connection;
 }
 
 void TcpFabric::Refuse(ConnectionId id, Completion* completion) {
-  const bool known = id < connections_.size() && connections_[id] != nullptr && connections_[id]->broken;
-  TellLater(completion, absl::UnavailableError(known ? connections_[id]->why_broken : "not connected"));
+  const Connection* connection = connections_.Find(id);
+  const bool known = connection != nullptr && connection->broken;
+  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
 }
 
 void TcpFabric::Disconnect(ConnectionId id) {
-  if (id >= connections_.size() || connections_[id] == nullptr) return;
-  Break(connections_[id].get(), "disconnected");
+  Connection* connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  Break(connection, "disconnected");
   TellNow();
-  connections_[id].reset();
+  connections_.Remove(id);
 }
 
 void TcpFabric::Break(Connection* connection, const std::string& why) {
@@ -72,7 +74,10 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
   connection->broken = true;
   connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
   const absl::Status lost = absl::UnavailableError(connection->why_broken);
-  if (connection->connecting != nullptr) TellLater(std::exchange(connection->connecting, nullptr), lost);
+  if (connection->connecting != nullptr) {
+    TellLater(std::exchange(connection->connecting, nullptr), lost);
+    failed_.push_back(connection->id);
+  }
   for (const Connection::ReadInFlight& read : connection->reads) {
     if (read.completion != nullptr) TellLater(read.completion, lost);
   }
@@ -87,7 +92,7 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
 }
 
 void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
-  Connection* connection = connections_[id].get();
+  Connection* connection = connections_.Find(id);
   Channel* channel = reads ? &connection->reads_channel : &connection->calls_channel;
   if (!channel->connected && !FinishConnecting(connection, channel)) return;
   if ((events & ~uint32_t{EPOLLOUT}) != 0) {
@@ -247,22 +252,22 @@ void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
 void TcpFabric::Expire() {
   const int64_t now = NowNs();
   const bool due = TakeDeadline(now);
-  for (const auto& connection : connections_) {
-    if (connection == nullptr || connection->broken) continue;
+  for (Connection* connection : connections_) {
+    if (connection->broken) continue;
     if (connection->connecting != nullptr) {
       if (connection->connect_deadline_ns <= now) {
-        Break(connection.get(), "the server does not answer in time");
+        Break(connection, "the server does not answer in time");
       } else {
         NoteDeadline(connection->connect_deadline_ns);
       }
       continue;
     }
     if (!connection->reads.empty() && now - connection->progress_ns > options_.read_timeout_ns) {
-      Break(connection.get(), "the server answers no reads");
+      Break(connection, "the server answers no reads");
       continue;
     }
     if (!due) continue;
-    ExpireReads(connection.get(), now);
+    ExpireReads(connection, now);
     NoteDeadline(connection->calls.Expire(now, [&](Completion* completion) {
       TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
     }));

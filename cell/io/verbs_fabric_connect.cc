@@ -346,7 +346,10 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   broken_.push_back(link->id);
   if (link->accepted) return;
   const absl::Status lost = absl::UnavailableError(link->why_broken);
-  if (link->connecting != nullptr) TellLater(std::exchange(link->connecting, nullptr), lost);
+  if (link->connecting != nullptr) {
+    TellLater(std::exchange(link->connecting, nullptr), lost);
+    link->forgotten = true;  // It could not be made: nobody has to disconnect it.
+  }
   for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) TellLater(read.completion, lost);
   for (const Link::ReadInFlight& read : link->reads) {
     if (read.completion != nullptr) TellLater(read.completion, lost);
