@@ -1,5 +1,6 @@
 // libFuzzer: any bytes to a TCP fabric, at each place where a stranger or a peer can put them. The first byte chooses:
-// instead of a handshake, after it (as calls, as reads), or from a server to a client that waits for answers. Nothing
+// instead of a handshake, after it (as calls, as reads), or from a server: instead of a handshake, or to a client that
+// waits for answers. Nothing
 // may crash, and who was fed nonsense goes on serving others.
 #include <cstdlib>
 #include <memory>
@@ -82,6 +83,36 @@ class Counted : public Completion {
   int told = 0;
 };
 
+// As a server that answers a client's greetings with what `bytes` make of the real answers.
+void GreetClient(std::string_view bytes) {
+  static const Fd listener = *ListenTcp("127.0.0.1:0");
+  static const std::string address = BoundAddress(listener.get(), "127.0.0.1:0");
+  Counted connected;
+  {
+    TcpFabric client;
+    client.Connect(address, client.NowNs() + 10'000'000'000, &connected);
+    std::vector<std::pair<Fd, ServerHandshake>> greeted;
+    for (int polls = 0; polls < 50 && connected.told == 0; ++polls) {
+      client.Poll();
+      if (Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
+        CloseHard(socket.get());
+        greeted.emplace_back(std::move(socket), ServerHandshake("", Nonce{}));
+      }
+      for (auto& [socket, handshake] : greeted) {
+        std::string message(handshake.wants(), 0), answer;
+        if (message.empty() || ::recv(socket.get(), message.data(), message.size(), 0) <= 0) continue;
+        if (!handshake.Take(AsBytes(message), &answer).ok()) std::abort();
+        for (size_t i = 0; i < std::min(answer.size(), bytes.size()); ++i) {
+          answer[i] = static_cast<char>(answer[i] ^ bytes[i]);
+        }
+        bytes.remove_prefix(std::min(answer.size(), bytes.size()));
+        SendAll(socket.get(), answer + std::string(bytes.substr(0, 100)));
+      }
+    }
+  }
+  if (connected.told != 1) std::abort();
+}
+
 // As a server that answers `bytes` to a client's calls or reads.
 void FeedClient(bool reads, std::string_view bytes) {
   static const Fd listener = *ListenTcp("127.0.0.1:0");
@@ -124,7 +155,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static uint64_t inputs = 0;
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 7) {
     case 0:
       FeedServer(server, std::nullopt, bytes);
       break;
@@ -141,8 +172,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       FeedServer(server, std::nullopt, hello + std::string(bytes));
       break;
     }
+    case 6:
+      GreetClient(bytes);
+      break;
     default:
-      FeedClient(data[0] % 6 == 4, bytes);
+      FeedClient(data[0] % 7 == 4, bytes);
   }
   if (++inputs % 100 != 0) return 0;
   TcpFabric client;

@@ -58,7 +58,10 @@ size_t ServerHandshake::wants() const {
 }
 
 absl::Status ServerHandshake::Take(ConstBytes message, std::string* answer) {
-  CELL_CHECK(message.size() == wants() && wants() > 0);
+  if (message.size() != wants() || wants() == 0) {
+    state_ = State::kRefused;
+    return absl::DataLossError("not a Cell client");
+  }
   const State state = std::exchange(state_, State::kRefused);  // Unless this goes well.
   if (state == State::kGreeting) {
     const auto hello = Load<HelloMessage>(message.data());
@@ -104,7 +107,10 @@ size_t ClientHandshake::wants() const {
 }
 
 absl::Status ClientHandshake::Take(ConstBytes message, std::string* answer) {
-  CELL_CHECK(message.size() == wants() && wants() > 0);
+  if (message.size() != wants() || wants() == 0) {
+    state_ = State::kRefused;
+    return absl::DataLossError("that is no Cell server");
+  }
   const State state = std::exchange(state_, State::kRefused);
   if (state == State::kChallenge) {
     const auto challenge = Load<ChallengeMessage>(message.data());

@@ -74,7 +74,8 @@ class ServerHandshake {
 
   // Bytes of the next message; 0: it is done.
   size_t wants() const;
-  // Appends to *answer what is to be sent. An error: send that and close.
+  // Appends to *answer what is to be sent. An error: send that and close. DataLoss: that is no message of a handshake,
+  // or not of its size, or the handshake is over.
   absl::Status Take(ConstBytes message, std::string* answer);
   bool done() const { return state_ == State::kDone; }
   Purpose purpose() const { return purpose_; }  // Once it is done.

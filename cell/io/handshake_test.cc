@@ -115,6 +115,23 @@ TEST(Handshake, NonsenseIsRefusedAtEveryStep) {
   }
 }
 
+// Messages of any size at any step, and after the end: none of them is taken, and none does harm.
+TEST(Handshake, MessagesThatAreNotExpectedAreRefused) {
+  for (const size_t first : {size_t{0}, size_t{1}, sizeof(HelloMessage), sizeof(HelloMessage) + 1}) {
+    for (const size_t second : {size_t{0}, sizeof(ProofMessage), size_t{65536}}) {
+      ServerHandshake server(kSecret, NonceOf(1));
+      ClientHandshake client(kSecret, Purpose::kVerbs, NonceOf(2));
+      std::string answer;
+      EXPECT_FALSE(server.Take(AsBytes(std::string(first, 'j')), &answer).ok());
+      EXPECT_EQ(server.Take(AsBytes(std::string(second, 'j')), &answer).code(), absl::StatusCode::kDataLoss);
+      EXPECT_FALSE(client.Take(AsBytes(std::string(first, 'j')), &answer).ok());
+      EXPECT_EQ(client.Take(AsBytes(std::string(second, 'j')), &answer).code(), absl::StatusCode::kDataLoss);
+      EXPECT_TRUE(answer.empty());
+      EXPECT_FALSE(server.done() || client.done());
+    }
+  }
+}
+
 TEST(Handshake, NoncesDiffer) { EXPECT_NE(RandomNonce(), RandomNonce()); }
 
 }  // namespace
