@@ -76,5 +76,38 @@ TEST(SimFabric, SameSeedSameRaces) {
   EXPECT_NE(run(1).find("10"), std::string::npos);
 }
 
+// Whatever part of it has been copied by its deadline: no line is afterwards.
+TEST(SimFabric, NothingIsCopiedOfAReadThatIsPastItsDeadline) {
+  uint64_t begun = 0, late = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SimNetwork network({.seed = seed});
+    auto server = network.NewEndpoint();
+    auto client = network.NewEndpoint();
+    RegionMemory* memory = *server->CreateRegion(1, 1 << 16);
+    EchoService service(server.get());
+    CELL_CHECK(server->Listen("a", &service).ok());
+    const ConnectionId connection = *ConnectTo(client.get(), "a");
+    const std::vector<std::byte> ones(1024, std::byte{1});
+    memory->Store(0, ones.data(), 1024);
+    std::vector<std::byte> to(1024);
+    Waiter waiter;
+    const ReadPart part{Pointer(1, 0), to.data(), 1024};
+    client->Read(connection, {&part, 1}, client->NowNs() + 1'200, &waiter);
+    while (!waiter.done()) {
+      if (client->Poll() == 0) network.Step();
+    }
+    if (waiter.status().ok()) continue;
+    EXPECT_EQ(waiter.status().code(), absl::StatusCode::kDeadlineExceeded);
+    ++late;
+    const auto copied = std::count(to.begin(), to.end(), std::byte{1});
+    begun += copied > 0;
+    while (network.Step()) {
+    }
+    EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{1}), copied) << seed;
+  }
+  EXPECT_GT(begun, 3u);
+  EXPECT_GT(late, begun);
+}
+
 }  // namespace
 }  // namespace cell
