@@ -135,6 +135,25 @@ TEST(Descriptors, AListenerLeavesAQuarterOfTheLimit) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+TEST(FilesTest, ADirectoryThatCannotBeMadeIsAnError) {
+  PosixFiles files;
+  const std::string root = ::testing::TempDir() + "/cell-no-directory";
+  ASSERT_TRUE(files.MakeDirectory(root + "/there/").ok());
+  EXPECT_TRUE(files.MakeDirectory(root + "/there/").ok());
+  ASSERT_EQ(::symlink("leads/nowhere", (root + "/link").c_str()), 0);
+  ASSERT_EQ(::symlink("there", (root + "/good").c_str()), 0);
+  ASSERT_TRUE(files.Create(root + "/file").ok());
+  for (const std::string& no : {root + "/link", root + "/link/a/b", root + "/file", root + "/file/a", std::string("/proc/x"),
+                                std::string("/proc/x/a"), std::string()}) {
+    const absl::Status status = files.MakeDirectory(no);
+    EXPECT_FALSE(status.ok()) << no;
+    EXPECT_NE(status.message().find("cannot make directory"), std::string::npos) << status;
+  }
+  EXPECT_TRUE(files.MakeDirectory(root + "/good").ok());
+  EXPECT_TRUE(files.MakeDirectory(root + "/good/a/b").ok());
+  std::filesystem::remove_all(root);
+}
+
 TEST(FilesTest, Sim) {
   SimDisk disk(1);
   Conform(disk.NewHost().get(), "r");

@@ -202,15 +202,19 @@ absl::StatusOr<std::unique_ptr<Directory>> PosixFiles::Open(const std::string& d
 }
 
 absl::Status PosixFiles::MakeDirectory(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0755) == 0) {
-    const std::string above = std::filesystem::path(directory).parent_path();
-    return SyncDirectory(above.empty() ? "." : above);
-  }
-  if (errno == EEXIST) return absl::OkStatus();
   const std::string above = std::filesystem::path(directory).parent_path();
-  if (errno != ENOENT || above.empty() || above == directory) return Failed("make directory", directory);
-  RETURN_IF_ERROR(MakeDirectory(above));
-  return MakeDirectory(directory);
+  bool made = ::mkdir(directory.c_str(), 0755) == 0;
+  if (!made && errno == ENOENT && !above.empty() && above != directory) {
+    RETURN_IF_ERROR(MakeDirectory(above));
+    // Once more, and not again: where `above` leads nowhere (/proc, a link to nothing), there is never a directory.
+    made = ::mkdir(directory.c_str(), 0755) == 0;
+  }
+  if (made) return SyncDirectory(above.empty() ? "." : above);
+  struct stat info {};
+  const int error = errno;
+  if (error == EEXIST && ::stat(directory.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
+  errno = error;
+  return Failed("make directory", directory);
 }
 
 absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) {
