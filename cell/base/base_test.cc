@@ -4,6 +4,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/histogram.h"
 #include "cell/base/random.h"
+#include "cell/base/repeats.h"
 #include "cell/base/task.h"
 
 namespace cell {
@@ -55,6 +56,17 @@ TEST(Task, AwaitsAnotherTask) {
   sum.Start();
   ASSERT_TRUE(sum.done());
   EXPECT_EQ(sum.Take(), 6);
+}
+
+TEST(Repeats, WritesAMessageOnceInAWhileAndCountsTheOthers) {
+  Repeats repeats(1000);
+  EXPECT_EQ(repeats.Due("full", 5), "");
+  EXPECT_EQ(repeats.Due("full", 6), std::nullopt);
+  EXPECT_EQ(repeats.Due("gone", 7), "");  // Another kind.
+  EXPECT_EQ(repeats.Due("full", 1004), std::nullopt);
+  EXPECT_EQ(repeats.Due("full", 1005), " (and 2 times since this was last written)");
+  EXPECT_EQ(repeats.Due("full", 9000), "");
+  for (int i = 0; i < 10'000; ++i) EXPECT_EQ(repeats.Due(std::to_string(i), 9001), "");  // Of bounded memory.
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ constexpr uint32_t kRunPagesMax = 64;  // Of one read.
 constexpr uint64_t kZeroedPerTurn = 64 << 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
+constexpr size_t kWhyBytesMax = 300;
 
 absl::Status NoSuchMove(uint32_t region) {
   return absl::FailedPreconditionError(fmt::format("region {} is not being moved by this worker (any more)", region));
@@ -57,6 +58,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   region->busy = true;
   Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
   giving.heard_ns = fabric_->NowNs();
+  const std::shared_ptr<std::string> why = giving.why;
   points_->Reach("move: giver: before the offer");
   std::string offer = MakeMoveRequest(MoveStep::kOffer, id, giving.epoch, self_.worker, self_.server);
   const absl::StatusOr<std::string> reply = co_await peers_->Ask(to, std::move(offer));
@@ -68,7 +70,10 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   }
   while (givings_.contains(id) && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
   if (regions_->Find(id) == nullptr) co_return absl::OkStatus();
-  if (status.ok()) status = absl::AbortedError(fmt::format("{} did not take region {}", ToString(to), id));
+  if (status.ok()) {
+    status = absl::AbortedError(
+        fmt::format("{} did not take region {}: {}", ToString(to), id, why->empty() ? "it went silent" : *why));
+  }
   ++counters_.failed;
   co_return status;
 }
@@ -103,6 +108,12 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     return NoSuchMove(id);
   }
   Giving& giving = it->second;
+  const bool cancels = request.fixed.step == MoveStep::kCancel;
+  if (cancels) *giving.why = std::string(request.key.substr(0, kWhyBytesMax));
+  if (cancels && !giving.begun) {
+    EndGiving(id, false);
+    return absl::OkStatus();
+  }
   const bool begins = request.fixed.step == MoveStep::kBegin;
   if (begins == giving.begun || (giving.begun && giving.taker != peer)) return NoSuchMove(id);
   giving.heard_ns = fabric_->NowNs();
@@ -211,7 +222,9 @@ void Mover::Step() {
   }
   for (const uint32_t id : silent) {
     Giving& giving = givings_.at(id);
-    spdlog::warn("{} does not go on with region {}", ToString(giving.to), id);
+    if (const auto more = repeats_.Due(ToString(giving.to), fabric_->NowNs())) {
+      spdlog::warn("{} does not go on with region {}{}", ToString(giving.to), id, *more);
+    }
     if (giving.sealed) {
       giving.settling = true;
       turns_->Begin(Settle(id));
@@ -256,8 +269,8 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   const absl::StatusOr<RegionMemory*> memory = has_log.ok() ? regions_->Receive(id) : has_log;
   if (!memory.ok()) {
     regions_->Unexpect(id);
-    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(memory.status().message()));
-    co_return false;  // The giver hears nothing, and goes on as before.
+    absl::Status status = memory.status();
+    co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
   // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
@@ -273,12 +286,8 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   absl::Status status = co_await Copy(taking);
   if (status.ok()) status = co_await Commit(taking);
   if (!status.ok()) {
-    ++counters_.failed;
-    spdlog::warn("region {} was not taken from {}: {}", id, ToString(from), std::string(status.message()));
     regions_->NotArrived(id, *memory, *written);
-    std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch);
-    (void)co_await peers_->Ask(from, std::move(cancel));
-    co_return false;
+    co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
   HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1);
   region->store->Restore();
@@ -295,6 +304,17 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
   (void)co_await peers_->Ask(from, std::move(done));  // If it does not arrive, the giver asks the table.
   co_return true;
+}
+
+Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Status why) {
+  ++counters_.failed;
+  std::string reason(why.message().substr(0, kWhyBytesMax));
+  if (const auto more = repeats_.Due(ToString(from) + reason, fabric_->NowNs())) {
+    spdlog::warn("region {} was not taken from {}: {}{}", id, ToString(from), reason, *more);
+  }
+  std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch, self_.worker, reason);
+  (void)co_await peers_->Ask(from, std::move(cancel));  // If it does not arrive, the giver hears nothing more.
+  co_return false;
 }
 
 Task<absl::Status> Mover::HasLog(uint32_t id) {

@@ -13,6 +13,7 @@
 //                                        the region table is changed, from the epoch that was offered; the copy is
 //                                        shown
 //                                   <-   Done: the giver drops its copy; writes that waited are sent to the taker
+//                                   <-   Cancel, instead of any of these: the taker does not take it, and says why
 //
 // The log goes on where it is, in a segment of the new epoch, which the taker opens before it serves the region: so
 // both must see the same store.
@@ -25,10 +26,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cell/base/points.h"
+#include "cell/base/repeats.h"
 #include "cell/cluster/membership.h"
 #include "cell/server/hidden_copy.h"
 #include "cell/server/log_keeper.h"
@@ -46,7 +49,7 @@ class Mover {
         LogKeeper* logs, Turns* turns, const Points* points, WorkerId self, int64_t silence_ns);
 
   // Gives a held region, which is not busy, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
-  // room. Else it is still here.
+  // room. Aborted: the other did not take it; the message has its reason. Else it is still here.
   Task<absl::Status> Give(uint32_t region, WorkerId to);
 
   // A request of another worker's mover.
@@ -78,6 +81,7 @@ class Mover {
     bool settling = false;
     int64_t heard_ns = 0;
     int64_t frozen_ns = 0;
+    std::shared_ptr<std::string> why = std::make_shared<std::string>();  // It was refused, by the taker's word.
   };
 
   absl::Status ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell);
@@ -98,6 +102,8 @@ class Mover {
     WrittenPages* written;
   };
   Task<bool> Take(uint32_t region, uint64_t epoch, WorkerId from);
+  // Tells the giver, and this server's log, why its region is not taken.
+  Task<bool> Refuse(uint32_t region, uint64_t epoch, WorkerId from, absl::Status why);
   Task<absl::Status> Copy(Taking taking);
   // One step, and a copy of all pages that it names. How many pages.
   Task<absl::StatusOr<uint64_t>> CopyWritten(const Taking& taking, MoveStep step);
@@ -116,6 +122,7 @@ class Mover {
   const WorkerId self_;
   const int64_t silence_ns_;
   std::map<uint32_t, Giving> givings_;
+  Repeats repeats_;
   Counters counters_;
 };
 

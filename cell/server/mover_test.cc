@@ -22,8 +22,10 @@ class Giver : public Service {
   explicit Giver(Fabric* fabric) : fabric_(fabric) {}
   void Serve(absl::Span<const IncomingCall> calls) override {
     for (const IncomingCall& call : calls) {
-      const MoveStep step = ParseMoveRequest(call.request)->fixed.step;
+      const auto request = ParseMoveRequest(call.request);
+      const MoveStep step = request->fixed.step;
       steps.push_back(step);
+      if (step == MoveStep::kCancel) why = std::string(request->key);
       const bool tells = step == MoveStep::kBegin || step == MoveStep::kWritten || step == MoveStep::kFreeze;
       const MutableBytes to = fabric_->BeginReply(call);
       auto reply = ReplyOf<MoveReply>(MessageKind::kMove);
@@ -41,6 +43,7 @@ class Giver : public Service {
 
   std::vector<PageRun> runs;
   std::vector<MoveStep> steps;
+  std::string why;  // The taker's, when it cancelled.
 
  private:
   Fabric* fabric_;
@@ -179,8 +182,10 @@ TEST_F(MoverTest, RefusesPagesThatAreNone) {
   for (const PageRun& run : std::vector<PageRun>{
            {kPages, 1}, {kPages - 1, 2}, {0, 0}, {0, 65}, {0, UINT32_MAX}, {UINT32_MAX, 1}, {UINT32_MAX, UINT32_MAX}}) {
     giver_.runs = {{0, 1}, run};
+    giver_.why.clear();
     Offer();
     EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
+    EXPECT_EQ(giver_.why, "giver.0 names pages that are none");
   }
 }
 

@@ -19,6 +19,7 @@ constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int kHopsMax = 1000;
+constexpr int64_t kFailedGiftPauses = 20;  // As long as so many pauses of balance. What refused one may refuse the next.
 constexpr size_t kHurry = 16;
 constexpr size_t kWeighedAtOnce = 2;
 constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
@@ -200,8 +201,10 @@ Task<absl::Status> Steward::Split(HeldRegion* region) {
   if (!status.ok()) {
     ++counters_.splits_failed;
     region->no_split_before_ns = fabric_->NowNs() + kSplitPauseNs;
-    spdlog::warn("region {} is {:.0f} % full and could not be split: {}", id, 100 * region->store->fill(),
-                 std::string(status.message()));
+    if (const auto more = repeats_.Due(fmt::format("split {}", id), fabric_->NowNs())) {
+      spdlog::warn("region {} is {:.0f} % full and could not be split: {}{}", id, 100 * region->store->fill(),
+                   std::string(status.message()), *more);
+    }
   }
   region->busy = false;
   co_return status;
@@ -426,6 +429,12 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
   while (status.ok() && !turns_->stopping()) {
     const std::optional<Gift> gift = co_await FindGift(SIZE_MAX);
     if (!gift.has_value()) break;
+void Steward::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
+  if (const auto more = repeats_.Due("give " + ToString(to), fabric_->NowNs())) {
+    spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
+  }
+}
+
     status = co_await mover_->Give(gift->region, gift->to);
     *moved += status.ok();
   }
@@ -469,8 +478,8 @@ Task<bool> Steward::Balance() {
     if (status.ok()) {
       balance_at_ns_ = 0;  // Perhaps one more.
     } else {
-      spdlog::info("region {} was not given to {}: {}", gift->region, ToString(gift->to),
-                   std::string(status.message()));
+      balance_at_ns_ = fabric_->NowNs() + kFailedGiftPauses * options_.balance_every_ns;
+      ReportRefused(gift->region, gift->to, status);
     }
   }
   balancing_ = false;
@@ -483,14 +492,14 @@ Task<bool> Steward::Drain() {
     const uint32_t region = held->region();
     const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, &random_);
     if (!to.has_value()) {
-      spdlog::warn("no other server has room for region {}", region);
+      if (const auto more = repeats_.Due("drain", fabric_->NowNs())) {
+        spdlog::warn("no other server has room for region {}{}", region, *more);
+      }
       break;
     }
     if (turns_->stopping()) break;
     const absl::Status status = co_await mover_->Give(region, *to);
-    if (!status.ok()) {
-      spdlog::info("region {} was not given to {}: {}", region, ToString(*to), std::string(status.message()));
-    }
+    if (!status.ok()) ReportRefused(region, *to, status);
     (void)co_await RefreshAwaiter(membership_);
     break;  // The list may have changed; on with the next Step.
   }

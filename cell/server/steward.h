@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cell/base/random.h"
+#include "cell/base/repeats.h"
 #include "cell/base/task.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/fabric.h"
@@ -103,6 +104,7 @@ class Steward {
   Task<bool> Balance();
   // Gives all regions away.
   Task<bool> Drain();
+  void ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why);
 
   // A request to the worker that holds `region`, and its reply.
   Task<absl::StatusOr<std::string>> AskOwner(uint32_t region, std::string request);
@@ -124,6 +126,7 @@ class Steward {
   int64_t balance_at_ns_ = 0;
   bool lapsed_ = false;                        // The lease on our membership.
   bool balancing_ = false;                     // Or draining.
+  Repeats repeats_;
   std::vector<MeganodeSplit*> reclaiming_;  // Finished, their right parts not yet freed.
   Counters counters_;
 };

@@ -1,0 +1,43 @@
+// Repeats keeps log messages that come again and again from filling a log. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "fmt/format.h"
+
+namespace cell {
+
+class Repeats {
+ public:
+  explicit Repeats(int64_t every_ns = 60'000'000'000) : every_ns_(every_ns) {}
+
+  // Returns what to add to a message of this kind if it is to be written now: nothing the first time, and then at most
+  // once every `every_ns` how many were left out. Returns no string if the message is to be left out.
+  std::optional<std::string> Due(const std::string& kind, int64_t now_ns) {
+    if (kinds_.size() >= kKindsMax && !kinds_.contains(kind)) kinds_.clear();
+    const auto [it, first] = kinds_.try_emplace(kind, Said{now_ns, 0});
+    if (first) return "";
+    if (now_ns - it->second.at_ns < every_ns_) {
+      ++it->second.left_out;
+      return std::nullopt;
+    }
+    const uint64_t left_out = it->second.left_out;
+    it->second = {now_ns, 0};
+    return left_out == 0 ? "" : fmt::format(" (and {} times since this was last written)", left_out);
+  }
+
+ private:
+  static constexpr size_t kKindsMax = 256;
+  struct Said {
+    int64_t at_ns;
+    uint64_t left_out;
+  };
+
+  const int64_t every_ns_;
+  std::map<std::string, Said> kinds_;
+};
+
+}  // namespace cell
