@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -38,11 +39,45 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   }
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
   std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, std::move(state)));
+  membership->config_text_ = *text;
+  membership->servers_ = membership->state_.servers;
+  membership->ReadControls();
+  membership->state_.servers = membership->servers_;
   ASSIGN_OR_RETURN(membership->state_.table, membership->ReadTable());
-  for (ClusterState::Server& server : membership->state_.servers) {
-    server.control = ReadFile(directory + "/" + server.name + ".control").value_or("");
-  }
   return membership;
+}
+
+// Servers may have come, and begun again since, with another control plane.
+absl::Status EmbeddedMembership::ReadServers() {
+  std::optional<std::string> text = ReadFile(directory_ + "/cluster.json");
+  if (!text.has_value()) {
+    return absl::UnavailableError(fmt::format("{}/cluster.json is gone: was the cluster deleted?", directory_));
+  }
+  if (*text != config_text_) {
+    ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory_));
+    if (state.uuid != state_.uuid) {
+      return absl::UnavailableError(fmt::format("another cluster is in \"{}\" by now", directory_));
+    }
+    servers_ = std::move(state.servers);
+    controls_.clear();
+    config_text_ = *std::move(text);
+    ++servers_version_;
+  }
+  ReadControls();
+  return absl::OkStatus();
+}
+
+void EmbeddedMembership::ReadControls() {
+  for (ClusterState::Server& server : servers_) {
+    const std::string path = directory_ + "/" + server.name + ".control";
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) continue;
+    const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+    if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
+    controls_[server.name] = seen;
+    server.control = ReadFile(path).value_or("");
+    ++servers_version_;
+  }
 }
 
 absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& text, const std::string& directory) {
@@ -62,6 +97,7 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
   ClusterState state;
   std::set<std::string> names;
   try {
+    state.uuid = json.value("uuid", "");
     state.shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
                    json.at("extents_bytes").get<uint64_t>()};
     const std::string durability = json.value("durability", "none");
@@ -94,7 +130,9 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
 }
 
 bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
-  return state_.FindWorker(worker) == nullptr || !IsLocked(LockPath(directory_, worker.server));
+  // A server that is not listed may have come since the list was read.
+  if (state_.FindServer(worker.server) != nullptr && state_.FindWorker(worker) == nullptr) return true;
+  return !IsLocked(LockPath(directory_, worker.server));
 }
 
 absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
@@ -118,6 +156,7 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& c
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot lock {}/regions.lock", directory_));
   }
   ASSIGN_OR_RETURN(RegionTable table, ReadTable());
+  RETURN_IF_ERROR(ReadServers());
   RETURN_IF_ERROR(change(&table));
   ++table.version;
   PosixFiles files;
@@ -137,7 +176,11 @@ void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
   told_.push_back(std::move(told));
 }
 
-void EmbeddedMembership::Refresh(Done done) { Tell(std::move(done), ReadTable()); }
+void EmbeddedMembership::Refresh(Done done) {
+  absl::StatusOr<RegionTable> table = ReadTable();
+  const absl::Status servers = ReadServers();  // After the table: so all of its owners are listed.
+  Tell(std::move(done), servers.ok() ? std::move(table) : servers);
+}
 void EmbeddedMembership::Change(TableChange change, Done done) { Tell(std::move(done), ChangeTable(change)); }
 
 size_t EmbeddedMembership::Poll() {
@@ -145,10 +188,12 @@ size_t EmbeddedMembership::Poll() {
   std::vector<Told> now;
   now.swap(told_);
   for (Told& told : now) {
-    if (told.status.ok() && told.table.version > state_.table.version) {
-      state_.table = std::move(told.table);
-      ++state_.revision;
-    }
+    const bool newer = told.status.ok() && told.table.version > state_.table.version;
+    if (newer) state_.table = std::move(told.table);
+    const bool others = servers_version_ != servers_seen_;
+    if (others) state_.servers = servers_;
+    servers_seen_ = servers_version_;
+    if (newer || others) ++state_.revision;
     told.done(told.status);
   }
   return now.size();

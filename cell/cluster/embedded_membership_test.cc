@@ -53,6 +53,16 @@ class EmbeddedMembershipTest : public ::testing::Test {
     }
     ::rmdir(directory_.c_str());
   }
+  void Replace(const char* from, const char* to) {
+    std::ofstream(directory_ + "/cluster.json.new") << With(from, to);
+    ::rename((directory_ + "/cluster.json.new").c_str(), (directory_ + "/cluster.json").c_str());
+  }
+  static absl::Status Refresh(EmbeddedMembership* membership) {
+    absl::Status result = absl::UnknownError("not told");
+    membership->Refresh([&](const absl::Status& status) { result = status; });
+    membership->Poll();
+    return result;
+  }
   static absl::Status Add(EmbeddedMembership* membership) {
     absl::Status result = absl::UnknownError("not told");
     membership->Change(
@@ -121,6 +131,39 @@ TEST_F(EmbeddedMembershipTest, ADamagedTableIsSaidSo) {
   const auto membership = EmbeddedMembership::Open(directory_);
   EXPECT_EQ(membership.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(membership.status().message()).find("regions.json"), std::string::npos);
+}
+
+TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
+  auto membership = EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  EXPECT_EQ((*membership)->state().FindServer("server-1"), nullptr);
+  EXPECT_EQ((*membership)->state().FindServer("server-0")->control, "");
+  const uint64_t revision = (*membership)->state().revision;
+  ASSERT_TRUE(Refresh(membership->get()).ok());
+  EXPECT_EQ((*membership)->state().revision, revision);
+
+  Replace("\"servers\": [", "\"servers\": [{\"name\": \"server-1\", \"workers\": [{\"socket\": \"c.sock\", \"regions_max\": 7}]}, ");
+  EXPECT_EQ((*membership)->state().FindServer("server-1"), nullptr);  // Not before it is asked for.
+  ASSERT_TRUE(Refresh(membership->get()).ok());
+  ASSERT_NE((*membership)->state().FindWorker({"server-1", 0}), nullptr);
+  EXPECT_EQ((*membership)->state().FindWorker({"server-1", 0})->regions_max, 7u);
+  EXPECT_NE((*membership)->state().FindServer("server-0"), nullptr);
+  EXPECT_GT((*membership)->state().revision, revision);
+
+  std::ofstream(directory_ + "/server-0.control") << "127.0.0.1:7";
+  ASSERT_TRUE(Refresh(membership->get()).ok());
+  EXPECT_EQ((*membership)->state().FindServer("server-0")->control, "127.0.0.1:7");
+  ::unlink((directory_ + "/server-0.control").c_str());
+}
+
+TEST_F(EmbeddedMembershipTest, IsUnavailableOnceAnotherClusterIsThere) {
+  auto membership = EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(membership.ok());
+  Replace("\"servers\": [", "\"uuid\": \"another\", \"servers\": [");
+  EXPECT_TRUE(absl::IsUnavailable(Refresh(membership->get())));
+  Replace("\"servers\": [", "\"servers\": 7, \"x\": [");
+  EXPECT_FALSE(Refresh(membership->get()).ok());
+  EXPECT_NE((*membership)->state().FindServer("server-0"), nullptr);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ struct ClusterState {
     std::string control;  // HOST:PORT of its control plane; empty: not known.
   };
 
+  std::string uuid;  // Of the cluster; given when it is made. Empty: an earlier release made it.
   RegionShape shape;
   Durability durability = Durability::kNone;
   int64_t table_lease_ns = kTableLeaseNs;
