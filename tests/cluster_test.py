@@ -21,7 +21,7 @@ def state_of(pid):
 class Cluster(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory(prefix="cell-cluster-")
-        self.directory = Path(self.temporary.name)
+        self.directory = Path(self.temporary.name) / "cell"
         self.servers = []
 
     def tearDown(self):
@@ -215,15 +215,15 @@ class Cluster(unittest.TestCase):
 
     def test_tls_lets_in_who_has_a_certificate(self):
         def openssl(*arguments):
-            subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(["openssl", *arguments], cwd=self.temporary.name, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
         for name in ("server", "client"):
             openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-            (self.directory / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+            (Path(self.temporary.name) / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
                     "-days", "2", "-extfile", "san")
-        at = str(self.directory)
+        at = self.temporary.name
         self.up(servers=1, server_flags=["--tls-certificate", f"{at}/server.pem", "--tls-key", f"{at}/server.key", "--tls-authority", f"{at}/ca.pem"])
         authority = ["--tls-authority", f"{at}/ca.pem"]
         self.assertIn("server-0", self.done(*authority, "--tls-certificate", f"{at}/client.pem", "--tls-key", f"{at}/client.key", "regions"))

@@ -195,12 +195,12 @@ class Durable(unittest.TestCase):
         cluster.down(self.directory)
         for process in self.servers:
             process.wait()
-        for change, part in (({"servers": 2}, "servers"), ({"durability": "none"}, "durability"),
+        for change, part in (({"workers": 2}, "workers"), ({"durability": "none"}, "durability"),
                              ({"node_bytes": 512}, "node_bytes")):
             with self.assertRaises(cluster.ClusterError) as raised:
                 cluster.up(self.directory, **{**self.options, **change})
             self.assertIn(part, str(raised.exception))
-            self.assertIn("--begin-anew", str(raised.exception))
+            self.assertIn("//tools:wipe", str(raised.exception))
         # Damage in the middle of a log: that region is not served, and the log says where and what to do.
         log = max((self.directory / "log" / "region-1").glob("*.log"), key=lambda f: f.stat().st_size)
         bytes_before = log.read_bytes()

@@ -18,7 +18,7 @@ SECRET = "a secret of more than sixteen bytes"
 class Fabrics(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory(prefix="cell-fabrics-")
-        self.directory = Path(self.temporary.name)
+        self.directory = Path(self.temporary.name) / "cell"
         self.servers = []
 
     def tearDown(self):
@@ -41,7 +41,7 @@ class Fabrics(unittest.TestCase):
         return result.stdout
 
     def secret_file(self, content):
-        path = self.directory / f"secret-{len(content)}"
+        path = Path(self.temporary.name) / f"secret-{len(content)}"
         path.write_text(content + "\n")
         path.chmod(0o600)
         return str(path)

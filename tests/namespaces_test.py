@@ -30,7 +30,7 @@ class Namespaces(unittest.TestCase):
         self.secret = self.directory / "secret"
         self.secret.write_text("of all hosts of this cluster\n")
         self.secret.chmod(0o600)
-        self.start("one", "--begin-anew")
+        self.start("one")
         self.start("two")
         self.wait_for_servers(2)
 

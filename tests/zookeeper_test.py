@@ -142,6 +142,114 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(answer, "")
         self.assertEqual(say("get key"), "after")
 
+    def server(self, name, *flags, directory=None):
+        """By hand, as docs/operations.md has it."""
+        directory = self.directory / (directory or name)
+        directory.mkdir(exist_ok=True)
+        with open(directory / "log.txt", "ab") as log:
+            process = subprocess.Popen([cluster.binary("cell/server/cell_server"), "--cluster", self.address, "--dir", str(directory), "--name", name,
+                                        "--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64", *flags],
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.servers.append(process)
+        return process
+
+    def wait_for(self, servers):
+        deadline = time.monotonic() + 30
+        there = []
+        while len(there) != servers and time.monotonic() < deadline:
+            there = self.ctl("-o", "json", "status").stdout.splitlines()
+            time.sleep(0.05)
+        self.assertEqual(len(there), servers)
+
+    def wipe(self, *flags):
+        return subprocess.run([cluster.binary("tools/wipe"), "--cluster", self.address, *flags], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+
+    def test_the_default_timeout_outlasts_a_takeover(self):
+        self.up(self.ensemble(1), durability="sync")
+        lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(60_000))
+        self.assertEqual(self.ctl("load", "-", input=lines).returncode, 0)
+        client = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", self.address], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # No --timeout.
+        self.addCleanup(client.communicate)
+        client.stdin.write("get key000000\n")
+        client.stdin.flush()
+        self.assertEqual(client.stdout.read(200), "v" * 200)  # It is connected.
+        for process in self.servers[:2]:  # One of them holds the root.
+            process.kill()
+            process.wait()
+        out, error = client.communicate("".join(f"get key{i:06}\n" for i in range(0, 60_000, 6_000)), timeout=100)
+        self.assertEqual(out.replace("\n", ""), "v" * 2000, error)
+
+    def test_a_region_that_cannot_move_says_why(self):
+        self.address = f"zk://{self.ensemble(1)}/cell"
+        for name in ("one", "two"):  # Each with logs of its own.
+            self.server(name, "--log-dir", str(self.directory / f"log-{name}"))
+            self.wait_for(1 if name == "one" else 2)
+        lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(40_000))
+        self.assertEqual(self.ctl("load", "-", input=lines).returncode, 0)
+        deadline = time.monotonic() + 20
+        refused = ""
+        while "--log-dir" not in refused and time.monotonic() < deadline:
+            regions = [json.loads(line) for line in self.ctl("-o", "json", "regions").stdout.splitlines()]
+            refused = self.ctl("move", str(next(r["region"] for r in regions if r["tier"] == 0)), "two").stderr
+        self.assertIn("two.0 did not take region", refused)
+        self.assertIn("all servers must have the same --log-dir", refused)
+        time.sleep(3)  # Balance tries again and again meanwhile.
+        told = (self.directory / "one" / "log.txt").read_text() + (self.directory / "two" / "log.txt").read_text()
+        self.assertLessEqual(told.count("was not taken from"), 1, told)
+        self.assertLessEqual(told.count("was not given to"), 1, told)
+
+    def test_a_cluster_is_wiped_when_all_servers_have_ended(self):
+        self.address = f"zk://{self.ensemble(1)}/cell"
+        logs = str(self.directory / "logs")
+        flags = ("--log-dir", logs, "--durability", "sync")
+        one, two = self.server("one", *flags), self.server("two", *flags)
+        self.wait_for(2)
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        self.assertIn("is a member", self.wipe("--confirm", "cell").stderr)
+        cluster.end([one])
+        self.assertIn("two is a member", self.wipe("--confirm", "cell", "--log-dir", logs).stderr)
+        # A server that was started by what a supervisor has written down brings the cluster back, and deletes nothing.
+        cluster.end([two])
+        one = self.server("one", *flags)
+        self.wait_for(1)
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+
+        one.send_signal(signal.SIGSTOP)  # Until its session has expired: it may come back.
+        deadline = time.monotonic() + 30
+        done = self.wipe("--confirm", "cell", "--log-dir", logs)
+        while done.returncode != 0 and time.monotonic() < deadline:
+            self.assertIn("is a member", done.stderr)
+            time.sleep(0.2)
+            done = self.wipe("--confirm", "cell", "--log-dir", logs)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the region table: 1 regions", done.stdout)
+        self.assertEqual(self.wipe("--confirm", "cell").returncode, 1)
+        two = self.server("two", *flags)  # Another cluster of that name.
+        self.wait_for(1)
+        self.assertEqual(self.ctl("put", "key", "another").returncode, 0)
+        one.send_signal(signal.SIGCONT)
+        told = self.directory / "one" / "log.txt"
+        while "another has its name" not in told.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertIn("another has its name", told.read_text())
+        self.assertEqual(self.ctl("get", "key").stdout, "another")
+        self.wait_for(1)
+
+    def test_a_first_start_that_fails_leaves_nothing_in_zookeeper(self):
+        zookeeper = self.ensemble(1)
+        with self.assertRaisesRegex(cluster.ClusterError, "ended with status 2"):
+            self.up(zookeeper, servers=2, durability="sync", node_bytes=512, flags_of={"server-1": ["--node-bytes", "4096"]})
+        self.assertFalse((self.directory / "cell").exists())
+        self.up(zookeeper, servers=1, durability="sync")
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        # One that fails to join a cluster that is there leaves that as it is.
+        with self.assertRaisesRegex(cluster.ClusterError, "ended with status 2"):
+            cluster.up(self.directory / "joins", zookeeper=zookeeper, node_bytes=512)
+        self.assertFalse((self.directory / "joins").exists())
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+
     def test_strangers_are_refused(self):
         os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"
         self.addCleanup(os.environ.pop, "CELL_ZOOKEEPER_DIGEST", None)

@@ -1,24 +1,28 @@
 """Brings a cluster on this machine up and down: what //tools:up, //tools:down and //tools:demo share.
 
 A cluster is a directory with
+    up.json         how `up` brings it up: its constants, and the servers' flags
+    address         how clients call it
     cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
     regions.json    which server holds which region; the servers write it
     log/            of a durable cluster: the regions' logs and checkpoints, from which it comes back
-    processes.json  the processes that `up` started, in that order, so that `down` ends exactly those
-    server-N.log    each server's log
+    processes.json  the processes that `up` started
+    NAME.lock       locked by server NAME as long as it runs, with its process id
+    NAME.log        each server's messages
     zookeeper/      of a cluster whose membership a ZooKeeper keeps that `up` started (then without cluster.json)
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import socket
+import struct
 import subprocess
-import sys
 import time
+import uuid
 from pathlib import Path
 
 ZOOKEEPER = "/usr/share/zookeeper/bin/zkServer.sh"
@@ -72,51 +76,156 @@ def running(directory):
     return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
 
 
-def describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric="auto", host=None, durability="none"):
-    """What goes into cluster.json."""
-    ports = iter(free_ports(servers * workers, host or "127.0.0.1"))
-
-    def worker(server, index):
-        listed = {"regions_max": regions_max}
-        if fabric in ("auto", "shm"):
-            listed["socket"] = f"server-{server}.{index}.sock"
-        if fabric in ("tcp", "verbs") or (fabric == "auto" and host):
-            listed["tcp" if fabric == "auto" else fabric] = f"{host or '127.0.0.1'}:{next(ports)}"
-        return listed
-
-    return {
-        "format": 2,
-        "node_bytes": node_bytes,
-        "meganode_bytes": meganode_bytes,
-        "extents_bytes": extents_bytes,
-        "durability": durability,
-        "servers": [
-            {
-                "name": f"server-{s}",
-                "workers": [worker(s, w) for w in range(workers)],
-            }
-            for s in range(servers)
-        ],
-    }
+def lock_holder(directory, name):
+    """The id of the process that runs server NAME there; 0 if it tells none, None if the server does not run."""
+    try:
+        with open(directory / f"{name}.lock", "r+") as lock:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind = struct.unpack("hhqqi4x", fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))[0]
+            text = lock.read().strip()
+            return None if kind == fcntl.F_UNLCK else int(text) if text.isdigit() else 0
+    except FileNotFoundError:
+        return None
 
 
-def comes_back(directory, described):
-    """Whether a durable cluster is in the directory, with these constants. ClusterError: with others."""
-    for file in ("cluster.json", "durable.json"):
+def servers_of(directory):
+    """The servers that ever ran there, by their locks."""
+    return sorted(path.stem for path in directory.glob("*.lock") if path.name != "regions.lock")
+
+
+def has_open(pid, path):
+    """Whether a process has a file open: so its id is not another's by now."""
+    try:
+        return any(os.path.samefile(fd, path) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.exists())
+    except OSError:
+        return False
+
+
+# How `up` brings a cluster up when nobody says otherwise.
+DEFAULTS = {
+    "servers": 1, "workers": 1, "node_bytes": 1024, "meganode_bytes": 64 << 20, "extents_bytes": 256 << 20, "regions_max": 16,
+    "server_flags": [], "flags_of": {}, "secret_file": None, "zookeeper": None, "name": "cell", "fabric": "auto", "host": None, "durability": "none",
+}
+# What a cluster keeps for good.
+CONSTANTS = ("workers", "node_bytes", "meganode_bytes", "extents_bytes", "durability", "zookeeper", "name")
+
+
+def settings_of(directory):
+    """How the cluster in the directory is brought up; None: there is no cluster. ClusterError: it cannot be read."""
+    for file in ("up.json", "cluster.json", "durable.json"):  # Without up.json: of an earlier release, or made by hand.
         try:
-            there = json.loads((directory / file).read_text())
+            text = (directory / file).read_text()
         except FileNotFoundError:
             continue
-        if there.get("durability", "none") == "none" or not (directory / "log").exists():
-            return False
-        for key in ("node_bytes", "meganode_bytes", "extents_bytes", "durability", "servers"):
-            was, now = ([{"name": s["name"], "workers": len(s["workers"])} for s in c[key]] if key == "servers" else c[key]
-                        for c in (there, described))
-            if was != now:
-                raise ClusterError(f"the cluster in {directory} has {key} {was}, not {now}: bring it up as it was, or "
-                                   "--begin-anew to forget it and its keys")
-        return True
-    return False
+        try:
+            there = json.loads(text)
+            if file == "up.json":
+                return {**DEFAULTS, **there}
+            workers = [server["workers"] for server in there["servers"]]
+            settings = {**DEFAULTS, **{key: there[key] for key in ("node_bytes", "meganode_bytes", "extents_bytes")},
+                        "servers": len(workers), "workers": len(workers[0]), "regions_max": workers[0][0]["regions_max"],
+                        "durability": there.get("durability", "none")}
+            if file == "durable.json":
+                address = address_of(directory)
+                settings["zookeeper"] = "start" if (directory / "zookeeper").exists() else address[len("zk://"):].rsplit("/", 1)[0]
+                settings["name"] = address.rsplit("/", 1)[1]
+            return settings
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ClusterError(f"{directory}/{file} is not a Cell cluster's, or damaged ({error!r})") from error
+    return None
+
+
+def is_empty(directory):
+    return not directory.exists() or not any(directory.iterdir())
+
+
+def settle(directory, given):
+    """How to bring the cluster up, and whether it is a new one: what is there already, and what was asked for."""
+    known = settings_of(directory)
+    if known is None:
+        if not is_empty(directory):
+            raise ClusterError(f"{directory} is not empty and has no cluster in it: name a directory that is empty, or not there yet")
+        return {**DEFAULTS, **given}, True
+    if known["durability"] == "none" and known["zookeeper"] in (None, "start") and not running(directory) and \
+            not any(lock_holder(directory, name) is not None for name in servers_of(directory)):
+        wipe(directory)  # Its keys ended with its servers.
+        return {**known, **given}, True
+    settings = {**known, **given}
+    for key in CONSTANTS:
+        if settings[key] != known[key]:
+            raise ClusterError(f"the cluster in {directory} has {key} {known[key]}, not {settings[key]}: bring it up as it is, or delete "
+                               f"it first, with its keys (./bazelw run //tools:wipe -- --dir {directory})")
+    if settings["servers"] < known["servers"]:
+        raise ClusterError(f"the cluster in {directory} has servers 0 to {known['servers'] - 1}, which is more than {settings['servers']}: "
+                           "drain those that are to hold nothing (cellctl drain)")
+    return settings, False
+
+
+def wipe(directory):
+    """Deletes a cluster that has ended."""
+    plan = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, check=False)
+    name = re.match(r"(?:Cluster (.*?)(?: \([0-9a-f-]*\))?:\n)?", plan.stdout)[1] or ""
+    done = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--confirm", name], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    if plan.returncode != 0 or done.returncode != 0:
+        raise ClusterError((plan.stderr or done.stderr).strip())
+
+
+def wipe_znodes(address, seconds=15):
+    """Deletes what a cluster that did not come up has left in ZooKeeper. A session of a server may have to expire first."""
+    deadline = time.monotonic() + seconds
+    while subprocess.run([binary("tools/wipe"), "--cluster", address, "--confirm", address.rsplit("/", 1)[1]], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL, check=False).returncode == 2 and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def exists_in_zookeeper(address):
+    asked = subprocess.run([binary("tools/cellctl"), "--cluster", address, "status"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                           text=True, check=False)
+    return "no cluster" not in asked.stderr
+
+
+def replace_file(path, text):
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+def describe(directory, settings):
+    """What goes into cluster.json. Servers that are listed stay as they are; their addresses are known to others."""
+    try:
+        listed = json.loads((directory / "cluster.json").read_text())
+    except FileNotFoundError:
+        listed = {"format": 2, "uuid": str(uuid.uuid4()), "servers": []}
+    fabric, host = settings["fabric"], settings["host"]
+    ports = iter(free_ports(settings["servers"] * settings["workers"], host or "127.0.0.1"))
+
+    def worker(name, index):
+        made = {"regions_max": settings["regions_max"]}
+        if fabric in ("auto", "shm"):
+            made["socket"] = f"{name}.{index}.sock"
+        if fabric in ("tcp", "verbs") or (fabric == "auto" and host):
+            made["tcp" if fabric == "auto" else fabric] = f"{host or '127.0.0.1'}:{next(ports)}"
+        return made
+
+    def kinds(workers):
+        """All of a worker but the ports."""
+        return [{key: value if key in ("socket", "regions_max") else value.rsplit(":", 1)[0] for key, value in w.items()} for w in workers]
+
+    before = {server["name"]: server["workers"] for server in listed["servers"]}
+    servers = []
+    for name in names_of(settings):
+        workers = [worker(name, index) for index in range(settings["workers"])]
+        keeps = name in before and (lock_holder(directory, name) is not None or kinds(before[name]) == kinds(workers))
+        servers.append({"name": name, "workers": before[name] if keeps else workers})
+    others = [server for server in listed["servers"] if server["name"] not in names_of(settings)]
+    return {**listed, **{key: settings[key] for key in ("node_bytes", "meganode_bytes", "extents_bytes", "durability")},
+            "servers": servers + others}
+
+
+def names_of(settings):
+    return [f"server-{s}" for s in range(settings["servers"])]
 
 
 def free_ports(count, host="127.0.0.1"):
@@ -165,60 +274,104 @@ def wait_for_zookeeper(port, process=None, seconds=60):
     raise ClusterError(f"ZooKeeper does not answer at 127.0.0.1:{port}")
 
 
-def up(directory, servers=1, workers=1, node_bytes=1024, meganode_bytes=64 << 20, extents_bytes=256 << 20,
-       regions_max=16, server_flags=(), flags_of=None, wait_seconds=60, zookeeper=None, name="cell", fabric="auto", host=None,
-       durability="none", anew=False):
-    """Starts a cluster and waits until it answers. Returns the servers' processes.
-
-    A durable one that was in the directory before comes back with its keys, unless `anew`; its constants must be these.
-
-    flags_of: more flags, by the server's name. The first server holds the root of the tree.
-    fabric: as cell_server's. host: where tcp and verbs listen (for them 127.0.0.1 by default).
-    zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    if running(directory):
-        raise ClusterError(f"a cluster runs in {directory} already: end it with ./bazelw run //tools:down -- --dir {directory}")
-    for stale in [*directory.glob("*.sock"), *directory.glob("*.control")]:
-        stale.unlink()
-    described = describe(servers, workers, node_bytes, meganode_bytes, extents_bytes, regions_max, fabric, host, durability)
-    back = not anew and comes_back(directory, described)
-    if not back:
-        (directory / "regions.json").unlink(missing_ok=True)  # Of a cluster that has ended, and its keys with it.
-        (directory / "cluster.json").unlink(missing_ok=True)
-        shutil.rmtree(directory / "log", ignore_errors=True)
-    flags, helpers, started = [*server_flags, "--fabric", fabric], [], []
-    if host:
-        flags += ["--control", f"{host}:0"]
+@contextlib.contextmanager
+def alone_in(directory):
+    """Keeps other `up`s and `down`s out meanwhile."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ClusterError(f"another up or down is at work in {directory}") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def up(directory, only=None, wait_seconds=60, **given):
+    """Starts a cluster, or what is missing of one, and waits until it answers. Returns the processes of the servers started.
+
+    A directory that is empty, or not there, gets a new cluster; if that does not come up, nothing of it stays. A cluster
+    that is there is brought up as it was before, with its keys if it is durable. Any other directory is left alone.
+
+    given: what is not to be as it was, or by default (DEFAULTS). The constants of a cluster that is there cannot change; it
+    can get more servers.
+      server_flags, flags_of: flags of all servers, and by the server's name
+      fabric: as cell_server's. host: where tcp and verbs listen (for them 127.0.0.1 by default)
+      zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs
+    only: the name of the one server to start.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise ClusterError(f"{directory} is not a directory")
+    made_here = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    new = False
+    try:
+        with alone_in(directory):
+            settings, new = settle(directory, {key: value for key, value in given.items() if value is not None})
+            return start(directory, settings, new, only, wait_seconds)
+    except BaseException:
+        if made_here and is_empty(directory):
+            directory.rmdir()
+        raise
+
+
+def start(directory, settings, new, only, wait_seconds):
+    alive = {name for name in names_of(settings) if lock_holder(directory, name) is not None}
+    if only is not None and only not in names_of(settings):
+        raise ClusterError(f"the cluster in {directory} has no {only}: it has {', '.join(names_of(settings))}; --servers adds more")
+    if only in alive or (only is None and len(alive) == settings["servers"]):
+        raise ClusterError(f"{only or f'a cluster of {len(alive)} server(s)'} runs in {directory} already: end it with "
+                           f"./bazelw run //tools:down -- --dir {directory}")
+    names = [only] if only else [name for name in names_of(settings) if name not in alive]
+    zookeeper, fabric, host = settings["zookeeper"], settings["fabric"], settings["host"]
+    flags = [*settings["server_flags"], "--fabric", fabric] + (["--control", f"{host}:0"] if host else [])
+    helpers, started, made_in_zookeeper = [], [], None
+    before = running(directory)
+    try:
+        replace_file(directory / "up.json", json.dumps(settings, indent=1) + "\n")
         if zookeeper is None:
-            (directory / "cluster.json").write_text(json.dumps(described, indent=1) + "\n")
+            replace_file(directory / "cluster.json", json.dumps(describe(directory, settings), indent=1) + "\n")
             address = str(directory)
         else:
-            if zookeeper == "start":
+            if zookeeper == "start" and any(p.get("helper") for p in before):
+                zookeeper = address_of(directory)[len("zk://"):].rsplit("/", 1)[0]  # It runs.
+            elif zookeeper == "start":
                 port = free_port()
                 helpers.append(start_zookeeper(directory / "zookeeper", port))
-                write_processes(directory, helpers)
+                write_processes(directory, helpers, before)
                 wait_for_zookeeper(port, helpers[0])
                 zookeeper = f"127.0.0.1:{port}"
-            address = f"zk://{zookeeper}/{name}"
-            flags += ["--cluster", address, "--workers", str(workers), "--regions-max", str(regions_max), "--node-bytes", str(node_bytes),
-                      "--meganode-bytes", str(meganode_bytes), "--extents-bytes", str(extents_bytes), "--durability", durability]
-            (directory / "durable.json").write_text(json.dumps(described, indent=1) + "\n")
+            address = f"zk://{zookeeper}/{settings['name']}"
+            if new and settings["zookeeper"] != "start" and not exists_in_zookeeper(address):
+                made_in_zookeeper = address
+            for flag in ("workers", "regions_max", "node_bytes", "meganode_bytes", "extents_bytes", "durability"):
+                flags += ["--" + flag.replace("_", "-"), str(settings[flag])]
+            flags += ["--cluster", address]
             if host or fabric in ("tcp", "verbs"):
                 flags += ["--listen", host or "127.0.0.1"]
-        (directory / "address").write_text(address + "\n")
-        for s in range(servers):
-            forget = ["--begin-anew"] if s == 0 and zookeeper is not None and not back else []
-            started.append(start_server(directory, f"server-{s}", flags + forget + (flags_of or {}).get(f"server-{s}", [])))
-            write_processes(directory, helpers + started)
-            if s == 0:
-                wait_until_it_listens(directory, started[0], wait_seconds)
-        wait_until_it_answers(directory, started, wait_seconds)
+        replace_file(directory / "address", address + "\n")
+        for name in names:
+            for stale in [directory / f"{name}.control", *directory.glob(f"{name}.*.sock")]:
+                stale.unlink(missing_ok=True)
+            started.append(start_server(directory, name, flags + settings["flags_of"].get(name, [])))
+            write_processes(directory, helpers + started, before)
+            if new and len(started) == 1:
+                wait_until_they_listen(directory, names[:1], started, wait_seconds)  # The first makes the tree's root.
+        wait_until_they_listen(directory, names, started, wait_seconds)
+        if all(lock_holder(directory, name) is not None for name in names_of(settings)):
+            wait_until_it_answers(directory, names, started, wait_seconds)
     except BaseException:
         end(started)
+        if made_in_zookeeper is not None:
+            wipe_znodes(made_in_zookeeper)
         end(helpers)
         (directory / "processes.json").unlink(missing_ok=True)
+        if new:
+            replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that was there before stays.
+            wipe(directory)
+        elif before:
+            write_processes(directory, [], before)
         raise
     return started
 
@@ -237,24 +390,32 @@ def address_of(directory):
         return str(directory)
 
 
-def write_processes(directory, processes):
+def write_processes(directory, processes, before=()):
+    """Notes what runs: `processes` that were started now, and entries that were noted before."""
     listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
-    (directory / "processes.json").write_text(json.dumps(listed) + "\n")
+    (directory / "processes.json").write_text(json.dumps([*before, *listed]) + "\n")
 
 
-def wait_until_it_listens(directory, process, seconds):
+def check_they_run(directory, names, processes):
+    for name, process in zip(names, processes):
+        if process.poll() is not None:
+            log = (directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
+            raise ClusterError(f"{name} ended with status {process.returncode}: {log[-1] if log else 'no log'}")
+
+
+def wait_until_they_listen(directory, names, processes, seconds):
     deadline = time.monotonic() + seconds
-    while not (directory / "server-0.control").exists() and process.poll() is None and time.monotonic() < deadline:
+    while not all((directory / f"{name}.control").exists() for name in names):
+        check_they_run(directory, names, processes)
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the servers are not up after {seconds} s; see the logs in {directory}")
         time.sleep(0.01)
 
 
-def wait_until_it_answers(directory, processes, seconds):
+def wait_until_it_answers(directory, names, processes, seconds):
     deadline = time.monotonic() + seconds
     while True:
-        for s, process in enumerate(processes):
-            if process.poll() is not None:
-                log = (directory / f"server-{s}.log").read_text().strip().splitlines()
-                raise ClusterError(f"server-{s} ended with status {process.returncode}: {log[-1] if log else 'no log'}")
+        check_they_run(directory, names, processes)
         answer = subprocess.run([binary("tools/cellctl"), "--cluster", address_of(directory), "status"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if answer.returncode == 0:
@@ -277,19 +438,34 @@ def end(processes, seconds=10):
 
 
 def down(directory, seconds=10):
-    """Ends what `up` started there, and nothing else: servers first. Returns how many processes that were."""
-    if not (directory / "address").exists() and not (directory / "cluster.json").exists():
+    """Ends the cluster there: all of its servers on this machine, those that were started by hand too, then its ZooKeeper.
+
+    Returns the number of servers.
+    """
+    if settings_of(directory) is None:
         raise ClusterError(f"no cluster in {directory}")
-    ours = running(directory)
-    for helper in (False, True):
-        left = [p for p in ours if p.get("helper", False) == helper]
-        for p in left:
-            os.kill(p["pid"], signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while left and time.monotonic() < deadline:
-            time.sleep(0.02)
-            left = [p for p in left if start_time(p["pid"]) == p["start_time"]]
-        for p in left:
-            os.kill(p["pid"], signal.SIGKILL)
-    (directory / "processes.json").unlink(missing_ok=True)
-    return len(ours)
+    with alone_in(directory):
+        ours = running(directory)
+        for name in servers_of(directory):
+            pid = lock_holder(directory, name)
+            if pid is None or any(p["pid"] == pid for p in ours):
+                continue
+            if pid == 0 or not has_open(pid, directory / f"{name}.lock"):
+                if not ours:
+                    raise ClusterError(f"{name} runs in {directory}, and it is not known as which process: end it by hand")
+                continue  # It is one of them, of an earlier release.
+            ours.append({"pid": pid, "start_time": start_time(pid)})
+        for helper in (False, True):
+            left = [p for p in ours if p.get("helper", False) == helper]
+            for p in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(p["pid"], signal.SIGTERM)
+            deadline = time.monotonic() + seconds
+            while left and time.monotonic() < deadline:
+                time.sleep(0.02)
+                left = [p for p in left if start_time(p["pid"]) == p["start_time"]]
+            for p in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(p["pid"], signal.SIGKILL)
+        (directory / "processes.json").unlink(missing_ok=True)
+    return sum(not p.get("helper", False) for p in ours)

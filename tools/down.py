@@ -1,4 +1,4 @@
-"""Ends the cluster that //tools:up started in a directory: those processes, and no others."""
+"""Ends the cluster in a directory: all of its servers on this machine, however they were started, and no other process."""
 
 import argparse
 import sys

@@ -1,4 +1,8 @@
-"""Brings a Cell cluster up on this machine and waits until it answers."""
+"""Brings a Cell cluster up on this machine and waits until it answers.
+
+A directory that is empty, or not there, gets a new cluster. A cluster that is there is brought up as it was, without
+further flags, and with its keys if it is durable; of one that runs, the servers that have ended are started again.
+"""
 
 import argparse
 import os
@@ -9,67 +13,103 @@ import time
 from tools import cluster
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory; made if it is not there")
-    parser.add_argument("--servers", type=int, default=1,
-                        help="server processes; keys spread over them as meganodes split")
-    parser.add_argument("--zookeeper", nargs="?", const="start", metavar="HOST:PORT",
-                        help="let ZooKeeper keep the membership: the one there, or without an address one of its own")
-    parser.add_argument("--name", default="cell", help="of the cluster, in ZooKeeper")
-    parser.add_argument("--workers", type=int, default=1, help="threads of each server, each with regions of its own")
-    parser.add_argument("--node-bytes", type=int, default=1024, choices=(512, 1024, 2048, 4096))
-    parser.add_argument("--meganode-bytes", default="64M", help="nodes of each region")
-    parser.add_argument("--extents-bytes", default="256M", help="keys and values of each region")
-    parser.add_argument("--regions-max", type=int, default=16, help="that each worker may hold, as meganodes split")
-    parser.add_argument("--fabric", default="auto", choices=("auto", "shm", "tcp", "verbs"),
-                        help="how clients reach the servers; auto: shared memory and, with --host, tcp")
-    parser.add_argument("--host", help="an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
-    parser.add_argument("--secret-file", help="only clients that have the same secret come in; at least 16 bytes, not for others to read")
-    parser.add_argument("--poll", default="adaptive", choices=("adaptive", "busy"))
-    parser.add_argument("--durability", default="async", choices=("none", "async", "sync"),
-                        help="when a write is on disk: never; within 10 ms of being acknowledged; before")
-    parser.add_argument("--begin-anew", action="store_true", help="forget the keys of a cluster that was in DIR before")
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def add(flag, text, default=None, **options):
+        parser.add_argument(flag, help=text if default is None else f"{text} (new clusters: {default})", **options)
+
+    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory; made if it is not there (default: %(default)s)")
+    parser.add_argument("--server", metavar="NAME", help="start this server of the cluster again, and no other")
+    add("--servers", "server processes; keys spread over them as meganodes split. A cluster can get more later", 1, type=int)
+    add("--zookeeper", "let ZooKeeper keep the membership: the one there, or without an address one of its own", nargs="?", const="start",
+        metavar="HOST:PORT")
+    add("--name", "of the cluster, in ZooKeeper", "cell")
+    add("--workers", "threads of each server, each with regions of its own", 1, type=int)
+    add("--node-bytes", "of each node of the tree", 1024, type=int, choices=(512, 1024, 2048, 4096))
+    add("--meganode-bytes", "nodes of each region", "64M")
+    add("--extents-bytes", "keys and values of each region", "256M")
+    add("--regions-max", "that each worker may hold, as meganodes split", 16, type=int)
+    add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
+    add("--host", "an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
+    add("--secret-file", "only clients that have the same secret come in; at least 16 bytes, not for others to read")
+    add("--poll", "adaptive: servers that have nothing to do sleep; busy: they never do", "adaptive", choices=("adaptive", "busy"))
+    add("--durability", "when a write is on disk: never; within 10 ms of being acknowledged; before", "async",
+        choices=("none", "async", "sync"))
     parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
     parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
-    args = parser.parse_args()
-    if not 1 <= args.servers <= 64 or not 1 <= args.workers <= 64:
-        parser.error("--servers and --workers are from 1 to 64")
+    args = parser.parse_args(arguments)
+    for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
+        if value is not None and not 1 <= value <= 64:
+            parser.error(f"{flag} is from 1 to 64")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
+    if args.server and args.servers:
+        parser.error("--server starts one that the cluster has; --servers is how many it is to have")
+    return args
+
+
+def bring_up(directory, args):
+    known = cluster.settings_of(directory)
+    flags = (["--poll", args.poll] if args.poll else []) + (["--no-batching"] if args.no_batching else [])
+    given = {
+        "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": args.regions_max,
+        "fabric": args.fabric, "host": args.host, "zookeeper": args.zookeeper, "name": args.name,
+        "durability": args.durability or (None if known else "async"), "server_flags": flags or None,
+        "meganode_bytes": cluster.parse_bytes(args.meganode_bytes) if args.meganode_bytes else None,
+        "extents_bytes": cluster.parse_bytes(args.extents_bytes) if args.extents_bytes else None,
+        "secret_file": str(cluster.user_path(args.secret_file)) if args.secret_file else None,
+    }
+    secret = given["secret_file"] or (known or {}).get("secret_file")
+    if secret:
+        os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for what asks whether they answer.
+    started = cluster.up(directory, only=args.server, **given)
+    running = [name for name in cluster.servers_of(directory) if cluster.lock_holder(directory, name) is not None]
+    what = f"{len(running)} server(s)" if len(started) == len(running) else f"{len(started)} of {len(running)} server(s)"
+    print(f"{what} up in {directory}\n"
+          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n"
+          + (f"  export CELL_SECRET_FILE={secret}\n" if secret else "") +
+          f"  ./bazelw run //tools:cellctl -- status\n"
+          f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
+    return started
+
+
+def watch(directory, processes):
+    """Until all servers there have ended. One that ends leaves the others as they are."""
+    names = {process.pid: process.args[process.args.index("--name") + 1] for process in processes}
+    while True:
+        for process in [p for p in processes if p.poll() is not None]:
+            processes.remove(process)
+            if not (directory / "processes.json").exists():
+                continue  # By //tools:down.
+            how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+            print(f"up: {names[process.pid]} has ended ({how}); see {directory / names[process.pid]}.log. The others go on. To start it again:\n"
+                  f"  ./bazelw run //tools:up -- --dir {directory} --server {names[process.pid]} --detach", file=sys.stderr, flush=True)
+        if not (directory / "processes.json").exists():
+            return 0
+        if all(p.get("helper") for p in cluster.running(directory)):
+            print(f"up: all servers have ended; see the logs in {directory}", file=sys.stderr)
+            cluster.down(directory)
+            return 2
+        time.sleep(0.2)
+
+
+def main():
+    args = parse()
     directory = cluster.user_path(args.dir)
-    flags = ["--poll", args.poll] + (["--no-batching"] if args.no_batching else [])
-    secret = ""
-    if args.secret_file:
-        path = cluster.user_path(args.secret_file)
-        os.environ["CELL_SECRET_FILE"] = str(path)  # For the servers, and for what asks whether they answer.
-        secret = f"  export CELL_SECRET_FILE={path}\n"
     try:
-        processes = cluster.up(directory, args.servers, args.workers, args.node_bytes,
-                               cluster.parse_bytes(args.meganode_bytes), cluster.parse_bytes(args.extents_bytes), args.regions_max, flags,
-                               zookeeper=args.zookeeper, name=args.name, fabric=args.fabric, host=args.host,
-                               durability=args.durability, anew=args.begin_anew)
+        started = bring_up(directory, args)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2
-    print(f"{args.servers} server(s) up in {directory}\n"
-          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n{secret}"
-          f"  ./bazelw run //tools:cellctl -- status\n"
-          f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
     if args.detach:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        while all(process.poll() is None for process in processes):
-            time.sleep(0.2)
+        return watch(directory, started)
     except (KeyboardInterrupt, SystemExit):
         cluster.down(directory)
         return 0
-    if not cluster.running(directory):  # Ended from elsewhere, by //tools:down.
-        return 0
-    print(f"up: a server ended by itself; see the logs in {directory}", file=sys.stderr)
-    cluster.down(directory)
-    return 2
 
 
 if __name__ == "__main__":

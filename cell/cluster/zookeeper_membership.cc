@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "cell/base/random.h"
+#include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/uuid.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
@@ -45,12 +47,13 @@ absl::Status ToStatus(int rc, const std::string& what) {
 using Config = ZooKeeperMembership::Config;
 
 std::string ConfigJson(const Config& config) {
-  return nlohmann::json({{"format", kFormat},
-                         {"node_bytes", config.shape.node_bytes},
-                         {"meganode_bytes", config.shape.meganode_bytes},
-                         {"extents_bytes", config.shape.extents_bytes},
-                         {"durability", ToString(config.durability)}})
-      .dump();
+  nlohmann::json json({{"format", kFormat},
+                       {"node_bytes", config.shape.node_bytes},
+                       {"meganode_bytes", config.shape.meganode_bytes},
+                       {"extents_bytes", config.shape.extents_bytes},
+                       {"durability", ToString(config.durability)}});
+  if (!config.uuid.empty()) json["uuid"] = config.uuid;
+  return json.dump();
 }
 
 absl::StatusOr<Config> ParseConfig(const std::string& text) {
@@ -63,6 +66,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster has format {}, this program reads format {}", json.at("format").dump(), kFormat));
     }
+    config.uuid = json.value("uuid", "");
     shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
              json.at("extents_bytes").get<uint64_t>()};
     const std::optional<Durability> durability = ParseDurability(json.value("durability", "none"));
@@ -117,12 +121,13 @@ class ZooKeeperMembership::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status Join(const Config& wanted, const WorkerId& self, const ClusterState::Worker& worker,
+  absl::Status Join(Config wanted, const WorkerId& self, const ClusterState::Worker& worker,
                     const std::string& control) {
     self_ = ToString(self);
     announcement_ =
         nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}, {"control", control}}).dump();
     RETURN_IF_ERROR(Connect());
+    wanted.uuid = NewUuid();
     const std::string config = ConfigJson(wanted);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
                                      std::pair(root_ + "/table", RegionTable().ToJson())}) {
@@ -134,12 +139,35 @@ class ZooKeeperMembership::Impl {
     }
     ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
     ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
-    if (ConfigJson(theirs) != config) {
-      return absl::FailedPreconditionError(
-          fmt::format("the cluster {} has {}, and this server was started with {}", options_.name, there, config));
+    wanted.uuid = theirs.uuid;
+    if (ConfigJson(theirs) != ConfigJson(wanted)) {
+      return absl::FailedPreconditionError(fmt::format("the cluster {} has {}, and this server was started with {}",
+                                                       options_.name, there, ConfigJson(wanted)));
     }
     RETURN_IF_ERROR(Announce());
     return Open();
+  }
+
+  // Instead of all else.
+  absl::Status Delete(const std::string& uuid) {
+    RETURN_IF_ERROR(Connect());
+    RETURN_IF_ERROR(ReadConfig());
+    if (read_.uuid != uuid) {
+      return absl::FailedPreconditionError(fmt::format("the cluster {} was deleted and made again meanwhile", root_));
+    }
+    // ZooKeeper deletes no znode that has children: with a worker there, nothing is deleted.
+    const std::string workers = root_ + "/workers", table = root_ + "/table";
+    zoo_op_t deletes[3];
+    zoo_delete_op_init(&deletes[0], workers.c_str(), -1);
+    zoo_delete_op_init(&deletes[1], table.c_str(), -1);
+    zoo_delete_op_init(&deletes[2], root_.c_str(), -1);
+    zoo_op_result_t results[3];
+    const int rc = zoo_multi(handle_, 3, deletes, results);
+    if (rc == ZNOTEMPTY) {
+      return absl::FailedPreconditionError(
+          fmt::format("servers are members of the cluster {}: end them first", options_.name));
+    }
+    return rc == ZOK ? absl::OkStatus() : ToStatus(rc, root_);
   }
 
   // ---- For the owner's thread.
@@ -330,6 +358,7 @@ class ZooKeeperMembership::Impl {
     }
     if (!config.ok()) return config.status();
     ASSIGN_OR_RETURN(const Config parsed, ParseConfig(*config));
+    read_.uuid = parsed.uuid;
     read_.shape = parsed.shape;
     read_.durability = parsed.durability;
     return absl::OkStatus();
@@ -453,18 +482,34 @@ class ZooKeeperMembership::Impl {
   // After the session has expired: a new one, and our znode again.
   void Rejoin() {
     announced_ = false;
-    spdlog::warn("the session with ZooKeeper has expired");
+    Warn("the session with ZooKeeper has expired");
     ++session_;  // The lease of the next one counts once it is seen.
     absl::Status status = Connect();
+    if (status.ok()) status = StillTheCluster();
     if (status.ok() && !self_.empty()) status = Announce();
     if (status.ok()) status = Read();
     if (!status.ok()) {
-      spdlog::warn("{}", std::string(status.message()));
+      Warn(std::string(status.message()));
       return;
     }
     expired_ = false;
     announced_ = !self_.empty();
     Tell({nullptr, absl::OkStatus(), read_, read_in_});
+  }
+
+  // It tries again several times a second, perhaps for long.
+  void Warn(const std::string& what) {
+    if (const auto more = repeats_.Due(what, MonotonicNs())) spdlog::warn("{}{}", what, *more);
+  }
+
+  // While there was no session the cluster may have been deleted, and another may have its name.
+  absl::Status StillTheCluster() {
+    const std::string before = read_.uuid;
+    RETURN_IF_ERROR(ReadConfig());
+    if (read_.uuid == before) return absl::OkStatus();
+    read_.uuid = before;
+    return absl::FailedPreconditionError(
+        fmt::format("the cluster {} was deleted, and another has its name: end this server", options_.name));
   }
 
   const ZooKeeperOptions options_;
@@ -478,6 +523,7 @@ class ZooKeeperMembership::Impl {
   uint64_t read_in_ = 1;      // ...in which session...
   int workers_version_ = -1;  // ...and of which version its servers are.
   bool expired_ = false;
+  Repeats repeats_;
   bool announced_ = false;
   std::atomic<int64_t> lease_until_ns_ = 0;
   std::atomic<uint64_t> session_ = 1;
@@ -513,6 +559,10 @@ absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(c
   auto impl = std::make_unique<Impl>(options);
   RETURN_IF_ERROR(impl->Join(config, self, worker, control));
   return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
+}
+
+absl::Status ZooKeeperMembership::Delete(const ZooKeeperOptions& options, const std::string& uuid) {
+  return Impl(options).Delete(uuid);
 }
 
 const ClusterState& ZooKeeperMembership::state() const { return impl_->state(); }

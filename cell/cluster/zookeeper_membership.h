@@ -1,7 +1,7 @@
 // The membership that Apache ZooKeeper keeps, for clusters of several machines.
 //
 //   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..,
-//                             "durability": ..}
+//                             "durability": .., "uuid": ..}
 //   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": .., "control": ..}
 //   /NAME/table               persistent: the region table
 //
@@ -39,6 +39,7 @@ class ZooKeeperMembership : public Membership {
  public:
   // What all members of a cluster must agree on.
   struct Config {
+    std::string uuid = {};  // Join gives a cluster that it makes one.
     RegionShape shape;
     Durability durability = Durability::kNone;
   };
@@ -50,6 +51,9 @@ class ZooKeeperMembership : public Membership {
                                                                    const Config& config, const WorkerId& self,
                                                                    const ClusterState::Worker& worker,
                                                                    const std::string& control);
+  // Deletes the cluster `uuid`: its constants and its region table. FailedPrecondition: a worker is a member, or the
+  // cluster of this name is another one. NotFound, Unavailable: as Open.
+  static absl::Status Delete(const ZooKeeperOptions& options, const std::string& uuid);
   ~ZooKeeperMembership() override;
 
   const ClusterState& state() const override;

@@ -13,7 +13,7 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::string& what) {
   return absl::DataLossError(fmt::format(
       "{} is damaged at offset {}: {}. Nothing was recovered from it, and nothing was changed. Bring back a "
-      "copy of the file, or bring the cluster up anew (--begin-anew) and restore a backup (cellctl restore)",
+      "copy of the file, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
       name, offset, what));
 }
 

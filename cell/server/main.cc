@@ -1,6 +1,7 @@
 // cell_server: one server process of a cluster. Usually started by //tools:up.
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -18,6 +19,7 @@
 #include "cell/io/posix_files.h"
 #include "cell/io/verbs_device.h"
 #include "cell/log/directory_log_store.h"
+#include "cell/log/log_directory.h"
 #include "cell/server/serving_address.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -44,7 +46,6 @@ struct Flags {
   bool huge_pages = true;
   double split_at = 0.75;
   bool balance = true;
-  bool begin_anew = false;
   std::string durability = "async";
   std::string log_dir;
   double sync_bound_ms = 10;
@@ -74,6 +75,11 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
         fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with //tools:down --dir {}",
                     flags.name, flags.dir, path, flags.dir));
   }
+  // So that //tools:down finds servers that were started by hand.
+  const std::string id = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), id.data(), id.size(), 0) < 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}", path));
+  }
   return lock;
 }
 
@@ -95,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   ASSIGN_OR_RETURN(*serving, ChooseServingAddress({flags.fabric, flags.listen, socket}, self.worker));
   const ClusterState::Worker announced{serving->address, flags.regions_max};
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
-                   ZooKeeperMembership::Join(options, {flags.shape, *ParseDurability(flags.durability)}, self,
+                   ZooKeeperMembership::Join(options, {{}, flags.shape, *ParseDurability(flags.durability)}, self,
                                              announced, flags.control.address));
   return zookeeper;
 }
@@ -113,18 +119,18 @@ void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
 }
 
 // Where the worker's regions have their logs; nothing without durability.
-absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, Durability durability, Fabric* fabric) {
+absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cluster, Fabric* fabric) {
   static PosixFiles files;
   const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
-  if (durability == Durability::kNone) {
+  if (cluster.durability == Durability::kNone) {
     const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
-    if (!left.ok() || left->empty() || flags.begin_anew) return Worker::Logs();
+    if (!left.ok() || left->empty()) return Worker::Logs();
     return absl::FailedPreconditionError(
         fmt::format("{} has the logs of a cluster that was durable, and this one is not: start it with the durability "
                     "that it had, or remove them",
                     directory));
   }
-  RETURN_IF_ERROR(files.MakeDirectory(directory));
+  RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
   const Background::Work wake = [fabric] { fabric->Wake(); };
   return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
                       std::make_unique<ThreadBackground>(kDiskThreads, wake),
@@ -145,7 +151,6 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.steward.self = id;
   options.steward.split_at = flags.split_at;
   options.steward.balance = flags.balance;
-  options.steward.begin_anew = flags.begin_anew && index == 0;
   options.steward.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
   options.regions_max = self->regions_max;
   options.logs.durability = membership->state().durability;
@@ -169,7 +174,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
                                             .rdma_gid_index = flags.rdma_gid_index,
                                             .rdma_mtu = flags.rdma_mtu}));
   const std::shared_ptr<RegionPool> pool = fabric->pool();
-  ASSIGN_OR_RETURN(Worker::Logs logs, OpenLogs(flags, options.logs.durability, fabric.get()));
+  ASSIGN_OR_RETURN(Worker::Logs logs, OpenLogs(flags, membership->state(), fabric.get()));
   auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), options);
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
@@ -181,6 +186,15 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
                  (shape.region_bytes() >> 21) + 1);
   }
   return worker;
+}
+
+// For those who ask where the control plane is; the file is replaced as a whole.
+absl::Status TellControl(const Flags& flags, const std::string& address) {
+  const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
+  if (!(std::ofstream(path + ".new", std::ios::trunc) << address << std::flush)) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
+  }
+  return PosixFiles().Rename(path + ".new", path);
 }
 
 void RunWorker(Worker* worker) {
@@ -211,7 +225,7 @@ absl::Status Run(Flags flags) {
   std::vector<Worker*> all;
   for (const auto& worker : workers) all.push_back(worker.get());
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
-  std::ofstream(fmt::format("{}/{}.control", flags.dir, flags.name), std::ios::trunc) << control->address();
+  RETURN_IF_ERROR(TellControl(flags, control->address()));
   spdlog::info("control plane at {}", control->address());
   std::vector<std::thread> threads;
   for (const auto& worker : workers) threads.emplace_back(RunWorker, worker.get());
@@ -245,7 +259,6 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same")->needs(cluster)->capture_default_str();
   app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")->needs(cluster)->capture_default_str();
-  app.add_flag("--begin-anew", flags.begin_anew, "Forget all regions that the cluster had; what was in them is lost");
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
   app.add_option(
          "--fabric", flags.fabric,

@@ -6,6 +6,7 @@
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
 #include "cell/server/certain_change.h"
+#include "cell/server/first_region.h"
 #include "cell/tree/meganode_split.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -18,8 +19,8 @@ constexpr int64_t kSplitPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
-constexpr int kHopsMax = 1000;
 constexpr int64_t kFailedGiftPauses = 20;  // As long as so many pauses of balance. What refused one may refuse the next.
+constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
 constexpr size_t kWeighedAtOnce = 2;
 constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
@@ -79,7 +80,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
 absl::Status Steward::Start() {
   absl::Status status;
   const auto run = [this, &status]() -> Task<bool> {
-    status = co_await MakeFirst();
+    status = co_await MakeFirstRegion(membership_, regions_, logs_, options_.self);
     co_return true;
   };
   turns_->Begin(run());
@@ -87,62 +88,11 @@ absl::Status Steward::Start() {
     logs_->Step();
     if (membership_->Poll() + logs_->Poll() + turns_->Step() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
   }
+  if (status.ok() && !logs_->on()) ReportLost();
   return status;
 }
 
-Task<absl::Status> Steward::MakeFirst() {
-  const bool durable = logs_->on();
-  if (options_.begin_anew && durable) {
-    const Offload::Work remove = [this] { return logs_->store()->RemoveAll(); };
-    const absl::Status status = co_await logs_->Do(remove);
-    if (!status.ok()) co_return status;
-  }
-  uint32_t made = 0;
-  Membership::TableChange begin = [this, durable, &made](RegionTable* table) -> absl::Status {
-    made = 0;
-    if (options_.begin_anew) {
-      table->regions.clear();
-      table->tables.clear();
-      table->draining.clear();
-      table->root = 0;
-    }
-    const RegionTable::Entry* root = table->Find(table->root);
-    if (root != nullptr && root->owner == options_.self && !durable) {
-      return absl::FailedPreconditionError(
-          fmt::format("region {}, the root of the tree, was lost when {} ended: end all servers and bring the "
-                      "cluster up anew (--begin-anew), empty",
-                      table->root, options_.self.server));
-    }
-    if (root != nullptr) return absl::AlreadyExistsError("there is a root");
-    // One that was begun by a server that ended before the root was known.
-    std::erase_if(table->regions, [this](const auto& region) {
-      return region.second.made_for == std::optional<uint32_t>(0) &&
-             (region.second.owner == options_.self || membership_->IsGone(region.second.owner));
-    });
-    if (!table->regions.empty()) return absl::AlreadyExistsError("another server makes the root");
-    ASSIGN_OR_RETURN(made, table->Add(options_.self, 0));
-    return absl::OkStatus();
-  };
-  absl::Status status = co_await ChangeAwaiter(membership_, std::move(begin));
-  if (!status.ok() && status.code() != absl::StatusCode::kAlreadyExists) co_return status;
-  if (status.ok()) {
-    status = regions_->Create(made, RegionContent()).status();
-    if (status.ok()) status = co_await logs_->Create(made);
-    if (!status.ok()) co_return status;
-    Membership::TableChange set_root = [&made](RegionTable* table) -> absl::Status {
-      if (table->Find(made) == nullptr) return absl::AbortedError("another server has begun anew meanwhile");
-      return table->SetRoot(0, made);
-    };
-    status = co_await ChangeAwaiter(membership_, std::move(set_root));
-    if (absl::IsAborted(status)) {
-      regions_->Drop(made);
-      options_.begin_anew = false;
-      co_return co_await MakeFirst();
-    }
-    if (!status.ok()) co_return status;
-    spdlog::info("region {} is the first of the cluster, and holds its root", made);
-  }
-  if (durable) co_return absl::OkStatus();
+void Steward::ReportLost() const {
   for (const auto& [region, entry] : membership_->state().table.regions) {
     if (entry.owner == options_.self && regions_->Find(region) == nullptr) {
       const auto table = membership_->state().table.TableOf(region);
@@ -150,7 +100,6 @@ Task<absl::Status> Steward::MakeFirst() {
                     table == membership_->state().table.tables.end() ? "" : ", part of table " + table->first + ",");
     }
   }
-  co_return absl::OkStatus();
 }
 
 void Steward::Step() {
@@ -429,12 +378,6 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
   while (status.ok() && !turns_->stopping()) {
     const std::optional<Gift> gift = co_await FindGift(SIZE_MAX);
     if (!gift.has_value()) break;
-void Steward::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
-  if (const auto more = repeats_.Due("give " + ToString(to), fabric_->NowNs())) {
-    spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
-  }
-}
-
     status = co_await mover_->Give(gift->region, gift->to);
     *moved += status.ok();
   }
@@ -484,6 +427,12 @@ Task<bool> Steward::Balance() {
   }
   balancing_ = false;
   co_return true;
+}
+
+void Steward::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
+  if (const auto more = repeats_.Due("give " + ToString(to), fabric_->NowNs())) {
+    spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
+  }
 }
 
 Task<bool> Steward::Drain() {

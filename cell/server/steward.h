@@ -38,7 +38,6 @@ struct StewardOptions {
   double split_at = 0.75;       // Of its nodes or extents used, a meganode is split.
   size_t copied_per_turn = 64;  // Entries.
   size_t freed_per_turn = 16;   // Nodes.
-  bool begin_anew = false;      // Forget all regions that there were.
   bool balance = true;          // Give regions to workers that hold less, by itself.
   int64_t balance_every_ns = 100'000'000;
   uint64_t seed = 1;
@@ -53,8 +52,8 @@ class Steward {
           LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns, const Points* points,
           Options options);
 
-  // Before the worker listens: makes the tree's first meganode if the cluster has none. Blocks for as long as that
-  // takes. FailedPrecondition: the tree's root was lost.
+  // Before the worker listens: makes the tree's first meganode if the cluster has none (first_region.h). Blocks for as
+  // long as that takes. FailedPrecondition: the tree's root was lost.
   absl::Status Start();
 
   // Until the tier above knows the region, which is part of the tree, or the steward stops. It is busy until then.
@@ -90,7 +89,8 @@ class Steward {
   // From here on the right part is the new region's.
   Task<absl::Status> Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split);
   Task<bool> Join(const HeldRegion* left, uint32_t region);
-  Task<absl::Status> MakeFirst();
+  // Says which regions were lost when this server ended before, without durability.
+  void ReportLost() const;
   Task<absl::Status> TryAddRoute(uint8_t tier, const std::string& key, Pointer child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
 

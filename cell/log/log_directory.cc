@@ -1,0 +1,97 @@
+#include "cell/log/log_directory.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/fd.h"
+#include "cell/io/posix_files.h"
+#include "cell/log/directory_log_store.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+std::string ClaimPath(const std::string& directory) { return directory + "/cluster"; }
+
+// Returns the UUID in the claim; nothing if there is no claim.
+std::optional<std::string> ReadClaim(const std::string& directory) {
+  std::ifstream file(ClaimPath(directory));
+  if (!file) return std::nullopt;
+  std::string uuid;
+  std::getline(file, uuid);
+  return uuid;
+}
+
+absl::Status Anothers(const std::string& directory, const std::string& whose, const std::string& uuid) {
+  return absl::FailedPreconditionError(
+      fmt::format("{} has the logs of {}, and this is {}: name this cluster's directory (--log-dir), or an empty one",
+                  directory, whose, uuid.empty() ? "one of an earlier release" : "cluster " + uuid));
+}
+
+// *claimed: the cluster has put its claim there.
+absl::Status Check(const std::string& directory, const std::string& uuid, bool* claimed) {
+  *claimed = false;
+  PosixFiles files;
+  const absl::StatusOr<std::vector<std::string>> names = files.List(directory);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(names.status());
+  if (const std::optional<std::string> theirs = ReadClaim(directory)) {
+    *claimed = true;
+    return *theirs == uuid ? absl::OkStatus() : Anothers(directory, "cluster " + *theirs, uuid);
+  }
+  if (uuid.empty()) return absl::OkStatus();
+  for (const std::string& name : *names) {
+    if (name.rfind("region-", 0) == 0) return Anothers(directory, "a cluster of an earlier release", uuid);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckLogDirectory(const std::string& directory, const std::string& uuid) {
+  bool claimed;
+  return Check(directory, uuid, &claimed);
+}
+
+absl::Status ClaimLogDirectory(const std::string& directory, const std::string& uuid) {
+  PosixFiles files;
+  RETURN_IF_ERROR(files.MakeDirectory(directory));
+  bool claimed;
+  RETURN_IF_ERROR(Check(directory, uuid, &claimed));
+  if (claimed || uuid.empty()) return absl::OkStatus();
+  // A link is there with all of its content, and fails if another server's is there already.
+  const std::string made = fmt::format("{}.{}.{}", ClaimPath(directory), uuid, ::getpid());
+  (void)files.Remove(made);  // A process of the same id may have ended here.
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(made));
+    RETURN_IF_ERROR(file->Append(uuid + "\n"));
+    RETURN_IF_ERROR(file->Sync());
+  }
+  const bool linked = ::link(made.c_str(), ClaimPath(directory).c_str()) == 0;
+  const int error = errno;
+  RETURN_IF_ERROR(files.Remove(made));
+  if (!linked && error != EEXIST) {
+    errno = error;
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot make {}", ClaimPath(directory)));
+  }
+  RETURN_IF_ERROR(files.SyncDirectory(directory));
+  return Check(directory, uuid, &claimed);
+}
+
+absl::Status RemoveLogDirectory(const std::string& directory, const std::string& uuid) {
+  bool claimed;
+  RETURN_IF_ERROR(Check(directory, uuid, &claimed));
+  PosixFiles files;
+  RETURN_IF_ERROR(DirectoryLogStore(&files, directory).RemoveAll());
+  if (claimed) RETURN_IF_ERROR(files.Remove(ClaimPath(directory)));
+  (void)files.Remove(directory);  // It may have something else in it, which stays.
+  return absl::OkStatus();
+}
+
+}  // namespace cell

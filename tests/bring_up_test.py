@@ -1,0 +1,229 @@
+"""How clusters come and go: directories that are no cluster's, starts that fail, servers that die, growth, and //tools:wipe."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster
+
+SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
+
+
+def content(directory):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+class BringUp(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-up-")
+        self.directory = Path(self.temporary.name) / "cell"
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
+        cluster.end(self.processes)
+        self.temporary.cleanup()
+
+    def up(self, **options):
+        started = cluster.up(self.directory, **{**SMALL, **options})
+        self.processes += started
+        return started
+
+    def ctl(self, *arguments, **options):
+        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, text=True, timeout=60, **options)
+
+    def wipe(self, *arguments, **options):
+        return subprocess.run([cluster.binary("tools/wipe"), "--dir", str(self.directory), *arguments], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60, **options)
+
+    def load(self, count=20_000, size=200):
+        loaded = self.ctl("load", "-", input="".join(f"key{i:06}\t{'v' * size}\n" for i in range(count)))
+        self.assertEqual(loaded.returncode, 0, loaded.stderr)
+
+    def keys(self):
+        scan = self.ctl("scan", "--keys-only", "--timeout", "30")
+        self.assertEqual(scan.returncode, 0, scan.stderr)
+        return len(scan.stdout.splitlines())
+
+    def by_hand(self, name):
+        process = cluster.start_server(self.directory, name, [])
+        self.processes.append(process)
+        deadline = time.monotonic() + 20
+        while cluster.lock_holder(self.directory, name) != process.pid and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return process
+
+    def test_a_directory_that_is_no_clusters_is_left_alone(self):
+        (self.directory / "log").mkdir(parents=True)
+        for name in ("log/mail", "mysql.sock", "printer.control", "regions.json"):
+            (self.directory / name).write_text("mine")
+        before = content(self.directory)
+        with self.assertRaisesRegex(cluster.ClusterError, "not empty"):
+            self.up()
+        self.assertEqual(content(self.directory), before)
+        self.assertEqual(self.wipe("--confirm", "cell").returncode, 1)
+        (self.directory / "cluster.json").write_text('{"format": 2, "servers": "of another program"}')
+        with self.assertRaisesRegex(cluster.ClusterError, "not a Cell cluster's"):
+            self.up()
+        self.assertEqual(content(self.directory), sorted([*before, "cluster.json"]))
+
+    def test_a_first_start_that_fails_leaves_nothing(self):
+        for made_before in (False, True):
+            if made_before:
+                self.directory.mkdir()
+            for bad in ({"server_flags": ["--no-such-flag"]}, {"flags_of": {"server-1": ["--listen", "0.0.0.0"]}}):
+                with self.subTest(bad=bad, made_before=made_before), self.assertRaisesRegex(cluster.ClusterError, "ended with status 2"):
+                    self.up(servers=2, durability="sync", **bad)
+                self.assertEqual(self.directory.exists(), made_before)
+                self.assertEqual(content(self.directory), [])
+        self.up(servers=2, durability="async")
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+
+    def test_a_cluster_that_is_there_comes_up_as_it_was(self):
+        self.up(servers=2, durability="sync")
+        self.load()
+        identity = json.loads((self.directory / "cluster.json").read_text())["uuid"]
+        for kill in (False, True):
+            if kill:
+                for process in self.processes:
+                    process.kill()
+                    process.wait()
+            else:
+                self.assertEqual(cluster.down(self.directory), 2)
+            self.processes += cluster.up(self.directory)  # No flags.
+            self.assertEqual(self.keys(), 20_000)
+        self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
+
+    def test_a_cluster_without_durability_begins_again_by_itself(self):
+        servers = self.up(servers=2)
+        self.load()
+        for process in servers:
+            process.kill()
+            process.wait()
+        for name in ("server-1", "server-0"):  # By hand, and not in the order in which they came up before.
+            self.by_hand(name)
+        deadline = time.monotonic() + 20
+        while self.ctl("status").returncode != 0 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        self.assertEqual(self.keys(), 1)
+        self.assertIn("it begins again, empty", (self.directory / "server-1.log").read_text())
+
+    def test_what_is_missing_is_started_and_the_rest_is_left(self):
+        servers = self.up(servers=3, durability="sync")
+        self.load()
+        for only in (None, "server-1"):
+            servers[1].kill()
+            servers[1].wait()
+            self.assertIsNone(cluster.lock_holder(self.directory, "server-1"))
+            started = cluster.up(self.directory, only=only)
+            self.processes += started
+            self.assertEqual(len(started), 1)
+            servers[1] = started[0]
+            self.assertTrue(all(process.poll() is None for process in servers))
+            self.assertEqual(self.keys(), 20_000)
+        with self.assertRaisesRegex(cluster.ClusterError, "already"):
+            cluster.up(self.directory)
+        with self.assertRaisesRegex(cluster.ClusterError, "server-1 runs"):
+            cluster.up(self.directory, only="server-1")
+        with self.assertRaisesRegex(cluster.ClusterError, "has no server-9"):
+            cluster.up(self.directory, only="server-9")
+        self.assertEqual(cluster.down(self.directory), 3)
+
+    def test_down_ends_servers_that_were_started_by_hand(self):
+        servers = self.up(servers=2, durability="sync")
+        servers[1].kill()
+        servers[1].wait()
+        mine = self.by_hand("server-1")
+        self.assertEqual(cluster.down(self.directory), 2)
+        self.assertEqual(mine.wait(10), 0)
+
+    def test_an_embedded_cluster_grows_while_it_runs(self):
+        self.up(servers=1, durability="async")
+        prompt = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", str(self.directory)], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # A client from before.
+        self.addCleanup(prompt.communicate)
+        prompt.stdin.write("put key0 value\n")
+        prompt.stdin.flush()
+        self.load(40_000, size=600)
+        self.processes += cluster.up(self.directory, servers=3)
+        deadline = time.monotonic() + 30
+        held = {}
+        while len(held) < 3 and time.monotonic() < deadline:
+            held = {json.loads(line)["server"] for line in self.ctl("-o", "json", "regions").stdout.splitlines()}
+            time.sleep(0.1)
+        self.assertEqual(held, {"server-0", "server-1", "server-2"})
+        self.assertEqual(self.keys(), 40_001)
+        out, error = prompt.communicate("get key039999\nget key020000\nregions\n", timeout=60)
+        self.assertIn("v" * 200, out, error)
+        self.assertIn("server-2", out, error)
+        with self.assertRaisesRegex(cluster.ClusterError, "has servers 0 to 2"):
+            cluster.up(self.directory, servers=2)
+
+    def test_foreground_up_outlives_a_server(self):
+        up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",
+                               "--meganode-bytes", "2M", "--extents-bytes", "8M"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(up.communicate)
+        while "//tools:down" not in up.stdout.readline():
+            self.assertIsNone(up.poll())
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        os.kill(cluster.lock_holder(self.directory, "server-0"), signal.SIGKILL)
+        self.assertIn("server-0 has ended (signal 9)", up.stderr.readline())
+        self.assertIn("--server server-0", up.stderr.readline())
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+        self.assertIsNone(up.poll())
+        self.processes += cluster.up(self.directory, only="server-0")
+        os.kill(cluster.lock_holder(self.directory, "server-1"), signal.SIGKILL)
+        self.assertIn("server-1 has ended (signal 9)", up.stderr.readline())
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+        up.send_signal(signal.SIGINT)
+        self.assertEqual(up.wait(20), 0)
+        self.assertIsNone(cluster.lock_holder(self.directory, "server-0"))
+
+    def test_wipe_says_what_it_deletes_and_wants_the_name(self):
+        self.up(servers=2, durability="sync")
+        self.load()
+        self.assertEqual(self.ctl("hash", "create", "users").returncode, 0)
+        refused = self.wipe("--confirm", "cell")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("runs: end it first", refused.stderr)
+        cluster.down(self.directory)
+        self.processes += cluster.up(self.directory, only="server-1")
+        (self.directory / "processes.json").unlink()  # As if it had been started by hand.
+        self.assertIn("server-1 of the cluster", self.wipe("--confirm", "cell").stderr)
+        cluster.down(self.directory)
+        named = self.wipe()  # Nobody is there to be asked.
+        self.assertEqual(named.returncode, 2)
+        self.assertIn("regions, with the hash tables users", named.stdout)
+        self.assertIn(f"the logs in {self.directory}/log", named.stdout)
+        self.assertIn("nothing was deleted: the cluster's name is cell", named.stderr)
+        self.assertEqual(self.wipe("--confirm", "cel").returncode, 2)
+        (self.directory / "notes").write_text("mine")
+        (self.directory / "log" / "notes").write_text("mine, too")
+        self.assertEqual(self.wipe("--confirm", "cell").returncode, 0)
+        self.assertEqual(content(self.directory), ["log", "log/notes", "notes"])
+        self.assertEqual(self.wipe("--confirm", "cell").returncode, 1)
+
+    def test_the_logs_of_another_cluster_are_refused(self):
+        self.up(durability="sync")
+        self.load(100)
+        cluster.down(self.directory)
+        ours = self.directory
+        self.directory = ours.parent / "other"
+        with self.assertRaisesRegex(cluster.ClusterError, "has the logs of cluster"):
+            self.up(durability="sync", server_flags=["--log-dir", str(ours / "log")])
+        self.assertFalse(self.directory.exists())
+        self.directory = ours
+        self.processes += cluster.up(self.directory)
+        self.assertEqual(self.keys(), 100)
+
+
+if __name__ == "__main__":
+    unittest.main()

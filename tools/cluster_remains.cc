@@ -1,0 +1,221 @@
+#include "tools/cluster_remains.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/open_membership.h"
+#include "cell/io/posix_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/log_directory.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadFile(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Field 22 of /proc/PID/stat, which with the id names a process for good; 0: it has ended.
+uint64_t StartTime(int64_t pid) {
+  const std::string stat = ReadFile(fmt::format("/proc/{}/stat", pid));
+  const size_t end = stat.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream fields(stat.substr(end + 1));
+  std::string field;
+  uint64_t start = 0;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 3 && field == "Z") return 0;
+    if (i == 22) start = std::strtoull(field.c_str(), nullptr, 10);
+  }
+  return start;
+}
+
+// FailedPrecondition: a process that //tools:up started for the cluster runs, ZooKeeper for one.
+absl::Status CheckProcesses(const std::string& directory) {
+  const auto listed = nlohmann::json::parse(ReadFile(directory + "/processes.json"), nullptr, false);
+  if (!listed.is_array()) return absl::OkStatus();
+  for (const auto& process : listed) {
+    if (!process.is_object() || !process.contains("pid") || !process["pid"].is_number_integer()) continue;
+    const int64_t pid = process["pid"].get<int64_t>();
+    const auto start = process.find("start_time");
+    if (start == process.end() || !start->is_number_unsigned() || start->get<uint64_t>() != StartTime(pid)) continue;
+    return absl::FailedPreconditionError(fmt::format("process {} of the cluster in {} runs: end it first (//tools:down "
+                                                     "--dir {})",
+                                                     pid, directory, directory));
+  }
+  return absl::OkStatus();
+}
+
+// The names of the servers that //tools:up starts there. One that could not start has left its messages, and no lock.
+std::set<std::string> StartedByUp(const std::string& directory) {
+  std::set<std::string> names;
+  const auto settings = nlohmann::json::parse(ReadFile(directory + "/up.json"), nullptr, false);
+  if (!settings.is_object() || !settings.contains("servers") || !settings["servers"].is_number_unsigned()) return names;
+  const auto count = std::min<uint64_t>(settings["servers"].get<uint64_t>(), 1024);
+  for (uint64_t i = 0; i < count; ++i) names.insert(fmt::format("server-{}", i));
+  return names;
+}
+
+uint64_t BytesIn(const std::string& directory) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored)) bytes += it->file_size(ignored);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void ClusterRemains::AddFile(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::exists(status) && !fs::is_directory(status)) files_.push_back(path);
+}
+
+void ClusterRemains::AddTable(const RegionTable& table) {
+  std::string tables;
+  for (const auto& [name, parts] : table.tables) tables += (tables.empty() ? ", with the hash tables " : ", ") + name;
+  listed_.push_back(fmt::format("the region table: {} regions{}", table.regions.size(), tables));
+}
+
+absl::Status ClusterRemains::AddLogs(const std::string& directory, bool check) {
+  if (check) RETURN_IF_ERROR(CheckLogDirectory(directory, uuid_));
+  log_dir_ = directory;
+  check_logs_ = check;
+  std::error_code error;
+  if (fs::is_directory(directory, error)) {
+    listed_.push_back(fmt::format("the logs in {}: {:.1f} MB", directory, static_cast<double>(BytesIn(directory)) / 1e6));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ClusterRemains> ClusterRemains::InZooKeeper(const std::string& cluster, const std::string& digest,
+                                                           const std::string& log_dir) {
+  ClusterRemains remains;
+  ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(cluster));
+  options.digest = digest;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ZooKeeperMembership> membership, ZooKeeperMembership::Open(options));
+  const ClusterState& state = membership->state();
+  if (!state.servers.empty()) {
+    return absl::FailedPreconditionError(fmt::format("{} is a member of the cluster {}: end all of its servers first",
+                                                     state.servers.front().name, options.name));
+  }
+  remains.name_ = options.name;
+  remains.uuid_ = state.uuid;
+  remains.listed_.push_back(fmt::format("the znodes of {}", cluster));
+  remains.AddTable(state.table);
+  remains.zookeeper_ = options;
+  if (!log_dir.empty()) {
+    RETURN_IF_ERROR(remains.AddLogs(log_dir, true));
+  } else if (state.durability != Durability::kNone) {
+    remains.listed_.push_back("not its logs: name their directory (--log-dir), or remove them yourself");
+  }
+  return remains;
+}
+
+absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& given, const std::string& digest,
+                                                           const std::string& log_dir) {
+  const std::string directory = fs::absolute(given).lexically_normal().string();
+  const auto path = [&](const std::string& name) { return (fs::path(directory) / name).string(); };
+  std::error_code error;
+  const bool listed_here = fs::exists(path("cluster.json"), error);
+  if (!listed_here && !fs::exists(path("up.json"), error) && !fs::exists(path("durable.json"), error)) {
+    return absl::NotFoundError(fmt::format("no cluster in \"{}\"", directory));
+  }
+  RETURN_IF_ERROR(CheckProcesses(directory));
+  std::string address = ReadFile(path("address"));
+  while (!address.empty() && std::isspace(static_cast<unsigned char>(address.back()))) address.pop_back();
+  ClusterRemains remains;
+  const bool own_zookeeper = fs::is_directory(path("zookeeper"), error);
+  if (!listed_here && NamesZooKeeper(address) && !own_zookeeper) {
+    ASSIGN_OR_RETURN(remains, InZooKeeper(address, digest, log_dir.empty() ? path("log") : log_dir));
+  } else {
+    fs::path last = fs::path(directory).filename();
+    if (last.empty()) last = fs::path(directory).parent_path().filename();
+    remains.name_ = own_zookeeper && NamesZooKeeper(address) ? address.substr(address.rfind('/') + 1) : last.string();
+    const auto config = EmbeddedMembership::ParseConfig(ReadFile(path("cluster.json")), directory);
+    if (config.ok()) remains.uuid_ = config->uuid;
+    const absl::StatusOr<RegionTable> table = RegionTable::Parse(ReadFile(path("regions.json")));
+    if (table.ok()) remains.AddTable(*table);
+    // A directory of logs inside the cluster's own is its own, even if its UUID cannot be read.
+    RETURN_IF_ERROR(remains.AddLogs(log_dir.empty() ? path("log") : log_dir, config.ok() || !log_dir.empty()));
+    if (own_zookeeper) {
+      remains.zookeeper_dir_ = path("zookeeper");
+      remains.listed_.push_back(fmt::format("its ZooKeeper's data in {}", remains.zookeeper_dir_));
+    }
+  }
+  PosixFiles files;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
+  std::set<std::string> servers = StartedByUp(directory);
+  for (const std::string& name : names) {
+    if (!name.ends_with(".lock") || name == "regions.lock") continue;
+    Fd lock(::open(path(name).c_str(), O_RDWR | O_CLOEXEC));
+    const std::string server = name.substr(0, name.size() - 5);
+    if (!lock.valid() || !TryLock(lock)) {
+      return absl::FailedPreconditionError(fmt::format(
+          "{} of the cluster in {} runs: end it first (//tools:down --dir {})", server, directory, directory));
+    }
+    remains.locks_.push_back(std::move(lock));
+    servers.insert(server);
+  }
+  // Locks go last, and of those that say that a cluster is here, up.json.
+  for (const std::string& server : servers) {
+    remains.AddFile(path(server + ".log"));
+    remains.AddFile(path(server + ".control"));
+    for (const std::string& name : names) {
+      if (name.starts_with(server + ".") && name.ends_with(".sock")) remains.AddFile(path(name));
+    }
+  }
+  for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address"}) {
+    remains.AddFile(path(name));
+  }
+  for (const char* const name : {"cluster.json", "durable.json", "up.json", "regions.lock"}) remains.AddFile(path(name));
+  for (const std::string& server : servers) remains.AddFile(path(server + ".lock"));
+  remains.listed_.push_back(fmt::format("{} files in {}: constants, locks, and the servers' messages",
+                                        remains.files_.size(), directory));
+  return remains;
+}
+
+absl::Status ClusterRemains::Delete() {
+  if (zookeeper_.has_value()) RETURN_IF_ERROR(ZooKeeperMembership::Delete(*zookeeper_, uuid_));
+  PosixFiles files;
+  if (!log_dir_.empty()) {
+    // Servers that start from now on make a cluster of another UUID, which is refused these logs.
+    std::string uuid = uuid_;
+    if (!check_logs_) {
+      std::ifstream claim(log_dir_ + "/cluster");
+      std::getline(claim, uuid);
+    }
+    RETURN_IF_ERROR(RemoveLogDirectory(log_dir_, uuid));
+  }
+  if (!zookeeper_dir_.empty()) {
+    std::error_code error;
+    fs::remove_all(zookeeper_dir_, error);
+    if (error) {
+      return absl::UnavailableError(fmt::format("cannot remove {}: {}", zookeeper_dir_, error.message()));
+    }
+  }
+  for (const std::string& file : files_) {
+    const absl::Status removed = files.Remove(file);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cell

@@ -1,0 +1,86 @@
+// wipe: deletes a cluster that has ended, with all of its keys.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "cell/base/status_macros.h"
+#include "cell/cluster/open_membership.h"
+#include "fmt/format.h"
+#include "tools/cluster_remains.h"
+
+namespace cell {
+namespace {
+
+constexpr int kDone = 0, kAbsent = 1, kError = 2;
+
+int Fail(const absl::Status& status) {
+  std::fflush(stdout);
+  fmt::print(stderr, "wipe: {}\n", std::string(status.message()));
+  return absl::IsNotFound(status) ? kAbsent : kError;
+}
+
+// By the cluster's name, typed here or given by --confirm.
+bool Confirmed(const std::string& name, std::string typed) {
+  if (typed.empty() && ::isatty(STDIN_FILENO) != 0) {
+    fmt::print("Type the cluster's name, {}, to delete all of it: ", name);
+    std::fflush(stdout);
+    std::getline(std::cin, typed);
+  }
+  return typed == name;
+}
+
+// `bazel run` changes the directory.
+std::string UserPath(const std::string& path) {
+  const char* const from = std::getenv("BUILD_WORKING_DIRECTORY");
+  return path.empty() ? path : (std::filesystem::path(from == nullptr ? "" : from) / path).string();
+}
+
+int Main(int argc, char** argv) {
+  std::string dir, cluster, digest, log_dir, confirm;
+  bool dry_run = false;
+  CLI::App app{
+      "Deletes a cluster whose servers have all ended: its region table, its logs, and so its keys. Says what that is, "
+      "and asks for the cluster's name before.\nExit status: 0 deleted, 1 there is no such cluster, 2 refused or failed."};
+  CLI::Option* const in_dir = app.add_option("--dir", dir, "The cluster's directory, as //tools:up made it");
+  app.add_option("--cluster", cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps")
+      ->excludes(in_dir);
+  app.add_option("--zookeeper-digest", digest, "USER:PASSWORD, if the cluster's znodes need it")
+      ->envname("CELL_ZOOKEEPER_DIGEST");
+  app.add_option("--log-dir", log_dir,
+                 "The directory of its logs. Without this, DIR/log, or with --cluster none: logs stay where they are");
+  app.add_option("--confirm", confirm, "The cluster's name, for scripts: nobody is asked");
+  app.add_flag("--dry-run", dry_run, "Say what would be deleted, and end");
+  try {
+    app.parse(argc, argv);
+    if (dir.empty() == cluster.empty()) throw CLI::RequiredError("One of --dir and --cluster");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kDone : kError;
+  }
+  absl::StatusOr<ClusterRemains> remains =
+      dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, UserPath(log_dir))
+                  : ClusterRemains::InDirectory(UserPath(dir), digest, UserPath(log_dir));
+  if (!remains.ok()) return Fail(remains.status());
+  fmt::print("Cluster {}{}:\n", remains->name(), remains->uuid().empty() ? "" : " (" + remains->uuid() + ")");
+  for (const std::string& line : remains->listed()) fmt::print("  {}\n", line);
+  if (dry_run) return kDone;
+  if (!Confirmed(remains->name(), confirm)) {
+    return Fail(absl::FailedPreconditionError(
+        fmt::format("nothing was deleted: the cluster's name is {} (--confirm)", remains->name())));
+  }
+  if (const absl::Status status = remains->Delete(); !status.ok()) return Fail(status);
+  fmt::print("cluster {} is deleted\n", remains->name());
+  return kDone;
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }
