@@ -23,7 +23,7 @@ struct CtlFlags {
   uint32_t allocate = 1;
   std::string path = "hybrid";
   std::string output = "text";
-  double timeout = 5;
+  double timeout = 15;
 
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;

@@ -67,7 +67,8 @@ struct ClientOptions {
   int rdma_gid_index = -1;       // Which of its GIDs; -1: the first of an address.
   uint32_t rdma_mtu = 0;         // Bytes; 0: as large as the port takes.
   Path path = Path::kHybrid;
-  int64_t timeout_us = 5'000'000;  // Of Open, and of a call that sets none. INT64_MAX: none.
+  // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
+  int64_t timeout_us = 15'000'000;
   int64_t reconnect_us = 100'000;  // Until a server that did not answer is tried again; it doubles, three times.
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.

@@ -2,6 +2,7 @@
 // and the awaitables that turn completions into coroutines. Internal to cell/client; one thread.
 #pragma once
 
+#include <algorithm>
 #include <coroutine>
 #include <map>
 #include <memory>
