@@ -59,13 +59,13 @@ std::string_view ToString(Path path);
 std::optional<Path> ParsePath(std::string_view text);
 
 struct ClientOptions {
-  std::string cluster;           // The cluster's directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
-  std::string zookeeper_digest;  // USER:PASSWORD, if the cluster's znodes are kept from others.
-  std::string fabric = "auto";   // "shm", "tcp", "verbs": that alone. "auto": of those, the best that leads there.
-  std::string secret_file;       // The cluster's secret (cell_server --secret-file); empty: it has none.
-  std::string rdma_device;       // For verbs; empty: the route decides.
-  int rdma_gid_index = -1;       // Which of its GIDs; -1: the first of an address.
-  uint32_t rdma_mtu = 0;         // Bytes; 0: as large as the port takes.
+  std::string cluster = {};           // The cluster's directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
+  std::string zookeeper_digest = {};  // USER:PASSWORD, if the cluster's znodes are kept from others.
+  std::string fabric = "auto";        // "shm", "tcp", "verbs": that alone. "auto": of those, the best that leads there.
+  std::string secret_file = {};       // The cluster's secret (cell_server --secret-file); empty: it has none.
+  std::string rdma_device = {};       // For verbs; empty: the route decides.
+  int rdma_gid_index = -1;            // Which of its GIDs; -1: the first of an address.
+  uint32_t rdma_mtu = 0;              // Bytes; 0: as large as the port takes.
   Path path = Path::kHybrid;
   // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
   int64_t timeout_us = 15'000'000;

@@ -1,0 +1,110 @@
+"""What the documents show works: every C++ program in them is built outside this tree, with the project's warnings, and run;
+and the commands of README's and docs/operations.md's walks through a cluster are run as they stand."""
+
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from tools import cluster, install
+
+DOCUMENTS = ["README.md", "docs/architecture.md", "docs/operations.md", "docs/protocols.md", "docs/results.md", "docs/testing.md",
+             "CONTRIBUTING.md"]
+# Sections whose commands can be run on one machine as they stand, each in a directory of its own.
+WALKS = [("README.md", "A cluster of your own"), ("docs/operations.md", "One machine")]
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]  # .bazelrc's.
+TOOL = re.compile(r"\./bazelw run (?:--config=opt )?//tools:(\w+)(?: -- ?)?")
+
+
+def blocks(document, language):
+    """(line, text) of each fenced block in this language."""
+    text = Path(cluster.binary(document)).read_text()
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if match[1] == language:
+            yield text.count("\n", 0, match.start()) + 1, match[2]
+
+
+def smaller(arguments, flags):
+    for flag, value in flags.items():
+        if flag in arguments:
+            arguments[arguments.index(flag) + 1] = value
+        else:
+            arguments += [flag, value]
+
+
+class Docs(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-docs-")
+        self.base = Path(self.temporary.name)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def test_every_program_is_built_and_run_outside_this_tree(self):
+        prefix = self.base / "usr"
+        install.install(prefix)
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "cell"], env=environment, stdout=subprocess.PIPE, check=True, text=True)
+        programs = [(document, line, text) for document in DOCUMENTS for line, text in blocks(document, "cpp")]
+        self.assertGreaterEqual(len(programs), 2)
+        servers = cluster.up(self.base / "cell", meganode_bytes=2 << 20, extents_bytes=8 << 20)
+        self.addCleanup(cluster.end, servers)
+        for i, (document, line, text) in enumerate(programs):
+            with self.subTest(document=document, line=line):
+                source = self.base / f"program{i}.cc"
+                source.write_text(text)
+                built = subprocess.run(["g++", *WARNINGS, str(source), "-o", str(source.with_suffix("")), *flags.stdout.split()],
+                                       stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(built.returncode, 0, built.stderr)
+                program = [str(source.with_suffix(""))]
+                ran = subprocess.run([*program, str(self.base / "cell")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                                     text=True, check=False)
+                self.assertEqual(ran.returncode, 0, ran.stderr)
+                for wanted in re.findall(r"^// Prints: (.*)$", text, re.MULTILINE):
+                    self.assertIn(wanted, ran.stdout.splitlines())
+                # Without a cluster, and with one whose server is dead: an error in one line.
+                for bad in (self.base / "nowhere", self.dead()):
+                    failed = subprocess.run([*program, str(bad)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, text=True,
+                                            check=False)
+                    self.assertEqual(failed.returncode, 1, failed)
+                    self.assertGreater(len(failed.stderr.strip()), 20)
+
+    def dead(self):
+        directory = self.base / "dead"
+        if not directory.exists():
+            for process in cluster.up(directory, meganode_bytes=2 << 20, extents_bytes=8 << 20):
+                process.kill()
+                process.wait()
+        return directory
+
+    def test_the_commands_work_as_they_stand(self):
+        for document, section in WALKS:
+            text = Path(cluster.binary(document)).read_text()
+            part = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+            commands = re.search(r"^```\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)[1]
+            directory = self.base / section.replace(" ", "-").lower()
+            environment = dict(os.environ)
+            for line in commands.replace("/tmp/cell", str(directory)).splitlines():
+                with self.subTest(document=document, command=line):
+                    words = shlex.split(line, comments=True)
+                    if words[0] == "export":
+                        environment.update([words[1].split("=", 1)])
+                        continue
+                    tool = TOOL.match(line)
+                    self.assertIsNotNone(tool, "not a command that this test can run")
+                    arguments = shlex.split(line[tool.end():], comments=True)
+                    if tool[1] == "cell_bench":
+                        smaller(arguments, {"--seconds": "0.2", "--keys": "20000"})
+                    if tool[1] == "up":
+                        smaller(arguments, {"--meganode-bytes": "8M", "--extents-bytes": "32M"})
+                    ran = subprocess.run([cluster.binary(f"tools/{tool[1]}"), *arguments], env=environment, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100, check=False)
+                    self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertFalse((directory / "processes.json").exists(), "the walk leaves servers behind")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+"""Installs Cell for programs that are built outside this tree: its client library, with cell.pc for pkg-config, and its programs."""
+
+import argparse
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from tools import cluster
+
+PROGRAMS = {"cell_server": "cell/server/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe"}
+PUBLIC = "cell/client/client.h"
+
+
+def headers():
+    """The public header, and those of ours that it includes."""
+    found, todo = {}, [PUBLIC]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = Path(cluster.binary(name))
+            todo += re.findall(r'^#include "((?:cell|pilaf|selector)/[^"]+)"', found[name].read_text(), re.MULTILINE)
+    return found
+
+
+def copy(source, target, mode):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)  # It may be running.
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def install(prefix):
+    for name, path in headers().items():
+        copy(path, prefix / "include" / name, 0o644)
+    copy(cluster.binary("cell/client/libcell.a"), prefix / "lib" / "libcell.a", 0o644)
+    for name, path in PROGRAMS.items():
+        copy(cluster.binary(path), prefix / "bin" / name, 0o755)
+    flags = Path(cluster.binary("cell/client/cell.flags")).read_text().strip()
+    config = prefix / "lib" / "pkgconfig" / "cell.pc"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f"prefix={prefix}\n\nName: cell\nDescription: The client of Cell, a sorted key-value store in other machines' memory\n"
+                      f"Version: 0\nCflags: -std=c++20 -I${{prefix}}/include\nLibs: -L${{prefix}}/lib -lcell {flags}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("prefix", help="a directory such as /usr/local; gets include/, lib/ and bin/")
+    prefix = cluster.user_path(parser.parse_args().prefix)
+    try:
+        install(prefix)
+    except (cluster.ClusterError, OSError) as error:
+        print(f"install: {error}", file=sys.stderr)
+        return 2
+    print(f"Cell is in {prefix}. To build a program with it:\n"
+          f"  export PKG_CONFIG_PATH={prefix}/lib/pkgconfig\n"
+          f"  g++ program.cc $(pkg-config --cflags --libs cell)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
