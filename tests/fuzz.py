@@ -43,7 +43,6 @@ class Fuzzer:
         """Runs until the time or the inputs are used up. Returns the summary line, and the findings."""
         self.corpus.mkdir(parents=True, exist_ok=True)
         self.findings.mkdir(parents=True, exist_ok=True)
-        known = set(self.findings.iterdir())
         kept = len(list(self.corpus.iterdir()))
         begin = time.monotonic()
         found = []
@@ -51,16 +50,17 @@ class Fuzzer:
             left = args.minutes * 60 - (time.monotonic() - begin)
             if left < 1 or (found and args.runs):
                 break
-            ended_well = self._run_once(args, int(left), args.seed + len(found))
-            found = sorted(set(self.findings.iterdir()) - known)
-            if ended_well:
+            report = self._run_once(args, int(left), args.seed + len(found))
+            if report is None:
                 break
+            found.append(report)
         new = len(list(self.corpus.iterdir())) - kept
         minutes = (time.monotonic() - begin) / 60
         return (f"{self.name}: {minutes:.1f} min, {self.inputs:,} inputs, {self.edges:,} edges reached, "
                 f"{new} new inputs kept, {len(found)} findings"), found
 
     def _run_once(self, args, seconds, seed):
+        """Runs until the first finding. Returns the report's path, or None if there is no finding."""
         command = [self.program, f"-seed={seed}", f"-max_total_time={seconds}", f"-artifact_prefix={self.findings}/",
                    f"-max_len={args.input_bytes}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1"]
         if args.runs:
@@ -82,11 +82,11 @@ class Fuzzer:
         self.inputs += int(executed[-1]) if executed else 0
         self.edges = max([self.edges, *map(int, re.findall(r" cov: (\d+)", text))])
         if status == 0:
-            return True
-        kept = self.findings / f"report-{time.time_ns()}"  # Also of a fuzzer that ended without an input to blame.
-        kept.write_text(text if status is not None else f"{text}\nIt had not ended {GRACE_S} s after its time.\n")
+            return None
+        report = self.findings / f"report-{time.time_ns()}"  # Which names the input, if it could be told.
+        report.write_text(text if status is not None else f"{text}\nIt had not ended {GRACE_S} s after its time.\n")
         print(f"{self.name}: a finding\n{text[-LOG_SHOWN:]}\nRun the input again: {self.program} INPUT, of {self.findings}", flush=True)
-        return False
+        return report
 
     def merge(self):
         """Adds to the corpus in the source tree what reaches more code than it does."""
