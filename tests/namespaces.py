@@ -1,5 +1,6 @@
 """Several hosts on one machine: network namespaces, joined by a bridge that lies in one of its own."""
 
+import contextlib
 import subprocess
 
 
@@ -12,6 +13,7 @@ class Network:
 
     def __init__(self):
         self.hosts = {}
+        self.addresses = {}
         self.hub = self._namespace()
         self._inside(self.hub, "ip", "link", "add", "bridge0", "type", "bridge")
         self._inside(self.hub, "ip", "link", "set", "bridge0", "up")
@@ -20,7 +22,8 @@ class Network:
         """Returns its address."""
         number = len(self.hosts) + 1
         host = self.hosts[name] = self._namespace()
-        port, address = f"port-{name}", f"10.77.0.{number}"
+        port, address = f"port-{number}", f"10.77.0.{number}"  # An interface's name has 15 characters at most.
+        self.addresses[name] = address
         self._inside(self.hub, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid))
         self._inside(self.hub, "ip", "link", "set", port, "master", "bridge0", "up")
         self._inside(host, "ip", "address", "add", f"{address}/24", "dev", "eth0")
@@ -34,10 +37,25 @@ class Network:
 
     def cut(self, name):
         """Takes the host off the network: packets are lost without a word."""
-        self._inside(self.hub, "ip", "link", "set", f"port-{name}", "nomaster")
+        self._inside(self.hub, "ip", "link", "set", self._port(name), "nomaster")
 
     def mend(self, name):
-        self._inside(self.hub, "ip", "link", "set", f"port-{name}", "master", "bridge0")
+        self._inside(self.hub, "ip", "link", "set", self._port(name), "master", "bridge0")
+
+    def cut_between(self, one, other, both=True):
+        """Loses what `one` sends to `other`, and, with `both`, what that sends to it. All else is as before."""
+        for sender, receiver in ((one, other), (other, one))[:2 if both else 1]:
+            # To a hardware address that nobody has.
+            self._inside(self.hosts[sender], "ip", "neighbour", "replace", self.addresses[receiver], "lladdr", "02:00:00:00:00:99",
+                         "nud", "permanent", "dev", "eth0")
+
+    def mend_between(self, one, other):
+        for sender, receiver in ((one, other), (other, one)):
+            with contextlib.suppress(Unavailable):  # That way was not cut.
+                self._inside(self.hosts[sender], "ip", "neighbour", "del", self.addresses[receiver], "dev", "eth0")
+
+    def _port(self, name):
+        return f"port-{list(self.hosts).index(name) + 1}"
 
     def close(self):
         for holder in [*self.hosts.values(), self.hub]:

@@ -1,0 +1,122 @@
+"""What must be back where it belongs when a round's faults are over and its clients have gone."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+SETTLE_SECONDS = 60
+# A server's own: standard streams, locks, epoll and event descriptors, gRPC's, ZooKeeper's, the directory's.
+DESCRIPTORS_OWN = 60
+DESCRIPTORS_PER_REGION = 4  # Its memory, its log, its checkpoint, one being made.
+SOCKETS_PER_PEER = 6  # Both ways, calls and reads, and one being made anew.
+# Beside its regions: code, queues, caches, and what malloc keeps of them.
+MEMORY_OWN_MB = 256
+# A checkpoint that a crash or a full disk left unfinished is not removed yet.
+UNFINISHED_STAYS = True
+
+
+def descriptors_of(pid):
+    """Where each descriptor of a process leads."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(os.readlink(entry))
+        except OSError:
+            pass  # Closed meanwhile.
+    return found
+
+
+def memory_mb(pid, kind):
+    """RssAnon or RssShmem of a process."""
+    return int(re.search(rf"{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+class Accounts:
+    def __init__(self, plan, servers, fail):
+        self.plan, self.servers, self.fail = plan, servers, fail
+
+    def check(self):
+        """Waits until all is quiet, and says what is not as it must be."""
+        try:
+            self.servers.wait_for(lambda: self._quiet() is None, SETTLE_SECONDS, "the cluster does not come to rest")
+        except TimeoutError as error:
+            self.fail(f"{error}: {self._quiet()}")
+            return
+        statuses = self.servers.statuses()
+        for server in self.servers.servers:
+            self._process(server, statuses[server.name])
+        self._files()
+
+    def _quiet(self):
+        """What is not settled yet, or None."""
+        statuses = self.servers.statuses()
+        missing = [server.name for server in self.servers.servers if server.name not in statuses]
+        if missing:
+            return f"{', '.join(missing)} do not answer: {self.servers.ctl('status').stderr.strip()}"
+        check = self.servers.ctl("check", seconds=60)
+        if check.returncode != 0 or "no errors" not in check.stdout:
+            return f"cellctl check: {check.stdout[-1000:]}{check.stderr[-1000:]}"
+        return self._holders(statuses)
+
+    def _holders(self, statuses):
+        """Where a region is not held by the one server that the table names, or None. Also while a region is moved."""
+        holders = {}
+        for name, status in statuses.items():
+            for region in status["regions"]:
+                holders.setdefault(region["region"], []).append(name)
+        for region, names in holders.items():
+            if len(names) != 1:
+                return f"region {region} is held by {', '.join(names)}"
+        if self.plan.zookeeper:
+            return None
+        table = {one["region"]: one["server"] for one in json.loads((self.servers.home / "regions.json").read_text())["regions"]}
+        for region in table.keys() | holders.keys():
+            if [table.get(region)] != holders.get(region):
+                return f"region {region}: the table names {table.get(region)}, it is held by {holders.get(region)}"
+        self.table = table
+        return None
+
+    def _process(self, server, status):
+        held = len(status["regions"])
+        descriptors = descriptors_of(server.process.pid)
+        sockets = sum(one.startswith("socket:") for one in descriptors)
+        most_sockets = DESCRIPTORS_OWN + SOCKETS_PER_PEER * self.plan.servers
+        if sockets > most_sockets:
+            self.fail(f"{server.name} has {sockets} sockets, {most_sockets} at most are expected: {self._kinds(descriptors)}")
+        most = most_sockets + DESCRIPTORS_OWN + DESCRIPTORS_PER_REGION * (held + status.get("regions_ready", 0) + 1)
+        if len(descriptors) > most:
+            self.fail(f"{server.name} has {len(descriptors)} descriptors, {most} at most are expected: {self._kinds(descriptors)}")
+        anonymous = memory_mb(server.process.pid, "RssAnon")
+        if anonymous > MEMORY_OWN_MB:
+            self.fail(f"{server.name} has {anonymous:.0f} MB of memory beside its regions, {MEMORY_OWN_MB} at most are expected")
+        regions_mb = (held + status.get("regions_ready", 0) + 1) * (self.plan.meganode_bytes + self.plan.extents_bytes) / 2**20
+        shared = memory_mb(server.process.pid, "RssShmem")
+        if shared > regions_mb + 64:
+            self.fail(f"{server.name} has {shared:.0f} MB of shared memory for {held} regions of {regions_mb:.0f} MB")
+
+    @staticmethod
+    def _kinds(descriptors):
+        kinds = {}
+        for one in descriptors:
+            kind = re.sub(r"[\d\[\]]+", "N", one)
+            kinds[kind] = kinds.get(kind, 0) + 1
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:8])
+
+    def _files(self):
+        """No log of a region that is no more, and nothing half written. What is collected takes a moment."""
+        log = self.servers.home / "log"
+
+        def left():
+            names = [] if UNFINISHED_STAYS else [path.name for path in log.rglob("*") if "unfinished" in path.name]
+            if not self.plan.zookeeper:
+                regions = {path.name: int(path.name[7:]) for path in log.glob("region-*")}
+                names += [name for name, region in regions.items() if region not in self.table]
+            return names
+
+        deadline = time.monotonic() + 15
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if left():
+            self.fail(f"left in the logs' directory: {', '.join(left()[:10])}")

@@ -1,0 +1,149 @@
+"""The clients of a soak's round: some that stay, others that come, time out and go; and operators' commands."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools import cluster
+
+PROFILES = ("mixed", "hot", "deletes", "reads", "scans")
+TIMEOUTS_MS = (10, 50, 200, 2000, 10_000)
+STAYING = 2
+ALIVE_MAX = 6
+COMMAND_SECONDS = 20
+# Opens connections to `sys.argv[1]` (a socket's path, or HOST:PORT), `sys.argv[2]` of them, says nothing, and waits to be killed.
+SILENT = """
+import socket, sys, time
+address, count = sys.argv[1], int(sys.argv[2])
+host, _, port = address.rpartition(":")
+held = []
+for _ in range(count):
+    one = socket.socket(socket.AF_INET if host else socket.AF_UNIX, socket.SOCK_STREAM if host else socket.SOCK_SEQPACKET)
+    one.settimeout(0.2)
+    held.append(one)
+    try:
+        one.connect((host, int(port)) if host else address)
+    except OSError:
+        break
+time.sleep(60)
+"""
+
+
+class Clients:
+    def __init__(self, plan, servers, directory, fail):
+        self.plan, self.servers, self.directory, self.fail = plan, servers, directory, fail
+        self.rng = random.Random(plan.seed + 1)
+        self.begun = 0
+        self.alive = {}  # Process: (its output, whether we ended it).
+        self.commands = []  # (process, until when it may run).
+        self.silent = []
+        self.next_at = 0.0
+        self.end_by = time.monotonic() + plan.seconds + 90
+
+    def _run(self, *flags):
+        """Starts a client with a log of its own."""
+        number = self.begun
+        self.begun += 1
+        prefix, fabric = self.servers.on_client(number)
+        output = self.directory / f"client-{number}.out"
+        command = [*prefix, cluster.binary("tests/soak/soak_client"), "--cluster", self.servers.address, *fabric, "--process", str(number),
+                   "--log", str(self.directory / f"client-{number}.operations"), "--keys", str(self.plan.keys), "--seed",
+                   str(self.plan.seed * 1000 + number), *(flag for table in self.plan.tables for flag in ("--tables", table)), *flags]
+        with open(output, "wb") as file:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        self.alive[process] = [output, False]
+        return process
+
+    def step(self, now):
+        """Starts those that are due, and looks at those that have ended."""
+        while self.begun < STAYING:
+            self._run("--seconds", str(self.plan.seconds), "--rate", str(self.plan.rate), "--tasks", "16")
+        if now >= self.next_at and len(self.alive) < ALIVE_MAX:
+            self.next_at = now + self.rng.uniform(0.5, 2.5)
+            self._run("--seconds", f"{min(self.rng.uniform(0.5, 6), max(0.5, self.plan.seconds - now)):.2f}", "--rate", str(self.plan.rate),
+                      "--tasks", str(self.rng.choice([1, 4, 32])), "--profile", self.rng.choice(PROFILES), "--timeout-ms",
+                      str(self.rng.choice(TIMEOUTS_MS)), *(["--leave"] if self.rng.random() < 0.5 else []))
+        self.reap()
+
+    def reap(self):
+        for process, (output, ended_by_us) in list(self.alive.items()):
+            if process.poll() is None:
+                continue
+            del self.alive[process]
+            text = output.read_text(errors="replace")
+            # One that never reached the cluster is no failure: it was cut off, or all servers were down.
+            if process.returncode == 0 or ended_by_us or (process.returncode == 1 and ("UNAVAILABLE" in text or "DEADLINE" in text)):
+                continue
+            self.fail(f"{output.name[:-4]} ended with status {process.returncode}: {text[-2000:]}")
+        for process, until in list(self.commands):
+            if process.poll() is None and time.monotonic() > until:
+                process.kill()
+            if process.poll() is not None:
+                process.wait()
+                self.commands.remove((process, until))
+
+    def disturb(self, event, later):
+        """Kills or stops one. False: there is none."""
+        running = [process for process in self.alive if process.poll() is None]
+        if not running:
+            return False
+        process = running[event.which % len(running)]
+        if event.fault == "kill client":
+            self.alive[process][1] = True
+            process.kill()
+        else:
+            process.send_signal(signal.SIGSTOP)
+            later(lambda: process.poll() is None and process.send_signal(signal.SIGCONT))
+        return True
+
+    def ctl(self, *arguments):
+        """Runs cellctl beside all else; what comes of it is not looked at."""
+        prefix, flags = self.servers.on_client(0)
+        process = subprocess.Popen([*prefix, cluster.binary("tools/cellctl"), "--cluster", self.servers.address, *flags, *arguments],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.commands.append((process, time.monotonic() + COMMAND_SECONDS))
+
+    def connect_silently(self, server, count):
+        """Opens connections that say nothing. Returns what closes them."""
+        prefix, _ = self.servers.on_client(0)
+        process = subprocess.Popen([*prefix, sys.executable, "-c", SILENT, self.servers.socket_of(server), str(count)],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.silent.append(process)
+
+        def close():
+            process.kill()
+            process.wait()
+
+        return close
+
+    def under_way(self):
+        """Whether any runs, or any command. They end by themselves; those that do not in time are named once."""
+        self.reap()
+        if (self.alive or self.commands) and time.monotonic() > self.end_by:
+            for output, _ in self.alive.values():
+                self.fail(f"{output.name[:-4]} does not end")
+            return False
+        return bool(self.alive or self.commands)
+
+    def use_all(self, seconds):
+        """Reads and writes every key, as part of the history: when nothing goes wrong any more."""
+        process = self._run("--settled", "--tasks", "8")
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.fail(f"not all keys could be read and written within {seconds} s though nothing goes wrong any more")
+            self.alive[process][1] = True
+            process.kill()
+            process.wait()
+        self.reap()
+
+    def close(self):
+        for process in [*self.alive, *self.silent, *(process for process, _ in self.commands)]:
+            process.kill()
+            process.wait()
+
+    def logs(self):
+        return [str(path) for path in sorted(Path(self.directory).glob("client-*.operations"))]

@@ -1,0 +1,217 @@
+"""What a round of the soak is, drawn from its seed: the cluster, its clients, and which fault comes when and for how long."""
+
+import errno
+import random
+import time
+from dataclasses import dataclass, field
+
+# Each: the mean of its duration in seconds. Control commands and clients' ends take no time.
+DURATIONS = {
+    "kill": 1.5,  # SIGKILL to a server, which is started again after that time; others may take over meanwhile.
+    "kill all": 1.0,
+    "stop": 2.0,  # SIGSTOP, SIGCONT.
+    "stop client": 2.0,
+    "cut": 2.5,  # A host, of a server, a client or the ZooKeeper, is off the network.
+    "cut between": 2.5,  # Two servers do not reach each other.
+    "cut one way": 2.5,  # One server does not reach another, which reaches it.
+    "slow disk": 2.0,  # Each call of a server's disk takes up to 100 ms.
+    "disk error": 0.7,  # Calls of a server's disk fail with EIO or ENOSPC.
+    "full disk": 1.5,  # Of all servers; then it has room again.
+    "connections": 3.0,  # Silent ones to a server, up to beyond its descriptors.
+    "checkpoint": 0,
+    "rebalance": 0,
+    "split": 0,
+    "move": 0,
+    "drain": 2.0,
+    "kill client": 0,
+}
+NETWORK_FAULTS = {"cut", "cut between", "cut one way"}
+SILENT_CONNECTIONS = 400
+# A log that failed stays failed until its server is started again (docs/operations.md).
+RESTART_AFTER_DISK = True
+
+
+@dataclass(order=True)
+class Event:
+    at: float  # Seconds after the begin.
+    fault: str
+    seconds: float
+    which: int  # The first choice, of a server, host, region: modulo how many there are.
+    other: int
+
+
+@dataclass
+class Plan:
+    seed: int
+    seconds: float
+    zookeeper: bool
+    bounded_disk: bool
+    servers: int = 3
+    client_hosts: int = 2
+    durability: str = "sync"
+    fabric: str = "tcp"
+    node_bytes: int = 1024
+    meganode_bytes: int = 256 << 10
+    extents_bytes: int = 4 << 20
+    regions_max: int = 24
+    checkpoint_mb: int = 2
+    descriptors: int = 0  # Of each server; 0: as many as the system gives.
+    keys: int = 300
+    rate: float = 300
+    tables: tuple = ("slots", "buckets")
+    faults: list = field(default_factory=list)
+    events: list = field(default_factory=list)
+
+    @staticmethod
+    def draw(seed, seconds, namespaces, bounded_disk, faults=None):
+        rng = random.Random(seed)
+        zookeeper = rng.random() < 0.5 if seed > 2 else seed == 1  # The first two seeds are one of each.
+        plan = Plan(seed, seconds, zookeeper and namespaces, bounded_disk)
+        plan.durability = rng.choice(["sync", "sync", "async"])
+        plan.fabric = "tcp" if plan.zookeeper else rng.choice(["shm", "tcp", "auto"])
+        plan.node_bytes = rng.choice([512, 1024, 4096])
+        plan.meganode_bytes = rng.choice([128, 256, 1024]) << 10
+        plan.extents_bytes = rng.choice([4, 8, 16]) << 20
+        plan.regions_max = rng.choice([6, 16, 48])  # Of 300 keys 6 MB: the first may be too few.
+        plan.checkpoint_mb = rng.choice([1, 4])
+        plan.descriptors = rng.choice([0, 256])
+        plan.keys = rng.choice([100, 300, 900])
+        possible = [name for name in DURATIONS if plan.zookeeper or name not in NETWORK_FAULTS]
+        if not bounded_disk:
+            possible.remove("full disk")
+        plan.faults = faults or rng.sample(possible, rng.randint(max(2, len(possible) // 2), len(possible)))
+        at = 2.0
+        while at < seconds:
+            fault = rng.choice(plan.faults)
+            lasts = rng.expovariate(1 / DURATIONS[fault]) if DURATIONS[fault] else 0
+            plan.events.append(Event(at, fault, min(lasts, 8.0, seconds - at), rng.randrange(1 << 16), rng.randrange(1 << 16)))
+            at += rng.expovariate(1 / 1.0)
+        return plan
+
+    def describe(self):
+        return (f"seed {self.seed}: {'ZooKeeper' if self.zookeeper else 'embedded'}, {self.durability}, {self.fabric}, {self.servers} servers, "
+                f"{self.keys} keys, nodes of {self.node_bytes}, regions of {self.meganode_bytes >> 10} + {self.extents_bytes >> 10} KB, at most "
+                f"{self.regions_max}, checkpoints at {self.checkpoint_mb} MB, {self.descriptors or 'any number of'} descriptors; "
+                f"{len(self.events)} faults: {', '.join(sorted(self.faults))}")
+
+
+class Faults:
+    """Carries a plan's events out on real servers, and undoes each when its time is over."""
+
+    def __init__(self, plan, servers, clients, tell):
+        self.plan, self.servers, self.clients, self.tell = plan, servers, clients, tell
+        self.left = sorted(plan.events)
+        self.undo = []  # (when, what), of faults under way.
+        self.lossy_ns = []  # From when to when an acknowledged write may be lost by async.
+        self.counts = {}
+        self.begin = time.monotonic()
+
+    def step(self):
+        """Does what is due. Returns seconds until the next is, or None if nothing is left."""
+        now = time.monotonic() - self.begin
+        for entry in sorted(self.undo, key=lambda one: one[0]):
+            if entry[0] <= now:
+                self.undo.remove(entry)
+                entry[1]()
+        while self.left and self.left[0].at <= now:
+            event = self.left.pop(0)
+            if self._inject(event, now):
+                self.counts[event.fault] = self.counts.get(event.fault, 0) + 1
+        times = [event.at for event in self.left[:1]] + [when for when, _ in self.undo]
+        return max(0.0, min(times) - now) if times else None
+
+    def later(self, seconds, what):
+        self.undo.append((time.monotonic() - self.begin + seconds, what))
+
+    def heal(self):
+        """Undoes what is still under way, and starts what was killed."""
+        self.left = []
+        under_way, self.undo = self.undo, []
+        for _, what in under_way:
+            what()
+        self.servers.disk.empty()
+        for server in self.servers.servers:
+            server.set_disk()
+            if server.stopped:
+                server.go_on()
+            if not server.running:
+                server.start()
+
+    def _may_lose(self):
+        self.lossy_ns += [time.monotonic_ns(), 0]
+        return len(self.lossy_ns) - 1
+
+    def _lost(self, window):
+        self.lossy_ns[window] = time.monotonic_ns() + 500_000_000  # Answers that were on their way.
+
+    def _inject(self, event, now):
+        """False: not possible just now."""
+        servers = self.servers.servers
+        running = [server for server in servers if server.running and not server.stopped]
+        if not running:
+            return False
+        server = running[event.which % len(running)]
+        until = now + event.seconds
+        self.tell(f"{now:7.2f} s: {event.fault} for {event.seconds:.2f} s, {server.name}")
+
+        def later(what):
+            self.undo.append((until, what))
+
+        if event.fault in ("kill", "kill all"):
+            window = self._may_lose()
+            for victim in [server] if event.fault == "kill" else [one for one in servers if one.running]:
+                victim.kill()
+                later(lambda victim=victim: victim.running or victim.start())
+            self._lost(window)
+        elif event.fault == "stop":
+            window = self._may_lose()  # Others may have taken over; what it had not flushed is lost.
+            server.stop()
+            later(lambda: (server.go_on(), self._lost(window)))
+        elif event.fault == "cut":
+            window = self._may_lose()
+            hosts = [host for host in self.servers.network.hosts]
+            host = hosts[event.which % len(hosts)]
+            self.servers.network.cut(host)
+            later(lambda: (self.servers.network.mend(host), self._lost(window)))
+        elif event.fault in ("cut between", "cut one way"):
+            if len(servers) < 2:
+                return False
+            other = [one for one in servers if one is not server][event.other % (len(servers) - 1)]
+            self.servers.network.cut_between(server.name, other.name, both=event.fault == "cut between")
+            later(lambda: self.servers.network.mend_between(server.name, other.name))
+        elif event.fault == "slow disk":
+            server.set_disk(delay_us=1000 + event.other % 100_000)
+            later(server.set_disk)
+        elif event.fault == "disk error":
+            window = self._may_lose()
+            server.set_disk(one_in=1 + event.other % 20, error=errno.EIO if event.other % 2 else errno.ENOSPC)
+            later(lambda: (server.set_disk(), self._restart([server]), self._lost(window)))
+        elif event.fault == "full disk":
+            window = self._may_lose()
+            self.servers.disk.fill()
+            later(lambda: (self.servers.disk.empty(), self._restart(servers), self._lost(window)))
+        elif event.fault == "connections":
+            later(self.clients.connect_silently(server, event.other % SILENT_CONNECTIONS))
+        elif event.fault in ("checkpoint", "rebalance", "split", "move", "drain"):
+            self._control(event, server, later)
+        elif event.fault in ("kill client", "stop client"):
+            return self.clients.disturb(event, later)
+        return True
+
+    def _restart(self, servers):
+        """After their disks failed."""
+        for server in servers if RESTART_AFTER_DISK else []:
+            if server.running:
+                server.kill()
+                server.start()
+
+    def _control(self, event, server, later):
+        """An operator's command, whose answer does not matter: it may be refused, or its server may be gone."""
+        if event.fault == "drain":
+            self.clients.ctl("drain", server.name)
+            later(lambda: self.clients.ctl("drain", server.name, "--cancel"))
+        elif event.fault in ("split", "move"):
+            region = str(1 + event.other % 16)
+            self.clients.ctl(event.fault, region, *([server.name] if event.fault == "move" else []))
+        else:
+            self.clients.ctl(event.fault)

@@ -1,0 +1,180 @@
+"""A soak: real servers and clients under faults, round after round, with all histories and accounts checked after each.
+
+A round is a cluster with clients that come and go. Servers are killed and stopped, disks are slow, full or fail, the network is
+cut, descriptors run out. When the round is over the faults are undone, all keys are read and written, and these must hold:
+  - per key the history of all operations of all clients is linearizable (with async durability: nothing is lost that was
+    acknowledged before the faults); no operation took longer than its timeout by more than two seconds
+  - all keys can be read and written; `cellctl check` finds no errors; each region is held by one server
+  - no server ended by itself, and none keeps descriptors, memory or files that it does not need
+  - after a clean stop and a start all keys are there
+
+A round's plan is drawn from its seed, so a round that fails can be run again with the same plan; timing differs. Nothing but
+loopback and namespaces of its own is used, and all processes end with this one. Without the right to make namespaces, what needs
+them (cut networks, full disks) is left out, and the soak says so.
+"""
+
+import argparse
+import faulthandler
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.soak.accounts import Accounts
+from tests.soak.clients import Clients
+from tests.soak.faults import DURATIONS, Faults, Plan
+from tests.soak.servers import Servers
+from tools import cluster
+
+INSIDE = "CELL_SOAK_INSIDE"  # Set in the namespaces that the soak has made for itself.
+USE_ALL_SECONDS = 120
+ASYNC_SLACK_MS = 100  # As in crash_loop.py.
+GRACE_SECONDS = 400  # Until a round that does not end is given up.
+
+
+class Round:
+    def __init__(self, plan, directory, verbose):
+        self.plan, self.directory = plan, directory
+        self.violations = []
+        self.history = open(directory / "round.log", "w", encoding="utf-8")
+        self.verbose = verbose
+        self.tell(plan.describe())
+
+    def tell(self, line):
+        print(line, file=self.history, flush=True)
+        if self.verbose:
+            print(line, flush=True)
+
+    def fail(self, what):
+        self.violations.append(what)
+        self.tell(f"WRONG: {what}")
+
+    def run(self):
+        """Returns the summary line."""
+        servers = Servers(self.plan, self.directory)
+        clients = Clients(self.plan, servers, self.directory, self.fail)
+        try:
+            faults = Faults(self.plan, servers, clients, self.tell)
+            while (now := time.monotonic() - faults.begin) < self.plan.seconds:
+                clients.step(now)
+                self._look(servers, faults)
+                faults.step()
+                time.sleep(0.02)
+            self.tell(f"{now:7.2f} s: the faults are over")
+            faults.heal()
+            while clients.under_way():
+                self._look(servers, faults)
+                faults.step()
+                time.sleep(0.05)
+            if not self.violations:
+                self._at_rest(servers, clients)
+            said = self._check(clients, faults)
+            self._look(servers)
+        finally:
+            clients.close()
+            servers.close()
+        return f"{self.plan.describe().split(':')[0]}: {sum(faults.counts.values())} faults, {clients.begun} clients, {said}"
+
+    def _look(self, servers, faults=None):
+        """No server ends by itself. One that cannot start while there are faults is started again a second later."""
+        for server in servers.servers:
+            if server.running or server.ended_by_us:
+                continue
+            server.ended_by_us = True
+            if faults is not None and server.could_not_start():
+                self.tell(f"{server.name} could not start: {server.said().strip().splitlines()[-1]}")
+                faults.later(1.0, lambda server=server: server.running or server.start())
+                continue
+            self.fail(f"{server.name} ended by itself with status {server.process.returncode}:\n{server.said()[-3000:]}")
+
+    def _at_rest(self, servers, clients):
+        clients.use_all(USE_ALL_SECONDS)
+        Accounts(self.plan, servers, self.fail).check()
+        for server in servers.servers:
+            if not server.end():
+                self.fail(f"{server.name} did not end well when it was asked to: status {server.process.returncode}")
+                server.kill()
+        for server in servers.servers:
+            server.start()
+        clients.use_all(USE_ALL_SECONDS)
+
+    def _check(self, clients, faults):
+        lossy = [str(ns) for ns in faults.lossy_ns] if self.plan.durability == "async" else []
+        result = subprocess.run([cluster.binary("tests/soak/soak_check"), *clients.logs(), "--keys", str(self.plan.keys), "--slack-ms",
+                                 str(ASYNC_SLACK_MS), *(flag for ns in lossy for flag in ("--lost-ns", ns))],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300)
+        *wrong, said = result.stdout.strip().splitlines() or ["soak_check said nothing"]
+        for line in wrong:
+            self.tell(line)
+        if result.returncode != 0:
+            self.fail("\n".join([*wrong[:20], said]))
+        return said
+
+
+def own_namespaces():
+    """Runs this program again in namespaces of its own: all processes end with it, and what it mounts is its own. Returns if that cannot be."""
+    if os.environ.get(INSIDE):
+        return
+    unshare = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount", "--pid", "--fork", "--kill-child=KILL",
+               "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        print("no namespaces can be made here: no network is cut, and no disk is full", flush=True)
+        return
+    os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60, help="how long it goes on (default: 60)")
+    parser.add_argument("--rounds", type=int, help="instead: how many rounds")
+    parser.add_argument("--seconds", type=float, default=60, help="of faults in a round (default: 60)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next (default: 1)")
+    parser.add_argument("--fault", action="append", choices=sorted(DURATIONS), help="only this; may be repeated (default: drawn)")
+    parser.add_argument("--failures", type=int, default=1, help="goes on until that many rounds were wrong (default: 1)")
+    parser.add_argument("--keep", help="directory for what a wrong round leaves (default: a new one in the temporary directory)")
+    parser.add_argument("--plan", action="store_true", help="print the plan of the seed, and run nothing")
+    parser.add_argument("--verbose", action="store_true", help="print each fault when it comes")
+    args = parser.parse_args()
+    own_namespaces()
+    inside = bool(os.environ.get(INSIDE))
+    faulthandler.enable()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    begin, seed, wrong = time.monotonic(), args.seed, 0
+    while wrong < args.failures and (seed - args.seed < args.rounds if args.rounds else time.monotonic() - begin < args.minutes * 60):
+        plan = Plan.draw(seed, args.seconds, namespaces=inside, bounded_disk=inside, faults=args.fault)
+        if args.plan:
+            print(plan.describe(), *plan.events, sep="\n  ")
+            return 0
+        directory = Path(tempfile.mkdtemp(prefix=f"cell-soak-{seed}-"))
+        round_ = Round(plan, directory, args.verbose)
+        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("the round does not end")))
+        signal.alarm(int(args.seconds) + GRACE_SECONDS)
+        summary = "it did not come to its end"
+        try:
+            summary = round_.run()
+        except (OSError, RuntimeError, TimeoutError, subprocess.SubprocessError) as error:
+            round_.fail(f"{type(error).__name__}: {error}")
+        finally:
+            signal.alarm(0)
+        if round_.violations:
+            wrong += 1
+            kept = Path(args.keep or tempfile.gettempdir()) / f"cell-soak-{seed}-wrong-{os.getpid()}-{int(time.time())}"
+            shutil.move(directory, kept)
+            repeat = " ".join(["./bazelw run //tests:soak -- --rounds 1", f"--seed {seed} --seconds {args.seconds:g}",
+                               *(f"--fault '{fault}'" for fault in args.fault or [])])
+            print(f"{plan.describe()}\n" + "\n".join(f"WRONG: {violation[:4000]}" for violation in round_.violations[:10]) +
+                  f"\n{summary}\nwhat it left: {kept}\nthe same plan again: {repeat}", flush=True)
+        else:
+            print(f"{summary}; right", flush=True)
+            shutil.rmtree(directory, ignore_errors=True)
+        seed += 1
+    print(f"{seed - args.seed} rounds in {(time.monotonic() - begin) / 60:.1f} min, {wrong} wrong", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

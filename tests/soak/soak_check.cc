@@ -1,0 +1,108 @@
+// Whether the operation logs of a soak's clients (operation_log.h) are a history that may be: per key linearizable, or,
+// where faults may lose what was acknowledged (async), with nothing lost that was acknowledged before them.
+//
+// Prints what is wrong, a line each, then a summary. Exit status: 0: nothing is; 1: something is.
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <unordered_map>
+
+#include "CLI/CLI.hpp"
+#include "fmt/format.h"
+#include "tests/simulation/history.h"
+#include "tests/soak/operation_log.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kViolationsShown = 10;
+
+struct Flags {
+  std::vector<std::string> logs;
+  size_t keys = 0;
+  std::vector<int64_t> lost_ns;  // Pairs: from when to when what was acknowledged may be lost.
+  int64_t slack_ms = 0;          // And what was acknowledged so long before.
+};
+
+// Adds a process's operations. Returns its violations. A last line without an end was never handed over whole.
+std::vector<std::string> ReadLog(const std::string& path, std::vector<std::vector<KeyOperation>>* operations) {
+  std::vector<std::string> violations;
+  std::unordered_map<uint64_t, std::pair<size_t, KeyOperation>> begun;
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (file.eof()) break;
+    std::istringstream fields(line);
+    char what = 0;
+    fields >> what;
+    uint64_t operation = 0;
+    size_t key = 0;
+    int kind = 0;
+    KeyOperation of{};
+    if (what == 'B') {
+      fields >> operation >> key >> kind >> of.value >> of.begin_ns;
+      of.kind = static_cast<KeyOperation::Kind>(kind);
+      of.end_ns = KeyOperation::kNever;
+      begun[operation] = {key, of};
+    } else if (what == 'E') {
+      fields >> operation;
+      auto& [its_key, its] = begun.at(operation);
+      fields >> its.existed >> its.end_ns;
+      (*operations)[its_key].push_back(its);
+      begun.erase(operation);
+    } else if (what == 'F') {
+      fields >> operation;
+      begun.erase(operation);
+    } else if (what == 'R') {
+      fields >> key >> kind >> of.value >> of.begin_ns >> of.end_ns;
+      of.kind = static_cast<KeyOperation::Kind>(kind);
+      (*operations)[key].push_back(of);
+    } else {
+      violations.push_back(path + ": " + line);
+    }
+  }
+  for (const auto& [operation, of] : begun) (*operations)[of.first].push_back(of.second);
+  return violations;
+}
+
+int Run(const Flags& flags) {
+  std::vector<std::vector<KeyOperation>> operations(flags.keys);
+  std::vector<std::string> violations;
+  for (const std::string& log : flags.logs) {
+    for (std::string& violation : ReadLog(log, &operations)) violations.push_back(std::move(violation));
+  }
+  History history(flags.keys);
+  size_t unknown = 0;
+  for (size_t key = 0; key < flags.keys; ++key) {
+    // The last one is a read of the end, and of puts of one value (all empty ones are) the first is before the others.
+    std::sort(operations[key].begin(), operations[key].end(),
+              [](const KeyOperation& a, const KeyOperation& b) { return a.begin_ns < b.begin_ns; });
+    for (const KeyOperation& operation : operations[key]) {
+      unknown += operation.end_ns == KeyOperation::kNever;
+      history.Add(key, operation);
+    }
+  }
+  for (size_t i = 0; i + 1 < flags.lost_ns.size(); i += 2) history.MayLose(flags.lost_ns[i], flags.lost_ns[i + 1]);
+  const History::Verdict verdict = history.Check(!flags.lost_ns.empty(), flags.slack_ms * 1'000'000, kViolationsShown);
+  violations.insert(violations.end(), verdict.violations.begin(), verdict.violations.end());
+  for (size_t i = 0; i < std::min(violations.size(), kViolationsShown); ++i) fmt::print("{}\n", violations[i]);
+  fmt::print("{} operations of {} processes checked, {} of unknown outcome, {} keys undecided, {} violations\n",
+             verdict.checked, flags.logs.size(), unknown, verdict.gave_up, violations.size());
+  return violations.empty() ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app{"Checks the histories of a soak (tests/soak/soak.py)."};
+  app.add_option("logs", flags.logs)->required();
+  app.add_option("--keys", flags.keys)->required();
+  app.add_option("--lost-ns", flags.lost_ns);
+  app.add_option("--slack-ms", flags.slack_ms);
+  CLI11_PARSE(app, argc, argv);
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }
