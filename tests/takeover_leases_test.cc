@@ -165,6 +165,59 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
   }
 }
 
+// A region leaves its server and comes back to it, into other memory, between two reads of one get. What the get reads
+// where the region was is not trusted by a table that names the same server again.
+TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.steward.balance = false;
+  SimOptions sim;
+  sim.break_after_ns = INT64_MAX / 4;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, sim, options);
+  ClientOptions client;
+  client.report = false;
+  client.path = Path::kClient;
+  SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);
+  ASSERT_TRUE(reader.client->Put("key", "old").ok());
+  ASSERT_EQ(reader.client->Get("key")->value(), "old");
+  const uint32_t region = cluster.table().root;
+  const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  const auto move = [&](size_t from, size_t to) {
+    std::optional<absl::Status> moved;
+    const auto give = [&]() -> Task<bool> {
+      WorkerId taker{fmt::format("server-{}", to), 0};
+      moved = co_await cluster.worker(from)->mover()->Give(region, std::move(taker));
+      co_return true;
+    };
+    cluster.worker(from)->turns()->Begin(give());
+    while (!moved.has_value()) cluster.network()->Step();
+    CELL_CHECK(moved->ok());
+  };
+  // The get has read the leaf. Its read of the extent is on the way until the region has come back.
+  const uint64_t reads = reader.client->metrics().node_reads;
+  const uint64_t extents = reader.client->metrics().extent_reads;
+  auto get = reader.client->AsyncGet("key");
+  get.Start();
+  ASSERT_EQ(reader.client->metrics().node_reads, reads + 1);
+  for (const int64_t until = cluster.network()->now_ns() + 100'000; cluster.network()->now_ns() < until;) {
+    cluster.network()->Step();
+  }
+  cluster.network()->SetCut(reader.host, cluster.host(owner), true);
+  while (reader.client->metrics().extent_reads == extents) reader.client->Poll(reader.client->NowNs() + 1'000);
+  ASSERT_FALSE(get.done());
+  // It will come back into this memory, and nobody uses what it had.
+  const uint64_t bytes = cluster.worker(owner)->regions()->Find(region)->memory->bytes();
+  ASSERT_TRUE(cluster.server(owner)->PrepareRegion(bytes, 0).ok());
+  move(owner, 1 - owner);
+  ASSERT_TRUE(cluster.NewClient(client)->Put("key", "new").ok());
+  move(1 - owner, owner);
+  (void)reader.client->Tables();  // It hears of that.
+  ASSERT_FALSE(get.done());
+  cluster.network()->SetCut(reader.host, cluster.host(owner), false);
+  while (!get.done()) reader.client->Poll(INT64_MAX);
+  EXPECT_EQ(get.Take()->value(), "new");
+}
+
 // A server that cannot renew its lease refuses a write. Meanwhile another takes its regions over: the write finds it.
 TEST(TakeoverLeases, AWriteDoesNotWaitAtAServerWhoseLeaseHasLapsed) {
   for (const bool in_table : {false, true}) {
