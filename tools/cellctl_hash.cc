@@ -1,7 +1,9 @@
 // cellctl hash: Pilaf tables.
 #include <map>
 
+#include "cell/base/json.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "tools/cellctl_commands.h"
 
 namespace cell {
@@ -30,16 +32,21 @@ absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nl
   std::map<uint32_t, nlohmann::json> states;
   for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
     if (!text.ok()) continue;
-    const auto json = nlohmann::json::parse(*text, nullptr, false);
-    if (json.is_discarded()) return absl::DataLossError("the server's status is not JSON");
-    for (size_t i = 0; lookups != nullptr && i <= json["clients"].size(); ++i) {
-      const nlohmann::json& report = i == 0 ? json["departed_clients"] : json["clients"][i - 1];
+    absl::StatusOr<nlohmann::json> json = ParseJson(*text);
+    if (!json.ok()) return absl::DataLossError("the server's status is not JSON");
+    const JsonView view(*json);
+    std::vector<JsonView> reports = view["clients"].elements();
+    reports.push_back(view["departed_clients"]);
+    for (const JsonView report : reports) {
+      if (lookups == nullptr) break;
       for (const char* name : {"lookups", "lookup_reads", "lookup_torn", "lookup_extents", "lookup_moved"}) {
-        (*lookups)[name] = lookups->value(name, uint64_t{0}) + report.value(name, uint64_t{0});
+        (*lookups)[name] = JsonView(*lookups)[name].Or<uint64_t>(0) + report[name].Or<uint64_t>(0);
       }
     }
-    for (const auto& region : json["regions"]) {
-      if (region.contains("hash")) states[region.value("region", 0u)] = region;
+    if (!view["regions"].is_array()) continue;
+    for (nlohmann::json& region : (*json)["regions"]) {
+      const auto id = JsonView(region)["region"].Or<uint32_t>(0);
+      if (JsonView(region)["hash"].there()) states[id] = std::move(region);
     }
   }
   return states;
@@ -66,18 +73,19 @@ TableStats Sum(const Client::TableInfo& table, const std::map<uint32_t, nlohmann
       ++sum.missing;
       continue;
     }
-    const nlohmann::json& region = state->second;
-    const nlohmann::json& hash = region["hash"];
+    const JsonView region(state->second);
+    const JsonView hash = region["hash"];
     ++sum.parts;
-    sum.keys += region.value("keys", uint64_t{0});
-    sum.data_bytes += region.value("data_bytes", uint64_t{0});
-    sum.unit_fill += hash.value("unit_fill", 0.0);
-    const double extents = region.value("extent_bytes", 0.0);
-    sum.extent_fill += extents == 0 ? 0 : region.value("extent_bytes_used", 0.0) / extents;
-    sum.kicked += hash.value("kicked", uint64_t{0});
-    sum.longest_chain = std::max(sum.longest_chain, hash.value("longest_chain", uint64_t{0}));
-    sum.full += hash.value("full", uint64_t{0});
-    for (size_t i = 0; i < 3; ++i) sum.by_place[i] += hash["keys_by_place"].at(i).get<double>();
+    sum.keys += region["keys"].Or<uint64_t>(0);
+    sum.data_bytes += region["data_bytes"].Or<uint64_t>(0);
+    sum.unit_fill += hash["unit_fill"].Or(0.0);
+    const double extents = region["extent_bytes"].Or(0.0);
+    sum.extent_fill += extents == 0 ? 0 : region["extent_bytes_used"].Or(0.0) / extents;
+    sum.kicked += hash["kicked"].Or<uint64_t>(0);
+    sum.longest_chain = std::max(sum.longest_chain, hash["longest_chain"].Or<uint64_t>(0));
+    sum.full += hash["full"].Or<uint64_t>(0);
+    const std::vector<JsonView> places = hash["keys_by_place"].elements();
+    for (size_t i = 0; i < 3 && i < places.size(); ++i) sum.by_place[i] += places[i].Or(0.0);
   }
   return sum;
 }
@@ -121,7 +129,7 @@ int HashList(Client* client, const CtlFlags& flags) {
   for (const Client::TableInfo& table : client->Tables()) {
     const nlohmann::json json = StatsJson(table, Sum(table, *states));
     if (flags.json()) {
-      fmt::print("{}\n", json.dump());
+      fmt::print("{}\n", JsonText(json));
     } else {
       fmt::print("{:<20} {:<16} {:>6} {:>12} {:>6.1f}%\n", table.name, LayoutName(table.bucket_bytes),
                  table.parts.size(), json["keys"].get<uint64_t>(), 100 * json["fill"].get<double>());
@@ -143,7 +151,7 @@ int HashStats(Client* client, const CtlFlags& flags) {
                                    {"again_replaced", lookups.value("lookup_extents", uint64_t{0})},
                                    {"again_moved", lookups.value("lookup_moved", uint64_t{0})}};
     if (flags.json()) {
-      fmt::print("{}\n", json.dump());
+      fmt::print("{}\n", JsonText(json));
       return kDone;
     }
     for (const auto& [name, value] : json.items()) {
@@ -161,8 +169,8 @@ int HashStats(Client* client, const CtlFlags& flags) {
         continue;
       }
       fmt::print("{:<12} {:>8} {:>#12x} {:>12} {:>10} {:>6.1f}%\n", part.server, part.region, part.first,
-                 state->second.value("keys", uint64_t{0}), state->second.value("data_bytes", uint64_t{0}),
-                 100 * state->second["hash"].value("unit_fill", 0.0));
+                 JsonView(state->second)["keys"].Or<uint64_t>(0), JsonView(state->second)["data_bytes"].Or<uint64_t>(0),
+                 100 * JsonView(state->second)["hash"]["unit_fill"].Or(0.0));
     }
     return kDone;
   }

@@ -4,15 +4,17 @@
 #include <map>
 #include <thread>
 
+#include "cell/base/json.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "tools/cellctl_commands.h"
 
 namespace cell {
 namespace {
 
-double Share(const nlohmann::json& region, const char* used, const char* total) {
-  const double all = region.value(total, 0.0);
-  return all == 0 ? 0 : 100 * region.value(used, 0.0) / all;
+double Share(JsonView region, const char* used, const char* total) {
+  const double all = region[total].Or(0.0);
+  return all == 0 ? 0 : 100 * region[used].Or(0.0) / all;
 }
 
 }  // namespace
@@ -32,16 +34,17 @@ int Status(Client* client, const CtlFlags& flags) {
       fmt::print("{}\n", *text);
       continue;
     }
-    const auto json = nlohmann::json::parse(*text, nullptr, false);
-    if (json.is_discarded()) return Fail(absl::DataLossError("the server's status is not JSON"));
-    for (const auto& region : json["regions"]) {
-      const bool hash = region.contains("hash");
+    const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
+    if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
+    const JsonView json(*parsed);
+    for (const JsonView region : json["regions"].elements()) {
+      const bool hash = region["hash"].there();
       fmt::print("{:<12} {:>9.0f} {:>8} {:>7} {:>5} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%\n",
-                 json.value("server", ""), json.value("uptime_seconds", 0.0), json.value("connections", 0),
-                 region.value("region", 0), hash ? "hash" : fmt::format("{}", region.value("tier", 0)),
-                 region.value("keys", uint64_t{0}), region.value("data_bytes", uint64_t{0}),
-                 hash ? 100 * region["hash"].value("unit_fill", 0.0) : Share(region, "nodes_used", "nodes"),
-                 Share(region, "extent_bytes_used", "extent_bytes"), 100 * region.value("fragmentation", 0.0));
+                 json["server"].Or<std::string>(""), json["uptime_seconds"].Or(0.0), json["connections"].Or<uint64_t>(0),
+                 region["region"].Or<uint32_t>(0), hash ? "hash" : fmt::format("{}", region["tier"].Or<uint32_t>(0)),
+                 region["keys"].Or<uint64_t>(0), region["data_bytes"].Or<uint64_t>(0),
+                 hash ? 100 * region["hash"]["unit_fill"].Or(0.0) : Share(region, "nodes_used", "nodes"),
+                 Share(region, "extent_bytes_used", "extent_bytes"), 100 * region["fragmentation"].Or(0.0));
     }
   }
   return failed.ok() ? kDone : Fail(failed);
@@ -55,17 +58,18 @@ int Check(Client* client, const CtlFlags& flags) {
       fmt::print("{}\n", text);
       continue;
     }
-    const auto region = nlohmann::json::parse(text, nullptr, false);
-    if (region.contains("hash")) {
-      fmt::print("region {}: {} keys of a table: {}\n", region.value("region", 0), region.value("keys", uint64_t{0}),
-                 region["errors"].empty() ? "no errors" : "DAMAGED");
+    const absl::StatusOr<nlohmann::json> parsed = ParseJson(text);
+    if (!parsed.ok()) return Fail(parsed.status());
+    const JsonView region(*parsed);
+    const auto count = [region](const char* name) { return region[name].Or<uint64_t>(0); };
+    if (region["hash"].there()) {
+      fmt::print("region {}: {} keys of a table: {}\n", count("region"), count("keys"),
+                 region["errors"].elements().empty() ? "no errors" : "DAMAGED");
       continue;
     }
-    fmt::print("region {}: {} {} in {} leaves, {} nodes, {} levels, {} half splits: {}\n", region.value("region", 0),
-               region.value("keys", uint64_t{0}), region.value("tier", 0) == 0 ? "keys" : "routes",
-               region.value("leaves", uint64_t{0}), region.value("nodes", uint64_t{0}), region.value("levels", 0),
-               region.value("half_splits", uint64_t{0}),
-               region.value("error_count", uint64_t{0}) == 0 ? "no errors" : "DAMAGED");
+    fmt::print("region {}: {} {} in {} leaves, {} nodes, {} levels, {} half splits: {}\n", count("region"),
+               count("keys"), count("tier") == 0 ? "keys" : "routes", count("leaves"), count("nodes"), count("levels"),
+               count("half_splits"), count("error_count") == 0 ? "no errors" : "DAMAGED");
   }
   for (const std::string& error : check->errors) fmt::print("  {}\n", error);
   if (!check->errors.empty()) {
@@ -93,27 +97,28 @@ int Top(Client* client, const CtlFlags& flags) {
     size_t clients = 0;
     for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
       if (!text.ok()) return Fail(text.status());
-      const auto json = nlohmann::json::parse(*text, nullptr, false);
-      if (json.is_discarded()) return Fail(absl::DataLossError("the server's status is not JSON"));
-      uptime = std::max(uptime, json.value("uptime_seconds", 0.0));
-      const auto add = [&now](const nlohmann::json& report) {
-        now.operations += report.value("operations", 0.0);
-        now.server += report.value("server_path", 0.0);
-        now.client += report.value("client_path", 0.0);
-        now.retries += report.value("retries", 0.0);
-        now.lookups += report.value("lookups", 0.0);
-        now.lookup_reads += report.value("lookup_reads", 0.0);
-        now.torn += report.value("lookup_torn", 0.0);
-        now.replaced += report.value("lookup_extents", 0.0);
-        now.moved += report.value("lookup_moved", 0.0);
+      const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
+      if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
+      const JsonView json(*parsed);
+      uptime = std::max(uptime, json["uptime_seconds"].Or(0.0));
+      const auto add = [&now](JsonView report) {
+        now.operations += report["operations"].Or(0.0);
+        now.server += report["server_path"].Or(0.0);
+        now.client += report["client_path"].Or(0.0);
+        now.retries += report["retries"].Or(0.0);
+        now.lookups += report["lookups"].Or(0.0);
+        now.lookup_reads += report["lookup_reads"].Or(0.0);
+        now.torn += report["lookup_torn"].Or(0.0);
+        now.replaced += report["lookup_extents"].Or(0.0);
+        now.moved += report["lookup_moved"].Or(0.0);
       };
       add(json["departed_clients"]);
-      for (const auto& report : json["clients"]) {
+      for (const JsonView report : json["clients"].elements()) {
         add(report);
         ++clients;
-        const double operations = report.value("operations", 0.0);
-        p50 += operations * report.value("p50_us", 0.0);
-        p99 = std::max(p99, report.value("p99_us", 0.0));
+        const double operations = report["operations"].Or(0.0);
+        p50 += operations * report["p50_us"].Or(0.0);
+        p99 = std::max(p99, report["p99_us"].Or(0.0));
         weight += operations;
       }
     }
@@ -134,7 +139,7 @@ int Top(Client* client, const CtlFlags& flags) {
           {"lookups_moved_per_second", (now.moved - last.moved) / seconds},
           {"clients", clients}};
       if (flags.json()) {
-        fmt::print("{}\n", row.dump());
+        fmt::print("{}\n", JsonText(row));
       } else {
         if (i % 20 == 1) {
           fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8}   {}\n", "operations/s", "p50 us", "p99 us",

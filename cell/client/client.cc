@@ -1,6 +1,8 @@
 #include "cell/client/client.h"
 
+#include "cell/base/json.h"
 #include "cell/base/status_macros.h"
+#include "cell/client/region_report.h"
 #include "cell/client/session.h"
 #include "cell/cluster/open_membership.h"
 #include "cell/io/open_fabric.h"
@@ -159,27 +161,20 @@ Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* 
     std::string ask = fmt::format("{}", first);
     const absl::StatusOr<std::string> text = co_await AskText(session, server, MessageKind::kStatus, std::move(ask));
     if (!text.ok()) co_return text.status();
-    nlohmann::json page = nlohmann::json::parse(*text, nullptr, false);
-    if (!page.is_object() || !page["regions"].is_array()) {
+    absl::StatusOr<nlohmann::json> page = ParseJson(*text);
+    if (!page.ok() || !JsonView(*page)["regions"].is_array() || first > Pointer::kRegionMax) {
       co_return absl::DataLossError(fmt::format("the status of {} makes no sense", server->worker.server));
     }
-    const size_t listed = page["regions"].size();
+    nlohmann::json& regions = (*page)["regions"];
+    const size_t listed = regions.size();
     first += listed;
     if (whole.is_null()) {
-      whole = std::move(page);
+      whole = *std::move(page);
     } else {
-      for (nlohmann::json& region : page["regions"]) whole["regions"].push_back(std::move(region));
+      for (nlohmann::json& region : regions) whole["regions"].push_back(std::move(region));
     }
-    if (listed == 0 || first >= whole.value("regions_held", size_t{0})) co_return whole.dump();
+    if (listed == 0 || first >= JsonView(whole)["regions_held"].Or<uint64_t>(0)) co_return JsonText(whole);
   }
-}
-
-absl::StatusOr<std::string> Unhex(const std::string& hex) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -206,19 +201,6 @@ Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, st
     co_await session->SleepUntil(session->fabric()->NowNs() + kCheckPauseNs);  // It may have moved just now.
     co_await session->Refresh(session->fabric()->NowNs() + kCheckPauseNs);
   }
-}
-
-absl::Status ParseReport(const nlohmann::json& json, TreeReport* report) {
-  report->region = json.at("region").get<uint32_t>();
-  report->keys = json.at("keys").get<uint64_t>();
-  report->range.tier = json.at("tier").get<uint8_t>();
-  ASSIGN_OR_RETURN(report->range.low, Unhex(json.at("low").get<std::string>()));
-  if (json.contains("high")) {
-    ASSIGN_OR_RETURN(report->range.high, Unhex(json.at("high").get<std::string>()));
-  }
-  const auto right = json.at("right").get<uint32_t>();
-  if (right != 0) report->range.right = RootOf(right);
-  return absl::OkStatus();
 }
 
 // Whether the parts of each table are what the region table says. `ranges`: as the regions themselves say.
@@ -249,42 +231,36 @@ absl::StatusOr<Client::ClusterCheck> Client::Check() {
   const std::map<uint32_t, RegionTable::Entry> regions(session_->cluster().table.regions.begin(),
                                                        session_->cluster().table.regions.end());
   for (const auto& [region, entry] : regions) {
-    try {
-      const absl::StatusOr<std::string> text = Run(AskCheck(session_.get(), region, fmt::format("{}", region)));
-      if (text.status().code() == absl::StatusCode::kFailedPrecondition) continue;
-      if (text.status().code() == absl::StatusCode::kNotFound) {
-        check.errors.push_back(std::string(text.status().message()));
-        continue;
-      }
-      if (!text.ok()) return text.status();
-      const auto json = nlohmann::json::parse(*text);
-      if (json.contains("hash")) {
-        for (const auto& error : json.at("errors")) check.errors.push_back(error.get<std::string>());
-        ranges[region] = {json.at("hash").at("first").get<uint32_t>(), json.at("hash").at("last").get<uint32_t>()};
-        check.table_keys += json.at("keys").get<uint64_t>();
-        check.regions_json.push_back(json.dump());
-        continue;
-      }
-      TreeReport& report = reports.emplace_back();
-      RETURN_IF_ERROR(ParseReport(json, &report));
-      for (const auto& error : json.at("errors")) {
-        check.errors.push_back(fmt::format("region {}: {}", region, error.get<std::string>()));
-      }
-      const auto routes = json.at("routes").get<size_t>();
-      while (report.routes.size() < routes) {
-        const std::string ask = fmt::format("{} {}", region, report.routes.size());
-        ASSIGN_OR_RETURN(const std::string part, Run(AskCheck(session_.get(), region, ask)));
-        const auto listed = nlohmann::json::parse(part);
-        if (listed.empty()) break;  // It has fewer by now.
-        for (const auto& route : listed) {
-          ASSIGN_OR_RETURN(std::string key, Unhex(route.at(0).get<std::string>()));
-          report.routes.emplace_back(std::move(key), RootOf(route.at(1).get<uint32_t>()));
-        }
-      }
-      check.regions_json.push_back(json.dump());
-    } catch (const std::exception& error) {
-      return absl::DataLossError(fmt::format("the report of region {} makes no sense: {}", region, error.what()));
+    const absl::StatusOr<std::string> text = Run(AskCheck(session_.get(), region, fmt::format("{}", region)));
+    if (text.status().code() == absl::StatusCode::kFailedPrecondition) continue;
+    if (text.status().code() == absl::StatusCode::kNotFound) {
+      check.errors.push_back(std::string(text.status().message()));
+      continue;
     }
+    if (!text.ok()) return text.status();
+    const auto nonsense = [region = region](const absl::Status& status) {
+      return absl::DataLossError(
+          fmt::format("the report of region {} makes no sense: {}", region, std::string(status.message())));
+    };
+    absl::StatusOr<RegionReport> report = ParseRegionReport(*text);
+    if (!report.ok()) return nonsense(report.status());
+    for (const std::string& error : report->errors) {
+      check.errors.push_back(report->hash.has_value() ? error : fmt::format("region {}: {}", region, error));
+    }
+    check.regions_json.push_back(*text);
+    if (report->hash.has_value()) {
+      ranges[region] = *report->hash;
+      check.table_keys += report->tree.keys;
+      continue;
+    }
+    while (report->tree.routes.size() < report->routes) {
+      const std::string ask = fmt::format("{} {}", region, report->tree.routes.size());
+      ASSIGN_OR_RETURN(const std::string part, Run(AskCheck(session_.get(), region, ask)));
+      const absl::StatusOr<size_t> listed = ParseRoutes(part, &report->tree);
+      if (!listed.ok()) return nonsense(listed.status());
+      if (*listed == 0) break;  // It has fewer by now.
+    }
+    reports.push_back(std::move(report->tree));
   }
   CheckParts(session_->cluster().table, ranges, &check.errors);
   const ClusterReport between = CheckNeighbours(reports);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/bytes.h"
+#include "cell/base/json.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
@@ -149,52 +150,96 @@ std::string RegionTable::ToJson() const {
   }
   json["draining"] = draining;
   json["made"] = made;
-  return json.dump(1);
+  return JsonText(json, 1);
 }
 
-absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
-  const auto bad = [](const std::string& what) {
-    return absl::InvalidArgumentError(fmt::format("not a region table: {}", what));
-  };
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return bad("damaged");
-  RegionTable table;
-  try {
-    table.version = json.at("version").get<uint64_t>();
-    table.next_region = json.at("next_region").get<uint32_t>();
-    table.root = json.at("root").get<uint32_t>();
-    for (const auto& one : json.at("regions")) {
-      const auto region = one.at("region").get<uint32_t>();
-      Entry entry{{one.at("server").get<std::string>(), one.at("worker").get<uint32_t>()},
-                  one.at("epoch").get<uint64_t>()};
-      if (one.contains("made_for")) entry.made_for = one["made_for"].get<uint32_t>();
-      entry.recovering = one.value("recovering", false);
-      if (region == 0 || region >= table.next_region || !table.regions.emplace(region, std::move(entry)).second) {
-        return bad(fmt::format("region {} is out of range or listed twice", region));
-      }
-    }
-    const nlohmann::json tables = json.value("tables", nlohmann::json::object());
-    for (const auto& [name, one] : tables.items()) {
-      HashParts parts{one.at("bucket_bytes").get<uint32_t>(), {}};
-      for (const auto& part : one.at("parts")) {
-        const auto region = part.at(1).get<uint32_t>();
-        if (!parts.parts.emplace(part.at(0).get<uint32_t>(), region).second || table.Find(region) == nullptr) {
-          return bad(fmt::format("part {} of table {} is there twice, or its region is not listed", part.dump(), name));
-        }
-      }
-      if (!CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
-        return bad(fmt::format("table {} has no name or no beginning", ForMessage(name)));
-      }
-      table.tables.emplace(name, std::move(parts));
-    }
-    table.made = json.value("made", std::deque<std::string>());
-    table.draining = json.value("draining", std::set<std::string>());
-  } catch (const nlohmann::json::exception& error) {
-    return bad(error.what());
+namespace {
+
+constexpr uint32_t kWorkerMax = 1024;  // Of a server.
+
+absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+absl::Status ParseRegion(JsonView one, RegionTable* table) {
+  RegionTable::Entry entry;
+  ASSIGN_OR_RETURN(const auto region, one.Get<uint32_t>("region"));
+  ASSIGN_OR_RETURN(entry.owner.server, one.Get<std::string>("server"));
+  ASSIGN_OR_RETURN(entry.owner.worker, one.Get<uint32_t>("worker"));
+  ASSIGN_OR_RETURN(entry.epoch, one.Get<uint64_t>("epoch"));
+  ASSIGN_OR_RETURN(entry.recovering, one.Get<bool>("recovering", false));
+  if (one["made_for"].there()) {
+    ASSIGN_OR_RETURN(entry.made_for, one.Get<uint32_t>("made_for"));
   }
-  if (table.next_region == 0 || table.next_region > Pointer::kRegionMax + 1) return bad("next_region is out of range");
-  if (table.root != 0 && table.Find(table.root) == nullptr) return bad("the root's region is not listed");
-  return table;
+  if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
+    return Bad(fmt::format("region {} has no owner that can be", region));
+  }
+  // Logs have epochs of 32 bits.
+  if (entry.epoch == 0 || entry.epoch >= UINT32_MAX) return Bad(fmt::format("region {} has no epoch", region));
+  // A region is there before another is made for it: so there are no circles.
+  if (entry.made_for.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
+  if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
+    return Bad(fmt::format("region {} is out of range or listed twice", region));
+  }
+  return absl::OkStatus();
+}
+
+// *taken: the regions that are parts of tables.
+absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t>* taken, RegionTable* table) {
+  RegionTable::HashParts parts;
+  ASSIGN_OR_RETURN(parts.bucket_bytes, one.Get<uint32_t>("bucket_bytes"));
+  for (const JsonView part : one["parts"].elements()) {
+    const std::vector<JsonView> pair = part.elements();
+    const std::optional<uint32_t> first = pair.size() == 2 ? pair[0].As<uint32_t>() : std::nullopt;
+    const std::optional<uint32_t> region = pair.size() == 2 ? pair[1].As<uint32_t>() : std::nullopt;
+    if (!first.has_value() || !region.has_value() || table->Find(*region) == nullptr || *region == table->root ||
+        !taken->insert(*region).second || !parts.parts.emplace(*first, *region).second) {
+      return Bad(fmt::format("table {} has a part that is there twice, or whose region is not listed", ForMessage(name)));
+    }
+  }
+  if (!RegionTable::CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
+    return Bad(fmt::format("table {} has no name or no beginning", ForMessage(name)));
+  }
+  table->tables.emplace(name, std::move(parts));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ParseTexts(JsonView json, const char* name) {
+  std::vector<std::string> texts;
+  if (json[name].there() && !json[name].is_array()) return Bad(fmt::format("\"{}\" is no list", name));
+  for (const JsonView one : json[name].elements()) {
+    std::optional<std::string> text = one.As<std::string>();
+    if (!text.has_value()) return Bad(fmt::format("\"{}\" lists what is no text", name));
+    texts.push_back(*std::move(text));
+  }
+  return texts;
+}
+
+absl::Status ParseTable(JsonView json, RegionTable* table) {
+  ASSIGN_OR_RETURN(table->version, json.Get<uint64_t>("version"));
+  ASSIGN_OR_RETURN(table->next_region, json.Get<uint32_t>("next_region"));
+  ASSIGN_OR_RETURN(table->root, json.Get<uint32_t>("root"));
+  if (table->version == UINT64_MAX) return Bad("its version is out of range");
+  if (table->next_region == 0 || table->next_region > Pointer::kRegionMax + 1) return Bad("next_region is out of range");
+  if (!json["regions"].is_array()) return Bad("it lists no regions");
+  for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
+  if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
+  if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is no object");
+  std::set<uint32_t> taken;
+  for (const auto& [name, one] : json["tables"].members()) RETURN_IF_ERROR(ParseParts(name, one, &taken, table));
+  ASSIGN_OR_RETURN(const std::vector<std::string> made, ParseTexts(json, "made"));
+  table->made.assign(made.begin(), made.end());
+  ASSIGN_OR_RETURN(const std::vector<std::string> draining, ParseTexts(json, "draining"));
+  table->draining.insert(draining.begin(), draining.end());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RegionTable> RegionTable::Parse(const std::string& text) {
+  const absl::StatusOr<nlohmann::json> json = ParseJson(text);
+  RegionTable table;
+  const absl::Status status = json.ok() ? ParseTable(*json, &table) : json.status();
+  if (status.ok()) return table;
+  return absl::InvalidArgumentError(fmt::format("not a region table: {}", std::string(status.message())));
 }
 
 }  // namespace cell

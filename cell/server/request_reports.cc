@@ -1,6 +1,7 @@
 // RequestService's reports, as JSON: its state, its clients' own counters, the tree check.
 #include <cstdio>
 
+#include "cell/base/json.h"
 #include "cell/server/mover.h"
 #include "cell/server/request_service.h"
 #include "cell/tree/tree_check.h"
@@ -37,7 +38,7 @@ std::string ReportJson(const TreeReport& report) {
                          {"error_count", report.error_count},
                          {"errors", report.errors}};
   if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 nlohmann::json RegionJson(const HeldRegion& region) {
@@ -83,19 +84,19 @@ std::string HashReportJson(const HashTable& table) {
                          {"data_bytes", table.data_bytes()},
                          {"errors", nlohmann::json::array()}};
   if (!status.ok()) json["errors"].push_back(std::string(status.message()));
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(json);
 }
 
-uint64_t Counter(const nlohmann::json& report, const char* name) {
-  const auto it = report.find(name);
-  return it != report.end() && it->is_number_unsigned() ? it->get<uint64_t>() : 0;
+bool IsObject(std::string_view text) {
+  const absl::StatusOr<nlohmann::json> json = ParseJson(text);
+  return json.ok() && json->is_object();
 }
 
 }  // namespace
 
 absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableBytes to) {
   const std::string_view text = AsText(call.request.subspan(sizeof(MessageHeader)));
-  if (text.size() > kReportBytesMax || !nlohmann::json::parse(text, nullptr, false).is_object()) {
+  if (text.size() > kReportBytesMax || !IsObject(text)) {
     return absl::InvalidArgumentError("a client's report is not a JSON object, or too long");
   }
   reports_[call.peer] = text;
@@ -114,8 +115,10 @@ void RequestService::Disconnected(ConnectionId peer) {
   uploads_.Forget(peer);
   const auto it = reports_.find(peer);
   if (it == reports_.end()) return;
-  const auto report = nlohmann::json::parse(it->second, nullptr, false);
-  for (size_t i = 0; i < departed_.size(); ++i) departed_[i] += Counter(report, kClientCounters[i]);
+  const absl::StatusOr<nlohmann::json> report = ParseJson(it->second);
+  for (size_t i = 0; report.ok() && i < departed_.size(); ++i) {
+    departed_[i] += JsonView(*report)[kClientCounters[i]].Or<uint64_t>(0);
+  }
   reports_.erase(it);
 }
 
@@ -156,12 +159,14 @@ std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   if (more_status_) more_status_(&json);
   for (size_t i = 0; i < departed_.size(); ++i) json["departed_clients"][kClientCounters[i]] = departed_[i];
   json["clients"] = nlohmann::json::array();
-  for (const auto& [id, report] : reports_) {
-    json["clients"].push_back(nlohmann::json::parse(report, nullptr, false));
+  for (const auto& [id, text] : reports_) {
+    absl::StatusOr<nlohmann::json> report = ParseJson(text);  // It was, when it came (Report).
+    if (!report.ok()) continue;
+    json["clients"].push_back(*std::move(report));
     json["clients"].back()["connection"] = id;
     if (json["clients"].size() == kClientReportsShown) break;
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 // "REGION": its report. "REGION FIRST": its routes from the FIRST on, as many as fit.
@@ -185,7 +190,7 @@ absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes
     json.push_back({Hex(key), child.region()});
     bytes += 2 * key.size() + 16;
   }
-  return WriteTextReply(to, MessageKind::kCheck, json.dump());
+  return WriteTextReply(to, MessageKind::kCheck, JsonText(json));
 }
 
 }  // namespace cell

@@ -1,0 +1,70 @@
+#include "cell/cluster/cluster_text.h"
+
+#include <charconv>
+
+#include "cell/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kWorkersMax = 1025;  // Of a server.
+constexpr uint64_t kMeganodeBytesMax = kExtentsBytesMax;
+
+}  // namespace
+
+absl::StatusOr<RegionShape> ParseShape(JsonView json) {
+  RegionShape shape;
+  ASSIGN_OR_RETURN(shape.node_bytes, json.Get<uint32_t>("node_bytes"));
+  ASSIGN_OR_RETURN(shape.meganode_bytes, json.Get<uint64_t>("meganode_bytes"));
+  ASSIGN_OR_RETURN(shape.extents_bytes, json.Get<uint64_t>("extents_bytes"));
+  if (!ValidNodeBytes(shape.node_bytes)) {
+    return absl::InvalidArgumentError("node_bytes is not a power of two from 512 to 4096");
+  }
+  if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
+      shape.meganode_bytes > kMeganodeBytesMax) {
+    return absl::InvalidArgumentError("meganode_bytes is not a multiple of node_bytes from 4 nodes to 32 GB");
+  }
+  if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
+    return absl::InvalidArgumentError("extents_bytes is not a multiple of 4096 up to 32 GB");
+  }
+  return shape;
+}
+
+absl::StatusOr<Durability> ParseDurability(JsonView json) {
+  ASSIGN_OR_RETURN(const std::string text, json.Get<std::string>("durability", "none"));
+  const std::optional<Durability> durability = ParseDurability(text);
+  if (!durability.has_value()) return absl::InvalidArgumentError("durability is not none, async or sync");
+  return *durability;
+}
+
+std::string ToText(const WorkerText& worker) {
+  return JsonText({{"address", worker.worker.address},
+                   {"regions_max", worker.worker.regions_max},
+                   {"control", worker.control}});
+}
+
+absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text));
+  const JsonView view(json);
+  WorkerText worker;
+  ASSIGN_OR_RETURN(worker.worker.address, view.Get<std::string>("address"));
+  ASSIGN_OR_RETURN(worker.worker.regions_max, view.Get<uint32_t>("regions_max"));
+  ASSIGN_OR_RETURN(worker.control, view.Get<std::string>("control", ""));
+  if (worker.worker.address.empty()) return absl::InvalidArgumentError("\"address\" is empty");
+  return worker;
+}
+
+std::optional<WorkerId> ParseWorkerId(std::string_view text) {
+  const size_t dot = text.rfind('.');
+  if (dot == std::string_view::npos || dot == 0) return std::nullopt;
+  const std::string_view number = text.substr(dot + 1);
+  uint32_t worker = 0;
+  const auto [end, error] = std::from_chars(number.begin(), number.end(), worker);
+  if (error != std::errc() || end != number.end() || worker >= kWorkersMax) return std::nullopt;
+  WorkerId id{std::string(text.substr(0, dot)), worker};
+  if (ToString(id) != text) return std::nullopt;  // "server.01".
+  return id;
+}
+
+}  // namespace cell
