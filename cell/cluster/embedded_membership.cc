@@ -5,13 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
+#include "cell/base/json.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/cluster_text.h"
 #include "cell/io/fabric_address.h"
 #include "cell/io/fd.h"
 #include "cell/io/posix_files.h"
@@ -21,24 +23,47 @@
 namespace cell {
 namespace {
 
-std::optional<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+constexpr auto kLockPause = std::chrono::microseconds(200);
+constexpr size_t kFileBytesMax = size_t{64} << 20;
+
+absl::Status Failed(const char* what, const std::string& path) {
+  const auto code = errno == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable;
+  return ErrnoError(code, fmt::format("cannot {} {}", what, path));
+}
+
+// A file's text. None: it is not there. Any other reason not to read it is an error.
+absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOENT) return std::nullopt;
+  if (!fd.valid()) return Failed("open", path);
+  std::string text;
+  char part[16384];
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), part, sizeof(part));
+    if (got == 0) return text;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Failed("read", path);
+    text.append(part, static_cast<size_t>(got));
+    if (text.size() > kFileBytesMax) return absl::UnavailableError(fmt::format("{} is too large", path));
+  }
+}
+
+// What a change met that is not its own error: it may have been made.
+absl::Status Unavailable(const absl::Status& status) {
+  return absl::UnavailableError(std::string(status.message()));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory) {
-  const std::optional<std::string> text = ReadFile(directory + "/cluster.json");
+absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory,
+                                                                              Options options) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadFile(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(
         "no cluster in \"{}\" (no cluster.json there): start one with //tools:up --dir {}", directory, directory));
   }
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
-  std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, std::move(state)));
+  std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, options, std::move(state)));
   membership->config_text_ = *text;
   membership->servers_ = membership->state_.servers;
   membership->ReadControls();
@@ -49,7 +74,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
 
 // Servers may have come, and begun again since, with another control plane.
 absl::Status EmbeddedMembership::ReadServers() {
-  std::optional<std::string> text = ReadFile(directory_ + "/cluster.json");
+  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(directory_ + "/cluster.json"));
   if (!text.has_value()) {
     return absl::UnavailableError(fmt::format("{}/cluster.json is gone: was the cluster deleted?", directory_));
   }
@@ -74,126 +99,223 @@ void EmbeddedMembership::ReadControls() {
     if (::stat(path.c_str(), &info) != 0) continue;
     const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
     if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
+    const absl::StatusOr<std::optional<std::string>> control = ReadFile(path);
+    if (!control.ok()) continue;  // It is read again the next time.
     controls_[server.name] = seen;
-    server.control = ReadFile(path).value_or("");
+    server.control = control->value_or("");
     ++servers_version_;
   }
 }
+
+EmbeddedMembership::~EmbeddedMembership() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+namespace {
+
+absl::StatusOr<ClusterState::Worker> ParseWorker(JsonView json, const std::string& directory) {
+  std::vector<FabricAddress> addresses;
+  for (const FabricKind kind : {FabricKind::kTcp, FabricKind::kVerbs}) {
+    const std::string name(ToString(kind));
+    if (!json[name].there()) continue;
+    ASSIGN_OR_RETURN(std::string address, json.Get<std::string>(name));
+    addresses.push_back({kind, std::move(address), {}});
+  }
+  if (addresses.empty() || json["socket"].there()) {
+    ASSIGN_OR_RETURN(const std::string socket, json.Get<std::string>("socket"));
+    addresses.push_back({FabricKind::kShm, std::filesystem::absolute(directory + "/" + socket), {}});
+  }
+  ASSIGN_OR_RETURN(const auto regions_max, json.Get<uint32_t>("regions_max"));
+  return ClusterState::Worker{ToString(std::move(addresses)), regions_max};
+}
+
+absl::StatusOr<ClusterState> ParseServers(JsonView json, const std::string& directory) {
+  ClusterState state;
+  ASSIGN_OR_RETURN(state.shape, ParseShape(json));
+  ASSIGN_OR_RETURN(state.durability, ParseDurability(json));
+  ASSIGN_OR_RETURN(state.uuid, json.Get<std::string>("uuid", ""));
+  std::set<std::string> names;
+  for (const JsonView one : json["servers"].elements()) {
+    ClusterState::Server server;
+    ASSIGN_OR_RETURN(server.name, one.Get<std::string>("name"));
+    for (const JsonView worker : one["workers"].elements()) {
+      ASSIGN_OR_RETURN(ClusterState::Worker parsed, ParseWorker(worker, directory));
+      server.workers.push_back(std::move(parsed));
+    }
+    if (server.workers.empty()) return absl::InvalidArgumentError(fmt::format("{} has no workers", server.name));
+    if (!names.insert(server.name).second) {
+      return absl::InvalidArgumentError(fmt::format("lists two servers named {}", server.name));
+    }
+    state.servers.push_back(std::move(server));
+  }
+  if (state.servers.empty()) return absl::InvalidArgumentError("lists no server");
+  return state;
+}
+
+}  // namespace
 
 absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& text, const std::string& directory) {
   const auto bad = [&](const std::string& what) {
     return absl::InvalidArgumentError(fmt::format("{}/cluster.json: {}", directory, what));
   };
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
-    return bad("is not a cluster file (damaged?)");
-  }
-  if (json["format"] != kFormat) {
+  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text);
+  const JsonView json = parsed.ok() ? JsonView(*parsed) : JsonView();
+  const std::optional<uint32_t> format = json["format"].As<uint32_t>();
+  if (!format.has_value()) return bad("is not a cluster file (damaged?)");
+  if (*format != kFormat) {
     return absl::FailedPreconditionError(
         fmt::format("{}/cluster.json has format {}, this program reads format {}: use "
                     "the release that made it",
-                    directory, json["format"].dump(), kFormat));
+                    directory, *format, kFormat));
   }
-  ClusterState state;
-  std::set<std::string> names;
-  try {
-    state.uuid = json.value("uuid", "");
-    state.shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
-                   json.at("extents_bytes").get<uint64_t>()};
-    const std::string durability = json.value("durability", "none");
-    if (!ParseDurability(durability).has_value()) return bad("durability is not none, async or sync");
-    state.durability = *ParseDurability(durability);
-    for (const auto& server_json : json.at("servers")) {
-      ClusterState::Server server{server_json.at("name").get<std::string>(), {}, {}};
-      for (const auto& worker_json : server_json.at("workers")) {
-        std::vector<FabricAddress> addresses;
-        for (const FabricKind kind : {FabricKind::kTcp, FabricKind::kVerbs}) {
-          const std::string name(ToString(kind));
-          if (worker_json.contains(name)) addresses.push_back({kind, worker_json[name].get<std::string>(), {}});
-        }
-        if (addresses.empty() || worker_json.contains("socket")) {
-          const std::string path = directory + "/" + worker_json.at("socket").get<std::string>();
-          addresses.push_back({FabricKind::kShm, std::filesystem::absolute(path), {}});
-        }
-        server.workers.push_back({ToString(std::move(addresses)), worker_json.at("regions_max").get<uint32_t>()});
-      }
-      if (server.workers.empty()) return bad(fmt::format("{} has no workers", server.name));
-      if (!names.insert(server.name).second) return bad(fmt::format("lists two servers named {}", server.name));
-      state.servers.push_back(std::move(server));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    return bad(error.what());
-  }
-  if (!ValidNodeBytes(state.shape.node_bytes)) return bad("node_bytes is not a power of two from 512 to 4096");
-  if (state.servers.empty()) return bad("lists no server");
+  absl::StatusOr<ClusterState> state = ParseServers(json, directory);
+  if (!state.ok()) return bad(std::string(state.status().message()));
   return state;
 }
 
 bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
   // A server that is not listed may have come since the list was read.
   if (state_.FindServer(worker.server) != nullptr && state_.FindWorker(worker) == nullptr) return true;
-  return !IsLocked(LockPath(directory_, worker.server));
+  const absl::StatusOr<bool> locked = IsLocked(LockPath(directory_, worker.server));
+  return locked.ok() && !*locked;  // One of which nothing is known may be alive, and serve.
 }
 
-absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
-  std::optional<std::string> text = ReadFile(directory_ + "/regions.json");
-  if (!text.has_value()) return RegionTable();  // No server has started yet.
-  if (*text == table_text_) return table_;      // Clients ask often (kTableLeaseNs).
-  absl::StatusOr<RegionTable> table = RegionTable::Parse(*text);
-  if (table.ok()) {
-    table_text_ = *std::move(text);
-    table_ = *table;
-    return table;
+absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
+  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(directory_ + "/regions.json"));
+  if (text.has_value()) {
+    seen_table_ = true;
+    return *std::move(text);
   }
+  if (!seen_table_) return "";  // No server has started yet.
+  return absl::UnavailableError(fmt::format("{}/regions.json is gone: was the cluster deleted?", directory_));
+}
+
+absl::StatusOr<RegionTable> EmbeddedMembership::ParseText(const std::string& text) const {
+  if (text.empty() && !seen_table_) return RegionTable();
+  absl::StatusOr<RegionTable> table = RegionTable::Parse(text);
+  if (table.ok()) return table;
   return absl::InvalidArgumentError(
       fmt::format("{}/regions.json: {}", directory_, std::string(table.status().message())));
 }
 
-absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) {
-  const std::string path = directory_ + "/regions.json";
-  const Fd lock(::open((directory_ + "/regions.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
-  if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0) {
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot lock {}/regions.lock", directory_));
+absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
+  ASSIGN_OR_RETURN(std::string text, ReadText());
+  if (!text.empty() && text == table_text_) return table_;  // Clients ask often (kTableLeaseNs).
+  ASSIGN_OR_RETURN(table_, ParseText(text));
+  table_text_ = std::move(text);
+  return table_;
+}
+
+absl::StatusOr<Fd> EmbeddedMembership::Lock() {
+  const std::string path = directory_ + "/regions.lock";
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (!lock.valid()) return Failed("open", path);
+  const auto give_up = std::chrono::steady_clock::now() + options_.lock_wait;
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return Failed("lock", path);
+    if (std::chrono::steady_clock::now() > give_up) {
+      char holder[32] = {};
+      (void)!::pread(lock.get(), holder, sizeof(holder) - 1, 0);
+      return absl::UnavailableError(
+          fmt::format("process {} has had {} locked for more than {} ms: is it stopped, or its disk slow?",
+                      std::atoi(holder), path, options_.lock_wait.count()));
+    }
+    std::unique_lock guard(mutex_);
+    if (wake_.wait_for(guard, kLockPause, [this] { return stopping_; })) {
+      return absl::UnavailableError("this member ends");
+    }
   }
-  ASSIGN_OR_RETURN(RegionTable table, ReadTable());
-  RETURN_IF_ERROR(ReadServers());
-  RETURN_IF_ERROR(change(&table));
-  ++table.version;
+  const std::string self = fmt::format("{:<16}\n", ::getpid());
+  (void)!::pwrite(lock.get(), self.data(), self.size(), 0);
+  return lock;
+}
+
+absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) {
+  const absl::StatusOr<Fd> lock = Lock();
+  if (!lock.ok()) return Unavailable(lock.status());
+  const absl::StatusOr<std::string> text = ReadText();
+  if (!text.ok()) return Unavailable(text.status());
+  absl::StatusOr<RegionTable> table = ParseText(*text);
+  if (!table.ok()) return Unavailable(table.status());
+  RETURN_IF_ERROR(change(&*table));
+  ++table->version;
+  const absl::Status written = WriteTable(table->ToJson() + "\n");
+  if (!written.ok()) return Unavailable(written);
+  return table;
+}
+
+absl::Status EmbeddedMembership::WriteTable(const std::string& text) {
+  const std::string path = directory_ + "/regions.json";
   PosixFiles files;
   (void)files.Remove(path + ".new");
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
-  RETURN_IF_ERROR(file->Append(table.ToJson() + "\n"));
+  RETURN_IF_ERROR(file->Append(text));
   const bool durable = state_.durability != Durability::kNone;  // Then the table is to last as long as the logs.
   if (durable) RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(files.Rename(path + ".new", path));
-  if (durable) RETURN_IF_ERROR(files.SyncDirectory(directory_));
-  return table;
+  seen_table_ = true;
+  return durable ? files.SyncDirectory(directory_) : absl::OkStatus();
+}
+
+void EmbeddedMembership::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    Tell(std::move(job.done), ChangeTable(job.change));
+    lock.lock();
+  }
 }
 
 void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
   Told told{std::move(done), table.status(), {}};
   if (table.ok()) told.table = *std::move(table);
+  const std::lock_guard lock(mutex_);
   told_.push_back(std::move(told));
 }
 
 void EmbeddedMembership::Refresh(Done done) {
+  ++pending_;
   absl::StatusOr<RegionTable> table = ReadTable();
   const absl::Status servers = ReadServers();  // After the table: so all of its owners are listed.
-  Tell(std::move(done), servers.ok() ? std::move(table) : servers);
+  if (table.ok() && !servers.ok()) table = servers;
+  Tell(std::move(done), table.ok() ? std::move(table) : Unavailable(table.status()));
 }
-void EmbeddedMembership::Change(TableChange change, Done done) { Tell(std::move(done), ChangeTable(change)); }
+
+void EmbeddedMembership::Change(TableChange change, Done done) {
+  ++pending_;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(change), std::move(done)});
+  }
+  wake_.notify_all();
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+}
 
 size_t EmbeddedMembership::Poll() {
-  if (told_.empty()) return 0;
+  if (pending_ == 0) return 0;
   std::vector<Told> now;
-  now.swap(told_);
+  {
+    const std::lock_guard lock(mutex_);
+    now.swap(told_);
+  }
   for (Told& told : now) {
     const bool newer = told.status.ok() && told.table.version > state_.table.version;
+    if (newer) (void)ReadServers();  // All owners in a table that was made before are listed now.
     if (newer) state_.table = std::move(told.table);
     const bool others = servers_version_ != servers_seen_;
     if (others) state_.servers = servers_;
     servers_seen_ = servers_version_;
     if (newer || others) ++state_.revision;
+    --pending_;
     told.done(told.status);
   }
   return now.size();

@@ -11,28 +11,44 @@
 //   NAME.control   where a server's control plane listens
 //   regions.json   the region table; replaced as a whole (rename) by who holds the lock on regions.lock
 //
-// Its calls do their work at once: they take the time of some file operations, about 100 us.
+// Refresh does its work at once: it reads a small file. Change works in a thread of its own: another process may hold the
+// lock for long, when it is stopped or its disk is slow, and then this one goes on serving. What it meets besides the
+// change's own error is Unavailable.
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
+#include "cell/io/fd.h"
 
 namespace cell {
 
 class EmbeddedMembership : public Membership {
  public:
-  static constexpr int kFormat = 2;
+  static constexpr uint32_t kFormat = 2;
+  struct Options {
+    std::chrono::milliseconds lock_wait{1000};  // For the region table's lock, until a change is Unavailable.
+  };
 
   // Of `directory`. NotFound: no cluster there. FailedPrecondition: another release's. InvalidArgument: damaged, or its
   // values make no sense. Every message says what to do.
-  static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory);
+  static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory, Options options);
+  static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory) {
+    return Open(directory, Options());
+  }
+  ~EmbeddedMembership() override;
   // cluster.json's content.
   static absl::StatusOr<ClusterState> ParseConfig(const std::string& json, const std::string& directory);
 
@@ -40,7 +56,7 @@ class EmbeddedMembership : public Membership {
   void Refresh(Done done) override;
   void Change(TableChange change, Done done) override;
   size_t Poll() override;
-  bool pending() const override { return !told_.empty(); }
+  bool pending() const override { return pending_ > 0; }
   bool IsGone(const WorkerId& worker) const override;
   // What server NAME locks.
   static std::string LockPath(const std::string& directory, const std::string& server) {
@@ -54,17 +70,31 @@ class EmbeddedMembership : public Membership {
     RegionTable table;  // If it is ok.
   };
 
-  EmbeddedMembership(std::string directory, ClusterState state)
-      : directory_(std::move(directory)), state_(std::move(state)) {}
+  struct Job {
+    TableChange change;
+    Done done;
+  };
+
+  EmbeddedMembership(std::string directory, Options options, ClusterState state)
+      : directory_(std::move(directory)), options_(options), state_(std::move(state)) {}
 
   // What is in cluster.json now, into servers_. Unavailable: the cluster is gone, or another one is there.
   absl::Status ReadServers();
   void ReadControls();
   absl::StatusOr<RegionTable> ReadTable();
+  // regions.json's text; empty, if no server has started yet. Unavailable: it cannot be read, or is gone.
+  absl::StatusOr<std::string> ReadText();
+  absl::StatusOr<RegionTable> ParseText(const std::string& text) const;
+  // Until it is closed. Unavailable: others have it locked for too long.
+  absl::StatusOr<Fd> Lock();
   absl::StatusOr<RegionTable> ChangeTable(const TableChange& change);
+  absl::Status WriteTable(const std::string& text);
   void Tell(Done done, absl::StatusOr<RegionTable> table);
+  void Run();
 
   const std::string directory_;
+  const Options options_;
+  // The owner's thread's.
   ClusterState state_;
   std::string config_text_;                    // Of cluster.json, as it was read last...
   std::vector<ClusterState::Server> servers_;  // ...with the servers that it lists...
@@ -73,7 +103,15 @@ class EmbeddedMembership : public Membership {
   std::map<std::string, std::tuple<ino_t, int64_t, int64_t>> controls_;  // Files of control planes: inode, and when made.
   std::string table_text_;  // What was read last...
   RegionTable table_;       // ...and what it says.
+  size_t pending_ = 0;
+
+  std::atomic<bool> seen_table_ = false;  // There was a regions.json.
+  std::thread thread_;                    // Makes changes; begun with the first.
+  std::mutex mutex_;                      // Held for what follows.
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
   std::vector<Told> told_;
+  bool stopping_ = false;
 };
 
 }  // namespace cell

@@ -1,6 +1,9 @@
 #include "cell/cluster/embedded_membership.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +40,13 @@ TEST(ClusterConfig, RefusesWhatItCannotTrust) {
   EXPECT_EQ(code(With("1024", "\"many\"")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(With("1024", "1000")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(With("\"server-0\"", "7")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("67108864", "-1")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("67108864", "1e300")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("67108864", "18446744073709550592")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("67108864", "1000")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("\"regions_max\": 4", "\"regions_max\": 4294967296")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("\"a.sock\"", "[]")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(With("\"format\": 2", "\"format\": \"2\"")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(EmbeddedMembership::Open("/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -48,7 +58,7 @@ class EmbeddedMembershipTest : public ::testing::Test {
     std::ofstream(directory_ + "/cluster.json") << kGood;
   }
   ~EmbeddedMembershipTest() override {
-    for (const char* file : {"cluster.json", "regions.json", "regions.json.new", "regions.lock"}) {
+    for (const char* file : {"cluster.json", "regions.json", "regions.json.new", "regions.lock", "server-0.lock"}) {
       ::unlink((directory_ + "/" + file).c_str());
     }
     ::rmdir(directory_.c_str());
@@ -71,9 +81,22 @@ class EmbeddedMembershipTest : public ::testing::Test {
         },
         [&result](const absl::Status& status) { result = status; });
     EXPECT_TRUE(membership->pending());
-    EXPECT_EQ(membership->Poll(), 1u);
+    EXPECT_EQ(PollAll(membership), 1u);
     return result;
   }
+  // Until all is told; how many that were.
+  static size_t PollAll(EmbeddedMembership* membership) {
+    size_t told = 0;
+    while (membership->pending()) told += membership->Poll();
+    return told;
+  }
+  static absl::Status Refreshed(EmbeddedMembership* membership) {
+    absl::Status result = absl::UnknownError("not told");
+    membership->Refresh([&result](const absl::Status& status) { result = status; });
+    PollAll(membership);
+    return result;
+  }
+  std::string Path(const char* name) const { return directory_ + "/" + name; }
 
   std::string directory_;
 };
@@ -105,7 +128,7 @@ TEST_F(EmbeddedMembershipTest, AChangeThatIsRefusedChangesNothing) {
         return absl::AbortedError("no");
       },
       [&result](const absl::Status& status) { result = status; });
-  membership->Poll();
+  PollAll(membership.get());
   EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(membership->state().table, before);
   EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table, before);
@@ -131,6 +154,100 @@ TEST_F(EmbeddedMembershipTest, ADamagedTableIsSaidSo) {
   const auto membership = EmbeddedMembership::Open(directory_);
   EXPECT_EQ(membership.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(membership.status().message()).find("regions.json"), std::string::npos);
+  std::ofstream(directory_ + "/regions.json", std::ios::trunc) << "";
+  EXPECT_EQ(EmbeddedMembership::Open(directory_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A server that is stopped within a change has the lock: the others do not wait for it, and see what there is.
+TEST_F(EmbeddedMembershipTest, AStoppedServersLockHoldsUpNobodysThread) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  absl::Status result = absl::UnknownError("not told");
+  {
+    const Fd lock(::open(Path("regions.lock").c_str(), O_RDWR));
+    ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+    membership->Change([](RegionTable* table) { return table->Add({"server-0", 1}).status(); },
+                       [&result](const absl::Status& status) { result = status; });
+    EXPECT_EQ(membership->Poll(), 0u);
+    bool refreshed = false;
+    membership->Refresh([&refreshed](const absl::Status& status) { refreshed = status.ok(); });
+    EXPECT_EQ(membership->Poll(), 1u);
+    EXPECT_TRUE(refreshed);
+    EXPECT_EQ(result.code(), absl::StatusCode::kUnknown);
+  }
+  PollAll(membership.get());
+  EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(membership->state().table.regions.size(), 2u);
+}
+
+TEST_F(EmbeddedMembershipTest, ALockThatIsHeldForTooLongIsAnError) {
+  ASSERT_TRUE(Add(EmbeddedMembership::Open(directory_)->get()).ok());
+  const auto membership = *EmbeddedMembership::Open(directory_, {.lock_wait = std::chrono::milliseconds(5)});
+  const Fd lock(::open(Path("regions.lock").c_str(), O_RDWR));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const absl::Status status = Add(membership.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find(fmt::format("process {}", ::getpid())), std::string::npos) << status;
+  EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table.version, 1u);
+  // And one that ends does not wait for it.
+  const auto ends = *EmbeddedMembership::Open(directory_, {.lock_wait = std::chrono::hours(1)});
+  ends->Change([](RegionTable*) { return absl::OkStatus(); }, [](const absl::Status&) {});
+}
+
+// Only a table that is not there was never there; one that cannot be read is not overwritten.
+TEST_F(EmbeddedMembershipTest, ATableThatCannotBeReadIsNoEmptyOne) {
+  const auto before = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(before.get()).ok());
+  ASSERT_EQ(::rename(Path("regions.json").c_str(), Path("kept").c_str()), 0);
+  ASSERT_EQ(::symlink("regions.json", Path("regions.json").c_str()), 0);  // To itself: it cannot be opened.
+  const auto after = EmbeddedMembership::Open(directory_);
+  EXPECT_EQ(after.status().code(), absl::StatusCode::kUnavailable) << after.status();
+  EXPECT_EQ(Refreshed(before.get()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Add(before.get()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(before->state().table.regions.size(), 1u);
+  ASSERT_EQ(::rename(Path("kept").c_str(), Path("regions.json").c_str()), 0);
+  EXPECT_TRUE(Add(before.get()).ok());
+  EXPECT_EQ(before->state().table.regions.size(), 2u);
+}
+
+TEST_F(EmbeddedMembershipTest, ATableThatIsGoneIsNoEmptyOne) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  EXPECT_TRUE(Refreshed(membership.get()).ok());  // There was none yet.
+  ASSERT_TRUE(Add(membership.get()).ok());
+  ASSERT_EQ(::unlink(Path("regions.json").c_str()), 0);
+  EXPECT_EQ(Refreshed(membership.get()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Add(membership.get()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(membership->state().table.regions.size(), 1u);
+}
+
+// What the system says against a change is not the change's own error: nobody may take it for "it is the other's".
+TEST_F(EmbeddedMembershipTest, AChangeThatCannotBeWrittenIsUnavailable) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  ASSERT_EQ(::mkdir(Path("regions.json.new").c_str(), 0755), 0);
+  std::ofstream(Path("regions.json.new") + "/file") << "";
+  EXPECT_EQ(Add(membership.get()).code(), absl::StatusCode::kUnavailable);
+  ::unlink((Path("regions.json.new") + "/file").c_str());
+  EXPECT_TRUE(Add(membership.get()).ok());
+}
+
+TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  EXPECT_TRUE(membership->IsGone({"server-0", 0}));
+  {
+    const Fd lock(::open(Path("server-0.lock").c_str(), O_CREAT | O_RDWR, 0644));
+    EXPECT_TRUE(membership->IsGone({"server-0", 0}));
+    ASSERT_TRUE(TryLock(lock));
+    EXPECT_FALSE(membership->IsGone({"server-0", 0}));
+    rlimit limit;
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{0, limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_FALSE(membership->IsGone({"server-0", 0}));  // There is no descriptor to look with.
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  EXPECT_TRUE(membership->IsGone({"server-0", 0}));
+  EXPECT_TRUE(membership->IsGone({"stranger", 0}));
 }
 
 TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {

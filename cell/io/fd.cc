@@ -21,12 +21,16 @@ bool TryLock(const Fd& fd) {
   return ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0;
 }
 
-bool IsLocked(const std::string& path) {
+absl::StatusOr<bool> IsLocked(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOENT) return false;
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  return fd.valid() && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  if (!fd.valid() || ::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot look whether {} is locked", path));
+  }
+  return lock.l_type != F_UNLCK;
 }
 
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace cell {
 
@@ -28,10 +29,12 @@ class Fd {
   int fd_ = -1;
 };
 
-// Locks a file for as long as `fd`, or a copy of it, is open; false: it is locked. And whether it is, by anyone: false
-// for one that is not there. By open file descriptions (F_OFD_SETLK), so asking takes no lock.
+// Locks a file for as long as `fd`, or a copy of it, is open; false: it is locked. By open file descriptions
+// (F_OFD_SETLK).
 bool TryLock(const Fd& fd);
-bool IsLocked(const std::string& path);
+// Returns whether anyone has locked a file; false for one that is not there. Asking takes no lock. Unavailable: the
+// system does not tell, as when there are no descriptors left.
+absl::StatusOr<bool> IsLocked(const std::string& path);
 
 // The text of errno, after `what`.
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what);

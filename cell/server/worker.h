@@ -90,8 +90,8 @@ class Worker {
     return done;
   }
   void Wait(int64_t until_ns) {
-    const bool now = membership_->pending() || service_.retry_due();
-    fabric_->Wait(now ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
+    if (membership_->pending()) until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
+    fabric_->Wait(service_.retry_due() ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
   }
   // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
   // destructor.
@@ -117,6 +117,9 @@ class Worker {
   Points* points() { return &points_; }
 
  private:
+  // Between looks at a membership that is to answer. Its answer may take long, and wakes nobody.
+  static constexpr int64_t kMembershipPauseNs = 100'000;
+
   void DoPosted() {
     std::vector<std::function<void(Worker*)>> now;
     {
