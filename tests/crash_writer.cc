@@ -39,7 +39,7 @@ struct Store {
 
 struct Key {
   int begun = 0;
-  std::map<int64_t, int> acknowledged;  // Versions, and when, on CLOCK_MONOTONIC.
+  std::map<int64_t, int> acknowledged;  // Versions, and when, on CLOCK_BOOTTIME.
 };
 
 // A server's last answers may be read after it was killed; no other answers in its stead for longer (kTableLeaseNs).

@@ -65,7 +65,7 @@ struct Measured {
   uint64_t operations = 0;
   uint64_t absent = 0;
   double seconds = 0;
-  int64_t began_ns = 0;  // CLOCK_MONOTONIC, after the warm-up.
+  int64_t began_ns = 0;  // CLOCK_BOOTTIME, after the warm-up.
   std::optional<Timeline> timeline;
 };
 

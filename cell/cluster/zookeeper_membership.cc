@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <deque>
 #include <functional>
 #include <future>
@@ -13,27 +12,28 @@
 #include <thread>
 #include <utility>
 
+#include "cell/base/bytes.h"
+#include "cell/base/json.h"
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/cluster_text.h"
+#include "cell/cluster/session_lease.h"
 #include "cell/cluster/uuid.h"
+#include "cell/io/clock.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
-constexpr int kFormat = 2;
+constexpr uint32_t kFormat = 2;
 constexpr size_t kNodeBytesMaxOfZooKeeper = size_t{1} << 20;
 constexpr int kChangesMax = 100;
 
-int64_t MonotonicNs() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
-
 bool Lost(int rc) { return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONMOVED; }
+// That it went through: the session was there.
+bool Answered(int rc) { return rc == ZOK || rc == ZNONODE || rc == ZNODEEXISTS || rc == ZBADVERSION; }
 bool Expired(int rc) { return rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE || rc == ZCLOSING; }
 
 absl::Status ToStatus(int rc, const std::string& what) {
@@ -53,30 +53,29 @@ std::string ConfigJson(const Config& config) {
                        {"extents_bytes", config.shape.extents_bytes},
                        {"durability", ToString(config.durability)}});
   if (!config.uuid.empty()) json["uuid"] = config.uuid;
-  return json.dump();
+  return JsonText(json);
 }
 
 absl::StatusOr<Config> ParseConfig(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  Config config;
-  RegionShape& shape = config.shape;
-  try {
-    if (!json.is_object()) return absl::InvalidArgumentError("the cluster's znode holds no configuration");
-    if (json.at("format") != kFormat) {
-      return absl::FailedPreconditionError(
-          fmt::format("the cluster has format {}, this program reads format {}", json.at("format").dump(), kFormat));
-    }
-    config.uuid = json.value("uuid", "");
-    shape = {json.at("node_bytes").get<uint32_t>(), json.at("meganode_bytes").get<uint64_t>(),
-             json.at("extents_bytes").get<uint64_t>()};
-    const std::optional<Durability> durability = ParseDurability(json.value("durability", "none"));
-    if (!durability.has_value()) return absl::InvalidArgumentError("the cluster's durability makes no sense");
-    config.durability = *durability;
-  } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", error.what()));
+  const auto bad = [](const absl::Status& status) {
+    return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", std::string(status.message())));
+  };
+  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text);
+  if (!parsed.ok()) return bad(parsed.status());
+  const JsonView json(*parsed);
+  const absl::StatusOr<uint32_t> format = json.Get<uint32_t>("format");
+  if (!format.ok()) return bad(format.status());
+  if (*format != kFormat) {
+    return absl::FailedPreconditionError(
+        fmt::format("the cluster has format {}, this program reads format {}", *format, kFormat));
   }
-  if (!ValidNodeBytes(shape.node_bytes)) return absl::InvalidArgumentError("the cluster's node_bytes make no sense");
-  return config;
+  const absl::StatusOr<RegionShape> shape = ParseShape(json);
+  if (!shape.ok()) return bad(shape.status());
+  const absl::StatusOr<Durability> durability = ParseDurability(json);
+  if (!durability.ok()) return bad(durability.status());
+  absl::StatusOr<std::string> uuid = json.Get<std::string>("uuid", "");
+  if (!uuid.ok()) return bad(uuid.status());
+  return Config{*std::move(uuid), *shape, *durability};
 }
 
 }  // namespace
@@ -98,7 +97,7 @@ class ZooKeeperMembership::Impl {
  public:
   explicit Impl(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
     zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // What it would say of lost connections, we say ourselves.
-    Random random(static_cast<uint64_t>(MonotonicNs()) ^ reinterpret_cast<uintptr_t>(this));
+    Random random(static_cast<uint64_t>(LeaseClockNs()) ^ reinterpret_cast<uintptr_t>(this));
     id_ = fmt::format("{:016x}", random.Next());
   }
   ~Impl() {
@@ -124,8 +123,10 @@ class ZooKeeperMembership::Impl {
   absl::Status Join(Config wanted, const WorkerId& self, const ClusterState::Worker& worker,
                     const std::string& control) {
     self_ = ToString(self);
-    announcement_ =
-        nlohmann::json({{"address", worker.address}, {"regions_max", worker.regions_max}, {"control", control}}).dump();
+    if (ParseWorkerId(self_) != self || self.server.find('/') != std::string::npos) {
+      return absl::InvalidArgumentError(fmt::format("a server cannot be called {}", ForMessage(self.server)));
+    }
+    announcement_ = ToText({worker, control});
     RETURN_IF_ERROR(Connect());
     wanted.uuid = NewUuid();
     const std::string config = ConfigJson(wanted);
@@ -177,7 +178,7 @@ class ZooKeeperMembership::Impl {
   // Not before the owner has seen what others did while there was no session.
   int64_t lease_until_ns() const {
     if (self_.empty()) return INT64_MAX;
-    return session_seen_ == session_.load(std::memory_order_acquire) ? lease_until_ns_.load() : 0;
+    return session_seen_ == session_.load(std::memory_order_acquire) ? lease_.until_ns() : 0;
   }
   uint64_t session() const { return session_seen_; }
 
@@ -250,12 +251,12 @@ class ZooKeeperMembership::Impl {
     if (!options_.digest.empty()) {
       zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
     }
-    const int64_t give_up_ns = MonotonicNs() + 2 * session_ns();
+    const int64_t give_up_ns = LeaseClockNs() + 2 * session_ns();
     while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
       if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
         return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} refuses the digest", options_.servers));
       }
-      if (MonotonicNs() > give_up_ns) {
+      if (LeaseClockNs() > give_up_ns) {
         return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -266,22 +267,21 @@ class ZooKeeperMembership::Impl {
   // Our ephemeral znode. One that a session before has left goes away when that expires.
   absl::Status Announce() {
     const std::string path = root_ + "/workers/" + self_;
-    const int64_t give_up_ns = MonotonicNs() + 3 * session_ns();
+    const int64_t give_up_ns = LeaseClockNs() + 3 * session_ns();
     for (;;) {
-      const int64_t asked_ns = MonotonicNs();
-      int rc = zoo_create(handle_, path.c_str(), announcement_.data(), Size(announcement_), acl(), ZOO_EPHEMERAL,
+      const auto create = [&] {
+        return zoo_create(handle_, path.c_str(), announcement_.data(), Size(announcement_), acl(), ZOO_EPHEMERAL,
                           nullptr, 0);
+      };
+      int rc = lease_.Renew(session_ns(), create, [](int result) { return result == ZOK; });
       if (rc == ZNODEEXISTS) {
         Stat stat{};
         rc = zoo_exists(handle_, path.c_str(), 0, &stat);
         if (rc == ZOK && stat.ephemeralOwner != zoo_client_id(handle_)->client_id) rc = ZNODEEXISTS;
       }
-      if (rc == ZOK) {
-        lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
-        return absl::OkStatus();
-      }
+      if (rc == ZOK) return absl::OkStatus();
       if (!Lost(rc) && rc != ZNODEEXISTS && rc != ZNONODE) return ToStatus(rc, path);
-      if (MonotonicNs() > give_up_ns) {
+      if (LeaseClockNs() > give_up_ns) {
         if (rc == ZNODEEXISTS) {
           return absl::AlreadyExistsError(
               fmt::format("a worker {} is in the cluster {} already", self_, options_.name));
@@ -292,18 +292,17 @@ class ZooKeeperMembership::Impl {
     }
   }
 
-  // Calls until the connection holds. For calls that may be made twice. Each that succeeds renews the lease.
+  // A request that ZooKeeper's leader answers: a change, or a sync. It renews the lease, if our znode is there.
+  int Confirmed(const std::function<int()>& call) {
+    return announced_ ? lease_.Renew(session_ns(), call, Answered) : call();
+  }
+
+  // Calls until the connection holds. For calls that may be made twice.
   int Retry(const std::function<int()>& call) {
-    const int64_t give_up_ns = MonotonicNs() + 2 * session_ns();
+    const int64_t give_up_ns = LeaseClockNs() + 2 * session_ns();
     for (;;) {
-      const int64_t asked_ns = MonotonicNs();
       const int rc = call();
-      if (rc == ZOK || rc == ZNONODE || rc == ZNODEEXISTS || rc == ZBADVERSION) {
-        // ZooKeeper heard from us after `asked_ns`: until then and a session's time it keeps our znode.
-        if (announced_) lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
-        return rc;
-      }
-      if (!Lost(rc) || MonotonicNs() > give_up_ns || stopping_) return rc;
+      if (Answered(rc) || !Lost(rc) || LeaseClockNs() > give_up_ns || stopping_) return rc;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
@@ -327,24 +326,29 @@ class ZooKeeperMembership::Impl {
     if (workers_version_ < 0) RETURN_IF_ERROR(ReadConfig());
     RETURN_IF_ERROR(ReadWorkers());
     ASSIGN_OR_RETURN(const std::string table, Get(root_ + "/table", nullptr, true));
-    ASSIGN_OR_RETURN(read_.table, RegionTable::Parse(table));
+    ASSIGN_OR_RETURN(read_.table, ParseTable(root_ + "/table", table));
     read_in_ = session_;
     return absl::OkStatus();
   }
 
-  // The same, with all that was changed before it was asked for: a ZooKeeper that follows may lag behind otherwise.
-  absl::Status ReadNewest() {
-    const std::string table = root_ + "/table";
-    const int rc = Retry([&] {
+  // The leader answers that itself.
+  int Sync(const std::string& path) {
+    return Confirmed([&] {
       std::promise<int> synced;
       const int asked = zoo_async(
-          handle_, table.c_str(),
+          handle_, path.c_str(),
           [](int result, const char*, const void* promise) {
             static_cast<std::promise<int>*>(const_cast<void*>(promise))->set_value(result);
           },
           &synced);
       return asked != ZOK ? asked : synced.get_future().get();
     });
+  }
+
+  // The same, with all that was changed before it was asked for: a ZooKeeper that follows may lag behind otherwise.
+  absl::Status ReadNewest() {
+    const std::string table = root_ + "/table";
+    const int rc = Retry([&] { return Sync(table); });
     if (rc != ZOK) return Failed(rc, table);
     return Read();
   }
@@ -380,15 +384,14 @@ class ZooKeeperMembership::Impl {
       const absl::StatusOr<std::string> data = Get(workers + "/" + child, nullptr, false);
       if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
       if (!data.ok()) return data.status();
-      const auto json = nlohmann::json::parse(*data, nullptr, false);
-      const size_t dot = child.rfind('.');
-      uint32_t index = 0;
-      if (!json.is_object() || dot == std::string::npos || std::sscanf(child.c_str() + dot + 1, "%u", &index) != 1 ||
-          index > 1024) {
-        return absl::DataLossError(fmt::format("ZooKeeper: {}/{} makes no sense", workers, child));
+      const std::optional<WorkerId> id = ParseWorkerId(child);
+      if (!id.has_value()) {
+        spdlog::warn("ZooKeeper: {}/{} is not a worker's, and ignored", workers, ForMessage(child));
+        continue;
       }
-      servers[child.substr(0, dot)][index] = {json.value("address", ""), json.value("regions_max", 0u)};
-      controls[child.substr(0, dot)] = json.value("control", "");
+      const WorkerText worker = WorkerOf(*id, *data);
+      servers[id->server][id->worker] = worker.worker;
+      controls[id->server] = worker.control;
     }
     read_.servers.clear();
     for (const auto& [name, its] : servers) {
@@ -398,6 +401,25 @@ class ZooKeeperMembership::Impl {
     }
     workers_version_ = stat.cversion;
     return absl::OkStatus();
+  }
+
+  // What a worker's znode says. One that makes no sense is that of a worker all the same, which is alive and serves: so
+  // what was known of it counts on, or it has an address that leads nowhere, and gets no regions.
+  WorkerText WorkerOf(const WorkerId& id, const std::string& text) const {
+    absl::StatusOr<WorkerText> worker = ParseWorkerText(text);
+    if (worker.ok()) return *std::move(worker);
+    spdlog::warn("ZooKeeper: the znode of worker {} makes no sense: {}", ToString(id),
+                 std::string(worker.status().message()));
+    const ClusterState::Server* const server = read_.FindServer(id.server);
+    const ClusterState::Worker* const known = read_.FindWorker(id);
+    return {known != nullptr ? *known : ClusterState::Worker{"unknown", 0}, server != nullptr ? server->control : ""};
+  }
+
+  // As Parse. Nobody's change is made to a table that makes no sense, and what was seen before counts on: Unavailable.
+  static absl::StatusOr<RegionTable> ParseTable(const std::string& path, const std::string& text) {
+    absl::StatusOr<RegionTable> table = RegionTable::Parse(text);
+    if (table.ok()) return table;
+    return absl::UnavailableError(fmt::format("ZooKeeper: {}: {}", path, std::string(table.status().message())));
   }
 
   absl::Status Failed(int rc, const std::string& what) {
@@ -412,7 +434,7 @@ class ZooKeeperMembership::Impl {
     for (int tries = 0; tries < kChangesMax; ++tries) {
       Stat stat{};
       ASSIGN_OR_RETURN(const std::string data, Get(path, &stat, false));
-      ASSIGN_OR_RETURN(RegionTable table, RegionTable::Parse(data));
+      ASSIGN_OR_RETURN(RegionTable table, ParseTable(path, data));
       if (sent && table.WasMade(id)) {  // By a call whose answer was lost.
         read_.table = std::move(table);
         return absl::OkStatus();
@@ -422,10 +444,9 @@ class ZooKeeperMembership::Impl {
       table.Made(id);
       const std::string json = table.ToJson();
       sent = true;
-      const int64_t asked_ns = MonotonicNs();
-      const int rc = zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version);
+      const int rc =
+          Confirmed([&] { return zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version); });
       if (rc == ZOK) {
-        if (announced_) lease_until_ns_ = asked_ns + session_ns() * 3 / 4;
         read_.table = std::move(table);
         return absl::OkStatus();
       }
@@ -466,8 +487,7 @@ class ZooKeeperMembership::Impl {
       } else if (refresh) {
         if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_, read_in_});
       } else if (announced_) {
-        Stat stat{};
-        const int rc = Retry([&] { return zoo_exists(handle_, root_.c_str(), 0, &stat); });
+        const int rc = Retry([&] { return Sync(root_); });
         if (Expired(rc)) expired_ = true;
       }
     }
@@ -525,7 +545,7 @@ class ZooKeeperMembership::Impl {
   bool expired_ = false;
   Repeats repeats_;
   bool announced_ = false;
-  std::atomic<int64_t> lease_until_ns_ = 0;
+  SessionLease lease_{LeaseClockNs};
   std::atomic<uint64_t> session_ = 1;
 
   ClusterState state_;

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
+
+#include "cell/io/clock.h"
 
 namespace cell {
 namespace {
@@ -28,11 +29,7 @@ void RealFabric::Wake() {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-int64_t RealFabric::NowNs() const {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
+int64_t RealFabric::NowNs() const { return LeaseClockNs(); }
 
 size_t RealFabric::TellNow() {
   size_t told = 0;

@@ -74,7 +74,7 @@ def one(directory, cores, options, path):
                         str(options.depth), "--spike-from", str(options.around), "--spike-seconds", str(options.seconds),
                         "--spike-factor", str(options.factor), "--timeline-ms", str(BUCKET_MS), *path)
         time.sleep(0.55 + options.around)  # It warms up for half a second.
-        woken_ns = time.monotonic_ns()
+        woken_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         neighbours.wake()
         time.sleep(options.seconds)
         neighbours.rest()

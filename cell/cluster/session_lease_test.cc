@@ -1,0 +1,46 @@
+#include "cell/cluster/session_lease.h"
+
+#include <gtest/gtest.h>
+
+namespace cell {
+namespace {
+
+constexpr int64_t kSessionNs = 4000;
+
+class SessionLeaseTest : public ::testing::Test {
+ protected:
+  // A request that takes `ns`.
+  bool Ask(int64_t ns, bool confirmed) {
+    return lease_.Renew(
+        kSessionNs,
+        [&] {
+          now_ns_ += ns;
+          return confirmed;
+        },
+        [](bool result) { return result; });
+  }
+
+  int64_t now_ns_ = 10'000;
+  SessionLease lease_{[this] { return now_ns_; }};
+};
+
+TEST_F(SessionLeaseTest, IsNotThereAtFirst) { EXPECT_EQ(lease_.until_ns(), 0); }
+
+// The leader heard the request at any time while it was under way: maybe at once.
+TEST_F(SessionLeaseTest, CountsFromBeforeTheRequest) {
+  EXPECT_TRUE(Ask(1000, true));
+  EXPECT_EQ(lease_.until_ns(), 10'000 + kSessionNs / 2);
+  EXPECT_TRUE(Ask(5000, true));  // An answer that took longer than the lease renews nothing that is left.
+  EXPECT_EQ(lease_.until_ns(), 11'000 + kSessionNs / 2);
+  EXPECT_LT(lease_.until_ns(), now_ns_);
+}
+
+TEST_F(SessionLeaseTest, IsRenewedByWhatWasConfirmedAlone) {
+  Ask(10, true);
+  const int64_t before = lease_.until_ns();
+  EXPECT_FALSE(Ask(1000, false));
+  EXPECT_EQ(lease_.until_ns(), before);
+}
+
+}  // namespace
+}  // namespace cell
