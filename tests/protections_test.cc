@@ -1,0 +1,104 @@
+// Protections that random histories reach seldom, one case for each.
+#include <gtest/gtest.h>
+
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+ClientOptions Quiet() {
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  return options;
+}
+
+TestClusterOptions Options(int servers, Durability durability) {
+  TestClusterOptions options;
+  options.servers = servers;
+  options.steward.balance = false;
+  options.logs.durability = durability;
+  return options;
+}
+
+// The record of a write whose sync has failed may be on disk: the next owner of the region may find it.
+TEST(FailedLog, ItsOwnWritesMayHaveBeenApplied) {
+  for (const bool deletes : {false, true}) {
+    SimCluster cluster({512, 128 << 10, 256 << 10}, {}, Options(1, Durability::kSync));
+    auto client = cluster.NewClient(Quiet());
+    ASSERT_TRUE(client->Put("key", "before").ok());
+    cluster.files()->FailAt(1, absl::UnavailableError("EIO"));  // The append is done, and the sync fails.
+    const absl::Status status =
+        deletes ? client->Delete("key").status() : client->Put("key", "after").status();
+    EXPECT_TRUE(IsMaybeApplied(status)) << status;
+    EXPECT_EQ(client->Get("key")->value_or("absent"), "before");  // Nobody has seen it.
+    cluster.Kill(0);
+    cluster.Restart(0);
+    const std::string now = client->Get("key")->value_or("absent");
+    EXPECT_EQ(now, deletes ? "absent" : "after");  // It was written before the sync failed.
+  }
+}
+
+// A region is taken from a server whose disk is slow: the write that waits for it may be on disk, and found.
+TEST(LostRegion, ItsWritesMayHaveBeenApplied) {
+  SimCluster cluster({512, 128 << 10, 256 << 10}, {}, Options(2, Durability::kSync));
+  auto client = cluster.NewClient(Quiet());
+  ASSERT_TRUE(client->Put("key", "before").ok());
+  const uint32_t region = cluster.table().root;
+  const RegionTable::Entry entry = *cluster.table().Find(region);
+  const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
+  cluster.SlowDisk(owner, 10'000'000);
+  std::optional<absl::Status> put;
+  const auto write = [&]() -> Task<bool> {
+    put = (co_await client->AsyncPut("key", "after")).status();
+    co_return true;
+  };
+  Task<bool> task = write();
+  task.Start();
+  const HeldRegion* const held = cluster.worker(owner)->regions()->Find(region);
+  while (held->pending.empty()) client->Poll(client->NowNs() + 100);
+  ASSERT_TRUE(cluster.shared()->state.table.Claim(region, entry.epoch, {fmt::format("server-{}", 1 - owner), 0}).ok());
+  ++cluster.shared()->state.table.version;
+  ++cluster.shared()->changes;
+  while (!put.has_value()) client->Poll(client->NowNs() + 100);
+  EXPECT_TRUE(IsMaybeApplied(*put)) << *put;
+  EXPECT_GT(cluster.worker(owner)->recoverer()->counters().lost, 0u);
+}
+
+// A move that is given up has taken note of pages as written, and has told its taker alone: the next taker needs them.
+TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
+  SimCluster cluster({512, 64 << 10, 128 << 10}, {}, Options(3, Durability::kNone));
+  auto client = cluster.NewClient(Quiet());
+  const uint32_t region = cluster.table().root;
+  const auto giver = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  const size_t first = (giver + 1) % 3, second = (giver + 2) % 3;
+  const auto key = [](int i) { return fmt::format("{:04}", i); };
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(client->Put(key(i), std::string(40, 'a')).ok());
+  ASSERT_EQ(cluster.table().regions.size(), 1u);
+  const auto give = [&](size_t to, std::optional<absl::Status>* given) -> Task<bool> {
+    WorkerId taker{fmt::format("server-{}", to), 0};
+    *given = co_await cluster.worker(giver)->mover()->Give(region, std::move(taker));
+    co_return true;
+  };
+  cluster.worker(first)->points()->on_reach = [&](std::string_view point) {
+    if (point == "move: taker: last copy") cluster.Kill(first);
+  };
+  std::optional<absl::Status> given;
+  cluster.worker(giver)->turns()->Begin(give(first, &given));
+  while (!given.has_value()) cluster.network()->Step();
+  ASSERT_FALSE(given->ok());
+  given.reset();
+  cluster.worker(giver)->turns()->Begin(give(second, &given));
+  while (!given.has_value()) cluster.network()->Step();
+  ASSERT_TRUE(given->ok()) << *given;
+  for (int i = 0; i < 300; ++i) {
+    const auto value = client->Get(key(i));
+    ASSERT_TRUE(value.ok()) << i << value.status();
+    ASSERT_EQ(value->value_or("absent"), std::string(40, 'a')) << i;
+  }
+  client.reset();
+  EXPECT_EQ(cluster.Check().error_count, 0u);
+}
+
+}  // namespace
+}  // namespace cell
