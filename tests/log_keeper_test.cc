@@ -1,6 +1,9 @@
 // What a worker's logs and checkpoints hold at the moment when it dies.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "tests/clusters.h"
 
 namespace cell {
@@ -131,6 +134,67 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   cluster.Restart(0);
   EXPECT_EQ(client->Get(key(kKeys - 1))->value_or("absent"), "new");
   EXPECT_EQ(client->Get(key(0))->value_or("absent"), "new");
+}
+
+// What a checkpoint that was cut short has left goes when the region is recovered.
+TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  SimCluster cluster({512, 512 << 10, 1 << 20}, {}, options);
+  auto client = cluster.NewClient(Quiet());
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(client->Put(fmt::format("k{:05}", i), "value").ok());
+  const auto unfinished = [&] {
+    const std::vector<std::string> paths = cluster.disk()->paths();
+    return std::count_if(paths.begin(), paths.end(),
+                         [](const std::string& path) { return path.find("unfinished") != std::string::npos; });
+  };
+  const auto checkpoint = [](Worker* worker) -> Task<bool> {
+    LogKeeper::Made made;
+    co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
+  };
+  cluster.worker()->turns()->Begin(checkpoint(cluster.worker()));
+  while (unfinished() == 0) cluster.network()->Step();
+  cluster.Kill(0);
+  cluster.Restart(0);
+  EXPECT_EQ(client->Get("k00007")->value_or("absent"), "value");
+  EXPECT_EQ(unfinished(), 0);
+}
+
+// A table is dropped while the server that has it is dead: nobody is left who knows of its logs.
+TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  options.collector.look_every_ns = 100'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  auto client = cluster.NewClient(Quiet());
+  ASSERT_TRUE(client->Put("key", "value").ok());
+  ASSERT_TRUE(cluster.CreateTable("dropped", 0, 3).ok());
+  ASSERT_TRUE(cluster.CreateTable("kept", 0, 2).ok());
+  const auto has_logs = [&] {
+    std::set<uint32_t> regions;
+    for (const std::string& path : cluster.disk()->paths()) {
+      uint32_t region = 0;
+      if (std::sscanf(path.c_str(), "log/region-%u/", &region) == 1) regions.insert(region);
+    }
+    return regions;
+  };
+  const auto listed = [&] {
+    std::set<uint32_t> regions;
+    for (const auto& [region, entry] : cluster.table().regions) regions.insert(region);
+    return regions;
+  };
+  ASSERT_EQ(has_logs(), listed());
+  cluster.Kill(0);
+  ASSERT_TRUE(cluster.shared()->state.table.DropTable("dropped").ok());
+  ++cluster.shared()->state.table.version;
+  ++cluster.shared()->changes;
+  cluster.Restart(0);
+  EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
+  EXPECT_NE(has_logs(), listed());
+  Sleep(client.get(), 5 * options.collector.look_every_ns);
+  EXPECT_EQ(has_logs(), listed());
+  EXPECT_EQ(cluster.worker()->collector()->removed(), 3u);
+  EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct TestClusterOptions {
   StewardOptions steward;
   int membership_polls_max = 1;
   LogKeeperOptions logs;
+  LogCollectorOptions collector;
   // Simulated clusters with logs: sessions, takeovers, and what a sync takes.
   int64_t session_ns = 300'000;
   int64_t takeover_after_ns = 20'000;
@@ -67,6 +68,7 @@ class TestCluster {
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
     made.logs = options.logs;
+    made.collector = options.collector;
     made.recoverer = {made.steward.self,
                       options.takeover_after_ns,
                       options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,

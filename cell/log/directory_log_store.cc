@@ -100,7 +100,24 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
     RETURN_IF_ERROR(files_->Rename(begun, path));
   }
   RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
+  RemoveUnfinished(region, epoch, 0);
   return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
+}
+
+void DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(PathOf(region));
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    uint64_t its_sequence = 0;
+    uint32_t its_epoch = 0;
+    if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &its_sequence, &its_epoch) != 2 ||
+        name != NameOf(its_sequence, its_epoch, "unfinished")) {
+      continue;
+    }
+    if (std::pair(its_epoch, its_sequence) < std::pair(epoch, sequence)) {
+      (void)files_->Remove(PathOf(region) + "/" + name);
+    }
+  }
 }
 
 absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string& path) {
@@ -162,6 +179,7 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
     const std::optional<uint32_t> fence = FenceOf(name);
     if (fence.has_value() && *fence < epoch) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
   }
+  RemoveUnfinished(region, epoch, sequence);
   return absl::OkStatus();
 }
 
@@ -173,14 +191,22 @@ absl::Status DirectoryLogStore::Remove(uint32_t region) {
   return files_->Remove(PathOf(region));
 }
 
-absl::Status DirectoryLogStore::RemoveAll() {
+absl::StatusOr<std::vector<uint32_t>> DirectoryLogStore::Regions() {
+  std::vector<uint32_t> regions;
   const absl::StatusOr<std::vector<std::string>> names = files_->List(directory_);
-  if (names.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  if (names.status().code() == absl::StatusCode::kNotFound) return regions;
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     uint32_t region = 0;
-    if (std::sscanf(name.c_str(), "region-%" SCNu32, &region) == 1) RETURN_IF_ERROR(Remove(region));
+    if (std::sscanf(name.c_str(), "region-%" SCNu32, &region) != 1) continue;
+    if (name == fmt::format("region-{}", region)) regions.push_back(region);
   }
+  return regions;
+}
+
+absl::Status DirectoryLogStore::RemoveAll() {
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> regions, Regions());
+  for (const uint32_t region : regions) RETURN_IF_ERROR(Remove(region));
   return absl::OkStatus();
 }
 

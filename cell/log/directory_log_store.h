@@ -3,6 +3,7 @@
 //   DIR/region-7/0000000000000001.00000002.log          the segment of epoch 2 that begins with record 1
 //   DIR/region-7/00000000000004d2.00000002.checkpoint   with the log from record 1234 on it makes the region
 //   DIR/region-7/00000003.fence                         no Sync of an epoch below 3 succeeds
+//   DIR/region-7/00000000000004d2.00000002.unfinished   what will be one of the first two, when it is whole
 //
 // A fence is a file that is there before its maker reads anything. A writer looks for fences after its data is synced:
 // either it sees one and fails, or it looked before there was one, and then whoever made it reads that data. This needs
@@ -36,6 +37,7 @@ class DirectoryLogStore : public LogStore {
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::StatusOr<std::vector<uint32_t>> Regions() override;
   absl::Status Remove(uint32_t region) override;
   absl::Status RemoveAll() override;
   absl::Status Probe(uint32_t region) override;
@@ -46,6 +48,8 @@ class DirectoryLogStore : public LogStore {
   std::string PathOf(uint32_t region) const;
   // A file that is not there yet for whoever reads; one that is left of an earlier try goes.
   absl::StatusOr<std::unique_ptr<File>> Begin(const std::string& path);
+  // Removes what was begun before `sequence` of `epoch` and never finished, as far as that can be done now.
+  void RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence);
   // Aborted when there is a fence of a higher epoch. NotFound: nor is there one of this epoch, so the log was removed.
   static absl::Status CheckFence(Directory* directory, uint32_t region, uint32_t epoch);
 

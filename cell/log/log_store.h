@@ -47,7 +47,8 @@ class LogStore {
   // Whether anything is kept of a region.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
   virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
-  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment. `first`:
+  // A new segment, after fencing. Removes what was begun at lower epochs and never finished. Aborted: there is a higher
+  // epoch. AlreadyExists: there is this very segment. `first`:
   // what it begins with; it is there with that, on disk, or not at all.
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                           std::string_view first) = 0;
@@ -65,8 +66,11 @@ class LogStore {
   virtual absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) = 0;
   virtual absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) = 0;
 
-  // Removes what a recovery from the checkpoint of this epoch and sequence does not need.
+  // Removes what a recovery from the checkpoint of this epoch and sequence does not need, and what was begun before it
+  // and never finished.
   virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // Returns the regions of which anything is kept.
+  virtual absl::StatusOr<std::vector<uint32_t>> Regions() = 0;
   // Removes all of a region; of all regions.
   virtual absl::Status Remove(uint32_t region) = 0;
   virtual absl::Status RemoveAll() = 0;

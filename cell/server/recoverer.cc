@@ -4,8 +4,7 @@
 
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
-#include "cell/tree/meganode_builder.h"
-#include "pilaf/hash_rebuild.h"
+#include "cell/server/region_rebuild.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -14,8 +13,6 @@ namespace {
 constexpr int64_t kRetryPauseNs = 5'000'000;
 constexpr int64_t kRefreshEveryNs = 2'000'000'000;
 constexpr int64_t kArrivingPauseNs = 100'000;
-// Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
-constexpr double kFills[] = {0.85, 1};
 
 }  // namespace
 
@@ -257,36 +254,6 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   co_return false;
 }
 
-absl::Status Recoverer::BuildMeganode(const LogReplay& replay, uint32_t region, RegionMemory* memory,
-                                      const RegionContent& content) const {
-  for (const double fill : kFills) {
-    RETURN_IF_ERROR(regions_->Format(memory, region, content));
-    Meganode tree(memory);
-    MeganodeBuilder builder(&tree, fill);
-    absl::Status status =
-        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
-    if (status.ok()) status = builder.Finish();
-    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
-    return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Recoverer::BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
-                                   const RegionContent& content) const {
-  std::unique_ptr<HashTable> table;
-  const auto empty = [&]() -> absl::StatusOr<HashTable*> {
-    RETURN_IF_ERROR(regions_->Format(memory, region, content));
-    table = HashTable::Open(memory);
-    return table.get();
-  };
-  return Rebuild(empty, [&](const PutPair& put) {
-    return replay.ForEach([&](std::string_view key, std::string_view value) {
-      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();  // Else it was cut off since.
-    });
-  });
-}
-
 // Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
   LogStore* const store = logs_->store();
@@ -294,14 +261,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
   LogReplay replay(store, region);
   RETURN_IF_ERROR(replay.Open());
-  replayed->content.range = replay.range();
-  if (replay.hash_range().has_value()) {
-    replayed->content.hash_range = HashRange{replay.hash_range()->first, replay.hash_range()->last};
-    replayed->content.bucket_bytes = replay.hash_range()->bucket_bytes;
-    RETURN_IF_ERROR(BuildTable(replay, region, memory, replayed->content));
-  } else {
-    RETURN_IF_ERROR(BuildMeganode(replay, region, memory, replayed->content));
-  }
+  RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content));
   replayed->cuts = replay.cuts();
   replayed->records = replay.records();
   replayed->log_bytes = replay.log_bytes();

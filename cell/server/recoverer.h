@@ -106,10 +106,6 @@ class Recoverer {
   // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
-  absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, RegionMemory* memory,
-                             const RegionContent& content) const;
-  absl::Status BuildTable(const LogReplay& replay, uint32_t region, RegionMemory* memory,
-                          const RegionContent& content) const;
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
   // Of a region that is in the table no more.
   Task<bool> RemoveLog(uint32_t region);

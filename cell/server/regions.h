@@ -36,6 +36,13 @@ struct RegionContent {
   uint32_t bucket_bytes = 0;
 };
 
+// Makes `memory` an empty region of this content.
+inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const RegionShape& shape,
+                                 const RegionContent& content) {
+  if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape, content.range);
+  return HashTable::Format(memory, region, shape, *content.hash_range, content.bucket_bytes);
+}
+
 struct HeldRegion {
   enum class State {
     kServing,
@@ -144,12 +151,8 @@ class Regions {
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
     memory->set_written(written.get());
-    RETURN_IF_ERROR(Format(memory, region, content));
+    RETURN_IF_ERROR(FormatRegion(memory, region, shape_, content));
     return Hold(region, memory, std::move(written), 1);
-  }
-  absl::Status Format(RegionMemory* memory, uint32_t region, const RegionContent& content) const {
-    if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape_, content.range);
-    return HashTable::Format(memory, region, shape_, *content.hash_range, content.bucket_bytes);
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cell/server/log_collector.h"
 #include "cell/server/log_keeper.h"
 #include "cell/server/recoverer.h"
 #include "cell/server/steward.h"
@@ -25,6 +26,7 @@ class Worker {
     Points points;
     LogKeeperOptions logs;
     RecovererOptions recoverer;
+    LogCollectorOptions collector;
   };
   // Where its regions' logs are, and who writes them; null without durability.
   struct Logs {
@@ -57,7 +59,8 @@ class Worker {
         steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &maker_, &tables_,
                  &turns_, &points_, options.steward),
         recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &points_,
-                   options.recoverer) {
+                   options.recoverer),
+        collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {
     service_.set_mover(&mover_);
     service_.set_membership(membership_.get());
   }
@@ -86,6 +89,7 @@ class Worker {
     mover_.Step();
     steward_.Step();
     tables_.Step();
+    collector_.Step();
     logs_.Step();
     return done;
   }
@@ -113,6 +117,7 @@ class Worker {
   Mover* mover() { return &mover_; }
   LogKeeper* logs() { return &logs_; }
   Recoverer* recoverer() { return &recoverer_; }
+  const LogCollector* collector() const { return &collector_; }
   Turns* turns() { return &turns_; }
   Points* points() { return &points_; }
 
@@ -150,6 +155,7 @@ class Worker {
   TableKeeper tables_;
   Steward steward_;
   Recoverer recoverer_;
+  LogCollector collector_;
 };
 
 }  // namespace cell

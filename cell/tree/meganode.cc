@@ -37,6 +37,11 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
   if (region == 0 || region > Pointer::kRegionMax || memory->bytes() < shape.region_bytes()) {
     return absl::InvalidArgumentError(fmt::format("region {}: bad id or too little memory", region));
   }
+  const size_t key_max = KeyBytesMax(shape.node_bytes);
+  if (range.low.size() > key_max ||
+      (range.high.has_value() && (range.high->size() > key_max || *range.high <= range.low))) {
+    return absl::InvalidArgumentError(fmt::format("region {}: a range that no meganode has", region));
+  }
   RegionHeader& header = memory->header();
   header = {};
   header.magic = kRegionMagic;
