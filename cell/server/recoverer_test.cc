@@ -1,0 +1,134 @@
+// A former owner that goes on at any moment of a recovery: what it has acknowledged is recovered.
+#include "cell/server/recoverer.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/cluster/memory_membership.h"
+#include "cell/io/sim_background.h"
+#include "cell/io/sim_fabric.h"
+#include "cell/io/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/server/worker.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr uint32_t kRegion = 1;
+
+// Time passes between the operations of a log: others act then.
+class HookedStore : public DirectoryLogStore {
+ public:
+  HookedStore(Files* files, std::function<void()> hook) : DirectoryLogStore(files, "log"), hook_(std::move(hook)) {}
+
+  absl::StatusOr<bool> Has(uint32_t region) override { return hook_(), DirectoryLogStore::Has(region); }
+  absl::Status Fence(uint32_t region, uint32_t epoch) override {
+    return hook_(), DirectoryLogStore::Fence(region, epoch);
+  }
+  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                  std::string_view first) override {
+    return hook_(), DirectoryLogStore::Open(region, epoch, sequence, first);
+  }
+  absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override {
+    return hook_(), DirectoryLogStore::List(region);
+  }
+  absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override {
+    return hook_(), DirectoryLogStore::Read(region, part, offset, to);
+  }
+  absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override {
+    return hook_(), DirectoryLogStore::Size(region, part);
+  }
+
+ private:
+  const std::function<void()> hook_;
+};
+
+absl::Status Flush(RegionLog* log) {
+  auto flush = log->BeginFlush();
+  const absl::Status status = flush.Write();
+  log->EndFlush(std::move(flush), status);
+  return status;
+}
+
+class RecovererTest : public ::testing::Test {
+ protected:
+  struct Outcome {
+    bool acknowledged = false;  // By the former owner, meanwhile.
+    bool happened = false;      // The recovery had so many operations.
+    std::string value;
+  };
+
+  // Recovers a region. Before the n-th operation its former owner, whose process has stopped until then, carries out a
+  // write: it acknowledges that if it is synced.
+  static Outcome Recover(uint64_t n) {
+    SimDisk disk(n + 1);
+    const auto old_host = disk.NewHost(), new_host = disk.NewHost();
+    DirectoryLogStore old_store(old_host.get(), "log");
+    RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    log.Append(RecordKind::kPut, "key", "before");
+    CELL_CHECK(Flush(&log).ok());
+
+    Outcome outcome;
+    uint64_t operations = 0;
+    const auto hook = [&] {
+      if (operations++ != n) return;
+      outcome.happened = true;
+      log.Append(RecordKind::kPut, "key", "meanwhile");
+      const absl::Status status = Flush(&log);
+      EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+      outcome.acknowledged = status.ok();
+    };
+    ClusterState state;
+    state.shape = kShape;
+    state.durability = Durability::kSync;
+    state.servers = {{"new", {{"new", 8}}, ""}};
+    state.table.next_region = kRegion + 1;
+    state.table.root = kRegion;
+    state.table.regions = {{kRegion, {{"old", 0}, 1}}};
+    SimNetwork network{SimOptions{}};
+    Worker::Options options;
+    options.steward.self = options.recoverer.self = {"new", 0};
+    options.steward.balance = false;
+    options.logs.durability = Durability::kSync;
+    options.recoverer.takeover_after_ns = options.recoverer.lease_wait_ns = 1'000;
+    options.recoverer.look_every_ns = 1'000;
+    Worker::Logs logs{std::make_shared<HookedStore>(new_host.get(), hook),
+                      std::make_unique<SimBackground>(&network, n + 1, 1'000),
+                      std::make_unique<SimBackground>(&network, n + 1, 1'000)};
+    Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)),
+                  std::move(logs), options);
+    CELL_CHECK(worker.Start("new").ok());
+    for (int i = 0; i < 100'000 && worker.recoverer()->counters().recovered == 0; ++i) {
+      if (worker.Poll() > 0) continue;
+      network.At(network.now_ns() + 100, [] {});  // Time goes on when nothing happens.
+      network.Step();
+    }
+    EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+    if (HeldRegion* const held = worker.regions()->Find(kRegion); held != nullptr) {
+      const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
+      if (slot.has_value()) {
+        outcome.value = AsText(ConstBytes(held->tree->Extent(slot->extent), slot->extent_bytes)).substr(3);
+      }
+    }
+    worker.Stop();
+    return outcome;
+  }
+};
+
+TEST_F(RecovererTest, WhatAFormerOwnerAcknowledgesMeanwhileIsRecovered) {
+  int acknowledged = 0, refused = 0;
+  for (uint64_t n = 0;; ++n) {
+    const Outcome outcome = Recover(n);
+    if (!outcome.happened) break;
+    if (outcome.acknowledged) {
+      EXPECT_EQ(outcome.value, "meanwhile") << "before operation " << n;
+    }
+    ++(outcome.acknowledged ? acknowledged : refused);
+  }
+  EXPECT_GT(acknowledged, 0);
+  EXPECT_GT(refused, 3);
+}
+
+}  // namespace
+}  // namespace cell
