@@ -42,6 +42,9 @@ class MemoryMembership : public Membership {
   }
   // The same with any error; Ok: it can be reached.
   void set_failing(absl::Status failing) { failing_ = std::move(failing); }
+  // From now on what is asked for ends with this error, and changes nothing; Ok: not any more. A membership may have
+  // errors of many kinds: a full disk, a table that cannot be read.
+  void set_failure(absl::Status failure) { failure_ = std::move(failure); }
   // As if its session could not be renewed beyond that.
   void set_lease_until_ns(int64_t until_ns) { lease_until_ns_ = until_ns; }
 
@@ -49,7 +52,7 @@ class MemoryMembership : public Membership {
   void Change(TableChange change, Done done) override {
     if (crashed_) return;
     absl::Status status;
-    {
+    if (failure_.ok()) {
       const std::lock_guard lock(cluster_->mutex);
       const bool arrives = failing_.ok() || cluster_->random.Below(2) == 0;
       RegionTable table = cluster_->state.table;
@@ -74,7 +77,7 @@ class MemoryMembership : public Membership {
       told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
     }
     for (Told& told : now) {
-      if (told.heard && told.state.table.version >= state_.table.version) {
+      if (told.seen && told.state.table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
         state_ = std::move(told.state);
         state_.revision = revision + 1;
@@ -102,7 +105,7 @@ class MemoryMembership : public Membership {
     absl::Status status;
     ClusterState state;
     int polls_left;
-    bool heard;
+    bool seen;  // By its answer the member knows `state`.
   };
 
   void LookAround() {
@@ -116,13 +119,15 @@ class MemoryMembership : public Membership {
   void Tell(Done done, absl::Status status) {
     if (crashed_) return;
     if (!failing_.ok()) status = failing_;
+    if (!failure_.ok()) status = failure_;
     const std::lock_guard lock(cluster_->mutex);
     const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
-    told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok()});
+    told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok() && failure_.ok()});
   }
 
   bool crashed_ = false;
   absl::Status failing_;
+  absl::Status failure_;
   bool watching_ = false;
   uint64_t seen_changes_ = 0;
   uint64_t session_ = 1;

@@ -519,7 +519,7 @@ class ZooKeeperMembership::Impl {
 
   // It tries again several times a second, perhaps for long.
   void Warn(const std::string& what) {
-    if (const auto more = repeats_.Due(what, MonotonicNs())) spdlog::warn("{}{}", what, *more);
+    if (const auto more = repeats_.Due(what, LeaseClockNs())) spdlog::warn("{}{}", what, *more);
   }
 
   // While there was no session the cluster may have been deleted, and another may have its name.

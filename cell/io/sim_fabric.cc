@@ -316,9 +316,11 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
       transfer.lines.push_back({memory->at(offset), part.to, part.bytes});
       continue;
     }
-    constexpr uint64_t kLineBytes = 64;
+    // A large part comes in pieces of several lines: each is an event, and a megabyte would be 16,384 of them.
+    constexpr uint64_t kLineBytes = 64, kPiecesMax = 256;
+    const uint64_t piece = kLineBytes * std::max<uint64_t>(1, part.bytes / (kLineBytes * kPiecesMax));
     for (uint64_t at = 0; at < part.bytes;) {
-      const uint64_t step = std::min<uint64_t>(kLineBytes - (offset + at) % kLineBytes, part.bytes - at);
+      const uint64_t step = std::min<uint64_t>(piece - (offset + at) % kLineBytes, part.bytes - at);
       transfer.lines.push_back({memory->at(offset + at), part.to + at, step});
       at += step;
     }

@@ -53,6 +53,14 @@ class SimFabric : public Fabric {
   int64_t NowNs() const override { return host_->ToLocal(network_->now_ns()); }
 
   SimHost* host() const { return host_; }
+  // Reads and calls of this endpoint that have not ended.
+  size_t in_flight() const {
+    size_t count = 0;
+    for (const Connection& connection : connections_) count += connection.pending.size();
+    return count;
+  }
+  // Calls to this endpoint that have come and are not served.
+  size_t queued() const { return queued_.size(); }
   // From now on the network calls `turn` whenever this endpoint has completions to tell, and when the time has come
   // that Wait was asked for last, which returns at once. `turn` polls whoever this endpoint is of. Null: it is
   // polled again.

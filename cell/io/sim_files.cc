@@ -4,6 +4,7 @@
 
 #include "cell/base/bytes.h"
 #include "cell/base/status_macros.h"
+#include "cell/io/sim_fiber.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -13,6 +14,8 @@ constexpr size_t kSectorBytes = 512;
 
 std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
+absl::Status NoDescriptor() { return absl::UnavailableError("Too many open files"); }
+
 absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::format("no {}", path)); }
 
 }  // namespace
@@ -20,20 +23,25 @@ absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::f
 class SimFile : public File {
  public:
   SimFile(SimFiles* host, std::shared_ptr<SimDisk::Content> content, size_t block_bytes)
-      : host_(host), generation_(host->generation_), content_(std::move(content)), block_bytes_(block_bytes) {}
+      : host_(host), generation_(host->generation_), content_(std::move(content)), block_bytes_(block_bytes) {
+    ++host_->open_files_;
+  }
+  ~SimFile() override { --host_->open_files_; }
 
   absl::Status Append(std::string_view bytes) override {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
-    if (absl::Status status = host_->Call(); !status.ok()) {
-      Write(bytes.substr(0, host_->disk_->random_.Below(bytes.size() + 1)));
+    if (absl::Status status = host_->Call(SimFiles::Needs::kRoom); !status.ok()) {
+      if (generation_ == host_->generation_) Write(bytes.substr(0, host_->disk_->random_.Below(bytes.size() + 1)));
       return status;
     }
+    if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     Write(bytes);
     return absl::OkStatus();
   }
   absl::Status Sync() override {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
-    const absl::Status status = host_->Call();
+    const absl::Status status = host_->Call(SimFiles::Needs::kNothing);
+    if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     // Linux reports an error once, and takes the pages for clean then.
     if (!status.ok() && end_ > content_->synced) content_->lost.emplace_back(content_->synced, end_);
     content_->synced = end_;
@@ -62,14 +70,22 @@ std::vector<std::string> SimDisk::paths() const {
   return paths;
 }
 
-absl::Status SimFiles::Call() {
+absl::Status SimFiles::Call(Needs needs) {
+  if (SimFiber* const fiber = SimFiber::current(); fiber != nullptr) {
+    fiber->Pause(needs == Needs::kDirectory || needs == Needs::kOpenDirectory ? directory_slowness_ : 1);
+  }
   ++calls_;
+  const bool room = needs == Needs::kRoom || needs == Needs::kDescriptorAndRoom;
+  if (full_ && room) return absl::ResourceExhaustedError("No space left on device");
+  const bool descriptor =
+      needs == Needs::kDescriptor || needs == Needs::kDescriptorAndRoom || needs == Needs::kDirectory;
+  if (descriptors_gone_ && descriptor) return NoDescriptor();
   if (failure_.ok() || fail_in_-- > 0) return absl::OkStatus();
   return std::exchange(failure_, absl::OkStatus());
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, size_t block_bytes) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kDescriptorAndRoom));
   if (disk_->files_.contains(path)) return absl::AlreadyExistsError(fmt::format("{} is there", path));
   if (!disk_->directories_.contains(DirectoryOf(path))) return NoSuch(DirectoryOf(path));
   auto content = std::make_shared<SimDisk::Content>();
@@ -80,7 +96,7 @@ absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, si
 }
 
 absl::StatusOr<size_t> SimFiles::Read(const std::string& path, uint64_t offset, MutableBytes to) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kDescriptor));
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
   const std::string& content = it->second->bytes;
@@ -88,14 +104,18 @@ absl::StatusOr<size_t> SimFiles::Read(const std::string& path, uint64_t offset, 
 }
 
 absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kNothing));
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
   return it->second->bytes.size();
 }
 
 absl::StatusOr<std::vector<std::string>> SimFiles::List(const std::string& directory) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kDirectory));
+  return ListNow(directory);
+}
+
+absl::StatusOr<std::vector<std::string>> SimFiles::ListNow(const std::string& directory) const {
   if (!disk_->directories_.contains(directory)) return NoSuch(directory);
   std::vector<std::string> names;
   const auto add = [&](const std::string& path) {
@@ -111,19 +131,22 @@ absl::StatusOr<std::unique_ptr<Directory>> SimFiles::Open(const std::string& dir
   class Opened : public Directory {
    public:
     Opened(SimFiles* files, std::string path) : files_(files), path_(std::move(path)) {}
-    absl::StatusOr<std::vector<std::string>> List() override { return files_->List(path_); }
+    absl::StatusOr<std::vector<std::string>> List() override {
+      RETURN_IF_ERROR(files_->Call(Needs::kOpenDirectory));
+      return files_->ListNow(path_);
+    }
 
    private:
     SimFiles* const files_;
     const std::string path_;
   };
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kDirectory));
   if (!disk_->directories_.contains(directory)) return NoSuch(directory);
   return std::make_unique<Opened>(this, directory);
 }
 
 absl::Status SimFiles::MakeDirectory(const std::string& directory) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kRoom));
   for (std::string path = directory; !path.empty();
        path = path.find('/') != std::string::npos ? DirectoryOf(path) : "") {
     disk_->directories_[path] = true;
@@ -132,7 +155,7 @@ absl::Status SimFiles::MakeDirectory(const std::string& directory) {
 }
 
 absl::Status SimFiles::Rename(const std::string& from, const std::string& to) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kNothing));
   const auto it = disk_->files_.find(from);
   if (it == disk_->files_.end()) return NoSuch(from);
   const auto content = it->second;
@@ -152,7 +175,7 @@ absl::Status SimFiles::Rename(const std::string& from, const std::string& to) {
 }
 
 absl::Status SimFiles::Remove(const std::string& path) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kNothing));
   if (disk_->directories_.erase(path) > 0) return absl::OkStatus();
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
@@ -163,7 +186,7 @@ absl::Status SimFiles::Remove(const std::string& path) {
 }
 
 absl::Status SimFiles::SyncDirectory(const std::string& directory) {
-  RETURN_IF_ERROR(Call());
+  RETURN_IF_ERROR(Call(Needs::kDirectory));
   std::erase_if(disk_->changes_, [&](const SimDisk::Change& change) { return change.directory == directory; });
   return absl::OkStatus();
 }
@@ -171,6 +194,7 @@ absl::Status SimFiles::SyncDirectory(const std::string& directory) {
 void SimFiles::Crash() {
   ++generation_;
   failure_ = absl::OkStatus();
+  full_ = descriptors_gone_ = false;
   Random& random = disk_->random_;
   for (auto& [path, content] : disk_->files_) {
     if (content->writer != this) continue;

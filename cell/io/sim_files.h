@@ -2,7 +2,8 @@
 //
 // What a host has written is seen by all at once, and survives that host's crash as far as it was synced. Of the rest a
 // seed decides, sector by sector, what is still there: so the last write is torn, and in any order. Names that a
-// directory was not synced for come and go likewise. Any call can be made to fail. Not thread-safe.
+// directory was not synced for come and go likewise. Any call can be made to fail, to find the disk full or no
+// descriptor left, and to take its time (SimFiber). Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -71,6 +72,14 @@ class SimFiles : public Files {
     failure_ = std::move(status);
   }
   uint64_t calls() const { return calls_; }
+  // Nothing more fits on this host's disk: what makes or appends to a file fails with ResourceExhausted.
+  void set_full(bool full) { full_ = full; }
+  // Listing and syncing directories takes so many times as long.
+  void set_directory_slowness(int slowness) { directory_slowness_ = slowness; }
+  // Whether this host's process has no descriptor left: nothing can be opened, and what is open works.
+  void set_descriptors_gone(bool gone) { descriptors_gone_ = gone; }
+  // Files that are open to be written.
+  int open_files() const { return open_files_; }
 
  private:
   friend class SimDisk;
@@ -78,14 +87,21 @@ class SimFiles : public Files {
 
   explicit SimFiles(SimDisk* disk) : disk_(disk) {}
   absl::StatusOr<std::unique_ptr<File>> Make(const std::string& path, size_t block_bytes);
-  // Counts a call, which may have to fail.
-  absl::Status Call();
+  // What a call needs, besides the disk.
+  enum class Needs { kNothing, kDescriptor, kRoom, kDescriptorAndRoom, kDirectory, kOpenDirectory };
+  // Counts a call, which may have to wait, or to fail.
+  absl::Status Call(Needs needs);
+  absl::StatusOr<std::vector<std::string>> ListNow(const std::string& directory) const;
 
   SimDisk* const disk_;
   uint64_t generation_ = 0;  // Of crashes.
   uint64_t calls_ = 0;
   uint64_t fail_in_ = 0;
   absl::Status failure_;
+  bool full_ = false;
+  bool descriptors_gone_ = false;
+  int directory_slowness_ = 1;
+  int open_files_ = 0;
 };
 
 }  // namespace cell

@@ -51,6 +51,8 @@ class SimHost {
     offset_ns_ = offset_ns;
     gain_ppm_ = gain_ppm;
   }
+  // The clock has stood still for so long, and goes on from where it was.
+  void StandStill(int64_t ns) { offset_ns_ -= ns + ns * gain_ppm_ / 1'000'000; }
   int64_t ToLocal(int64_t network_ns) const {
     if (network_ns > kForeverNs) return network_ns;
     // In wide numbers: it never goes back.

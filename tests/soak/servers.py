@@ -165,7 +165,7 @@ class Servers:
             self.servers.append(Server(name, self.home, self.directory / f"{name}.log", command, plan.descriptors))
         self.closing.callback(self._end_all)
         for server in self.servers:
-            server.start(*(["--begin-anew"] if plan.zookeeper and server is self.servers[0] else []))
+            server.start()
             if server is self.servers[0]:
                 self.wait_for(lambda: server.name in self.statuses() or self._failed_start(server), 60, "the first server does not answer")
         self.wait_for(lambda: len(self.statuses()) == plan.servers, 60, "not all servers answer")
