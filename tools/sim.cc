@@ -1,13 +1,15 @@
 // Whole clusters in virtual time, one for each seed, with faults (tests/simulation): until one is wrong, or all are
 // right. A seed is a process of its own, so that one that crashes fails like any other.
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <map>
+#include <optional>
+#include <sstream>
 #include <thread>
 
 #include "CLI/CLI.hpp"
@@ -15,10 +17,18 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
+#include "tests/simulation/plan_text.h"
+#include "tests/simulation/shrink.h"
 #include "tests/simulation/simulation.h"
+#include "tools/sim_process.h"
 
 namespace cell {
 namespace {
+
+// A simulation takes seconds, some of them tens of seconds with sanitizers: what takes longer never ends.
+constexpr unsigned kCpuSecondsMax = 600;
+constexpr unsigned kShrinkCpuSecondsMax = 60;
+constexpr int kShrinkRoundsMax = 1'000;
 
 struct Flags {
   uint64_t seeds = 100;
@@ -32,6 +42,14 @@ struct Flags {
   std::string trace;
   std::string log_level = "off";
   std::string summary;
+  std::string plan_file;
+  int64_t shrink_seconds = 60;
+
+  // What `seed` runs: what it draws, or the plan of --plan-file.
+  std::optional<SimulationPlan> plan;
+  Draws draws;
+  std::string draws_said;
+  SimulationPlan PlanOf(uint64_t seed) const { return plan.has_value() ? *plan : SimulationPlan::Draw(seed, draws); }
 };
 
 // What a seed's process tells.
@@ -53,10 +71,12 @@ nlohmann::json ToJson(const SimulationReport& report) {
           {"moves", report.moves},
           {"recovered", report.recovered},
           {"table_splits", report.table_splits},
-          {"checkpoints", report.checkpoints}};
+          {"checkpoints", report.checkpoints},
+          {"clients", report.clients},
+          {"latest_ns", report.latest_ns}};
 }
 
-nlohmann::json RunSeed(const Flags& flags, uint64_t seed) {
+nlohmann::json RunPlan(const Flags& flags, const SimulationPlan& plan) {
   std::FILE* trace = nullptr;
   if (flags.trace == "-") {
     trace = stdout;
@@ -68,40 +88,73 @@ nlohmann::json RunSeed(const Flags& flags, uint64_t seed) {
   mutant_at_work = flags.mutant;
 #endif
   const auto line = [trace](const std::string& text) { fmt::print(trace, "{}\n", text); };
-  nlohmann::json report = ToJson(Simulate(SimulationPlan::Draw(seed), flags.mutant,
-                                          trace == nullptr ? std::function<void(const std::string&)>() : line));
+  nlohmann::json report =
+      ToJson(Simulate(plan, flags.mutant, trace == nullptr ? std::function<void(const std::string&)>() : line));
   if (trace != nullptr) std::fflush(trace);
   return report;
 }
 
-// A process that runs a seed, and writes its report.
+std::string RunToText(const Flags& flags, const SimulationPlan& plan) {
+  return RunPlan(flags, plan).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// A seed's process.
 struct Child {
-  pid_t process;
-  int from;
+  SimProcess process;
   uint64_t seed;
   bool again;  // It was run before: the traces must be the same.
-  std::string text = {};
 };
 
 Child Begin(const Flags& flags, uint64_t seed, bool again) {
-  int ends[2];
-  if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
-  std::fflush(nullptr);
-  const pid_t process = ::fork();
-  if (process < 0) throw std::runtime_error("no process");
-  if (process == 0) {
-    ::close(ends[0]);
-    const std::string text = RunSeed(flags, seed).dump();
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t written = ::write(ends[1], text.data() + at, text.size() - at);
-      if (written <= 0) ::_exit(3);
-      at += static_cast<size_t>(written);
-    }
-    ::_exit(0);  // What it holds needs no tidying up.
-  }
-  ::close(ends[1]);
-  return {process, ends[0], seed, again};
+  const auto run = [&flags, seed] { return RunToText(flags, flags.PlanOf(seed)); };
+  return {SimProcess::Begin(run, kCpuSecondsMax), seed, again};
 }
+
+// Runs plans that are smaller than one that fails, some at the same time. The first of them that fails.
+class SmallerRuns {
+ public:
+  explicit SmallerRuns(const Flags& flags)
+      : flags_(flags), until_(std::chrono::steady_clock::now() + std::chrono::seconds(flags.shrink_seconds)) {}
+
+  std::optional<size_t> operator()(const std::vector<SimulationPlan>& plans) {
+    struct Try {
+      SimProcess process;
+      size_t plan;
+    };
+    std::vector<Try> tries;
+    std::optional<size_t> first;
+    for (size_t next = 0; !tries.empty() || (next < plans.size() && !first.has_value());) {
+      if (std::chrono::steady_clock::now() > until_) break;
+      if (tries.size() < flags_.jobs && next < plans.size() && !first.has_value()) {
+        const auto run = [&] { return RunToText(flags_, plans[next]); };
+        tries.push_back({SimProcess::Begin(run, kShrinkCpuSecondsMax), next});
+        ++next;
+        continue;
+      }
+      for (const size_t i : WaitForAny(tries, [](const Try& one) -> const SimProcess& { return one.process; })) {
+        const std::optional<SimProcess::Outcome> outcome = tries[i].process.Hear();
+        if (!outcome.has_value()) continue;
+        if (Fails(*outcome)) first = std::min(first.value_or(plans.size()), tries[i].plan);
+        tries.erase(tries.begin() + static_cast<ptrdiff_t>(i));
+        ++ran_;
+      }
+    }
+    for (Try& one : tries) one.process.End();
+    return first;
+  }
+  int ran() const { return ran_; }
+
+ private:
+  static bool Fails(const SimProcess::Outcome& outcome) {
+    if (!outcome.text.has_value()) return !outcome.out_of_time;
+    const auto report = nlohmann::json::parse(*outcome.text, nullptr, false);
+    return report.is_discarded() || !report.at("violations").empty();
+  }
+
+  const Flags& flags_;
+  const std::chrono::steady_clock::time_point until_;
+  int ran_ = 0;
+};
 
 class Runs {
  public:
@@ -116,7 +169,8 @@ class Runs {
           children_.push_back(Begin(flags_, again_.begin()->first, true));
           running_again_.insert(again_.extract(again_.begin()));
         } else if (next < end && failed_.size() < flags_.failures_max) {
-          children_.push_back(Begin(flags_, next++, false));
+          children_.push_back(Begin(flags_, next, false));
+          ++next;
         } else {
           break;
         }
@@ -131,34 +185,18 @@ class Runs {
 
  private:
   void Hear() {
-    std::vector<pollfd> ends;
-    for (const Child& child : children_) ends.push_back({child.from, POLLIN, 0});
-    (void)::poll(ends.data(), ends.size(), 1'000);
-    for (size_t i = ends.size(); i-- > 0;) {
-      if (ends[i].revents == 0) continue;
-      char buffer[65536];
-      const ssize_t got = ::read(children_[i].from, buffer, sizeof(buffer));
-      if (got > 0) {
-        children_[i].text.append(buffer, static_cast<size_t>(got));
-        continue;
-      }
-      Child child = std::move(children_[i]);
+    for (const size_t i : WaitForAny(children_, [](const Child& one) -> const SimProcess& { return one.process; })) {
+      const std::optional<SimProcess::Outcome> outcome = children_[i].process.Hear();
+      if (!outcome.has_value()) continue;
+      const Child child = std::move(children_[i]);
       children_.erase(children_.begin() + static_cast<ptrdiff_t>(i));
-      ::close(child.from);
-      int status = 0;
-      ::waitpid(child.process, &status, 0);
-      End(child, status);
+      End(child, *outcome);
     }
   }
-  void End(const Child& child, int status) {
-    nlohmann::json report = nlohmann::json::parse(child.text, nullptr, false);
-    if (status != 0 || report.is_discarded()) {
-      Fail(child.seed,
-           {fmt::format("the process ended with {} {}", WIFSIGNALED(status) ? "signal" : "status",
-                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status))},
-           {});
-      return;
-    }
+  void End(const Child& child, const SimProcess::Outcome& outcome) {
+    if (!outcome.text.has_value()) return Fail(child.seed, {outcome.died}, {});
+    const nlohmann::json report = nlohmann::json::parse(*outcome.text, nullptr, false);
+    if (report.is_discarded()) return Fail(child.seed, {"its report is no JSON"}, {});
     const auto hash = report.at("trace_hash").get<uint64_t>();
     if (child.again) {
       ++twice_;
@@ -176,6 +214,7 @@ class Runs {
     for (const auto& [name, value] : report.items()) {
       if (value.is_number_unsigned() || value.is_number_integer()) sums_[name] += value.get<int64_t>();
     }
+    latest_max_ns_ = std::max(latest_max_ns_, report.at("latest_ns").get<int64_t>());
     settled_max_ns_ = std::max(settled_max_ns_, report.at("settled_ns").get<int64_t>());
     const auto faults = report.at("faults").get<std::vector<uint64_t>>();
     for (size_t i = 0; i < kFaults; ++i) faults_[i] += faults[i];
@@ -189,10 +228,45 @@ class Runs {
       fmt::print("its trace ended:\n");
       for (const std::string& line : trace_end) fmt::print("  {:.300}\n", line);
     }
-    fmt::print("again, with all of its trace:\n  ./bazelw run {}//tools:sim -- --seed {}{} --trace -\n",
-               kMutants ? "--config=mutants " : "", seed,
-               flags_.mutant_name.empty() ? "" : fmt::format(" --mutant {}", flags_.mutant_name));
+    fmt::print("again, with all of its trace:\n  {} {} --trace -\n", Program(),
+               flags_.plan.has_value() ? fmt::format("--plan-file {}", flags_.plan_file)
+                                       : fmt::format("--seed {}", seed));
     std::fflush(stdout);
+    if (flags_.shrink_seconds > 0 && failed_.size() == 1) Shrink(seed);
+  }
+  std::string Program() const {
+    return fmt::format("./bazelw run {}//tools:sim --{}", kMutants ? "--config=mutants " : "",
+                       flags_.mutant_name.empty() ? "" : fmt::format(" --mutant {}", flags_.mutant_name)) +
+           flags_.draws_said;
+  }
+  void Shrink(uint64_t seed) {
+    fmt::print("looking for a smaller plan that fails, for {} s at most...\n", flags_.shrink_seconds);
+    std::fflush(stdout);
+    Flags quiet = flags_;
+    quiet.trace.clear();
+    SmallerRuns runs(quiet);
+    const SimulationPlan plan = cell::Shrink(flags_.PlanOf(seed), std::ref(runs), kShrinkRoundsMax);
+    const std::string path = PlanPath(seed);
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    const std::string text = PlanText(plan);
+    fmt::print("after {} tries {} faults and {} clients are left: {}\n{}", runs.ran(), plan.faults.size(),
+               plan.clients.size(), plan.Summary(), text);
+    if (file == nullptr) return fmt::print("it could not be written to {}\n", path);
+    fmt::print(file, "{}", text);
+    std::fclose(file);
+    fmt::print("it is in {}; to run it:\n  {} --plan-file {} --trace -\n", path, Program(), path);
+    std::fflush(stdout);
+  }
+  // Where whoever asked finds it: in a test's outputs, or where `bazel run` was said.
+  static std::string PlanPath(uint64_t seed) {
+    std::string directory = ".";
+    for (const char* const name : {"TEST_UNDECLARED_OUTPUTS_DIR", "BUILD_WORKING_DIRECTORY"}) {
+      if (const char* const value = std::getenv(name)) {
+        directory = value;
+        break;
+      }
+    }
+    return fmt::format("{}/sim-seed-{}.json", directory, seed);
   }
   double Seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(); }
   void Show(bool last) {
@@ -218,6 +292,8 @@ class Runs {
     fmt::print("  faults: {}\n", faults);
     fmt::print("  {} operations ({} failed, {} with an unknown outcome), {} scans, {} torn reads\n", sum("operations"),
                sum("failed"), sum("maybe"), sum("scans"), sum("torn"));
+    fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
+               static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print("  {} splits of meganodes, {} of tables, {} moves, {} regions recovered, {} checkpoints\n",
                sum("splits"), sum("table_splits"), sum("moves"), sum("recovered"), sum("checkpoints"));
     fmt::print("  {} operations checked in their keys' histories ({} histories undecided); {} seeds run twice\n",
@@ -245,7 +321,7 @@ class Runs {
   std::map<uint64_t, std::vector<std::string>> failed_;
   std::map<std::string, int64_t> sums_;
   std::array<uint64_t, kFaults> faults_{};
-  int64_t settled_max_ns_ = 0;
+  int64_t settled_max_ns_ = 0, latest_max_ns_ = INT64_MIN;
   uint64_t done_ = 0, twice_ = 0;
 };
 
@@ -267,9 +343,20 @@ int Main(int argc, char** argv) {
   app.add_option("--summary", flags.summary, "Write what came of it to this file, as JSON.");
   app.add_option("--log-level", flags.log_level, "The servers' log.")->capture_default_str();
   app.add_option("--mutant", flags.mutant_name, "Take this protection out: then a seed must be wrong.");
+  app.add_option("--plan-file", flags.plan_file,
+                 "Run the plan in this file instead of what a seed draws: as --plan prints it, or as it is left of a "
+                 "wrong seed.");
+  app.add_option("--shrink-seconds", flags.shrink_seconds,
+                 "Take faults, clients and operations away from the first wrong seed while it still fails, for so "
+                 "long at most, and print the plan that is left; 0: do not.")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  std::vector<std::string> with, without;
+  app.add_option("--with", with, "Let seeds draw this, too, which they do not by themselves.");
+  app.add_option("--without", without, "Do not let seeds draw this.");
   bool list = false, plan = false;
   app.add_flag("--list-mutants", list, "Print the mutants that there are.");
-  app.add_flag("--plan", plan, "Print what the seed draws, and do no more.");
+  app.add_flag("--plan", plan, "Print the plan that the seed draws, and do no more.");
   CLI11_PARSE(app, argc, argv);
   if (list) {
     for (const MutantName& one : kMutantNames) {
@@ -278,8 +365,33 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (seed->count() > 0 && seeds->count() == 0) flags.seeds = 1;
+  for (const auto& [names, on] : {std::pair(&with, true), std::pair(&without, false)}) {
+    for (const std::string& name : *names) {
+      flags.draws_said += fmt::format(" --with{} '{}'", on ? "" : "out", name);
+      if (flags.draws.Set(name, on)) continue;
+      fmt::print(stderr, "sim: there is no draw \"{}\"\n", name);
+      return 2;
+    }
+  }
+  if (!flags.plan_file.empty()) {
+    std::ifstream file(flags.plan_file);
+    std::stringstream text;
+    text << file.rdbuf();
+    absl::StatusOr<SimulationPlan> read = file.good() || !text.str().empty()
+                                              ? ParsePlan(text.str())
+                                              : absl::NotFoundError("it cannot be read");
+    if (!read.ok()) {
+      fmt::print(stderr, "sim: {}: {}\n", flags.plan_file, std::string(read.status().message()));
+      return 2;
+    }
+    flags.plan = *std::move(read);
+    flags.first = flags.plan->seed;
+    flags.seeds = 1;
+  }
   if (plan) {
-    fmt::print("{}\n", SimulationPlan::Draw(flags.first).ToString());
+    const SimulationPlan drawn = flags.PlanOf(flags.first);
+    fmt::print(stderr, "{}\n", drawn.Summary());
+    fmt::print("{}", PlanText(drawn));
     return 0;
   }
   if (!flags.trace.empty() && flags.seeds != 1) {

@@ -4,6 +4,7 @@
 
 #include "cell/base/bytes.h"
 #include "cell/base/status_macros.h"
+#include "cell/io/descriptors.h"
 #include "cell/io/sim_fiber.h"
 #include "fmt/format.h"
 
@@ -14,7 +15,11 @@ constexpr size_t kSectorBytes = 512;
 
 std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-absl::Status NoDescriptor() { return absl::UnavailableError("Too many open files"); }
+absl::Status NoDescriptor() {
+  absl::Status status = absl::UnavailableError("Too many open files");
+  MarkOutOfDescriptors(&status);
+  return status;
+}
 
 absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::format("no {}", path)); }
 

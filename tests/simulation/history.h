@@ -1,6 +1,7 @@
 // What a simulation's clients did and saw, by keys; and whether that may be.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,7 +20,16 @@ class History {
   size_t keys() const { return operations_.size(); }
   const std::vector<KeyOperation>& of(size_t key) const { return operations_[key]; }
   // Those that end one after the other come in that order.
-  void Add(size_t key, const KeyOperation& operation) { operations_[key].push_back(operation); }
+  void Add(size_t key, const KeyOperation& operation) {
+    const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
+    const auto in = [&operation](const Window& window) {
+      return operation.end_ns >= window.begin_ns && operation.end_ns <= window.end_ns;
+    };
+    if (read && std::any_of(stale_.begin(), stale_.end(), in)) return;
+    operations_[key].push_back(operation);
+  }
+  // What is read from then to then, and was not added yet, says nothing.
+  void MayBeStale(int64_t begin_ns, int64_t end_ns) { stale_.push_back({begin_ns, end_ns}); }
   // With async: what was acknowledged from then to then may be lost.
   void MayLose(int64_t begin_ns, int64_t end_ns) { windows_.push_back({begin_ns, end_ns}); }
 
@@ -40,7 +50,7 @@ class History {
   void CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const;
 
   std::vector<std::vector<KeyOperation>> operations_;
-  std::vector<Window> windows_;
+  std::vector<Window> windows_, stale_;
 };
 
 }  // namespace cell

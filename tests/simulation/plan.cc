@@ -1,6 +1,7 @@
 #include "tests/simulation/plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "cell/base/random.h"
 #include "fmt/format.h"
@@ -9,9 +10,12 @@
 namespace cell {
 namespace {
 
+constexpr int64_t kLateNs = 60'000;
+
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
-    "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint", "client cut"};
+    "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint", "client cut",
+    "disk full", "slow directory", "no descriptors", "membership error", "leaderless", "freeze"};
 
 // What may be when nobody recovers regions: a server that dies takes what it holds with it.
 bool WithoutLogs(Fault fault) {
@@ -22,116 +26,259 @@ bool WithoutLogs(Fault fault) {
     case Fault::kSlowDisk:
     case Fault::kExpire:
     case Fault::kCheckpoint:
+    case Fault::kDiskFull:
+    case Fault::kSlowDirectory:
+    case Fault::kDescriptors:
       return false;
     default:
       return true;
   }
 }
 
-}  // namespace
-
-std::string_view ToString(Fault fault) { return kNames[static_cast<size_t>(fault)]; }
-
-SimulationPlan SimulationPlan::Draw(uint64_t seed) {
-  Random random(Mix64(seed) + 7);
-  const auto below = [&](int bound) { return static_cast<int>(random.Below(static_cast<uint64_t>(bound))); };
-  const auto one_of = [&](std::initializer_list<int64_t> values) {
-    return values.begin()[below(static_cast<int>(values.size()))];
-  };
-  SimulationPlan plan;
-  plan.seed = seed;
-  plan.durability = static_cast<Durability>(one_of({0, 1, 2, 2, 2}));
-  plan.servers = 1 + below(4);
-  plan.joining = below(3) == 0 ? 1 + below(2) : 0;
-  plan.shape.node_bytes = static_cast<uint32_t>(one_of({512, 512, 1024}));
-  plan.shape.meganode_bytes = static_cast<uint64_t>(one_of({16, 16, 32, 64})) * plan.shape.node_bytes / 512 * 1024;
-  plan.shape.extents_bytes = static_cast<uint64_t>(one_of({32, 64, 128})) << 10;
-  plan.steward.copied_per_turn = static_cast<size_t>(1 + below(32));
-  plan.steward.freed_per_turn = static_cast<size_t>(1 + below(8));
-  plan.steward.balance_every_ns = one_of({20'000, 50'000, 200'000});
-  plan.steward.balance = below(8) != 0;
-  plan.membership_polls_max = 1 + below(20);
-  plan.clock_gain_ppm = below(2) == 0 ? 0 : 40'000;
-  plan.latency_ns = one_of({100, 200, 500, 2'000});
-  plan.line_ns = one_of({5, 20, 60, 200});
-  plan.writer_step_ns = one_of({10, 40, 100, 1'000});  // The last: it is interrupted again and again.
-  // A server that is interrupted so often may lose its session in any long turn, and with async what it has just
-  // acknowledged: there would be no telling what may be lost.
-  if (plan.durability == Durability::kAsync) plan.writer_step_ns = std::min<int64_t>(plan.writer_step_ns, 100);
-  plan.disk_ns = one_of({1'000, 5'000, 20'000});
-  plan.checkpoint_bytes_min = static_cast<uint64_t>(one_of({4, 8, 64})) << 10;
-
-  plan.clients = 1 + below(6);
-  plan.tasks_each = 1 + below(8);
-  plan.keys = static_cast<int>(one_of({20, 200, 800, 3'000}));
-  plan.hot_keys = 1 + below(12);
-  plan.hot_share = static_cast<double>(below(4)) / 4;
-  plan.table_share = static_cast<double>(one_of({0, 0, 1, 2})) / 2;
-  plan.bucket_bytes = static_cast<uint32_t>(one_of({0, 0, 512, 1024}));
-  plan.value_bytes_max = static_cast<int>(one_of({8, 100, 300, 300}));
-  plan.cache_level_min = 1 + below(2);
-  for (int& weight : plan.weights) weight = below(4) == 0 ? 0 : 1 + below(10);
-  plan.weights[0] = 2 + below(10);
-  plan.weights[1] /= 2;  // So that there is something.
-  for (int& weight : plan.paths) weight = below(3);
-  if (plan.paths == std::array<int, 3>{}) plan.paths = {1, 1, 1};
-  plan.one_path_each = below(3) == 0;
-
-  plan.duration_ns = one_of({1'000'000, 3'000'000, 6'000'000, 10'000'000});
-  for (size_t i = 0; i < kFaults - 1; ++i) {
-    const auto fault = static_cast<Fault>(i);
-    if (below(2) == 0 || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
-    plan.faults.push_back(fault);
+// Draws from one seed.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  int Below(int bound) { return static_cast<int>(random_.Below(static_cast<uint64_t>(bound))); }
+  int64_t OneOf(std::initializer_list<int64_t> values) {
+    return values.begin()[Below(static_cast<int>(values.size()))];
   }
-  if (below(10) == 0) plan.faults.clear();
-  if (below(3) == 0) {  // A few kinds, each often.
-    while (plan.faults.size() > 2) plan.faults.erase(plan.faults.begin() + below(static_cast<int>(plan.faults.size())));
-  }
-  if (!plan.faults.empty() && below(2) == 0) plan.faults.push_back(Fault::kClientCut);
-  plan.between_faults_ns = one_of({100'000, 300'000, 1'000'000});
-  plan.fault_ns = one_of({20'000, 200'000, 800'000, 1'500'000});
-  plan.readers = below(2) == 0 ? 0 : below(std::min(plan.clients, 3));
-  if (below(16) == 0) plan.FillTable(below(2) == 0);
-  return plan;
-}
+  // From 1 to twice the mean.
+  int64_t Around(int64_t mean) { return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean))); }
+  uint64_t Seed() { return random_.Next(); }
+
+ private:
+  Random random_;
+};
 
 // Keys are moved before the eyes of readers that wait for nobody, by a writer that is interrupted all the time. Chance
 // alone brings that together too seldom.
-void SimulationPlan::FillTable(bool slots) {
-  table_share = 1;
-  bucket_bytes = slots ? 0 : 512;
-  steward.split_at = 0.95;
-  shape.node_bytes = 512;
-  shape.meganode_bytes = 16 << 10;
-  shape.extents_bytes = 128 << 10;
-  keys = 1'500;
-  hot_share = 0;
-  value_bytes_max = 8;
-  latency_ns = 100;
-  line_ns = 5;
-  if (durability != Durability::kAsync) writer_step_ns = 1'000;
-  clients = std::max(clients, 3);
-  tasks_each = std::max(tasks_each, 4);
-  readers = clients / 2;
-  duration_ns = std::min<int64_t>(duration_ns, 3'000'000);
+void FillTable(SimulationPlan* plan, bool slots, int* clients, int* tasks_each) {
+  plan->table_share = 1;
+  plan->bucket_bytes = slots ? 0 : 512;
+  plan->steward.split_at = 0.95;
+  plan->shape.node_bytes = 512;
+  plan->shape.meganode_bytes = 16 << 10;
+  plan->shape.extents_bytes = 128 << 10;
+  plan->keys = 1'500;
+  plan->hot_share = 0;
+  plan->value_bytes_max = 8;
+  plan->latency_ns = 100;
+  plan->line_ns = 5;
+  if (plan->durability != Durability::kAsync) plan->writer_step_ns = 1'000;
+  *clients = std::max(*clients, 3);
+  *tasks_each = std::max(*tasks_each, 4);
+  plan->duration_ns = std::min<int64_t>(plan->duration_ns, 3'000'000);
+}
+
+void DrawCluster(SimulationPlan* plan, Dice* dice) {
+  plan->durability = static_cast<Durability>(dice->OneOf({0, 1, 2, 2, 2}));
+  plan->servers = 1 + dice->Below(4);
+  plan->joining = dice->Below(3) == 0 ? 1 + dice->Below(2) : 0;
+  plan->shape.node_bytes = static_cast<uint32_t>(dice->OneOf({512, 512, 1024}));
+  plan->shape.meganode_bytes =
+      static_cast<uint64_t>(dice->OneOf({16, 16, 32, 64})) * plan->shape.node_bytes / 512 * 1024;
+  plan->shape.extents_bytes = static_cast<uint64_t>(dice->OneOf({32, 64, 128})) << 10;
+  plan->steward.copied_per_turn = static_cast<size_t>(1 + dice->Below(32));
+  plan->steward.freed_per_turn = static_cast<size_t>(1 + dice->Below(8));
+  plan->steward.balance_every_ns = dice->OneOf({20'000, 50'000, 200'000});
+  plan->steward.balance = dice->Below(8) != 0;
+  plan->membership_polls_max = 1 + dice->Below(20);
+  plan->clock_gain_ppm = dice->Below(2) == 0 ? 0 : 40'000;
+  plan->latency_ns = dice->OneOf({100, 200, 500, 2'000});
+  plan->line_ns = dice->OneOf({5, 20, 60, 200});
+  plan->writer_step_ns = dice->OneOf({10, 40, 100, 1'000});  // The last: it is interrupted again and again.
+  // A server that is interrupted so often may lose its session in any long turn, and with async what it has just
+  // acknowledged: there would be no telling what may be lost.
+  if (plan->durability == Durability::kAsync) plan->writer_step_ns = std::min<int64_t>(plan->writer_step_ns, 100);
+  plan->disk_ns = dice->OneOf({1'000, 5'000, 20'000});
+  plan->checkpoint_bytes_min = static_cast<uint64_t>(dice->OneOf({4, 8, 64})) << 10;
+}
+
+void DrawUse(SimulationPlan* plan, Dice* dice) {
+  plan->keys = static_cast<int>(dice->OneOf({20, 200, 800, 3'000}));
+  plan->hot_keys = 1 + dice->Below(12);
+  plan->hot_share = static_cast<double>(dice->Below(4)) / 4;
+  plan->table_share = static_cast<double>(dice->OneOf({0, 0, 1, 2})) / 2;
+  plan->bucket_bytes = static_cast<uint32_t>(dice->OneOf({0, 0, 512, 1024}));
+  plan->value_bytes_max = static_cast<int>(dice->OneOf({8, 100, 300, 300}));
+  plan->cache_level_min = 1 + dice->Below(2);
+  for (int& weight : plan->weights) weight = dice->Below(4) == 0 ? 0 : 1 + dice->Below(10);
+  plan->weights[0] = 2 + dice->Below(10);
+  plan->weights[1] /= 2;  // So that there is something.
+  for (int& weight : plan->paths) weight = dice->Below(3);
+  if (plan->paths == std::array<int, 3>{}) plan->paths = {1, 1, 1};
+  plan->one_path_each = dice->Below(3) == 0;
+}
+
+// The kinds of faults that there are.
+std::vector<Fault> DrawKinds(const SimulationPlan& plan, Dice* dice) {
+  std::vector<Fault> kinds;
+  for (size_t i = 0; i < static_cast<size_t>(Fault::kClientCut); ++i) {
+    const auto fault = static_cast<Fault>(i);
+    if (dice->Below(2) == 0 || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
+    kinds.push_back(fault);
+  }
+  if (dice->Below(10) == 0) kinds.clear();
+  if (dice->Below(3) == 0) {  // A few kinds, each often.
+    while (kinds.size() > 2) kinds.erase(kinds.begin() + dice->Below(static_cast<int>(kinds.size())));
+  }
+  if (!kinds.empty() && dice->Below(2) == 0) kinds.push_back(Fault::kClientCut);
+  return kinds;
+}
+
+// Values that go in pieces, and regions that can hold some of them.
+void DrawLargeValues(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each) {
+  plan->large_bytes_max = static_cast<int>(dice->OneOf({6'000, 6'000, 70'000, 300'000, 1 << 20}));
+  plan->large_share = static_cast<double>(dice->OneOf({5, 20, 60})) / 100;
+  const auto bytes = static_cast<uint64_t>(plan->large_bytes_max);
+  plan->shape.extents_bytes = std::max(plan->shape.extents_bytes, RegionShape::RoundUp(8 * bytes, 4096));
+  plan->keys = std::min(plan->keys, bytes > 10'000 ? 60 : 200);
+  // A store of a value is a step for each line: so that it takes no longer than a session.
+  plan->writer_step_ns = std::min<int64_t>(plan->writer_step_ns, bytes > 10'000 ? 2 : 20);
+  if (bytes > 10'000) {
+    *clients = std::min(*clients, 3);
+    *tasks_each = std::min(*tasks_each, 4);
+    plan->duration_ns = std::min<int64_t>(plan->duration_ns, 3'000'000);
+  }
+}
+
+void DrawMix(SimulationPlan* plan, Dice* dice) {
+  switch (dice->Below(6)) {
+    case 0:  // More is deleted than put.
+      plan->weights[0] = 2 + dice->Below(3);
+      plan->weights[1] = 6 + dice->Below(6);
+      break;
+    case 1:
+      plan->queue_share = static_cast<double>(dice->OneOf({50, 90})) / 100;
+      plan->table_share = std::min(plan->table_share, 0.5);
+      break;
+    case 2:  // Everybody wants one key.
+      plan->hot_keys = 1;
+      plan->hot_share = 0.9;
+      break;
+    default:
+      break;
+  }
+}
+
+void DrawComings(SimulationPlan* plan, Dice* dice) {
+  const int more = dice->Below(12);
+  for (int i = 0; i < more; ++i) {
+    ClientPlan client{dice->Seed(), 1 + dice->Below(4)};
+    client.comes_ns = dice->Around(plan->duration_ns / 2);
+    client.goes_ns = client.comes_ns + dice->Around(plan->duration_ns / 4);
+    client.dies = dice->Below(2) == 0;
+    plan->clients.push_back(client);
+  }
+  for (ClientPlan& client : plan->clients) {
+    if (client.comes_ns == 0 && dice->Below(4) == 0) {
+      client.goes_ns = dice->Around(plan->duration_ns / 2);
+      client.dies = dice->Below(2) == 0;
+    }
+  }
+}
+
+}  // namespace
+
+bool Draws::Set(std::string_view name, bool on) {
+  static constexpr size_t kFirst = static_cast<size_t>(Fault::kDiskFull);
+  for (size_t i = kFirst; i < kFaults; ++i) {
+    if (name == kNames[i]) return faults[i - kFirst] = on, true;
+  }
+  const std::map<std::string_view, bool*> by_name = {
+      {"large values", &large_values}, {"short timeouts", &short_timeouts}, {"scan modes", &scan_modes},
+      {"mixes", &mixes},               {"regions max", &regions_max},       {"clients go", &clients_go},
+      {"disk steps", &disk_steps},     {"files account", &files_account},
+      {"deadlines", &deadlines},       {"disks heal", &disks_heal}};
+  const auto it = by_name.find(name);
+  if (it != by_name.end()) *it->second = on;
+  return it != by_name.end();
+}
+
+std::string_view ToString(Fault fault) { return kNames[static_cast<size_t>(fault)]; }
+
+SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
+  Dice dice(Mix64(seed) + 7);
+  SimulationPlan plan;
+  plan.seed = seed;
+  DrawCluster(&plan, &dice);
+  int clients = 1 + dice.Below(6);
+  int tasks_each = 1 + dice.Below(8);
+  DrawUse(&plan, &dice);
+  plan.duration_ns = dice.OneOf({1'000'000, 3'000'000, 6'000'000, 10'000'000});
+  const std::vector<Fault> kinds = DrawKinds(plan, &dice);
+  const int64_t between_faults_ns = dice.OneOf({100'000, 300'000, 1'000'000});
+  const int64_t fault_ns = dice.OneOf({20'000, 200'000, 800'000, 1'500'000});
+  int readers = dice.Below(2) == 0 ? 0 : dice.Below(std::min(clients, 3));
+  if (dice.Below(16) == 0) {
+    FillTable(&plan, dice.Below(2) == 0, &clients, &tasks_each);
+    readers = clients / 2;
+  }
+  // From dice of its own, each: so that what is left out changes nothing else.
+  const auto dice_for = [seed](uint64_t what) { return Dice(Mix64(seed + (what << 40)) + what); };
+  if (Dice own = dice_for(1); own.Below(4) == 0 && draws.large_values && plan.keys != 1'500) {
+    DrawLargeValues(&plan, &own, &clients, &tasks_each);
+    readers = std::min(readers, clients - 1);
+  }
+  if (Dice own = dice_for(2); own.Below(2) == 0 && draws.short_timeouts) {
+    plan.short_share = static_cast<double>(own.OneOf({5, 30})) / 100;
+  }
+  if (Dice own = dice_for(3); own.Below(2) == 0 && draws.scan_modes) {
+    plan.scan_limits = true;
+    plan.scan_tries = 1 + own.Below(4);
+  }
+  if (Dice own = dice_for(4); draws.mixes && plan.keys != 1'500) DrawMix(&plan, &own);
+  if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
+  if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
+  plan.files_account = draws.files_account;
+  plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
+  if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;
+  for (int i = 0; i < clients; ++i) plan.clients.push_back({dice.Seed(), tasks_each, i < readers});
+  for (int64_t at_ns = dice.Around(between_faults_ns); !kinds.empty() && at_ns < plan.duration_ns;
+       at_ns += dice.Around(between_faults_ns)) {
+    const Fault fault = kinds[static_cast<size_t>(dice.Below(static_cast<int>(kinds.size())))];
+    plan.faults.push_back({at_ns, fault, dice.Around(fault_ns), dice.Seed()});
+  }
+  if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
+  for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
+    Dice own = dice_for(8 + i);
+    const auto fault = static_cast<Fault>(i);
+    const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
+    if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
+    for (int64_t at_ns = own.Around(2 * between_faults_ns); at_ns < plan.duration_ns;
+         at_ns += own.Around(2 * between_faults_ns)) {
+      plan.faults.push_back({at_ns, fault, own.Around(fault_ns), own.Seed()});
+    }
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
+  return plan;
+}
+
+bool SimulationPlan::Has(Fault fault) const {
+  return std::any_of(faults.begin(), faults.end(), [fault](const FaultPlan& one) { return one.fault == fault; });
 }
 
 bool SimulationPlan::MayLose() const {
   if (durability != Durability::kAsync) return false;
-  return std::any_of(faults.begin(), faults.end(), [](Fault fault) {
-    return fault == Fault::kKill || fault == Fault::kPowerLoss || fault == Fault::kStop || fault == Fault::kDiskError ||
-           fault == Fault::kExpire || fault == Fault::kCoordinator || fault == Fault::kSlowHost;
-  });
+  return Has(Fault::kKill) || Has(Fault::kPowerLoss) || Has(Fault::kStop) || Has(Fault::kDiskError) ||
+         Has(Fault::kExpire) || Has(Fault::kCoordinator) || Has(Fault::kSlowHost) || Has(Fault::kDiskFull) ||
+         Has(Fault::kDescriptors) || Has(Fault::kLeaderless) || Has(Fault::kFreeze) || Has(Fault::kMembership);
 }
 
-std::string SimulationPlan::ToString() const {
-  std::vector<std::string_view> names;
-  for (const Fault fault : faults) names.push_back(cell::ToString(fault));
+std::string SimulationPlan::Summary() const {
+  std::map<Fault, int> kinds;
+  for (const FaultPlan& one : faults) ++kinds[one.fault];
+  std::vector<std::string> names;
+  for (const auto& [fault, count] : kinds) names.push_back(fmt::format("{} {}", count, ToString(fault)));
+  int tasks = 0;
+  for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
-      "flight each on {} keys ({} hot), {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; faults: {}",
-      servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients, tasks_each,
-      keys, hot_keys, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      "flight on {} keys ({} hot, {:.0f} % in a queue), {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; faults: {}",
+      servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
+      keys, hot_keys, queue_share * 100, large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

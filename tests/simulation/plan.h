@@ -1,6 +1,9 @@
-// SimulationPlan: all that a simulation's seed decides. Each seed draws which faults there are, how many, and how large
-// everything is, so that between them seeds come where no one set of sizes would (swarm testing: Groce et al., ISSTA
-// 2012).
+// SimulationPlan: everything that one simulation does, as data. A seed draws a plan; a plan can be written as text,
+// changed, read back and run (plan_text.h), and a failing one can be made smaller (shrink.h).
+//
+// Each fault and each client has a seed of its own, so that taking one away leaves the draws of the others as they were.
+// Each seed draws which faults there are, how many, and how large everything is, so that between them seeds come where
+// no one set of sizes would (swarm testing: Groce et al., ISSTA 2012).
 #pragma once
 
 #include <array>
@@ -30,9 +33,53 @@ enum class Fault : uint8_t {
   kDrain,        // A server is to give all its regions away; for a while.
   kCheckpoint,   // All its regions are checkpointed.
   kClientCut,    // A client cannot reach the coordinator: its region table grows old.
+  kDiskFull,       // Nothing more fits on a server's disk, and then there is room again.
+  kSlowDirectory,  // Listing and syncing its directories takes many times as long.
+  kDescriptors,    // A server's process cannot open anything more; and then it can again.
+  kMembership,     // What a server asks of the coordinator ends with an error that is not Unavailable.
+  kLeaderless,     // The part of the coordinator that a server talks to loses its leader.
+  kFreeze,         // The virtual machine that a server is in stands still, and its clock with it.
 };
-inline constexpr size_t kFaults = 16;
+inline constexpr size_t kFaults = 22;
 std::string_view ToString(Fault fault);
+
+// One fault, at one moment.
+struct FaultPlan {
+  int64_t at_ns = 0;  // From the simulation's begin.
+  Fault fault = Fault::kKill;
+  int64_t lasts_ns = 0;
+  uint64_t seed = 0;  // Decides whom it strikes, and how hard.
+};
+
+// One client.
+struct ClientPlan {
+  uint64_t seed = 0;
+  int tasks = 1;                       // Operations in flight.
+  bool reads_only = false;             // One-sided, so that it waits for no server.
+  int64_t comes_ns = 0;                // From the simulation's begin.
+  int64_t goes_ns = INT64_MAX;
+  bool dies = false;  // As a process that is killed, with operations in flight; else it ends what it has begun.
+  uint64_t operations_max = UINT64_MAX;  // Of each task.
+};
+
+// What a seed may draw beyond what there was before: a kind of draw that finds a defect which is not mended yet can be
+// left out. Others draw the same without it.
+struct Draws {
+  bool large_values = false;
+  bool short_timeouts = true;
+  bool scan_modes = true;
+  bool mixes = true;  // Delete-heavy, queues, hot keys.
+  bool regions_max = false;
+  bool clients_go = true;
+  bool disk_steps = true;
+  std::array<bool, 6> faults = {true, true, true, true, true, true};  // From kDiskFull on.
+  bool deadlines = false;     // Every call ends soon after its deadline.
+  bool disks_heal = false;    // A disk that has failed is found to answer again without a restart.
+  bool files_account = false; // At the end no file is left that nobody needs.
+
+  // Turns on what is named; false: there is no such kind.
+  bool Set(std::string_view name, bool on);
+};
 
 struct SimulationPlan {
   uint64_t seed = 0;
@@ -47,34 +94,43 @@ struct SimulationPlan {
   int64_t clock_gain_ppm = 0;
   int64_t latency_ns = 200, line_ns = 60, writer_step_ns = 40, disk_ns = 5'000;
   uint64_t checkpoint_bytes_min = 8 << 10;
+  bool disk_in_steps = false;  // Time passes between two calls of a file system.
+  int regions_max = 64;        // Of each server.
 
-  // Who uses it.
-  int clients = 1;
-  int tasks_each = 1;
-  int readers = 0;  // Of the clients: so many only read, by themselves, and wait for no server.
+  // Who uses it, and for what.
+  std::vector<ClientPlan> clients;
   int keys = 100;
   int hot_keys = 10;
   double hot_share = 0;       // Of the operations.
   double table_share = 0;     // Of the keys, in a Pilaf table...
   uint32_t bucket_bytes = 0;  // ...with such buckets; 0: slots.
   int value_bytes_max = 100;
+  double large_share = 0;     // Of the values; they have...
+  int large_bytes_max = 0;    // ...more than what comes with a reply, and at most so many bytes.
   int cache_level_min = 1;
   std::array<int, 5> weights{};  // Of put, delete, get, contains, scan.
   std::array<int, 3> paths{};    // Of server, client, hybrid.
   bool one_path_each = false;    // Each client keeps to one of them, instead.
+  double queue_share = 0;        // Of the operations: keys are put one after the other, and the first is taken.
+  double short_share = 0;        // Of the calls: their timeout is so short that many miss it.
+  bool scan_limits = false;      // Some scans have a limit, some want keys only.
+  int64_t late_ns_max = INT64_MAX;  // No call ends later than that after its deadline.
+  int scan_tries = 1;            // A scan goes on after so many errors less one.
 
-  // What goes wrong, and for how long.
+  bool restarts_after_disk = true;  // A server whose disk failed is started again; else it must find out by itself.
+  bool files_account = true;     // At the end no file is left that nobody needs.
+
+  // What goes wrong.
   int64_t duration_ns = 0;
-  std::vector<Fault> faults;      // What there may be; none: nothing goes wrong.
-  int64_t between_faults_ns = 0;  // Mean.
-  int64_t fault_ns = 0;           // Mean, of those that last.
+  std::vector<FaultPlan> faults;  // In the order of their times.
 
-  static SimulationPlan Draw(uint64_t seed);
-  // Of a table that is full to the brim.
-  void FillTable(bool slots);
+  static SimulationPlan Draw(uint64_t seed, const Draws& draws = {});
+  // Whether there is a fault of this kind.
+  bool Has(Fault fault) const;
   // Whether faults of this plan may lose what `async` has acknowledged.
   bool MayLose() const;
-  std::string ToString() const;
+  // In one line.
+  std::string Summary() const;
 };
 
 }  // namespace cell

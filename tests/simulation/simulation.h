@@ -36,6 +36,8 @@ struct SimulationReport {
   uint64_t failed = 0;
   uint64_t checked = 0;  // In histories of keys.
   uint64_t gave_up = 0;  // Histories too tangled to be decided.
+  uint64_t clients = 0;      // That came.
+  int64_t latest_ns = INT64_MIN;  // After its deadline, the call that ended last.
   uint64_t scans = 0, torn = 0, splits = 0, moves = 0, recovered = 0, table_splits = 0, checkpoints = 0;
 };
 

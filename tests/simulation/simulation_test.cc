@@ -1,29 +1,13 @@
-// Seeds of //tools:sim: that all are right, that a seed always has the same trace, and that each mutant is found.
+// A seed always has the same trace.
 #include "tests/simulation/simulation.h"
 
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "cell/base/random.h"
+#include <string>
+#include <vector>
 
 namespace cell {
 namespace {
-
-TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
-  std::set<Fault> faults;
-  std::set<Durability> durabilities;
-  std::set<double> shares;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    const SimulationPlan plan = SimulationPlan::Draw(seed);
-    faults.insert(plan.faults.begin(), plan.faults.end());
-    durabilities.insert(plan.durability);
-    shares.insert(plan.table_share);
-  }
-  EXPECT_EQ(faults.size(), kFaults);
-  EXPECT_EQ(durabilities.size(), 3u);
-  EXPECT_EQ(shares.size(), 3u);
-}
 
 TEST(Simulation, TheSameSeedHasTheSameTrace) {
   const SimulationPlan plan = SimulationPlan::Draw(20);

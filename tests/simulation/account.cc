@@ -1,0 +1,76 @@
+#include "tests/simulation/account.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cell {
+namespace {
+
+// Within that what is on its way has arrived, and what is logged is on disk.
+constexpr int64_t kQuietNs = 2'000'000;
+
+// What server `i` has and should not.
+std::vector<std::string> LeftAt(World* world, size_t i) {
+  std::vector<std::string> left;
+  SimCluster& cluster = world->cluster;
+  Worker* const worker = cluster.worker(i);
+  const auto none = [&](const char* what, uint64_t count) {
+    if (count > 0) left.push_back(fmt::format("server {} has {} {}", i, count, what));
+  };
+  const SimFabric& fabric = *cluster.server(i);
+  const size_t others = cluster.servers() - 1;
+  none("connections more than there are other servers", fabric.peers() - std::min(fabric.peers(), others));
+  none("operations in flight", fabric.in_flight());
+  none("calls that are not served", fabric.queued());
+  none("regions on their way", worker->regions()->size() - worker->regions()->all().size());
+  uint64_t held = 0, pending = 0, logs = 0;
+  for (const HeldRegion* region : worker->regions()->all()) {
+    held += worker->service()->held(region->region());
+    pending += region->pending.size();
+    logs += region->log != nullptr;
+    if (region->log != nullptr && region->log->dirty()) {
+      none("records that are not on disk", region->log->appended() - region->log->durable());
+    }
+  }
+  none("writes that wait for their region", held);
+  none("writes that wait for their log", pending);
+  if (world->plan.durability == Durability::kNone) return left;
+  const auto open = static_cast<uint64_t>(cluster.files(i)->open_files());
+  if (open != logs) left.push_back(fmt::format("server {} has {} files open, and {} logs", i, open, logs));
+  return left;
+}
+
+std::vector<std::string> Left(World* world) {
+  std::vector<std::string> left;
+  for (size_t i = 0; i < world->cluster.servers(); ++i) {
+    if (world->cluster.Dead(i)) continue;
+    for (std::string& one : LeftAt(world, i)) left.push_back(std::move(one));
+  }
+  return left;
+}
+
+// Each file on the disk is of a region that there is.
+void CheckFiles(World* world) {
+  for (const std::string& path : world->cluster.disk()->paths()) {
+    uint32_t region = 0;
+    if (std::sscanf(path.c_str(), "log/region-%u/", &region) != 1) continue;
+    if (world->cluster.table().Find(region) == nullptr) {
+      world->journal.Violate("at the end there is {}, and no such region", path);
+    } else if (path.ends_with(".unfinished")) {
+      world->journal.Violate("at the end there is {}, which nobody writes", path);
+    }
+  }
+}
+
+}  // namespace
+
+void CheckAccount(World* world) {
+  // Servers talk to each other all the time: there is to be a moment at which nothing is left.
+  world->RunUntil(world->now_ns() + kQuietNs, [world] { return Left(world).empty(); });
+  for (const std::string& one : Left(world)) world->journal.Violate("at the end {}", one);
+  if (world->plan.files_account && world->plan.durability != Durability::kNone) CheckFiles(world);
+}
+
+}  // namespace cell

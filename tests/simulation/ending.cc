@@ -1,0 +1,105 @@
+#include "tests/simulation/ending.h"
+
+#include <optional>
+
+namespace cell {
+namespace {
+
+// After the faults everything must have ended within that. Sessions, leases and timeouts are some ten thousand times as
+// short as a real cluster's, so this is not a tight bound, but 30 s would only let a failing seed take longer.
+constexpr int64_t kSettleNs = 300'000'000;
+constexpr int64_t kLookEveryNs = 20'000;
+
+}  // namespace
+
+bool Ending::Settle() {
+  const int64_t begin_ns = world_->now_ns();
+  const bool ended =
+      world_->RunUntil(begin_ns + kSettleNs, [this] { return users_->tasks_left() == 0 && Settled(); });
+  world_->report.settled_ns = world_->now_ns() - begin_ns;
+  world_->journal.Trace("settled after {} us: {}", world_->report.settled_ns / 1000, ended);
+  if (!ended && world_->journal.right()) {
+    world_->journal.Violate("{} tasks had not ended, or a region had no server, {} ms after the last fault:{}",
+                            users_->tasks_left(), kSettleNs / 1'000'000, Unserved());
+  }
+  return ended;
+}
+
+std::string Ending::Unserved() {
+  SimCluster& cluster = world_->cluster;
+  std::string text;
+  for (const auto& [region, entry] : cluster.table().regions) {
+    const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
+    const HeldRegion* const held = cluster.Dead(owner) ? nullptr : cluster.worker(owner)->regions()->Find(region);
+    // Its owner may be about to find that it has lost it, and recover it.
+    if (entry.recovering || (!entry.made_for.has_value() && (held == nullptr || held->lost))) {
+      text += fmt::format(" region {} of {} at epoch {}{}", region, entry.owner.server, entry.epoch,
+                          entry.recovering ? " recovering" : "");
+    }
+  }
+  return text;
+}
+
+bool Ending::Settled() {
+  if (world_->now_ns() < look_ns_) return false;
+  look_ns_ = world_->now_ns() + kLookEveryNs;
+  SimCluster& cluster = world_->cluster;
+  for (size_t i = 0; i < cluster.servers(); ++i) {
+    if (!cluster.Dead(i) && cluster.worker(i)->recoverer()->recovering() > 0) return false;
+    if (!cluster.Dead(i) && cluster.Expired(i)) return false;
+  }
+  return Unserved().empty();
+}
+
+void Ending::ReadAll() {
+  SimCluster& cluster = world_->cluster;
+  for (size_t i = 0; i < cluster.servers(); ++i) {
+    if (!cluster.Dead(i)) cluster.worker(i)->steward()->set_balance(false);
+  }
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  options.timeout_us = 50'000;
+  const auto client = cluster.NewClient(options);
+  std::optional<Table> table;
+  if (world_->table_keys > 0) table.emplace(*client->OpenTable("t"));
+  for (size_t key = 0; key < world_->history.keys() && world_->journal.right(); ++key) {
+    if (world_->history.of(key).empty()) continue;
+    for (const Path path : {Path::kServer, Path::kClient}) {
+      CallOptions call;
+      call.path = path;
+      const int64_t begin_ns = world_->now_ns();
+      const auto value = key < world_->table_keys ? table->Get(KeyName(key), call) : client->Get(KeyName(key), call);
+      if (!value.ok()) {
+        world_->journal.Violate("at the end, {} by {}: {}", KeyName(key), cell::ToString(path),
+                                value.status().ToString());
+        return;
+      }
+      const int64_t number = users_->NumberOf(key, *value);
+      world_->history.Add(key, {KeyOperation::Kind::kGet, begin_ns, world_->now_ns(), number});
+    }
+  }
+}
+
+void Ending::CheckCluster() {
+  const TestReport report = world_->cluster.Check();
+  Journal& journal = world_->journal;
+  for (const std::string& error : report.errors) journal.Violate("at the end: {}", error);
+  const bool enough = world_->plan.regions_max >= kRegionsEnough;
+  if (enough && report.half_splits > 0) journal.Violate("at the end: {} meganodes have no route", report.half_splits);
+  if (enough && report.unfinished > 0) journal.Violate("at the end: {} nodes have no separator", report.unfinished);
+  journal.Trace("{} keys in the tree, {} in tables", report.keys, report.hash_keys);
+}
+
+void Ending::CheckHistories() {
+  // What is lost was acknowledged within one bound, and then nothing more until the disk had it: so that long ago,
+  // too.
+  const int64_t slack_ns = 2 * kAsyncBoundNs + 3 * kSlowestDisk * world_->plan.disk_ns;
+  const History::Verdict verdict =
+      world_->history.Check(world_->plan.MayLose(), slack_ns, Journal::kViolationsMax);
+  for (const std::string& violation : verdict.violations) world_->journal.Violate("{}", violation);
+  world_->report.checked = verdict.checked;
+  world_->report.gave_up = verdict.gave_up;
+}
+
+}  // namespace cell

@@ -1,0 +1,318 @@
+#include "tests/simulation/faults.h"
+
+#include <array>
+
+namespace cell {
+namespace {
+
+// A server that was frozen has no lease any more after that, and what it answered before has arrived.
+constexpr int64_t kThawedNs = 500'000;
+constexpr int64_t kClientCutNs = 500'000;  // At least: beyond the lease on the region table.
+
+}  // namespace
+
+void Faults::Plan() {
+  const int64_t begin_ns = world_->now_ns();
+  for (const FaultPlan& fault : world_->plan.faults) {
+    world_->At(begin_ns + fault.at_ns, [this, &fault] {
+      if (!world_->healed && Inject(fault)) ++world_->report.faults[static_cast<size_t>(fault.fault)];
+    });
+  }
+}
+
+std::optional<size_t> Faults::AnyServer(bool alive, Random* random) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (alive == !world_->cluster.Dead(i)) found.push_back(i);
+  }
+  if (found.empty()) return std::nullopt;
+  return found[random->Below(found.size())];
+}
+
+SimHost* Faults::AnyHost(Random* random) {
+  std::vector<SimHost*> hosts;
+  for (size_t i = 0; i < servers_.size(); ++i) hosts.push_back(world_->cluster.host(i));
+  for (size_t i = 0; i < users_->size(); ++i) {
+    if (users_->host(i) != nullptr) hosts.push_back(users_->host(i));
+  }
+  return hosts[random->Below(hosts.size())];
+}
+
+void Faults::CutClient(MemoryMembership* membership, int64_t until_ns) {
+  membership->set_unreachable(true);
+  world_->At(until_ns, [this, membership] {
+    for (size_t i = 0; i < users_->size(); ++i) {  // It may have gone since.
+      if (users_->membership(i) == membership) membership->set_unreachable(false);
+    }
+  });
+}
+
+void Faults::Later(size_t i, int64_t at_ns, std::function<void()> undo) {
+  world_->At(at_ns, [this, i, life = servers_[i].life, undo = std::move(undo)] {
+    if (!world_->healed && servers_[i].life == life && !world_->cluster.Dead(i)) undo();
+  });
+}
+
+void Faults::Kill(size_t i, bool machine) {
+  MayLose(world_->now_ns() + 5'000);  // Answers on their way still arrive.
+  world_->cluster.Kill(i, machine);
+}
+
+void Faults::Restart(size_t i) {
+  Collect(i);
+  world_->journal.Trace("server {} starts", i);
+  world_->cluster.Restart(i);
+  Server& server = servers_[i];
+  ++server.life;
+  server.frozen = false;
+  if (server.disk_failed_ns.has_value()) world_->history.MayLose(*server.disk_failed_ns, world_->now_ns());
+  server.disk_failed_ns.reset();
+}
+
+bool Faults::Inject(const FaultPlan& fault) {
+  Random random(fault.seed);
+  const int64_t until_ns = world_->now_ns() + fault.lasts_ns;
+  const std::optional<size_t> victim = AnyServer(/*alive=*/fault.fault != Fault::kJoin, &random);
+  if (!victim.has_value()) return false;
+  const size_t i = *victim;
+  SimCluster& cluster = world_->cluster;
+  world_->journal.Trace("fault: {} on server {} for {} ns", ToString(fault.fault), i, fault.lasts_ns);
+  switch (fault.fault) {
+    case Fault::kKill:
+    case Fault::kPowerLoss:
+      Kill(i, fault.fault == Fault::kPowerLoss);
+      world_->At(until_ns, [this, i] {
+        if (!world_->healed && world_->cluster.Dead(i)) Restart(i);
+      });
+      return true;
+    case Fault::kStop:
+      MayLose(until_ns + kTimeoutNs);
+      cluster.Stop(i);
+      Later(i, until_ns, [this, i] { world_->cluster.Continue(i); });
+      return true;
+    case Fault::kSlowHost:
+      MayLose(until_ns + kTimeoutNs);
+      cluster.SlowHost(i, static_cast<double>(2 + random.Below(50)));
+      Later(i, until_ns, [this, i] { world_->cluster.SlowHost(i, 1); });
+      return true;
+    case Fault::kSlowDisk:
+    case Fault::kDiskError:
+    case Fault::kCheckpoint:
+    case Fault::kDiskFull:
+    case Fault::kSlowDirectory:
+    case Fault::kDescriptors:
+      return InjectDisk(fault, i, until_ns, &random);
+    case Fault::kExpire:
+    case Fault::kCoordinator:
+    case Fault::kMembership:
+    case Fault::kLeaderless:
+      return InjectMembership(fault, i, until_ns, &random);
+    case Fault::kFreeze:
+      if (cluster.Stopped(i)) return false;
+      MayLose(until_ns + kTimeoutNs);
+      servers_[i].frozen = true;
+      cluster.Freeze(i);
+      Later(i, until_ns, [this, i] { Thaw(i); });
+      return true;
+    case Fault::kJoin:
+      if (servers_[i].life > 0 || i < static_cast<size_t>(world_->plan.servers)) return false;  // It has been there.
+      Restart(i);
+      return true;
+    case Fault::kDrain:
+      cluster.SetDraining(i, true);
+      servers_[i].draining = true;
+      Later(i, until_ns, [this, i] {
+        world_->cluster.SetDraining(i, false);
+        servers_[i].draining = false;
+      });
+      return true;
+    default:
+      return InjectNetwork(fault, until_ns, &random);
+  }
+}
+
+bool Faults::InjectNetwork(const FaultPlan& fault, int64_t until_ns, Random* random) {
+  SimNetwork* const network = world_->cluster.network();
+  SimHost* const one = AnyHost(random);
+  SimHost* const other = AnyHost(random);
+  switch (fault.fault) {
+    case Fault::kPartition:
+    case Fault::kOneWay: {
+      if (one == other) return false;
+      const bool both = fault.fault == Fault::kPartition;
+      const auto set = [network, one, other, both](bool cut) {
+        network->SetCut(one, other, cut);
+        if (both) network->SetCut(other, one, cut);
+      };
+      set(true);
+      cuts_.emplace_back(one, other);
+      world_->At(until_ns, [set] { set(false); });
+      return true;
+    }
+    case Fault::kDelay:
+      network->SetDelays(random->Unit() / 2, static_cast<int64_t>(100 + random->Below(50'000)));
+      world_->At(until_ns, [network] { network->SetDelays(0, 0); });
+      return true;
+    case Fault::kBreak:
+      network->Break(one, other);
+      return true;
+    case Fault::kClientCut: {
+      std::vector<MemoryMembership*> there;
+      for (size_t i = 0; i < users_->size(); ++i) {
+        if (users_->membership(i) != nullptr) there.push_back(users_->membership(i));
+      }
+      if (there.empty()) return false;
+      CutClient(there[random->Below(there.size())], until_ns + kClientCutNs);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Faults::InjectMembership(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random) {
+  SimCluster& cluster = world_->cluster;
+  MayLose(until_ns + kTimeoutNs);
+  switch (fault.fault) {
+    case Fault::kExpire:
+      cluster.ExpireSession(i);
+      return true;
+    case Fault::kCoordinator:
+      cluster.CutCoordinator(i, true);
+      Later(i, until_ns, [this, i] { world_->cluster.CutCoordinator(i, false); });
+      return true;
+    case Fault::kLeaderless:
+      cluster.CutLeader(i, true);
+      // Clients that talk to that part see what it sees.
+      for (size_t user = 0; user < users_->size(); ++user) {
+        if (users_->membership(user) != nullptr && random->Below(2) == 0) CutClient(users_->membership(user), until_ns);
+      }
+      Later(i, until_ns, [this, i] { world_->cluster.CutLeader(i, false); });
+      return true;
+    case Fault::kMembership: {
+      static constexpr std::array kCodes = {absl::StatusCode::kResourceExhausted, absl::StatusCode::kInternal,
+                                            absl::StatusCode::kDataLoss, absl::StatusCode::kFailedPrecondition};
+      cluster.membership(i)->set_failure(absl::Status(kCodes[random->Below(kCodes.size())], "the membership fails"));
+      Later(i, until_ns, [this, i] { world_->cluster.membership(i)->set_failure(absl::OkStatus()); });
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+void Faults::SetShort(size_t i, Fault fault, bool on) {
+  SimFiles* const files = world_->cluster.files(i);
+  if (fault == Fault::kDiskFull) {
+    files->set_full(on);
+  } else {
+    files->set_descriptors_gone(on);
+  }
+}
+
+// A server that does not know how long it stood still may go on to answer reads until its lease has lapsed by its own
+// clock: that is what the protocols state (docs/protocols.md), so such reads are in no history.
+void Faults::Thaw(size_t i) {
+  servers_[i].frozen = false;
+  world_->cluster.Thaw(i);
+  world_->history.MayBeStale(world_->now_ns(), world_->now_ns() + kThawedNs);
+}
+
+bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random) {
+  SimCluster& cluster = world_->cluster;
+  switch (fault.fault) {
+    case Fault::kSlowDisk:
+      cluster.SlowDisk(i, world_->plan.disk_ns * static_cast<int64_t>(2 + random->Below(kSlowestDisk - 1)));
+      Later(i, until_ns, [this, i] { world_->cluster.SlowDisk(i, world_->plan.disk_ns); });
+      return true;
+    case Fault::kSlowDirectory:
+      cluster.files(i)->set_directory_slowness(static_cast<int>(5 + random->Below(50)));
+      Later(i, until_ns, [this, i] { world_->cluster.files(i)->set_directory_slowness(1); });
+      return true;
+    case Fault::kDiskFull:
+    case Fault::kDescriptors:
+      if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
+      SetShort(i, fault.fault, true);
+      Later(i, until_ns, [this, i, kind = fault.fault] {
+        SetShort(i, kind, false);
+        if (!world_->plan.restarts_after_disk) return;
+        Kill(i, false);
+        Restart(i);
+      });
+      return true;
+    case Fault::kDiskError: {
+      if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
+      const uint64_t call = random->Below(20);
+      cluster.files(i)->FailAt(
+          call, random->Below(2) == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
+      Later(i, until_ns, [this, i] {
+        Kill(i, false);
+        Restart(i);
+      });
+      return true;
+    }
+    case Fault::kCheckpoint: {
+      const auto checkpoint = [](Worker* worker) -> Task<bool> {
+        LogKeeper::Made made;
+        co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
+      };
+      cluster.worker(i)->turns()->Begin(checkpoint(cluster.worker(i)));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+void Faults::Heal() {
+  world_->healed = true;
+  world_->journal.Trace("the faults are over");
+  SimCluster& cluster = world_->cluster;
+  cluster.network()->SetDelays(0, 0);
+  for (const auto& [one, other] : cuts_) {
+    cluster.network()->SetCut(one, other, false);
+    cluster.network()->SetCut(other, one, false);
+  }
+  for (size_t i = 0; i < users_->size(); ++i) {
+    if (users_->membership(i) != nullptr) users_->membership(i)->set_unreachable(false);
+  }
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    const bool joins_yet = i >= static_cast<size_t>(world_->plan.servers) && servers_[i].life == 0;
+    if (joins_yet) continue;
+    cluster.SlowHost(i, 1);
+    if (cluster.Dead(i)) {
+      Restart(i);
+      if (servers_[i].draining) cluster.SetDraining(i, false);
+      continue;
+    }
+    if (servers_[i].frozen) Thaw(i);
+    cluster.Continue(i);
+    cluster.CutCoordinator(i, false);
+    cluster.CutLeader(i, false);
+    cluster.membership(i)->set_failure(absl::OkStatus());
+    if (world_->plan.durability != Durability::kNone) {
+      cluster.files(i)->set_directory_slowness(1);
+      SetShort(i, Fault::kDiskFull, false);
+      SetShort(i, Fault::kDescriptors, false);
+    }
+    cluster.SlowDisk(i, world_->plan.disk_ns);
+    if (servers_[i].disk_failed_ns.has_value() && world_->plan.restarts_after_disk) {
+      Kill(i, false);
+      Restart(i);
+    }
+    if (servers_[i].draining) cluster.SetDraining(i, false);
+  }
+}
+
+void Faults::Collect(size_t i) {
+  Worker* const worker = world_->cluster.worker(i);
+  if (worker == nullptr) return;
+  SimulationReport& report = world_->report;
+  report.splits += worker->steward()->counters().splits;
+  report.moves += worker->mover()->counters().taken;
+  report.recovered += worker->recoverer()->counters().recovered;
+  report.table_splits += worker->tables()->counters().splits;
+  report.checkpoints += worker->logs()->counters().checkpoints;
+}
+
+}  // namespace cell

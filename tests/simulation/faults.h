@@ -1,0 +1,60 @@
+// Faults: carries out a plan's faults, undoes those that last, and makes everything whole at the end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation/users.h"
+#include "tests/simulation/world.h"
+
+namespace cell {
+
+class Faults {
+ public:
+  // Both must outlive it.
+  Faults(World* world, Users* users) : world_(world), users_(users), servers_(world->cluster.servers()) {}
+
+  // Puts all faults of the plan into the timetable.
+  void Plan();
+  // Ends all faults: every server runs, every way is open, every disk has room.
+  void Heal();
+  // Adds up what server `i` has counted in this life.
+  void Collect(size_t i);
+
+ private:
+  struct Server {
+    int life = 0;                           // Grows with each start.
+    std::optional<int64_t> disk_failed_ns;  // Since when its disk may have failed: it is to be started again.
+    bool draining = false;
+    bool frozen = false;
+  };
+  // Sets what the disk of server `i` has too little of, or gives it back.
+  void SetShort(size_t i, Fault fault, bool on);
+  void Thaw(size_t i);
+
+  // False: there was nothing that it could strike.
+  bool Inject(const FaultPlan& fault);
+  bool InjectNetwork(const FaultPlan& fault, int64_t until_ns, Random* random);
+  bool InjectMembership(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
+  bool InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
+  std::optional<size_t> AnyServer(bool alive, Random* random);
+  SimHost* AnyHost(Random* random);
+  // Cuts a client off from the coordinator until that time.
+  void CutClient(MemoryMembership* membership, int64_t until_ns);
+  // Calls `undo` for the server `i` at that time, if it is still the same process then.
+  void Later(size_t i, int64_t at_ns, std::function<void()> undo);
+  // What `async` acknowledges from now until then may be lost.
+  void MayLose(int64_t until_ns) { world_->history.MayLose(world_->now_ns(), until_ns); }
+  void Kill(size_t i, bool machine);
+  void Restart(size_t i);
+
+  World* const world_;
+  Users* const users_;
+  std::vector<Server> servers_;
+  std::vector<std::pair<SimHost*, SimHost*>> cuts_;
+};
+
+}  // namespace cell

@@ -1,0 +1,112 @@
+// Plans: what seeds draw, that text gives the same plan back, and that a failing one is made smaller.
+#include "tests/simulation/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/simulation/plan_text.h"
+#include "tests/simulation/shrink.h"
+
+namespace cell {
+namespace {
+
+TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
+  std::set<Fault> faults;
+  std::set<Durability> durabilities;
+  std::set<double> shares;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const SimulationPlan plan = SimulationPlan::Draw(seed);
+    for (const FaultPlan& fault : plan.faults) faults.insert(fault.fault);
+    durabilities.insert(plan.durability);
+    shares.insert(plan.table_share);
+  }
+  EXPECT_EQ(faults.size(), kFaults);
+  EXPECT_EQ(durabilities.size(), 3u);
+  EXPECT_EQ(shares.size(), 3u);
+}
+
+TEST(SimulationPlan, WhatIsLeftOutChangesNothingElse) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Draws draws;
+    SimulationPlan with = SimulationPlan::Draw(seed, draws);
+    ASSERT_TRUE(draws.Set("disk full", false));
+    const SimulationPlan without = SimulationPlan::Draw(seed, draws);
+    std::erase_if(with.faults, [](const FaultPlan& fault) { return fault.fault == Fault::kDiskFull; });
+    EXPECT_EQ(PlanText(with), PlanText(without));
+  }
+  Draws draws;
+  EXPECT_FALSE(draws.Set("rain", true));
+}
+
+TEST(PlanText, GivesTheSamePlanBack) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const std::string text = PlanText(SimulationPlan::Draw(seed));
+    const absl::StatusOr<SimulationPlan> plan = ParsePlan(text);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(PlanText(*plan), text);
+  }
+}
+
+TEST(PlanText, RefusesWhatIsNoPlan) {
+  EXPECT_FALSE(ParsePlan("").ok());
+  EXPECT_FALSE(ParsePlan("[]").ok());
+  EXPECT_FALSE(ParsePlan(R"({"servers": "three"})").ok());
+  EXPECT_FALSE(ParsePlan(R"({"servers": 0})").ok());
+  EXPECT_FALSE(ParsePlan(R"({"surfers": 3})").ok());
+  EXPECT_FALSE(ParsePlan(R"({"durability": "maybe"})").ok());
+  EXPECT_FALSE(ParsePlan(R"({"faults": [{"at_ns": 1, "fault": "rain", "lasts_ns": 1, "seed": 1}]})").ok());
+  EXPECT_TRUE(ParsePlan(R"({"seed": 3, "weights": [1, 0, 0, 0, 0], "paths": [1, 0, 0]})").ok());
+}
+
+// A plan fails as long as it has a kill and a drain, in that order, and a client that does 30 operations.
+TEST(Shrink, TakesAwayAllThatIsNotNeeded) {
+  SimulationPlan plan = SimulationPlan::Draw(1);
+  plan.faults.clear();
+  plan.clients.clear();
+  for (int i = 0; i < 40; ++i) {
+    const Fault fault = i == 11 ? Fault::kKill : i == 29 ? Fault::kDrain : Fault::kDelay;
+    plan.faults.push_back({i * 1'000, fault, 100, static_cast<uint64_t>(i)});
+  }
+  for (uint64_t i = 0; i < 5; ++i) plan.clients.push_back({i, 4, i % 2 == 0});
+  int rounds = 0;
+  const FirstFailing first_failing = [&rounds](const std::vector<SimulationPlan>& plans) -> std::optional<size_t> {
+    ++rounds;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      const SimulationPlan& one = plans[i];
+      size_t at = 0;
+      for (const FaultPlan& fault : one.faults) {
+        if (at < 2 && fault.fault == (at == 0 ? Fault::kKill : Fault::kDrain)) ++at;
+      }
+      uint64_t operations = 0;
+      for (const ClientPlan& client : one.clients) {
+        if (!client.reads_only) operations = std::max(operations, client.operations_max);
+      }
+      if (at == 2 && operations >= 30) return i;
+    }
+    return std::nullopt;
+  };
+  const SimulationPlan left = Shrink(plan, first_failing, 1'000);
+  ASSERT_EQ(left.faults.size(), 2u);
+  EXPECT_EQ(left.faults[0].seed, 11u);  // As it was: its own draws have not changed.
+  EXPECT_EQ(left.faults[1].seed, 29u);
+  ASSERT_EQ(left.clients.size(), 1u);
+  EXPECT_EQ(left.clients[0].tasks, 1);
+  EXPECT_LT(left.clients[0].operations_max, 60u);
+  EXPECT_EQ(left.keys, 1);
+  EXPECT_EQ(left.joining, 0);
+  EXPECT_LT(rounds, 200);
+}
+
+TEST(Shrink, EndsWhenItsRoundsAreUsedUp) {
+  int rounds = 0;
+  const FirstFailing always = [&rounds](const std::vector<SimulationPlan>&) {
+    ++rounds;
+    return std::optional<size_t>(0);
+  };
+  (void)Shrink(SimulationPlan::Draw(3), always, 7);
+  EXPECT_EQ(rounds, 7);
+}
+
+}  // namespace
+}  // namespace cell

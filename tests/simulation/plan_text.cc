@@ -1,0 +1,184 @@
+#include "tests/simulation/plan_text.h"
+
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Every field of a plan, once: what is written and what is read.
+template <typename Plan, typename Visit>
+void EachField(Plan& plan, Visit&& visit) {
+  visit("seed", plan.seed);
+  visit("servers", plan.servers);
+  visit("joining", plan.joining);
+  visit("node_bytes", plan.shape.node_bytes);
+  visit("meganode_bytes", plan.shape.meganode_bytes);
+  visit("extents_bytes", plan.shape.extents_bytes);
+  visit("durability", plan.durability);
+  visit("split_at", plan.steward.split_at);
+  visit("copied_per_turn", plan.steward.copied_per_turn);
+  visit("freed_per_turn", plan.steward.freed_per_turn);
+  visit("balance", plan.steward.balance);
+  visit("balance_every_ns", plan.steward.balance_every_ns);
+  visit("membership_polls_max", plan.membership_polls_max);
+  visit("clock_gain_ppm", plan.clock_gain_ppm);
+  visit("latency_ns", plan.latency_ns);
+  visit("line_ns", plan.line_ns);
+  visit("writer_step_ns", plan.writer_step_ns);
+  visit("disk_ns", plan.disk_ns);
+  visit("checkpoint_bytes_min", plan.checkpoint_bytes_min);
+  visit("disk_in_steps", plan.disk_in_steps);
+  visit("regions_max", plan.regions_max);
+  visit("keys", plan.keys);
+  visit("hot_keys", plan.hot_keys);
+  visit("hot_share", plan.hot_share);
+  visit("table_share", plan.table_share);
+  visit("bucket_bytes", plan.bucket_bytes);
+  visit("value_bytes_max", plan.value_bytes_max);
+  visit("large_share", plan.large_share);
+  visit("large_bytes_max", plan.large_bytes_max);
+  visit("cache_level_min", plan.cache_level_min);
+  visit("weights", plan.weights);
+  visit("paths", plan.paths);
+  visit("one_path_each", plan.one_path_each);
+  visit("queue_share", plan.queue_share);
+  visit("short_share", plan.short_share);
+  visit("late_ns_max", plan.late_ns_max);
+  visit("scan_limits", plan.scan_limits);
+  visit("scan_tries", plan.scan_tries);
+  visit("restarts_after_disk", plan.restarts_after_disk);
+  visit("files_account", plan.files_account);
+  visit("duration_ns", plan.duration_ns);
+  visit("clients", plan.clients);
+  visit("faults", plan.faults);
+}
+
+template <typename Client, typename Visit>
+void EachClientField(Client& client, Visit&& visit) {
+  visit("seed", client.seed);
+  visit("tasks", client.tasks);
+  visit("reads_only", client.reads_only);
+  visit("operations_max", client.operations_max);
+  visit("comes_ns", client.comes_ns);
+  visit("goes_ns", client.goes_ns);
+  visit("dies", client.dies);
+}
+
+template <typename Number>
+Json ToJson(const Number& value) {
+  return value;
+}
+Json ToJson(const Durability& durability) { return ToString(durability); }
+Json ToJson(const ClientPlan& client) {
+  Json json = Json::object();
+  EachClientField(client, [&json](const char* name, const auto& value) { json[name] = value; });
+  return json;
+}
+Json ToJson(const FaultPlan& fault) {
+  return {{"at_ns", fault.at_ns},
+          {"fault", ToString(fault.fault)},
+          {"lasts_ns", fault.lasts_ns},
+          {"seed", fault.seed}};
+}
+
+// Each throws what nlohmann::json throws, or std::invalid_argument.
+template <typename Number>
+void FromJson(const Json& json, Number* value) {
+  if constexpr (std::is_same_v<Number, bool>) {
+    if (!json.is_boolean()) throw std::invalid_argument("is to be true or false");
+  } else if constexpr (std::is_arithmetic_v<Number>) {
+    if (!json.is_number()) throw std::invalid_argument("is to be a number");
+  }
+  *value = json.get<Number>();
+}
+void FromJson(const Json& json, Durability* durability) {
+  const std::optional<Durability> parsed = ParseDurability(json.get<std::string>());
+  if (!parsed.has_value()) throw std::invalid_argument("is to be none, async or sync");
+  *durability = *parsed;
+}
+void FromJson(const Json& json, ClientPlan* client) {
+  EachClientField(*client, [&json](const char* name, auto& value) {
+    if (json.contains(name)) FromJson(json.at(name), &value);
+  });
+}
+void FromJson(const Json& json, FaultPlan* fault) {
+  fault->at_ns = json.at("at_ns").get<int64_t>();
+  fault->lasts_ns = json.at("lasts_ns").get<int64_t>();
+  fault->seed = json.at("seed").get<uint64_t>();
+  const auto name = json.at("fault").get<std::string>();
+  for (size_t i = 0; i < kFaults; ++i) {
+    fault->fault = static_cast<Fault>(i);
+    if (ToString(fault->fault) == name) return;
+  }
+  throw std::invalid_argument(fmt::format("names a fault that there is not: {}", name));
+}
+template <typename Item>
+  requires std::is_same_v<Item, ClientPlan> || std::is_same_v<Item, FaultPlan>
+void FromJson(const Json& json, std::vector<Item>* items) {
+  if (!json.is_array()) throw std::invalid_argument("is to be a list");
+  for (const Json& item : json) FromJson(item, &items->emplace_back());
+}
+
+// What would end the simulation by a CHECK, or never end it.
+absl::Status CheckPlan(const SimulationPlan& plan) {
+  int weight = 0, path = 0;
+  for (const int one : plan.weights) weight += one;
+  for (const int one : plan.paths) path += one;
+  const bool right = plan.servers >= 1 && plan.joining >= 0 && plan.regions_max >= 1 &&
+                     plan.large_bytes_max <= static_cast<int>(kValueBytesMax) && ValidNodeBytes(plan.shape.node_bytes) &&
+                     plan.shape.meganode_bytes % plan.shape.node_bytes == 0 && plan.shape.meganode_bytes > 0 &&
+                     plan.shape.extents_bytes % 4096 == 0 && plan.keys >= 1 && plan.hot_keys >= 1 && weight >= 1 &&
+                     path >= 1 && plan.table_share >= 0 && plan.table_share <= 1 && plan.latency_ns >= 1 &&
+                     plan.line_ns >= 1 && plan.writer_step_ns >= 1 && plan.disk_ns >= 1;
+  return right ? absl::OkStatus() : absl::InvalidArgumentError("the plan has an impossible size, share or weight");
+}
+
+}  // namespace
+
+std::string PlanText(const SimulationPlan& plan) {
+  std::string text;
+  EachField(plan, [&text](const char* name, const auto& value) {
+    text += fmt::format("{}\"{}\": ", text.empty() ? "{\n" : ",\n", name);
+    if constexpr (requires { value.front().seed; }) {
+      std::string items;
+      for (const auto& item : value) items += fmt::format("{}\n  {}", items.empty() ? "" : ",", ToJson(item).dump());
+      text += fmt::format("[{}]", items);
+    } else {
+      text += ToJson(value).dump();
+    }
+  });
+  return text + "\n}\n";
+}
+
+absl::StatusOr<SimulationPlan> ParsePlan(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("a plan is a JSON object");
+  SimulationPlan plan;
+  std::set<std::string> known;
+  std::string wrong;
+  EachField(plan, [&](const char* name, auto& value) {
+    known.insert(name);
+    if (!json.contains(name)) return;
+    try {
+      FromJson(json.at(name), &value);
+    } catch (const std::exception& error) {
+      wrong = fmt::format("\"{}\" {}", name, error.what());
+    }
+  });
+  for (const auto& [name, value] : json.items()) {
+    if (!known.contains(name)) wrong = fmt::format("there is no field \"{}\"", name);
+  }
+  if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  RETURN_IF_ERROR(CheckPlan(plan));
+  return plan;
+}
+
+}  // namespace cell

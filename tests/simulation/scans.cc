@@ -1,0 +1,125 @@
+// Scans: each key of the range was there with the value that the scan gave, or was not there, at some moment of it. So it
+// is with a limit, up to where that was reached; with keys only, without the values; and after errors.
+#include <algorithm>
+#include <map>
+
+#include "cell/base/random.h"
+#include "tests/simulation/users.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kScannedMax = 200;
+// That a batch may take: what is read ahead has a deadline of its own.
+constexpr int kDeadlinesOfABatch = 2;
+
+}  // namespace
+
+struct Users::ScanRange {
+  size_t first, count;  // Of the keys.
+  ScanOptions options = {};
+  int tries = 1;
+
+  // What was seen.
+  struct Seen {
+    int64_t value;
+    int64_t end_ns;
+  };
+  std::map<size_t, Seen> seen = {};
+  std::string last = {};
+};
+
+// False: it was wrong.
+bool Users::Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRange* range) {
+  const ScanOptions& options = range->options;
+  for (const Scan::Entry& entry : batch) {
+    const bool in_order = range->last.empty() || (options.reverse ? entry.key < range->last : entry.key > range->last);
+    if (!in_order || entry.key < options.from || entry.key >= *options.to || range->seen.size() >= options.limit) {
+      world_->journal.Violate("a scan of [{}, {}) with limit {} since {} had {} after {}", options.from, *options.to,
+                              options.limit, begin_ns, entry.key, range->last);
+      return false;
+    }
+    range->last = entry.key;
+    const size_t key = std::stoul(range->last.substr(1));
+    const int64_t value = options.keys_only ? 1 : NumberOf(key, std::string(entry.value));
+    range->seen[key] = {value, world_->now_ns()};
+  }
+  return true;
+}
+
+Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
+  const ScanOptions& options = range->options;
+  const int64_t begin_ns = world_->now_ns();
+  Scan scan = user->of.client->NewScan(options);
+  bool ended = false;
+  for (int tries = range->tries; tries > 0 && !ended;) {
+    const int64_t batch_ns = world_->now_ns();
+    const auto batch = co_await scan.AsyncNextBatch();
+    CheckTime("a scan's batch", batch_ns, *options.call.timeout_us, kDeadlinesOfABatch);
+    if (!batch.ok()) {
+      world_->journal.Trace("client {} scan of {} from {}: {}", user->index, range->count, options.from,
+                            std::string(batch.status().message()));
+      ++world_->report.failed;
+      CheckError("scan", batch.status());
+      --tries;
+      continue;
+    }
+    ended = batch->empty();
+    if (!Take(*batch, begin_ns, range)) co_return false;
+  }
+  world_->journal.Trace("client {} scan of {} from {} by {} since {}: {} keys, last {}", user->index, range->count,
+                        options.from, cell::ToString(*options.call.path), begin_ns, range->seen.size(), range->last);
+  ++world_->report.scans;
+  // What it has not come to it says nothing of.
+  size_t first = range->first, end = range->first + range->count;
+  const bool all = ended && range->seen.size() < options.limit;
+  if (!all && range->last.empty()) co_return true;
+  if (!all && options.reverse) first = std::stoul(range->last.substr(1));
+  if (!all && !options.reverse) end = std::stoul(range->last.substr(1)) + 1;
+  const auto kind = options.keys_only ? KeyOperation::Kind::kContains : KeyOperation::Kind::kGet;
+  for (size_t key = first; key < end; ++key) {
+    const auto it = range->seen.find(key);
+    const bool there = it != range->seen.end();
+    world_->history.Add(key, {kind, begin_ns, there ? it->second.end_ns : world_->now_ns(), there ? it->second.value : 0});
+  }
+  co_return true;
+}
+
+Task<bool> Users::ScanSome(User* user, CallOptions call, Random* random) {
+  const size_t keys = world_->history.keys() - world_->table_keys;
+  ScanRange range{0, 1 + random->Below(std::min(keys, kScannedMax))};
+  range.first = world_->table_keys + random->Below(keys - range.count + 1);
+  ScanOptions& options = range.options;
+  options.from = KeyName(range.first);
+  options.to = KeyName(range.first + range.count);
+  options.batch = static_cast<uint32_t>(1 + random->Below(40));
+  options.reverse = random->Below(2) == 0;
+  options.read_ahead = random->Below(4) != 0;
+  options.call = call;
+  range.tries = world_->plan.scan_tries;
+  if (world_->plan.scan_limits) {
+    options.keys_only = random->Below(3) == 0;
+    if (random->Below(2) == 0) options.limit = random->Below(2 * range.count);
+  }
+  co_return co_await ScanOnce(user, &range);
+}
+
+Task<bool> Users::UseQueue(User* user, CallOptions call, Random* random) {
+  const size_t keys = world_->history.keys() - world_->table_keys;
+  if (!user->plan->reads_only && random->Below(2) == 0) {
+    const size_t next = world_->table_keys + queued_ever_++ % keys;
+    co_return co_await UseKey(user, next, KeyOperation::Kind::kPut, call);
+  }
+  ScanRange range{world_->table_keys, keys};
+  range.options.from = KeyName(range.first);
+  range.options.to = KeyName(range.first + range.count);
+  range.options.limit = 1 + random->Below(3);
+  range.options.keys_only = random->Below(2) == 0;
+  range.options.call = call;
+  range.tries = world_->plan.scan_tries;
+  co_await ScanOnce(user, &range);
+  if (range.seen.empty() || user->goes) co_return true;
+  co_return co_await UseKey(user, range.seen.begin()->first, KeyOperation::Kind::kDelete, call);
+}
+
+}  // namespace cell

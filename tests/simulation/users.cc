@@ -1,0 +1,294 @@
+#include "tests/simulation/users.h"
+
+#include <algorithm>
+
+#include "cell/base/random.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+namespace {
+
+using Kind = KeyOperation::Kind;
+
+// A key with more writes whose outcome is not known is written no more: its history would take too long to decide.
+constexpr int kUnknownMax = 4;
+constexpr int64_t kComingNs = 200'000;
+constexpr int64_t kGoingNs = 10'000;
+constexpr std::array kWords = {"put", "delete", "get", "contains"};
+
+template <size_t N>
+size_t Weighted(const std::array<int, N>& weights, Random* random) {
+  int all = 0;
+  for (const int weight : weights) all += weight;
+  int at = static_cast<int>(random->Below(static_cast<uint64_t>(all)));
+  size_t i = 0;
+  while (at >= weights[i]) at -= weights[i++];
+  return i;
+}
+
+bool IsWrite(Kind kind) { return kind == Kind::kPut || kind == Kind::kDelete; }
+
+}  // namespace
+
+Users::Users(World* world) : world_(world), unknown_(static_cast<size_t>(world->plan.keys)) {}
+
+void Users::Open() {
+  for (const ClientPlan& client : world_->plan.clients) {
+    users_.push_back(std::make_unique<User>(User{users_.size(), &client, {}, nullptr, {}}));
+  }
+  for (const auto& user : users_) {
+    if (user->plan->comes_ns == 0) CELL_CHECK(Come(user.get()));
+  }
+  const int64_t begin_ns = world_->now_ns();
+  for (const auto& user : users_) {
+    User* const late = user.get();
+    if (late->plan->comes_ns == 0) Begin(late);
+    if (late->plan->comes_ns > 0) {
+      world_->At(begin_ns + user->plan->comes_ns, [this, late] {
+        if (!stop_ && Come(late)) Begin(late);
+      });
+    }
+    if (late->plan->goes_ns == INT64_MAX) continue;
+    world_->At(begin_ns + user->plan->goes_ns, [this, late] {
+      if (late->of.client == nullptr || stop_) return;
+      late->plan->dies ? Die(late) : Go(late);
+    });
+  }
+}
+
+bool Users::Come(User* user) {
+  const SimulationPlan& plan = world_->plan;
+  ClientOptions options;
+  options.cache_level_min = plan.cache_level_min;
+  // Nothing that is planned happens while it connects: whoever comes late does not try for long.
+  options.timeout_us = (user->plan->comes_ns == 0 ? kTimeoutNs : kComingNs) / 1000;
+  options.reconnect_us = 20;
+  options.report = false;
+  options.seed = user->plan->seed;
+  absl::StatusOr<SimCluster::DrivenClient> come = world_->cluster.TryNewDrivenClient(options);
+  if (!come.ok()) {
+    world_->journal.Trace("client {} finds nobody: {}", user->index, std::string(come.status().message()));
+    return false;
+  }
+  user->of = *std::move(come);
+  ++world_->report.clients;
+  if (world_->table_keys == 0) return true;
+  absl::StatusOr<Table> table = user->of.client->OpenTable("t");
+  if (table.ok()) user->table = std::make_unique<Table>(*std::move(table));
+  if (!table.ok()) Destroy(user);
+  return table.ok();
+}
+
+void Users::Begin(User* user) {
+  world_->journal.Trace("client {} begins", user->index);
+  Random seeds(user->plan->seed + 1);
+  for (int task = 0; task < user->plan->tasks; ++task) user->tasks.push_back(Use(user, seeds.Next()));
+  user->tasks_left = user->plan->tasks;
+  tasks_left_ += user->plan->tasks;
+  for (Task<bool>& task : user->tasks) task.Start();
+  user->of.Drive();
+}
+
+// Ends what it has begun, and is destroyed then.
+void Users::Go(User* user) {
+  user->goes = true;
+  if (user->of.client == nullptr) return;  // All have gone.
+  if (user->tasks_left > 0) {
+    world_->At(world_->now_ns() + kGoingNs, [this, user] { Go(user); });
+    return;
+  }
+  world_->journal.Trace("client {} goes", user->index);
+  Destroy(user);
+}
+
+// As its process that is killed: nothing of it goes on, and servers lose its connections.
+void Users::Die(User* user) {
+  world_->journal.Trace("client {} dies with {} tasks", user->index, user->tasks_left);
+  user->of.fabric->Crash();
+  user->of.fabric->Drive(nullptr);
+  for (auto& [order, write] : user->writes) {
+    write.second.end_ns = KeyOperation::kNever;
+    ++unknown_[write.first];
+    ++world_->report.maybe;
+    world_->history.Add(write.first, write.second);
+  }
+  user->writes.clear();
+  tasks_left_ -= user->tasks_left;
+  // What was in flight refers to it for ever.
+  auto* const kept = new User(std::move(*user));
+  graveyard_->push_back(kept);
+  *user = User{kept->index, kept->plan, {}, nullptr, {}};
+}
+
+void Users::Destroy(User* user) {
+  user->of.fabric->Drive(nullptr);
+  world_->report.torn += user->of.client->metrics().torn;
+  user->tasks.clear();
+  user->table.reset();
+  user->of = {};
+}
+
+void Users::Close(bool ended) {
+  for (auto& user : users_) {
+    if (user->of.client == nullptr) continue;
+    if (ended) {
+      Destroy(user.get());
+    } else {  // What has not ended refers to it for ever.
+      user->of.fabric->Drive(nullptr);
+      graveyard_->push_back(user.release());
+    }
+  }
+}
+
+size_t Users::ChooseKey(Random* random) const {
+  const auto keys = static_cast<uint64_t>(world_->plan.keys);
+  if (random->Unit() < world_->plan.hot_share) {  // Spread over all of them.
+    const auto hot_keys = static_cast<uint64_t>(world_->plan.hot_keys);
+    return random->Below(hot_keys) * keys / hot_keys % keys;
+  }
+  return random->Below(keys);
+}
+
+std::string Users::Value(size_t key, int64_t number) const {
+  const SimulationPlan& plan = world_->plan;
+  const uint64_t draw = Mix64(static_cast<uint64_t>(number));
+  std::string value = fmt::format("{} {} ", key, number);
+  const auto head = value.size();
+  if (static_cast<double>(draw >> 40) * 0x1.0p-24 >= plan.large_share) {
+    return value.append(draw % static_cast<uint64_t>(plan.value_bytes_max + 1),
+                        static_cast<char>('a' + number % 26));
+  }
+  // The head over and over: a piece of another value, or at another place, would be seen.
+  const uint64_t least = kInlineValueBytesMax + 1;
+  const auto most = static_cast<uint64_t>(plan.large_bytes_max);
+  value.resize(least + Mix64(draw) % std::max<uint64_t>(1, most - std::min(most, least) + 1));
+  for (size_t at = head; at < value.size(); at += at) value.replace(at, std::min(at, value.size() - at), value, 0, std::min(at, value.size() - at));
+  return value;
+}
+
+int64_t Users::NumberOf(size_t key, const std::optional<std::string>& value) {
+  if (!value.has_value()) return 0;
+  const size_t at = value->find(' ');
+  const int64_t number = at == std::string::npos ? 0 : std::strtoll(value->c_str() + at, nullptr, 10);
+  if (number <= 0 || number >= next_value_ || *value != Value(key, number)) {
+    world_->journal.Violate("{} has the value '{:.40}' of {} bytes, which nobody gave it", KeyName(key), *value,
+                            value->size());
+  }
+  return number;
+}
+
+void Users::CheckError(const std::string& what, const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+      return;
+    default:
+      world_->journal.Violate("{}: {}", what, status.ToString());
+  }
+}
+
+CallOptions Users::ChooseCall(const User& user, Random* random) const {
+  const SimulationPlan& plan = world_->plan;
+  CallOptions call;
+  const size_t path = plan.one_path_each ? user.index % 3 : Weighted(plan.paths, random);
+  call.path = std::array{Path::kServer, Path::kClient, Path::kHybrid}[path];
+  if (user.plan->reads_only) call.path = Path::kClient;
+  call.timeout_us = kTimeoutNs / 1000;
+  if (plan.short_share > 0 && random->Unit() < plan.short_share) {
+    call.timeout_us = std::array{5, 20, 100, 500}[random->Below(4)];
+  }
+  return call;
+}
+
+void Users::CheckTime(const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines) {
+  const int64_t took_ns = world_->now_ns() - begin_ns;
+  // By the client's clock.
+  const int64_t timeout_ns = deadlines * timeout_us * (1'000 + world_->plan.clock_gain_ppm / 1'000 + 1);
+  const int64_t late_ns = took_ns - timeout_ns;
+  world_->report.latest_ns = std::max(world_->report.latest_ns, late_ns);
+  if (late_ns <= world_->plan.late_ns_max) return;
+  world_->journal.Violate("{} took {} us, with a timeout of {} us", what, took_ns / 1'000, timeout_us);
+}
+
+Task<bool> Users::Use(User* user, uint64_t seed) {
+  const SimulationPlan& plan = world_->plan;
+  Random random(seed);
+  for (uint64_t i = 0; i < user->plan->operations_max && !stop_ && !user->goes; ++i) {
+    const CallOptions call = ChooseCall(*user, &random);
+    if (plan.queue_share > 0 && world_->table_keys < world_->history.keys() && random.Unit() < plan.queue_share) {
+      co_await UseQueue(user, call, &random);
+      continue;
+    }
+    const size_t what = Weighted(plan.weights, &random);
+    if (what == 4) {
+      if (world_->table_keys < world_->history.keys()) co_await ScanSome(user, call, &random);
+      if (world_->table_keys == world_->history.keys()) {
+        co_await user->of.client->AsyncSleepUntil(user->of.client->NowNs() + 1'000);
+      }
+      continue;
+    }
+    co_await UseKey(user, ChooseKey(&random), static_cast<Kind>(what), call);
+  }
+  --user->tasks_left;
+  --tasks_left_;
+  co_return true;
+}
+
+Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
+  const bool may_write = !user->plan->reads_only && unknown_[key] < kUnknownMax;
+  if (!may_write && IsWrite(kind)) kind = Kind::kGet;
+  Client* const client = user->of.client.get();
+  Table* const table = key < world_->table_keys ? user->table.get() : nullptr;
+  const std::string name = KeyName(key);
+  KeyOperation operation{kind, world_->now_ns(), 0};
+  absl::Status status;
+  const std::string value = kind == Kind::kPut ? Value(key, operation.value = next_value_++) : std::string();
+  const uint64_t order = ++writes_ever_;
+  if (IsWrite(kind)) {
+    user->writes[order] = {key, operation};
+    Task<absl::StatusOr<bool>> write =
+        kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client->AsyncDelete(name, call))
+        : table != nullptr    ? table->AsyncPut(name, value, call)
+                              : client->AsyncPut(name, value, call);
+    const absl::StatusOr<bool> existed = co_await std::move(write);
+    user->writes.erase(order);
+    status = existed.status();
+    if (existed.ok()) operation.existed = *existed;
+  } else if (kind == Kind::kGet) {
+    Task<absl::StatusOr<std::optional<std::string>>> get =
+        table != nullptr ? table->AsyncGet(name, call) : client->AsyncGet(name, call);
+    const absl::StatusOr<std::optional<std::string>> got = co_await std::move(get);
+    status = got.status();
+    if (got.ok()) operation.value = NumberOf(key, *got);
+  } else {
+    Task<absl::StatusOr<bool>> contains =
+        table != nullptr ? table->AsyncContains(name, call) : client->AsyncContains(name, call);
+    const absl::StatusOr<bool> found = co_await std::move(contains);
+    status = found.status();
+    if (found.ok()) operation.value = *found;
+  }
+  SimulationReport& report = world_->report;
+  ++report.operations;
+  operation.end_ns = world_->now_ns();
+  world_->journal.Trace("client {} {} {} {} by {} since {}: {}", user->index, kWords[static_cast<size_t>(kind)], name,
+                        operation.value, cell::ToString(*call.path), operation.begin_ns,
+                        status.ok() ? fmt::format("{}", operation.existed) : std::string(status.message()));
+  CheckTime(fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path)),
+            operation.begin_ns, *call.timeout_us);
+  if (!status.ok()) {
+    if (IsWrite(kind) && IsMaybeApplied(status)) {
+      ++report.maybe;
+      ++unknown_[key];
+      operation.end_ns = KeyOperation::kNever;
+    } else {
+      ++report.failed;
+      CheckError(name, status);
+      co_return false;
+    }
+  }
+  world_->history.Add(key, operation);
+  co_return true;
+}
+
+}  // namespace cell

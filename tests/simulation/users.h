@@ -1,0 +1,90 @@
+// Users: the clients of a simulation, and the operations that they do. Everything that they see goes into the histories
+// of the keys; what no cluster may answer is a violation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/world.h"
+
+namespace cell {
+
+class Users {
+ public:
+  // The world must outlive it.
+  explicit Users(World* world);
+
+  // Opens the clients that are there from the beginning, and begins their operations. The others come by the timetable.
+  void Open();
+  // Each operation that has begun is the last of its task; nobody comes any more.
+  void Stop() { stop_ = true; }
+  // How many tasks have not ended.
+  int tasks_left() const { return tasks_left_; }
+  // Destroys all clients; if not everything has `ended`, what is in flight refers to them, and they are kept.
+  void Close(bool ended);
+
+  size_t size() const { return users_.size(); }
+  // Null: it has not come yet, or has gone.
+  SimHost* host(size_t i) const { return users_[i]->of.host; }
+  MemoryMembership* membership(size_t i) const { return users_[i]->of.membership; }
+
+  // The number of the value that was read; 0: absent. A value that nobody gave to this key is a violation.
+  int64_t NumberOf(size_t key, const std::optional<std::string>& value);
+
+ private:
+  struct User {
+    size_t index;
+    const ClientPlan* plan;
+    SimCluster::DrivenClient of;
+    std::unique_ptr<Table> table;
+    std::vector<Task<bool>> tasks;
+    int tasks_left = 0;
+    bool goes = false;  // Its operations in flight are its last.
+    // Writes in flight, by the order of their begin: if it dies nobody knows what became of them.
+    std::map<uint64_t, std::pair<size_t, KeyOperation>> writes = {};
+  };
+
+  // False: it found nobody who answers.
+  bool Come(User* user);
+  void Begin(User* user);
+  void Go(User* user);
+  void Die(User* user);
+  void Destroy(User* user);
+
+  size_t ChooseKey(Random* random) const;
+  std::string Value(size_t key, int64_t number) const;
+  void CheckError(const std::string& what, const absl::Status& status);
+
+  CallOptions ChooseCall(const User& user, Random* random) const;
+  // What took longer than its deadline allows is a violation.
+  void CheckTime(const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines = 1);
+  Task<bool> Use(User* user, uint64_t seed);
+  // Puts the queue's next key, or takes its first.
+  Task<bool> UseQueue(User* user, CallOptions call, Random* random);
+  Task<bool> UseKey(User* user, size_t key, KeyOperation::Kind kind, CallOptions call);
+
+  // scans.cc: a scan of some range, and what it says of each key there.
+  struct ScanRange;
+  Task<bool> ScanSome(User* user, CallOptions call, Random* random);
+  Task<bool> ScanOnce(User* user, ScanRange* range);
+  bool Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRange* range);
+
+  // Never emptied.
+  static inline auto* const graveyard_ = new std::vector<User*>;
+
+  World* const world_;
+  std::vector<std::unique_ptr<User>> users_;
+  std::vector<int> unknown_;  // By keys: writes whose outcome is not known.
+  uint64_t writes_ever_ = 0;
+  uint64_t queued_ever_ = 0;
+  int64_t next_value_ = 1;
+  int tasks_left_ = 0;
+  bool stop_ = false;
+};
+
+}  // namespace cell

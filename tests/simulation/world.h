@@ -1,0 +1,97 @@
+// World: what the parts of one simulation share. The cluster and its clock, the histories of all keys, the journal, and
+// the timetable of what is to be done from outside.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "tests/sim_cluster.h"
+#include "tests/simulation/history.h"
+#include "tests/simulation/journal.h"
+#include "tests/simulation/plan.h"
+#include "tests/simulation/simulation.h"
+
+namespace cell {
+
+// Of the clients' calls.
+inline constexpr int64_t kTimeoutNs = 3'000'000;
+inline constexpr int64_t kAsyncBoundNs = 40'000;
+// With fewer regions a server may have none for a split, or for the tier above.
+inline constexpr int kRegionsEnough = 64;
+// A slow disk takes up to this many times as long.
+inline constexpr int64_t kSlowestDisk = 20;
+
+class World {
+ public:
+  World(const SimulationPlan& plan, Mutant mutant, const Journal::Tell& tell)
+      : plan(plan),
+        table_keys(static_cast<size_t>(plan.table_share * plan.keys)),
+        cluster(plan.shape, SimOf(plan), ClusterOf(plan, mutant)),
+        journal([this] { return now_ns(); }, tell),
+        history(static_cast<size_t>(plan.keys)) {}
+
+  int64_t now_ns() { return cluster.network()->now_ns(); }
+
+  // Calls `run` at that time, between two steps of the network: from outside of all servers.
+  void At(int64_t at_ns, std::function<void()> run) {
+    cluster.network()->At(at_ns, [] {});  // So that the clock comes to that time, and not past it.
+    planned_.emplace(at_ns, std::move(run));
+  }
+  // Until `ended`, that time, or a violation. Whether it has ended.
+  bool RunUntil(int64_t until_ns, const std::function<bool()>& ended) {
+    while (now_ns() < until_ns && journal.right()) {
+      if (ended()) return true;
+      if (!planned_.empty() && planned_.begin()->first <= now_ns()) {
+        const auto planned = planned_.extract(planned_.begin());
+        planned.mapped()();
+        continue;
+      }
+      cluster.network()->Step();
+    }
+    return ended();
+  }
+
+  const SimulationPlan plan;
+  const size_t table_keys;  // The first of all keys are in a table.
+  SimCluster cluster;
+  Journal journal;
+  History history;
+  SimulationReport report;
+  bool healed = false;  // The faults are over.
+
+ private:
+  static SimOptions SimOf(const SimulationPlan& plan) {
+    SimOptions sim;
+    sim.seed = plan.seed;
+    sim.latency_ns = plan.latency_ns;
+    sim.line_ns = plan.line_ns;
+    sim.writer_step_ns = plan.writer_step_ns;
+    sim.clients_run = true;
+    return sim;
+  }
+  static TestClusterOptions ClusterOf(const SimulationPlan& plan, Mutant mutant) {
+    TestClusterOptions options;
+    options.servers = plan.servers + plan.joining;
+    options.joining = plan.joining;
+    options.silence_ns = 100'000;
+    options.steward = plan.steward;
+    options.membership_polls_max = plan.membership_polls_max;
+    options.logs.durability = plan.durability;
+    options.logs.bound_ns = kAsyncBoundNs;
+    options.logs.checkpoint_bytes_min = plan.checkpoint_bytes_min;
+    options.disk_ns = plan.disk_ns;
+    options.clock_gain_ppm = plan.clock_gain_ppm;
+    options.disk_in_steps = plan.disk_in_steps;
+    options.regions_max = static_cast<size_t>(plan.regions_max);
+    options.quiet_at_end = plan.regions_max >= kRegionsEnough;
+    options.mutant = mutant;
+    return options;
+  }
+
+  std::multimap<int64_t, std::function<void()>> planned_;
+};
+
+}  // namespace cell

@@ -1,0 +1,103 @@
+// SimProcess: one simulation in a process of its own, so that one that crashes or never ends fails like any other.
+#pragma once
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+
+namespace cell {
+
+class SimProcess {
+ public:
+  // How it ended: with a text, or with what the system says of it.
+  struct Outcome {
+    std::optional<std::string> text;
+    std::string died;
+    bool out_of_time = false;
+  };
+
+  // Begins `run` in a process that has so many seconds of CPU time.
+  static SimProcess Begin(const std::function<std::string()>& run, unsigned cpu_seconds_max) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    std::fflush(nullptr);
+    const pid_t process = ::fork();
+    if (process < 0) throw std::runtime_error("no process");
+    if (process == 0) {
+      ::close(ends[0]);
+      const rlimit limit{cpu_seconds_max, cpu_seconds_max + 1};
+      (void)::setrlimit(RLIMIT_CPU, &limit);
+      const std::string text = run();
+      for (size_t at = 0; at < text.size();) {
+        const ssize_t written = ::write(ends[1], text.data() + at, text.size() - at);
+        if (written <= 0) ::_exit(3);
+        at += static_cast<size_t>(written);
+      }
+      ::_exit(0);  // What it holds needs no tidying up.
+    }
+    ::close(ends[1]);
+    return SimProcess(process, ends[0]);
+  }
+
+  int from() const { return from_; }
+  // After poll() has said that there is something at from(). Its outcome, if it has ended.
+  std::optional<Outcome> Hear() {
+    char buffer[65536];
+    const ssize_t got = ::read(from_, buffer, sizeof(buffer));
+    if (got > 0) {
+      text_.append(buffer, static_cast<size_t>(got));
+      return std::nullopt;
+    }
+    ::close(from_);
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+    if (status == 0) return Outcome{std::move(text_), "", false};
+    const bool signal = WIFSIGNALED(status);
+    const int number = signal ? WTERMSIG(status) : WEXITSTATUS(status);
+    const bool out_of_time = signal && (number == SIGXCPU || number == SIGKILL);
+    return Outcome{std::nullopt,
+                   fmt::format("the process ended with {} {}{}", signal ? "signal" : "status", number,
+                               out_of_time ? ": it took more CPU time than it may" : ""),
+                   out_of_time};
+  }
+  // It is not needed any more.
+  void End() {
+    ::kill(process_, SIGKILL);
+    while (!Hear().has_value()) {
+    }
+  }
+
+ private:
+  SimProcess(pid_t process, int from) : process_(process), from_(from) {}
+
+  pid_t process_;
+  int from_;
+  std::string text_;
+};
+
+// Waits until some of them have something to say, up to a second.
+template <typename Item, typename ProcessOf>
+std::vector<size_t> WaitForAny(const std::vector<Item>& items, const ProcessOf& process_of) {
+  std::vector<pollfd> ends;
+  for (const Item& item : items) ends.push_back({process_of(item).from(), POLLIN, 0});
+  (void)::poll(ends.data(), ends.size(), 1'000);
+  std::vector<size_t> ready;
+  for (size_t i = ends.size(); i-- > 0;) {
+    if (ends[i].revents != 0) ready.push_back(i);
+  }
+  return ready;  // From the last to the first, so that items can be erased.
+}
+
+}  // namespace cell
