@@ -64,6 +64,7 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(put(&stale, fmt::format("{}", i), "old").ok());
   ASSERT_EQ(get(&stale, "7")->value(), "old");
   Move(0, 1);
+  Opened writer = open();  // Now: the other server will answer nobody.
   // On its way back, what there was is copied, and then the taker stops for a while.
   bool copied = false;
   cluster_.worker(0)->points()->on_reach = [&copied](std::string_view point) {
@@ -78,7 +79,6 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   cluster_.worker(1)->turns()->Begin(back());
   while (!copied) cluster_.network()->Step();
   cluster_.Stop(0);
-  Opened writer = open();
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(put(&writer, fmt::format("{}", i), "new").ok());
   for (int i = 0; i < 100; ++i) {
     const auto value = get(&stale, fmt::format("{}", i));

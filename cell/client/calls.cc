@@ -224,7 +224,7 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
       // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
       // and then the region may be another's soon.
       co_await session->SleepUntil(session->now_ns() + kRefusedPauseNs);
-      co_await way->FindHolderAgain();
+      co_await way->FindHolderAgain(written.status());
     } else {
       result = written.status();
     }

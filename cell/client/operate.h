@@ -33,6 +33,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
     if (!result.ok()) co_return result.status();
     if (result->has_value()) co_return **std::move(result);
     if (session->NowNs() >= context.deadline_ns) {
+      if (!way.refused().ok()) co_return way.refused();
       co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
     }
   }

@@ -73,7 +73,7 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
       co_return status;
     }
     ++session->metrics()->extent_retries;  // Replaced since the leaf was read: the leaf says where it is now.
-    if (session->now_ns() > context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
+    if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
   }
   // What is written as fast as it is read, its server reads between two writes.
   co_return co_await GetByCall(session, way, key, context);

@@ -100,7 +100,7 @@ class Scan::Cursor : public Leftover {
         if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
         status = absl::OkStatus();
       }
-      if (session_->now_ns() > context.deadline_ns && status.ok() && batch->empty() && !done_) {
+      if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
         leaves_.Forget();
         status = absl::DeadlineExceededError(
             fmt::format("scan took too long; it has come to {}", ForMessage(position_.at())));

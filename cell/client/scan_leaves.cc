@@ -22,7 +22,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
   int rounds = 0;
   int leaves = 0;
   for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
-    if (session_->now_ns() > context.deadline_ns) break;
+    if (session_->now_ns() >= context.deadline_ns) break;
     if (!leaf_ready_) {
       if (!walk_goes_on_) walk_ = Walk(position->at(), way->root());
       walk_goes_on_ = false;

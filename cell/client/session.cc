@@ -404,7 +404,7 @@ Task<absl::StatusOr<Walk::Step>> Session::WalkToLeaf(ServerConnection* server, W
       co_return absl::AbortedError(
           fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), walk->visits()));
     }
-    if (now_ns_ > deadline_ns) {
+    if (now_ns_ >= deadline_ns) {
       co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));
     }
   }

@@ -67,7 +67,7 @@ Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool
     server->lookups.ObserveRead(session->now_ns() - asked_ns);
     ++rounds;
     step = lookup->Visit(images.images());
-    if (session->now_ns() > context.deadline_ns) status = absl::DeadlineExceededError("get took too long");
+    if (session->now_ns() >= context.deadline_ns) status = absl::DeadlineExceededError("get took too long");
   }
   const Lookup::Counters& counters = lookup->counters();
   ++metrics->lookups;

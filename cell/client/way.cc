@@ -94,7 +94,8 @@ absl::Status Way::Lose() {
   return absl::OkStatus();
 }
 
-Task<bool> Way::FindHolderAgain() {
+Task<bool> Way::FindHolderAgain(absl::Status refused) {
+  refused_ = std::move(refused);
   co_await session_->Refresh(context_.deadline_ns);
   holder_ = session_->HolderOf(root_.region());
   co_return holder_.server != nullptr;

@@ -32,8 +32,11 @@ class Way {
   const RegionTable::HashParts* parts() const;
   // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
   Task<absl::Status> Find();
-  // Asks the region table again who holds the region: it may be another by now. server(): null if nobody does.
-  Task<bool> FindHolderAgain();
+  // The server refused a write, because of something that passes: asks the region table again who holds the region, which
+  // may be another by now. server(): null if nobody does.
+  Task<bool> FindHolderAgain(absl::Status refused);
+  // Why the last server refused; Ok: none did.
+  const absl::Status& refused() const { return refused_; }
   // After the way was lost once, nodes must come from servers.
   bool may_use_cache() const { return losses_ == 0; }
 
@@ -66,6 +69,7 @@ class Way {
   int hops_ = 0;
   int losses_ = 0;
   bool lost_ = false;  // Find must refresh.
+  absl::Status refused_;
 };
 
 }  // namespace cell

@@ -39,7 +39,7 @@ class EmbeddedMembership : public Membership {
  public:
   static constexpr uint32_t kFormat = 2;
   struct Options {
-    std::chrono::milliseconds lock_wait{1000};  // For the region table's lock, until a change is Unavailable.
+    std::chrono::milliseconds lock_wait{5000};  // For the region table's lock, until a change is Unavailable.
   };
 
   // Of `directory`. NotFound: no cluster there. FailedPrecondition: another release's. InvalidArgument: damaged, or its

@@ -138,7 +138,8 @@ TEST_F(EmbeddedMembershipTest, ManyAtOnceLoseNothing) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this] {
-      const auto membership = *EmbeddedMembership::Open(directory_);
+      // The lock is not fair, and each change waits for the disk.
+      const auto membership = *EmbeddedMembership::Open(directory_, {.lock_wait = std::chrono::minutes(1)});
       for (int j = 0; j < 50; ++j) EXPECT_TRUE(Add(membership.get()).ok());
     });
   }

@@ -333,7 +333,6 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
     }
   }
   transfer.id = connections_[id].operations++;
-  deadline_ns = host_->ToNetwork(deadline_ns);
   connections_[id].pending[transfer.id] = {completion, true, deadline_ns};
   ExpireAt(deadline_ns);
   if (!server->host_->model_.has_value() && !network_->IsCut(host_, server->host_)) {
@@ -366,7 +365,6 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   }
   Connection& connection = connections_[id];
   const uint64_t call = connection.operations++;
-  deadline_ns = host_->ToNetwork(deadline_ns);
   connection.pending[call] = {completion, false, deadline_ns};
   Request request{connection.peer, call, std::string(AsText(head)).append(AsText(body)), reply_bytes_max};
   SimFabric* const server = connection.server;
@@ -381,11 +379,13 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   ExpireAt(deadline_ns);
 }
 
-// One event for all deadlines: operations that end in time, as nearly all do, cost none.
+// One event for all deadlines: operations that end in time, as nearly all do, cost none. Whether one is late the host's
+// clock says, which may have stood still since: then it is looked for again, later.
 void SimFabric::ExpireAt(int64_t deadline_ns) {
   if (deadline_ns >= expire_ns_) return;
   expire_ns_ = deadline_ns;
-  network_->At(deadline_ns, this, [this, alive = alive_, deadline_ns] {
+  const int64_t at_ns = std::max(host_->ToNetwork(deadline_ns), network_->now_ns() + 1);
+  network_->At(at_ns, this, [this, alive = alive_, deadline_ns] {
     if (*alive && expire_ns_ == deadline_ns) Expire();
   });
 }
@@ -393,11 +393,12 @@ void SimFabric::ExpireAt(int64_t deadline_ns) {
 void SimFabric::Expire() {
   expire_ns_ = INT64_MAX;
   int64_t next_ns = INT64_MAX;
+  const int64_t now_ns = NowNs();
   for (size_t i = 0; i < connections_.size(); ++i) {
     const auto id = static_cast<ConnectionId>(i);
     std::vector<uint64_t> late;
     for (const auto& [operation, pending] : connections_[i].pending) {
-      if (pending.deadline_ns <= network_->now_ns()) {
+      if (pending.deadline_ns <= now_ns) {
         late.push_back(operation);
       } else {
         next_ns = std::min(next_ns, pending.deadline_ns);

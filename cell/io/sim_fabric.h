@@ -94,7 +94,7 @@ class SimFabric : public Fabric {
   struct Pending {
     Completion* completion;
     bool is_read;
-    int64_t deadline_ns;  // Of the network's clock.
+    int64_t deadline_ns;  // By the host's clock.
   };
   struct Connection {
     SimFabric* server = nullptr;  // Null: gone.

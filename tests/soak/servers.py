@@ -149,8 +149,10 @@ class Servers:
             prefixes = {name: self.network.on(name) for name in names}
         else:
             self.address = str(self.home)
-            described = cluster.describe(plan.servers, 1, plan.node_bytes, plan.meganode_bytes, plan.extents_bytes, plan.regions_max,
-                                         plan.fabric, "127.0.0.1" if plan.fabric == "auto" else None, plan.durability)
+            settings = {"servers": plan.servers, "workers": 1, "node_bytes": plan.node_bytes, "meganode_bytes": plan.meganode_bytes,
+                        "extents_bytes": plan.extents_bytes, "regions_max": plan.regions_max, "durability": plan.durability,
+                        "fabric": plan.fabric, "host": "127.0.0.1" if plan.fabric == "auto" else None}
+            described = cluster.describe(self.home, settings)
             self.tcp = {one["name"]: one["workers"][0].get("tcp") for one in described["servers"]}
             (self.home / "cluster.json").write_text(json.dumps(described))
         self.servers = []

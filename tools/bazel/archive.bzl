@@ -15,6 +15,8 @@ def _cc_archive_impl(ctx):
         mnemonic = "CcArchive",
     )
     ctx.actions.write(ctx.outputs.flags, " ".join(flags) + "\n")
+    made = [ctx.outputs.archive, ctx.outputs.flags]
+    return [DefaultInfo(files = depset(made), runfiles = ctx.runfiles(files = made))]
 
 cc_archive = rule(
     implementation = _cc_archive_impl,
