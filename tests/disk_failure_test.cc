@@ -215,7 +215,7 @@ TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
 
 // A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
 // failed, until the region is claimed again; what it holds can be read.
-TEST(DiskFailure, StopsAcknowledgementsForGood) {
+TEST(DiskFailure, StopsAcknowledgementsUntilTheRegionIsClaimedAgain) {
   uint64_t stopped = 0;
   for (uint64_t n = 0; n < 60; ++n) {
     for (const Durability durability : {Durability::kSync, Durability::kAsync}) {

@@ -27,12 +27,11 @@ absl::Status NoSuchMove(uint32_t region) {
 
 }  // namespace
 
-Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-             LogKeeper* logs, Turns* turns, const Points* points, WorkerId self, int64_t silence_ns)
+Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
+             const Points* points, WorkerId self, int64_t silence_ns)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
-      service_(service),
       peers_(peers),
       logs_(logs),
       turns_(turns),

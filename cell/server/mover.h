@@ -45,8 +45,8 @@ class Mover {
  public:
   // All must outlive this.
   // `silence_ns`: after so long without a word the other side is given up.
-  Mover(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-        LogKeeper* logs, Turns* turns, const Points* points, WorkerId self, int64_t silence_ns);
+  Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
+        const Points* points, WorkerId self, int64_t silence_ns);
 
   // Gives a held region, which is not busy, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
   // room. Aborted: the other did not take it; the message has its reason. Else it is still here.
@@ -114,7 +114,6 @@ class Mover {
   Fabric* const fabric_;
   Membership* const membership_;
   Regions* const regions_;
-  RequestService* const service_;
   Peers* const peers_;
   LogKeeper* const logs_;
   Turns* const turns_;

@@ -49,7 +49,7 @@ class Worker {
         service_(fabric_.get(), &regions_, options.service),
         peers_(fabric_.get(), membership_.get()),
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
-        mover_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &logs_, &turns_, &points_,
+        mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &points_,
                options.steward.self, options.silence_ns),
         maker_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
