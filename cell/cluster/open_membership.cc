@@ -1,15 +1,39 @@
 #include "cell/cluster/open_membership.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
+#include "fmt/format.h"
 
 namespace cell {
+namespace {
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest) {
   if (!NamesZooKeeper(cluster)) {
+    const std::string config = cluster + "/cluster.json";
+    errno = 0;
+    if (::access(config.c_str(), R_OK) != 0 && errno == EACCES) {
+      return absl::PermissionDeniedError(
+          fmt::format("permission denied: \"{}\" is another user's cluster, who has to let you read it", config));
+    }
+    // The directory of servers whose cluster ZooKeeper keeps: //tools:up notes there which it is.
+    const std::string address = errno == ENOENT ? FirstLine(cluster + "/address") : "";
+    if (NamesZooKeeper(address)) return OpenMembership(address, digest);
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(cluster));
     return embedded;
   }

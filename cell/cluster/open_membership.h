@@ -11,7 +11,9 @@ namespace cell {
 
 inline bool NamesZooKeeper(const std::string& cluster) { return cluster.compare(0, 5, "zk://") == 0; }
 
-// As a client. `digest`: for ZooKeeper, or empty. Errors as of EmbeddedMembership::Open and ZooKeeperMembership::Open.
+// As a client. `digest`: for ZooKeeper, or empty. A directory whose file `address` names a cluster in ZooKeeper stands for
+// that one. PermissionDenied: it may not be read. Other errors as of EmbeddedMembership::Open and
+// ZooKeeperMembership::Open.
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest);
 
 }  // namespace cell
