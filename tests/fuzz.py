@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 FINDINGS_MAX = 10  # Of one fuzzer; what is shallow would be found again and again.
+SLICE_S = 60  # With --cpu, how long a run takes at least.
 GRACE_S = 120  # Beyond its time, until a fuzzer that does not end counts as hung.
 LOG_SHOWN = 6000  # Characters of the report of a finding.
 INPUT_BYTES_MAX = 4096
@@ -38,6 +39,7 @@ class Fuzzer:
         self.findings = finds / self.name / "findings"
         self.log = finds / self.name / "log"
         self.inputs = self.edges = 0
+        self.cpu_s = 0.0
 
     def run(self, args):
         """Runs until the time or the inputs are used up. Returns the summary line, and the findings."""
@@ -46,17 +48,20 @@ class Fuzzer:
         kept = len(list(self.corpus.iterdir()))
         begin = time.monotonic()
         found = []
+        seed = args.seed
         while len(found) < FINDINGS_MAX:
-            left = args.minutes * 60 - (time.monotonic() - begin)
-            if left < 1 or (found and args.runs):
+            left = args.minutes * 60 - (self.cpu_s if args.cpu else time.monotonic() - begin)
+            if left < 1 or (seed > args.seed and args.runs):
                 break
-            report = self._run_once(args, int(left), args.seed + len(found))
-            if report is None:
+            report = self._run_once(args, max(int(left), SLICE_S) if args.cpu else int(left), seed)
+            if report is not None:
+                found.append(report)
+            elif not args.cpu:
                 break
-            found.append(report)
+            seed += 1
         new = len(list(self.corpus.iterdir())) - kept
         minutes = (time.monotonic() - begin) / 60
-        return (f"{self.name}: {minutes:.1f} min, {self.inputs:,} inputs, {self.edges:,} edges reached, "
+        return (f"{self.name}: {minutes:.1f} min ({self.cpu_s / 60:.1f} min of CPU time), {self.inputs:,} inputs, {self.edges:,} edges reached, "
                 f"{new} new inputs kept, {len(found)} findings"), found
 
     def _run_once(self, args, seconds, seed):
@@ -70,13 +75,7 @@ class Fuzzer:
             command.append(self.seeds)
         with open(self.log, "wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.corpus.parent)
-            try:
-                status = process.wait(seconds + GRACE_S)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                process.kill()
-                process.wait()
+            status = self._wait(process, seconds + GRACE_S)
         text = self.log.read_text(errors="replace")
         executed = re.findall(r"number_of_executed_units: (\d+)", text)
         self.inputs += int(executed[-1]) if executed else 0
@@ -87,6 +86,22 @@ class Fuzzer:
         report.write_text(text if status is not None else f"{text}\nIt had not ended {GRACE_S} s after its time.\n")
         print(f"{self.name}: a finding\n{text[-LOG_SHOWN:]}\nRun the input again: {self.program} INPUT, of {self.findings}", flush=True)
         return report
+
+    def _wait(self, process, seconds):
+        """Waits for a run, and ends it after so long. Returns its exit status; None: it had not ended. Counts its CPU time."""
+        deadline = time.monotonic() + seconds
+        late = False
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if not late and time.monotonic() > deadline:
+                late = True
+                process.kill()
+            time.sleep(0.1)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu_s += usage.ru_utime + usage.ru_stime
+        return None if late else process.returncode
 
     def merge(self):
         """Adds to the corpus in the source tree what reaches more code than it does."""
@@ -103,6 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+", help=argparse.SUPPRESS)  # tests/BUILD gives them.
     parser.add_argument("--minutes", type=float, default=60, help="for each fuzzer (default: 60)")
+    parser.add_argument("--cpu", action="store_true", help="count CPU time as --minutes: for a machine that is busy with other things")
     parser.add_argument("--runs", type=int, help="inputs for each fuzzer at most")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this fuzzer alone; may be repeated")
     parser.add_argument("--dir", help=f"where what is found is kept (default: {finds_directory()})")
