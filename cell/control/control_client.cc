@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace {
 // A server that is stopped answers nothing, though it is connected. What only asks it is answered at once by others.
 constexpr std::chrono::seconds kAskTimeout{10};
 constexpr std::chrono::seconds kWorkTimeout{600};
+constexpr std::chrono::hours kLongTimeout{24 * 7};
 
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -51,16 +53,32 @@ class ControlClient::Impl {
                     const Request& request, Reply* reply, std::chrono::seconds timeout = kWorkTimeout) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
-    return FromGrpc(address_, (stub_.get()->*method)(&context, request, reply));
+    Enter(&context);
+    const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+    Enter(nullptr);
+    return FromGrpc(address_, status);
+  }
+
+  void Cancel() {
+    const std::lock_guard lock(mutex_);
+    if (context_ != nullptr) context_->TryCancel();
   }
 
  private:
+  void Enter(grpc::ClientContext* context) {
+    const std::lock_guard lock(mutex_);
+    context_ = context;
+  }
+
+  std::mutex mutex_;
+  grpc::ClientContext* context_ = nullptr;  // Of the call. Guarded by mutex_.
   const std::string address_;
   std::unique_ptr<control::Control::Stub> stub_;
 };
 
 ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ControlClient::~ControlClient() = default;
+void ControlClient::Cancel() { impl_->Cancel(); }
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& address, const ControlTls& tls) {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
@@ -83,10 +101,14 @@ absl::StatusOr<std::vector<std::string>> ControlClient::Status() {
 absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   control::RegionsReply reply;
   RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
-  ControlClient::Regions regions{{}, reply.free()};
+  ControlClient::Regions regions{{}, reply.free(), {}, reply.table_version()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back(
-        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(), one.table()});
+        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(), one.table(), one.state()});
+  }
+  for (const auto& one : reply.owners()) {
+    regions.owners.push_back(
+        {one.region(), one.server(), one.worker(), one.epoch(), one.recovering(), one.in_making()});
   }
   return regions;
 }
@@ -119,18 +141,18 @@ absl::Status ControlClient::Drain(bool cancel) {
   control::DrainRequest request;
   request.set_cancel(cancel);
   control::DrainReply reply;
-  return impl_->Call(&control::Control::Stub::Drain, request, &reply);
+  return impl_->Call(&control::Control::Stub::Drain, request, &reply, kLongTimeout);
 }
 
 absl::StatusOr<uint64_t> ControlClient::Rebalance() {
   control::RebalanceReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply));
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply, kLongTimeout));
   return reply.moved();
 }
 
 absl::StatusOr<ControlClient::Checkpoints> ControlClient::Checkpoint() {
   control::CheckpointReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply));
+  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply, kLongTimeout));
   return Checkpoints{reply.regions(), reply.bytes()};
 }
 

@@ -1,4 +1,4 @@
-// ControlClient: asks a server's control plane (control.proto). Blocking; any thread.
+// ControlClient: asks a server's control plane (control.proto). Blocking; one call at a time, but for Cancel.
 #pragma once
 
 #include <memory>
@@ -28,12 +28,24 @@ class ControlClient {
     uint64_t epoch, keys;
     double fill;
     bool busy;
-    std::string table;
+    std::string table, state;
+  };
+  struct Owner {
+    uint32_t region;
+    std::string server;
+    uint32_t worker;
+    uint64_t epoch;
+    bool recovering, in_making;
   };
   struct Regions {
     std::vector<Region> regions;
     uint32_t free;
+    std::vector<Owner> owners;  // Of all regions of the cluster, as the server sees the table...
+    uint64_t table_version;     // ...of this version.
   };
+
+  // Ends with Cancelled the call that another thread is in, if there is one. What it asked for goes on.
+  void Cancel();
 
   absl::StatusOr<std::vector<std::string>> Status();
   absl::StatusOr<Regions> ListRegions();
@@ -41,6 +53,7 @@ class ControlClient {
   absl::StatusOr<uint32_t> Allocate(uint32_t count);
   absl::Status Split(uint32_t region);
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
+  // These three take as long as they take. Whether anything moves, Status tells.
   absl::Status Drain(bool cancel);
   absl::StatusOr<uint64_t> Rebalance();
   struct Checkpoints {

@@ -12,6 +12,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
+#include "cell/server/region_state.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -86,6 +87,7 @@ class ControlServer::Impl : public control::Control::Service {
           region->set_keys(held->store->keys());
           region->set_fill(held->store->fill());
           region->set_busy(held->busy);
+          region->set_state(StateOf(*held));
         }
         listed.set_free(static_cast<uint32_t>(its->regions()->regions_max() - its->regions()->size()));
         return absl::StatusOr<control::RegionsReply>(std::move(listed));
@@ -95,6 +97,20 @@ class ControlServer::Impl : public control::Control::Service {
       free += part->free();
     }
     reply->set_free(free);
+    if (workers_.empty()) return grpc::Status::OK;
+    const absl::StatusOr<RegionTable> table = On<RegionTable>(
+        workers_[0], [](Worker* its) { return absl::StatusOr<RegionTable>(its->membership()->state().table); });
+    if (!table.ok()) return ToGrpc(table.status());
+    reply->set_table_version(table->version);
+    for (const auto& [id, entry] : table->regions) {
+      control::RegionsReply::Owner* owner = reply->add_owners();
+      owner->set_region(id);
+      owner->set_server(entry.owner.server);
+      owner->set_worker(entry.owner.worker);
+      owner->set_epoch(entry.epoch);
+      owner->set_recovering(entry.recovering);
+      owner->set_in_making(entry.made_for.has_value());
+    }
     return grpc::Status::OK;
   }
 
@@ -133,35 +149,56 @@ class ControlServer::Impl : public control::Control::Service {
     if (!status.ok() || cancel) return ToGrpc(status);
     while (!context->IsCancelled()) {
       size_t left = 0;
+      absl::Status stuck;
+      bool draining = true;
       for (Worker* worker : workers_) {
-        const absl::StatusOr<size_t> its =
-            On<size_t>(worker, [](Worker* w) { return absl::StatusOr<size_t>(w->regions()->size()); });
+        struct Look {
+          size_t left;
+          bool draining;
+          absl::Status stuck;
+        };
+        const absl::StatusOr<Look> its = On<Look>(worker, [](Worker* w) {
+          return absl::StatusOr<Look>(Look{w->regions()->size(), w->steward()->draining(), w->steward()->DrainStuck()});
+        });
         if (!its.ok()) return ToGrpc(its.status());
-        left += *its;
+        left += its->left;
+        if (!its->stuck.ok()) stuck = its->stuck;
+        if (worker == workers_[0]) draining = its->draining;  // That one has made the change.
       }
       if (left == 0) return grpc::Status::OK;
+      if (!draining) {
+        return {grpc::StatusCode::ABORTED,
+                fmt::format("the drain was cancelled from elsewhere; {} regions are left", left)};
+      }
+      if (!stuck.ok()) {
+        return {grpc::StatusCode::FAILED_PRECONDITION,
+                fmt::format("{} regions are left, and none can be given away: {}. The drain goes on when that changes; "
+                            "drain --cancel ends it",
+                            left, std::string(stuck.message()))};
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return grpc::Status::CANCELLED;
   }
 
-  grpc::Status Rebalance(grpc::ServerContext*, const control::RebalanceRequest*,
+  grpc::Status Rebalance(grpc::ServerContext* context, const control::RebalanceRequest*,
                          control::RebalanceReply* reply) override {
     for (Worker* worker : workers_) {
       auto moved = std::make_shared<uint64_t>(0);
       const absl::Status status =
-          Task1(worker, [moved](Worker* its) { return its->steward()->RebalanceNow(moved.get()); });
+          Task1(worker, [moved](Worker* its) { return its->steward()->RebalanceNow(moved.get()); }, context);
       if (!status.ok()) return ToGrpc(status);
       reply->set_moved(reply->moved() + *moved);
     }
     return grpc::Status::OK;
   }
 
-  grpc::Status Checkpoint(grpc::ServerContext*, const control::CheckpointRequest*,
+  grpc::Status Checkpoint(grpc::ServerContext* context, const control::CheckpointRequest*,
                           control::CheckpointReply* reply) override {
     for (Worker* worker : workers_) {
       auto made = std::make_shared<LogKeeper::Made>();
-      const absl::Status status = Task1(worker, [made](Worker* its) { return its->logs()->CheckpointAll(made.get()); });
+      const absl::Status status =
+          Task1(worker, [made](Worker* its) { return its->logs()->CheckpointAll(made.get()); }, context);
       if (!status.ok()) return ToGrpc(status);
       reply->set_regions(reply->regions() + made->regions);
       reply->set_bytes(reply->bytes() + made->bytes);
@@ -206,12 +243,15 @@ class ControlServer::Impl : public control::Control::Service {
     return future.get();
   }
 
-  // Runs a coroutine there.
+  // Runs a coroutine there. `context`: of a call that takes as long as it takes, until nobody waits for it any more.
   template <typename Work>
-  absl::Status Task1(Worker* worker, Work work) {
+  absl::Status Task1(Worker* worker, Work work, grpc::ServerContext* context = nullptr) {
     auto result = std::make_shared<std::promise<absl::Status>>();
     std::future<absl::Status> future = result->get_future();
     worker->Post([result, work](Worker* its) { its->turns()->Begin(Finish(its, work, result)); });
+    while (context != nullptr && future.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+      if (context->IsCancelled()) return absl::CancelledError("nobody waits for it any more; it goes on");
+    }
     if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
       return absl::DeadlineExceededError("it takes longer than a minute; it goes on");
     }

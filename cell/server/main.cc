@@ -179,8 +179,9 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
   WarnIfOpenToAll(flags, serving.address);
-  spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents", index, options.regions_max,
-               shape.meganode_bytes >> 20, shape.extents_bytes >> 20);
+  spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents, which is {} MB when all are full",
+               index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
+               options.regions_max * (shape.region_bytes() >> 20));
   if (flags.huge_pages && !pool->huge_pages()) {
     spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
                  (shape.region_bytes() >> 21) + 1);
@@ -253,12 +254,19 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--regions-max", flags.regions_max, "That each worker may hold")
       ->needs(cluster)
+      ->check(CLI::Range(1, 65'536))
       ->capture_default_str();
   app.add_option("--node-bytes", flags.shape.node_bytes, "All servers of a cluster must have the same")
       ->needs(cluster)
       ->capture_default_str();
-  app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same")->needs(cluster)->capture_default_str();
-  app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")->needs(cluster)->capture_default_str();
+  app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same; 64M, for example")
+      ->needs(cluster)
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")
+      ->needs(cluster)
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
   app.add_option(
          "--fabric", flags.fabric,

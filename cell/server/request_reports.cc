@@ -3,6 +3,7 @@
 
 #include "cell/base/json.h"
 #include "cell/server/mover.h"
+#include "cell/server/region_state.h"
 #include "cell/server/request_service.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
@@ -53,7 +54,9 @@ nlohmann::json RegionJson(const HeldRegion& region) {
                          {"extent_bytes_used", extents.bytes_used},
                          {"extent_bytes", extents.bytes_total},
                          {"largest_free_bytes", extents.largest_free_bytes},
-                         {"fragmentation", extents.fragmentation()}};
+                         {"fragmentation", extents.fragmentation()},
+                         {"busy", region.busy},
+                         {"state", StateOf(region)}};
   if (region.tree != nullptr) {
     json["tier"] = region.tree->tier();
     json["nodes_used"] = header.nodes_used;

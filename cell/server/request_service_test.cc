@@ -77,6 +77,14 @@ class RequestServiceTest : public ::testing::Test {
   const Pointer root_{1, kRegionHeaderBytes};
 };
 
+TEST_F(RequestServiceTest, ItsStatusNamesAFailedLog) {
+  HeldRegion* const region = regions_.Find(1);
+  EXPECT_EQ(service_.StatusJson(0, 1).find("its log failed"), std::string::npos);
+  region->SetLog(std::make_shared<RegionLog>(1, 1, 1, nullptr), false);
+  region->log->Fail(absl::UnavailableError("EIO"));
+  EXPECT_NE(service_.StatusJson(0, 1).find("takes no writes, its log failed: EIO"), std::string::npos);
+}
+
 // A large value that is overwritten while it is fetched comes whole, as it was when it was asked for, to its peer alone.
 TEST_F(RequestServiceTest, ACopyIsFetchedWholeWhateverIsWrittenMeanwhile) {
   const std::string old(3 * kInlineValueBytesMax, 'o');

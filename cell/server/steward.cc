@@ -20,6 +20,7 @@ constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int64_t kFailedGiftPauses = 20;  // As long as so many pauses of balance. What refused one may refuse the next.
+constexpr int64_t kDrainPatienceNs = 5'000'000'000;
 constexpr int kHopsMax = 1000;
 constexpr size_t kHurry = 16;
 constexpr size_t kWeighedAtOnce = 2;
@@ -47,6 +48,8 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
       random_(options_.seed) {
   service_->set_more_status([this](nlohmann::json* json) {
     (*json)["connections_to_servers"] = peers_->connections();
+    (*json)["draining"] = draining();
+    (*json)["lease_lapsed"] = lapsed_;
     (*json)["mover"] = {{"given", mover_->counters().given},
                         {"taken", mover_->counters().taken},
                         {"failed", mover_->counters().failed},
@@ -368,6 +371,7 @@ Task<absl::Status> Steward::SetDraining(bool draining) {
     return absl::OkStatus();
   };
   balance_at_ns_ = 0;
+  drain_status_ = absl::OkStatus();
   co_return co_await ChangeAwaiter(membership_, std::move(change));
 }
 
@@ -441,6 +445,7 @@ Task<bool> Steward::Drain() {
     const uint32_t region = held->region();
     const std::optional<WorkerId> to = ChooseTaker(membership_->state(), options_.self, &random_);
     if (!to.has_value()) {
+      NoteDrained(absl::ResourceExhaustedError(fmt::format("no other server has room for region {}", region)));
       if (const auto more = repeats_.Due("drain", fabric_->NowNs())) {
         spdlog::warn("no other server has room for region {}{}", region, *more);
       }
@@ -449,12 +454,26 @@ Task<bool> Steward::Drain() {
     if (turns_->stopping()) break;
     const absl::Status status = co_await mover_->Give(region, *to);
     if (!status.ok()) ReportRefused(region, *to, status);
+    NoteDrained(status);
     (void)co_await RefreshAwaiter(membership_);
     break;  // The list may have changed; on with the next Step.
   }
   balance_at_ns_ = regions_->size() > 0 ? fabric_->NowNs() + kDrainPauseNs : balance_at_ns_;
   balancing_ = false;
   co_return true;
+}
+
+void Steward::NoteDrained(const absl::Status& status) {
+  if (drain_status_.ok() && !status.ok()) {
+    drain_failing_since_ns_ = fabric_->NowNs();
+    spdlog::warn("a region cannot be given away: {}", std::string(status.message()));
+  }
+  drain_status_ = status;
+}
+
+absl::Status Steward::DrainStuck() const {
+  if (drain_status_.ok() || fabric_->NowNs() - drain_failing_since_ns_ < kDrainPatienceNs) return absl::OkStatus();
+  return drain_status_;
 }
 
 Task<absl::StatusOr<std::string>> Steward::AskOwner(uint32_t region, std::string request) {

@@ -66,6 +66,10 @@ class Steward {
   Task<absl::Status> AllocateNow(uint32_t count);
   Task<absl::Status> SplitNow(uint32_t region);
   Task<absl::Status> SetDraining(bool draining);
+  // Whether this server shall hold no regions.
+  bool draining() const { return membership_->state().table.draining.contains(options_.self.server); }
+  // Why no region could be given away for kDrainPatienceNs, while the server is drained; OK: that is not so.
+  absl::Status DrainStuck() const;
   // Adds to *moved.
   Task<absl::Status> RebalanceNow(uint64_t* moved);
 
@@ -105,6 +109,7 @@ class Steward {
   // Gives all regions away.
   Task<bool> Drain();
   void ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why);
+  void NoteDrained(const absl::Status& status);
 
   // A request to the worker that holds `region`, and its reply.
   Task<absl::StatusOr<std::string>> AskOwner(uint32_t region, std::string request);
@@ -127,6 +132,8 @@ class Steward {
   bool lapsed_ = false;                        // The lease on our membership.
   bool balancing_ = false;                     // Or draining.
   Repeats repeats_;
+  absl::Status drain_status_;                  // Of the last region that was to be given away...
+  int64_t drain_failing_since_ns_ = 0;         // ...and since when it is an error.
   std::vector<MeganodeSplit*> reclaiming_;  // Finished, their right parts not yet freed.
   Counters counters_;
 };
