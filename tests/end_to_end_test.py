@@ -79,13 +79,13 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(json.loads(self.ctl("-o", "json", "get", "binary").stdout)["value"], {"hex": "ff00"})
         bad = self.ctl("load", "-", input=b"good\tline\nno tab here\n")
         self.assertEqual(bad.returncode, ERROR)
-        self.assertIn(b"line 2 is not", bad.stderr)
+        self.assertIn(b"line 2: it is neither", bad.stderr)
         self.assertIn(b"1 records were loaded", bad.stderr)
         status = self.ctl("-o", "json", "status").stdout
         self.assertEqual(json.loads(status)["regions"][0]["keys"], 5002)
         self.assertIn(b"no errors", self.ctl("check").stdout)
         prompt = self.ctl(input=b"put a b\nget a\nnonsense\nget a\nexit\n")
-        self.assertEqual(prompt.stdout, b"bb")
+        self.assertEqual(prompt.stdout, b"b\nb\n")
 
     def test_a_server_killed_gives_clients_an_error_within_a_second(self):
         self.up()

@@ -63,6 +63,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(load.returncode, 0, error)
         self.assertEqual(json.loads(out)["errors"], 0)
         self.assertEqual(self.ctl("put", "still", "written").returncode, 0)
+        self.assertEqual(self.ctl("get", "still", address=str(self.directory / "cell")).stdout, "written")  # It leads there.
         status = [json.loads(line) for line in self.ctl("-o", "json", "status").stdout.splitlines()]
         self.assertEqual(len(status), 3)
         self.assertTrue(all(len(server["regions"]) >= 2 for server in status), "regions over all servers")
@@ -98,7 +99,8 @@ class ZooKeeper(unittest.TestCase):
         # Were one made twice, the table would have a region that nobody holds, or one that was given away twice.
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            held = {str(region["region"]): region["server"] for region in map(json.loads, self.ctl("-o", "json", "regions").stdout.splitlines())}
+            held = {str(region["region"]): region["server"] for region in map(json.loads, self.ctl("-o", "json", "regions").stdout.splitlines())
+                    if region["served"]}
             listed = {str(region["region"]): region["server"] for region in proxy.table["regions"]}
             if held == listed:
                 break
@@ -117,11 +119,11 @@ class ZooKeeper(unittest.TestCase):
             prompt.stdin.write(line + "\nno-such-command\n")
             prompt.stdin.flush()
             text = ""
-            while "Run with --help" not in text:
+            while "no-such-command" not in text:
                 told = prompt.stdout.readline()
                 text += "" if "[cell] [warning]" in told else told
                 self.assertIsNone(prompt.poll())
-            return text.split("The following argument")[0].strip()
+            return text.split("cellctl: there is no command")[0].strip()
 
         self.assertEqual(say("put key before"), "")
         os.killpg(self.zookeepers[0].pid, signal.SIGSTOP)

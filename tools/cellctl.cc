@@ -1,17 +1,15 @@
 // cellctl: looks at a Cell cluster and changes what is in it. With a command, runs it; without, gives a prompt.
 
-#include <histedit.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <functional>
-#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
+#include "tools/cellctl_prompt.h"
 #include "tools/client_flags.h"
+#include "tools/command_line.h"
 
 namespace cell {
 
@@ -23,9 +21,6 @@ int Fail(const absl::Status& status) {
 
 namespace {
 
-using Command = std::function<int(Client*, const CtlFlags&)>;
-
-// Of Pilaf tables.
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* hash = app->add_subcommand("hash", "Pilaf tables: maps without order, found by one or two reads");
   hash->require_subcommand(1);
@@ -35,27 +30,26 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
     return sub;
   };
   CLI::App* create = add("create", "Make TABLE, its parts spread over all servers", HashCreate);
-  create->add_option("table", flags->table)->required();
-  AddHashLayoutFlags(create, &flags->layout);
-  create->add_option("--parts", flags->parts, "So many to begin with; 0: one for each worker")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  add("drop", "Drop TABLE and all that is in it", HashDrop)->add_option("table", flags->table)->required();
+  CLI::App* drop = add("drop", "Drop TABLE and all that is in it", HashDrop);
   add("list", "All tables", HashList);
   CLI::App* put = add("put", "Store VALUE under KEY; VALUE - reads standard input", Put);
-  put->add_option("key", flags->key)->required();
-  put->add_option("value", flags->value)->required();
   CLI::App* get = add("get", "Write KEY's value to standard output", Get);
-  get->add_option("key", flags->key)->required();
   CLI::App* del = add("del", "Delete KEY", Del);
-  del->add_option("key", flags->key)->required();
   CLI::App* has = add("has", "Is KEY stored? By the exit status", Has);
-  has->add_option("key", flags->key)->required();
   CLI::App* stats = add("stats", "How full a table is, probes per lookup, keys kicked; part by part", HashStats);
-  for (CLI::App* sub : {put, get, del, has, stats}) sub->add_option("--table", flags->table, "Which")->required();
+  for (CLI::App* sub : {create, drop, put, get, del, has, stats}) {
+    sub->add_option("table,--table", flags->table, "The table, as the first argument or by this flag")->required();
+  }
+  for (CLI::App* sub : {put, get, del, has}) sub->add_option("key", flags->key)->required();
+  put->add_option("value", flags->value)->required();
+  AddHashLayoutFlags(create, &flags->layout);
+  create->add_option("--parts", flags->parts, "Parts that it begins with; 0: one for each worker")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
 }
 
-// Declares the commands on `app`; the one that is parsed is left in *chosen.
+}  // namespace
+
 void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   app->require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* what, Command command) {
@@ -70,10 +64,13 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   add("del", "Delete KEY", Del)->add_option("key", flags->key)->required();
   add("has", "Is KEY stored? By the exit status", Has)->add_option("key", flags->key)->required();
   CLI::App* scan = add("scan", "List key TAB value from FROM (inclusive) to TO (exclusive)", RunScan);
+  scan->footer(
+      "Keys and values are escaped: \\\\ \\t \\n \\r, and \\xHH for a byte that is no text. With -o json each pair is\n"
+      "an object, whose strings that are no text are {\"hex\": \"00ff\"}. load reads both.");
   scan->add_option("from", flags->from);
   CLI::Option* to = scan->add_option("to", flags->to);
   CLI::Option* prefix = scan->add_option("--prefix", flags->prefix, "All keys that begin with this");
-  scan->add_option("--limit", flags->limit, "At most so many");
+  scan->add_option("--limit", flags->limit, "The number of pairs at most")->check(Count());
   scan->add_flag("--keys-only", flags->keys_only, "Keys without values");
   scan->add_flag("--reverse", flags->reverse, "From the last key down to the first");
   scan->parse_complete_callback([flags, to, prefix] {
@@ -81,18 +78,22 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
     flags->has_prefix = prefix->count() > 0;
     if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot go with FROM");
   });
-  CLI::App* load = add("load", "Store the lines \"key TAB value\" of FILE, or of standard input (-)", Load);
+  CLI::App* load = add("load", "Store the pairs of FILE, or of standard input (-), as scan writes them", Load);
+  load->footer(
+      "A line is \"key TAB value\", each escaped (\\\\ \\t \\n \\r \\xHH), or {\"key\": ..., \"value\": ...}. Empty\n"
+      "lines are skipped. What comes before a line that is neither is stored.");
   load->add_option("file", flags->file)->required();
   load->add_option("--table", flags->table, "In this Pilaf table; else in the tree");
+  load->add_flag("--raw", flags->raw, "Lines are \"key TAB value\", and a backslash is a byte like any other");
   DeclareHash(app, flags, chosen);
-  add("status", "Each server's regions, keys and fill", Status);
+  add("status", "Every server, its state and what is wrong; its regions, keys and fill", Status);
   add("check",
       "Check every invariant of every tree, a region at a time, which stops its server meanwhile (a second per GB)",
       Check);
-  add("regions", "The regions of all servers, with epoch, tier and fill", Regions);
+  add("regions", "All regions: whose each is, its state, epoch, tier and fill", Regions);
   CLI::App* allocate = add("allocate", "Get memory for new regions on SERVER ready", Allocate);
   allocate->add_option("server", flags->server)->required();
-  allocate->add_option("--count", flags->allocate, "So many regions")
+  allocate->add_option("--count", flags->allocate, "How many regions")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   add("split", "Split a region's meganode now", Split)->add_option("region", flags->region)->required();
@@ -113,8 +114,24 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   log_level->add_option("level", flags->level)->required();
   CLI::App* top = add("top", "What clients do, line by line: rate, latency, paths, retries", Top);
   top->add_option("--interval", flags->interval, "Seconds between lines")->check(CLI::Range(0.1, 3600.0));
-  top->add_option("--count", flags->count, "End after so many lines; 0: never")->check(CLI::NonNegativeNumber);
+  top->add_option("--count", flags->count, "End after this number of lines; 0: never")->check(CLI::NonNegativeNumber);
 }
+
+void AddOutputFlag(CLI::App* app, CtlFlags* flags) {
+  app->add_option("-o,--output", flags->output, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+int RunCommand(const Command& command, Client* client, const CtlFlags& flags) {
+  try {
+    return command(client, flags);
+  } catch (const nlohmann::json::exception& error) {
+    return Fail(absl::DataLossError(fmt::format("a server's answer makes no sense: {}", error.what())));
+  }
+}
+
+namespace {
 
 absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
   ClientOptions options = flags.client;
@@ -125,65 +142,6 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
   options.report = false;  // `top` shows the others.
   return Client::Open(options);
-}
-
-int Prompt(const CtlFlags& given) {
-  absl::StatusOr<std::unique_ptr<Client>> client = Open(given);
-  if (!client.ok()) return Fail(client.status());
-  const bool terminal = ::isatty(STDIN_FILENO) != 0;
-  EditLine* edit = terminal ? el_init("cellctl", stdin, stdout, stderr) : nullptr;
-  History* lines = history_init();
-  HistEvent event;
-  history(lines, &event, H_SETSIZE, 1000);
-  const char* home = std::getenv("HOME");
-  const std::string history_file = home == nullptr ? "" : std::string(home) + "/.cellctl_history";
-  if (edit != nullptr) {
-    el_set(
-        edit, EL_PROMPT, +[](EditLine*) { return const_cast<char*>("cell> "); });
-    el_set(edit, EL_EDITOR, "emacs");
-    el_set(edit, EL_HIST, ::history, lines);
-    if (!history_file.empty()) history(lines, &event, H_LOAD, history_file.c_str());
-    fmt::print(
-        "Commands: put get del has scan load hash status check top regions split move drain rebalance checkpoint "
-        "backup "
-        "restore log-level. "
-        "help, "
-        "exit.\n");
-  }
-  int last = kDone;
-  for (;;) {
-    std::string line;
-    if (edit != nullptr) {
-      int bytes = 0;
-      const char* text = el_gets(edit, &bytes);
-      if (text == nullptr || bytes <= 0) break;
-      line = text;
-      history(lines, &event, H_ENTER, text);
-    } else if (!std::getline(std::cin, line)) {
-      break;
-    }
-    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
-    if (line.empty()) continue;
-    if (line == "exit" || line == "quit") break;
-    CtlFlags flags = given;
-    Command command;
-    CLI::App app{"", "cell>"};
-    Declare(&app, &flags, &command);
-    try {
-      app.parse(line == "help" ? "--help" : line, false);
-      last = command ? command(client->get(), flags) : kError;
-      if (!command) fmt::print(stderr, "cellctl: no such command: {}\n", line);
-    } catch (const CLI::ParseError& error) {
-      last = app.exit(error) == 0 ? kDone : kError;
-    }
-    std::fflush(stdout);
-  }
-  if (edit != nullptr) {
-    if (!history_file.empty()) history(lines, &event, H_SAVE, history_file.c_str());
-    el_end(edit);
-  }
-  history_end(lines);
-  return last;
 }
 
 int Main(int argc, char** argv) {
@@ -199,9 +157,7 @@ int Main(int argc, char** argv) {
   app.add_option("--path", flags.path, "Who walks the tree")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
-  app.add_option("-o,--output", flags.output, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddOutputFlag(&app, &flags);
   app.add_option("--timeout", flags.timeout, "Seconds that one operation may take")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
@@ -210,13 +166,13 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kDone : kError;
+    return EndOfParse("cellctl", app, error);
   }
   ::signal(SIGPIPE, SIG_DFL);
-  if (!command) return Prompt(flags);
   absl::StatusOr<std::unique_ptr<Client>> client = Open(flags);
   if (!client.ok()) return Fail(client.status());
-  const int result = command(client->get(), flags);
+  if (!command) return RunPrompt(client->get(), flags);
+  const int result = RunCommand(command, client->get(), flags);
   return std::fflush(stdout) == 0 ? result : kError;
 }
 

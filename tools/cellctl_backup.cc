@@ -1,97 +1,113 @@
-// cellctl: backups of a whole cluster, and their way into another, of whatever shape and number of servers.
+// cellctl: backups of a whole tree, and their way into another cluster, of whatever shape and number of servers.
 //
-// A backup is one file, DIR/backup, of records as checkpoints have them (log_record.h), of no region: a beginning, all
-// pairs in key order, an end. It has its name only once it is whole and on disk. It is a scan: every key that was there
-// throughout is in it, and it is not a snapshot.
+// A backup is one file, DIR/backup (backup_file.h). It gets its name only once it is whole, on disk, and was read back.
+// It is a scan: every key that was there throughout is in it, and it is not a snapshot.
+#include <filesystem>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/posix_files.h"
-#include "cell/log/record_reader.h"
-#include "cell/log/region_log.h"
+#include "tools/backup_file.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"
 
 namespace cell {
 namespace {
 
-constexpr uint32_t kNoRegion = 0;
 constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr int kLanes = 32;
 
 std::string BackupPath(const CtlFlags& flags) { return flags.file + "/backup"; }
 
-absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
-  PosixFiles files;
-  const std::string path = BackupPath(flags);
-  if (files.Size(path).ok())
-    return absl::AlreadyExistsError(fmt::format("there is a backup in {} already", flags.file));
-  RETURN_IF_ERROR(files.MakeDirectory(flags.file));
-  (void)files.Remove(path + ".unfinished");
-  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".unfinished"));
-  std::string chunk;
-  uint64_t records = 0;
-  const auto add = [&](RecordKind kind, std::string_view key, std::string_view value) {
-    AppendRecord({kNoRegion, 0, ++records, 0}, kind, key, value, {}, &chunk);
-  };
-  add(RecordKind::kBegin, "", BeginValue(kNoRegion));
-  Progress progress(0);
+std::string Pairs(uint64_t pairs) { return fmt::format("{} pairs", pairs); }
+
+BackupReader ReaderOf(const std::string& path) {
+  return BackupReader([path](uint64_t at, MutableBytes to) { return PosixFiles().Read(path, at, to); }, path);
+}
+
+// Of keys and values in the tree, by the servers' word.
+uint64_t DataBytes(Client* client) {
+  uint64_t bytes = 0;
+  for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
+    if (!text.ok()) continue;
+    const absl::StatusOr<nlohmann::json> json = ParseJson(*text);
+    if (!json.ok()) continue;
+    for (const JsonView region : JsonView(*json)["regions"].elements()) {
+      if (!region["hash"].there()) bytes += region["data_bytes"].Or<uint64_t>(0);
+    }
+  }
+  return bytes;
+}
+
+// Writes all pairs to the file; what they are.
+absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
+  Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
+  BackupWriter writer;
   Scan scan = client->NewScan({});
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = scan.Next();
   for (; more.ok() && *more; more = scan.Next()) {
-    add(RecordKind::kPut, scan.key(), scan.value());
-    if (chunk.size() < kChunkBytes) continue;
-    RETURN_IF_ERROR(file->Append(chunk));
-    bytes += chunk.size();
-    chunk.clear();
-    progress.Show(bytes, records);
+    RETURN_IF_ERROR(writer.Add(scan.key(), scan.value()));
+    bytes += scan.key().size() + scan.value().size();
+    progress.Show(bytes, [&] { return Pairs(writer.sum().pairs); });
+    if (writer.bytes() >= kChunkBytes) RETURN_IF_ERROR(file->Append(writer.Take()));
   }
-  if (!more.ok()) return more.status();
-  const CheckpointEnd end{records, 0};
-  add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
-  RETURN_IF_ERROR(file->Append(chunk));
+  if (!more.ok()) {
+    return absl::Status(more.status().code(), fmt::format("{} (after {} pairs; no backup was made)",
+                                                          std::string(more.status().message()), writer.sum().pairs));
+  }
+  writer.End();
+  RETURN_IF_ERROR(file->Append(writer.Take()));
   RETURN_IF_ERROR(file->Sync());
-  RETURN_IF_ERROR(files.Rename(path + ".unfinished", path));
-  RETURN_IF_ERROR(files.SyncDirectory(flags.file));
-  return records - 2;
+  return writer.sum();
 }
 
-class BackupReader {
- public:
-  explicit BackupReader(const std::string& path)
-      : path_(path), reader_([this](uint64_t at, MutableBytes to) { return files_.Read(path_, at, to); }, path, 0, 0) {}
-
-  // The next pair; nothing at the end.
-  absl::StatusOr<std::optional<LogRecord>> Next() {
-    for (;;) {
-      const uint64_t at = reader_.offset();
-      ASSIGN_OR_RETURN(const LogRecord record, reader_.Next());
-      ++records_;
-      if (record.kind == RecordKind::kPut && records_ > 1) return record;
-      if (record.kind == RecordKind::kBegin && records_ == 1) continue;
-      if (record.kind == RecordKind::kEnd &&
-          Load<CheckpointEnd>(AsBytes(record.value).data()).records == records_ - 1) {
-        return std::nullopt;
-      }
-      return DamagedFile(path_, at, "a record that does not belong there");
+// Reads the whole backup; what is in it. InvalidArgument: a key is longer than `key_bytes_max`.
+absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max) {
+  ASSIGN_OR_RETURN(const uint64_t size, PosixFiles().Size(path));
+  Progress progress("checking", size);
+  BackupReader reader = ReaderOf(path);
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
+    if (!record.has_value()) return reader.sum();
+    if (record->key.size() > key_bytes_max) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} has a key of {} bytes, and keys of this cluster have {} at most: bring it up with larger "
+                      "--node-bytes. Nothing was restored",
+                      path, record->key.size(), key_bytes_max));
     }
+    progress.Show(reader.offset(), [&] { return Pairs(reader.sum().pairs); });
   }
-  uint64_t offset() const { return reader_.offset(); }
-  uint64_t pairs() const { return records_ - 2; }  // At the end.
+}
 
- private:
-  PosixFiles files_;
-  const std::string path_;
-  RecordReader reader_;
-  uint64_t records_ = 0;
-};
+absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
+  PosixFiles files;
+  const std::string path = BackupPath(flags), unfinished = path + ".unfinished";
+  if (files.Size(path).ok())
+    return absl::AlreadyExistsError(fmt::format("there is a backup in {} already", flags.file));
+  RETURN_IF_ERROR(files.MakeDirectory(flags.file));
+  (void)files.Remove(unfinished);
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(unfinished));
+  absl::Cleanup remove = [&] { (void)files.Remove(unfinished); };
+  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get()));
+  ASSIGN_OR_RETURN(const PairSum written, ReadPairs(unfinished, SIZE_MAX));
+  if (written != seen) {
+    return absl::DataLossError(fmt::format("the scan gave {} pairs, and the file has {}, or others: no backup was made",
+                                           seen.pairs, written.pairs));
+  }
+  RETURN_IF_ERROR(files.Rename(unfinished, path));
+  std::move(remove).Cancel();
+  RETURN_IF_ERROR(files.SyncDirectory(flags.file));
+  return seen.pairs;
+}
 
 struct Restoring {
   BackupReader* reader;
   Client* client;
   bool done = false;
-  uint64_t records = 0;
+  uint64_t pairs = 0;
   absl::Status status = {};
 };
 
@@ -106,7 +122,7 @@ Task<bool> RestoreLane(Restoring* restoring) {
     const std::string key((*record)->key), value((*record)->value);  // The next lane's record takes their place.
     const absl::StatusOr<bool> put = co_await restoring->client->AsyncPut(key, value);
     if (!put.ok() && restoring->status.ok()) restoring->status = put.status();
-    restoring->records += put.ok();
+    restoring->pairs += put.ok();
   }
   co_return true;
 }
@@ -124,17 +140,9 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
     }
   }
   // Whole first: nothing is put of a backup that is damaged.
-  {
-    Progress progress(*size);
-    BackupReader reader(path);
-    for (uint64_t pairs = 0;; ++pairs) {
-      ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
-      if (!record.has_value()) break;
-      progress.Show(reader.offset() / 4, pairs);
-    }
-  }
-  Progress progress(*size);
-  BackupReader reader(path);
+  ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(path, client->key_bytes_max()));
+  Progress progress("restoring", *size);
+  BackupReader reader = ReaderOf(path);
   Restoring restoring{&reader, client};
   std::vector<Task<bool>> lanes;
   for (int i = 0; i < kLanes; ++i) lanes.push_back(RestoreLane(&restoring));
@@ -142,15 +150,18 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
   for (const Task<bool>& lane : lanes) {
     while (!lane.done()) {
       client->Poll(INT64_MAX);
-      progress.Show(reader.offset(), restoring.records);
+      progress.Show(reader.offset(), [&] { return Pairs(restoring.pairs); });
     }
   }
-  if (!restoring.status.ok()) {
-    return absl::Status(
-        restoring.status.code(),
-        fmt::format("{} ({} pairs were restored before)", std::string(restoring.status.message()), restoring.records));
+  if (restoring.status.ok() && restoring.pairs != whole.pairs) {
+    restoring.status = absl::DataLossError(fmt::format("{} was changed while it was read", path));
   }
-  return restoring.records;
+  if (!restoring.status.ok()) {
+    return absl::Status(restoring.status.code(),
+                        fmt::format("{} ({} of {} pairs were restored before)",
+                                    std::string(restoring.status.message()), restoring.pairs, whole.pairs));
+  }
+  return restoring.pairs;
 }
 
 int Say(const absl::StatusOr<uint64_t>& pairs, const char* what, const CtlFlags& flags) {

@@ -28,6 +28,8 @@ struct CtlFlags {
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
   bool merge = false;
+  bool raw = false;     // Lines without escapes.
+  bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.
   std::string table;  // Empty: the tree.
   HashLayoutFlags layout;
   uint32_t parts = 0;
@@ -39,6 +41,8 @@ struct CtlFlags {
 };
 // Says what is wrong.
 int Fail(const absl::Status& status);
+// Says so, at the prompt.
+int Absent(const CtlFlags& flags);
 
 // Data: cellctl_data.cc.
 int Put(Client* client, const CtlFlags& flags);

@@ -1,7 +1,21 @@
 // cellctl: what is asked of the servers' control planes.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
+#include "tools/progress.h"
 
 namespace cell {
 namespace {
@@ -29,41 +43,162 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOfRegion(Client* client, c
   return absl::NotFoundError(fmt::format("no server holds region {}", flags.region));
 }
 
-}  // namespace
+// How long nothing may move until whoever waits for it is told. A checkpoint of one region takes seconds.
+constexpr std::chrono::seconds kPatience{120};
+constexpr int kSilencesMax = 3;
 
-int Regions(Client* client, const CtlFlags& flags) {
-  absl::Status failed;
-  if (!flags.json()) {
-    fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>7}  {}\n", "server", "worker", "region", "epoch", "tier",
-               "keys", "fill", "table");
+// What servers count while they drain, rebalance and write checkpoints.
+struct Moved {
+  uint64_t held = 0, given = 0, checkpoints = 0;
+  bool operator==(const Moved&) const = default;
+};
+
+absl::StatusOr<Moved> Look(ControlClient* control) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> workers, control->Status());
+  Moved moved;
+  for (const std::string& text : workers) {
+    ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson(text));
+    const JsonView json(parsed);
+    moved.held += json["regions_held"].Or<uint64_t>(0);
+    moved.given += json["mover"]["given"].Or<uint64_t>(0);
+    moved.checkpoints += json["logs"]["checkpoints"].Or<uint64_t>(0);
   }
+  return moved;
+}
+
+// Does `work`, which waits for `server`, on another thread, and shows how far it is by `text`. Gives up when the server
+// does not answer, or nothing has moved for kPatience.
+template <typename Result>
+Result Watch(Client* client, const CtlFlags& flags, const std::string& server, Progress* progress,
+             const std::function<std::string(const Moved& now, const Moved& before)>& text,
+             const std::function<Result(ControlClient*)>& work) {
+  const auto control = ControlOf(client, flags, server), look = ControlOf(client, flags, server);
+  if (!control.ok()) return control.status();
+  if (!look.ok()) return look.status();
+  std::future<Result> result = std::async(std::launch::async, [&] { return work(control->get()); });
+  const absl::Cleanup cancel = [&] { (*control)->Cancel(); };  // Before `result` is waited for.
+  std::optional<Moved> before, last;
+  auto moved_at = std::chrono::steady_clock::now();
+  for (int silences = 0; result.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready;) {
+    const absl::StatusOr<Moved> now = Look(look->get());
+    if (result.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;  // It knows better.
+    if (!now.ok() && ++silences == kSilencesMax) {
+      return absl::UnavailableError(
+          fmt::format("{} does not answer any more: {}", server, std::string(now.status().message())));
+    }
+    if (!now.ok()) continue;
+    silences = 0;
+    if (!before.has_value()) before = *now;
+    if (last != *now) moved_at = std::chrono::steady_clock::now();
+    last = *now;
+    progress->Show(0, [&] { return server + ": " + text(*now, *before); });
+    if (std::chrono::steady_clock::now() - moved_at > kPatience) {
+      return absl::DeadlineExceededError(
+          fmt::format("nothing has moved at {} for {} s; it goes on there (status shows what is wrong)", server,
+                      kPatience.count()));
+    }
+  }
+  progress->Clear();
+  return result.get();
+}
+
+constexpr int kListedAgain = 3;
+
+// The regions of the cluster: by its table, and as the servers that answer hold them.
+struct Listed {
+  absl::Status failed;           // Why one of them does not answer.
+  std::set<std::string> silent;  // Those that do not.
+  std::vector<ControlClient::Owner> owners;
+  uint64_t version = 0;
+  std::map<std::pair<std::string, uint32_t>, ControlClient::Region> held;  // By server and region.
+
+  // Whether nothing is missing that its server should hold.
+  bool Whole() const {
+    return std::all_of(owners.begin(), owners.end(), [this](const ControlClient::Owner& owner) {
+      return owner.recovering || owner.in_making || silent.contains(owner.server) ||
+             held.contains({owner.server, owner.region});
+    });
+  }
+};
+
+Listed ListAll(Client* client, const CtlFlags& flags) {
+  Listed listed;
   for (const auto& server : client->Servers()) {
     const auto control = ControlOf(client, flags, server.name);
     const auto regions = control.ok() ? (*control)->ListRegions() : control.status();
     if (!regions.ok()) {
-      failed = regions.status();
+      listed.failed = absl::Status(regions.status().code(),
+                                   fmt::format("{}: {}", server.name, std::string(regions.status().message())));
+      listed.silent.insert(server.name);
       continue;
     }
-    for (const auto& r : regions->regions) {
-      if (flags.json()) {
-        fmt::print("{}\n", nlohmann::json{{"server", server.name},
-                                          {"worker", r.worker},
-                                          {"region", r.region},
-                                          {"epoch", r.epoch},
-                                          {"tier", r.tier},
-                                          {"keys", r.keys},
-                                          {"fill", r.fill},
-                                          {"table", r.table},
-                                          {"busy", r.busy}}
-                               .dump());
-      } else {
-        fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>6.1f}%  {}{}\n", server.name, r.worker, r.region, r.epoch,
-                   r.table.empty() ? fmt::format("{}", r.tier) : "-", r.keys, 100 * r.fill, r.table,
-                   r.busy ? "  busy" : "");
-      }
-    }
+    for (const auto& region : regions->regions) listed.held[{server.name, region.region}] = region;
+    if (regions->table_version < listed.version) continue;
+    listed.version = regions->table_version;
+    listed.owners = regions->owners;
   }
-  return failed.ok() ? kDone : Fail(failed);
+  return listed;
+}
+
+}  // namespace
+
+int Regions(Client* client, const CtlFlags& flags) {
+  Listed listed = ListAll(client, flags);
+  // One that was given away while servers were asked one after the other is where nobody was asked for it.
+  for (int again = 0; again < kListedAgain && !listed.Whole(); ++again) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    listed = ListAll(client, flags);
+  }
+  std::vector<ControlClient::Owner>& owners = listed.owners;
+  if (!flags.json()) {
+    fmt::print("{:<12} {:>6} {:>8} {:>6} {:>5} {:>12} {:>7}  {}\n", "server", "worker", "region", "epoch", "tier",
+               "keys", "fill", "table");
+  }
+  std::sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.server, a.worker, a.region) < std::tie(b.server, b.worker, b.region);
+  });
+  std::set<std::string> with_regions;
+  for (const ControlClient::Owner& owner : owners) {
+    with_regions.insert(owner.server);
+    const auto it = listed.held.find({owner.server, owner.region});
+    const bool told = it != listed.held.end();
+    std::string state = told ? it->second.state : "";
+    if (!told) {
+      state = owner.recovering                        ? "being recovered from its log"
+              : listed.silent.contains(owner.server) ? "its server does not answer"
+              : owner.in_making                      ? "being made"
+                                                     : "not served: its server is gone, or has not begun to serve it";
+    }
+    nlohmann::json json = {{"server", owner.server}, {"worker", owner.worker}, {"region", owner.region},
+                           {"epoch", owner.epoch},   {"state", state},         {"served", told},
+                           {"tier", 0},              {"keys", 0},              {"fill", 0.0},
+                           {"table", ""},            {"busy", false}};
+    if (told) {
+      const ControlClient::Region& r = it->second;
+      json.update({{"tier", r.tier}, {"keys", r.keys}, {"fill", r.fill}, {"table", r.table}, {"busy", r.busy}});
+      if (r.busy) state = state.empty() ? "busy" : "busy, " + state;
+      if (!r.table.empty()) state = r.table + (state.empty() ? "" : "  " + state);
+    }
+    if (flags.json()) {
+      fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      continue;
+    }
+    const std::string place =
+        fmt::format("{:<12} {:>6} {:>8} {:>6}", owner.server, owner.worker, owner.region, owner.epoch);
+    if (!told) {
+      fmt::print("{} {:>5} {:>12} {:>7}  {}\n", place, "-", "-", "-", state);
+      continue;
+    }
+    const ControlClient::Region& r = it->second;
+    fmt::print("{} {:>5} {:>12} {:>6.1f}%  {}\n", place, r.table.empty() ? fmt::format("{}", r.tier) : "-", r.keys,
+               100 * r.fill, state);
+  }
+  for (const auto& server : client->Servers()) {
+    if (flags.json() || with_regions.contains(server.name)) continue;
+    fmt::print("{:<12} {}\n", server.name,
+               listed.silent.contains(server.name) ? "does not answer, and holds no regions" : "holds no regions");
+  }
+  return listed.failed.ok() ? kDone : Fail(listed.failed);
 }
 
 int Allocate(Client* client, const CtlFlags& flags) {
@@ -91,16 +226,31 @@ int Move(Client* client, const CtlFlags& flags) {
 }
 
 int Drain(Client* client, const CtlFlags& flags) {
-  const auto control = ControlOf(client, flags, flags.server);
-  const absl::Status status = control.ok() ? (*control)->Drain(flags.cancel) : control.status();
+  if (flags.cancel) {
+    const auto control = ControlOf(client, flags, flags.server);
+    const absl::Status status = control.ok() ? (*control)->Drain(true) : control.status();
+    return status.ok() ? kDone : Fail(status);
+  }
+  Progress progress("draining");
+  const absl::Status status = Watch<absl::Status>(
+      client, flags, flags.server, &progress,
+      [](const Moved& now, const Moved& before) {
+        return fmt::format("{} of {} regions left", now.held, std::max(before.held, now.held));
+      },
+      [](ControlClient* control) { return control->Drain(false); });
   return status.ok() ? kDone : Fail(status);
 }
 
 int Checkpoint(Client* client, const CtlFlags& flags) {
   uint64_t regions = 0, bytes = 0;
   for (const auto& server : client->Servers()) {
-    const auto control = ControlOf(client, flags, server.name);
-    const auto its = control.ok() ? (*control)->Checkpoint() : control.status();
+    Progress progress("writing checkpoints");
+    const auto its = Watch<absl::StatusOr<ControlClient::Checkpoints>>(
+        client, flags, server.name, &progress,
+        [](const Moved& now, const Moved& before) {
+          return fmt::format("{} of {} regions", now.checkpoints - before.checkpoints, now.held);
+        },
+        [](ControlClient* control) { return control->Checkpoint(); });
     if (!its.ok()) return Fail(its.status());
     regions += its->regions;
     bytes += its->bytes;
@@ -116,8 +266,13 @@ int Checkpoint(Client* client, const CtlFlags& flags) {
 int Rebalance(Client* client, const CtlFlags& flags) {
   uint64_t moved = 0;
   for (const auto& server : client->Servers()) {
-    const auto control = ControlOf(client, flags, server.name);
-    const auto its = control.ok() ? (*control)->Rebalance() : control.status();
+    Progress progress("rebalancing");
+    const auto its = Watch<absl::StatusOr<uint64_t>>(
+        client, flags, server.name, &progress,
+        [](const Moved& now, const Moved& before) {
+          return fmt::format("{} regions given away", now.given - before.given);
+        },
+        [](ControlClient* control) { return control->Rebalance(); });
     if (!its.ok()) return Fail(its.status());
     moved += *its;
   }

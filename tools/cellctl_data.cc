@@ -2,9 +2,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <vector>
 
 #include "cell/base/status_macros.h"
@@ -12,42 +15,11 @@
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
 #include "tools/pair_map.h"
+#include "tools/pair_text.h"
 #include "tools/progress.h"
 
 namespace cell {
 namespace {
-
-bool IsUtf8(std::string_view bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const auto c = static_cast<unsigned char>(bytes[i]);
-    const int more = c < 0x80                ? 0
-                     : c >= 0xc2 && c < 0xe0 ? 1
-                     : c >= 0xe0 && c < 0xf0 ? 2
-                     : c >= 0xf0 && c < 0xf5 ? 3
-                                             : -1;
-    if (more < 0 || i + static_cast<size_t>(more) >= bytes.size()) return false;
-    uint32_t point = more == 0 ? c : c & (0x3f >> more);
-    for (int k = 1; k <= more; ++k) {
-      const auto next = static_cast<unsigned char>(bytes[i + static_cast<size_t>(k)]);
-      if ((next & 0xc0) != 0x80) return false;
-      point = point << 6 | (next & 0x3f);
-    }
-    if ((more == 2 && (point < 0x800 || (point >= 0xd800 && point < 0xe000))) ||
-        (more == 3 && (point < 0x10000 || point > 0x10ffff))) {
-      return false;
-    }
-    i += static_cast<size_t>(more) + 1;
-  }
-  return true;
-}
-
-// Text as a JSON string; bytes that are not UTF-8 as {"hex": "..."}.
-nlohmann::json BytesAsJson(std::string_view bytes) {
-  if (IsUtf8(bytes)) return std::string(bytes);
-  std::string hex;
-  for (unsigned char c : bytes) hex += fmt::format("{:02x}", c);
-  return {{"hex", hex}};
-}
 
 absl::StatusOr<std::string> ReadAll(std::istream& in) {
   std::string value;
@@ -62,32 +34,64 @@ absl::StatusOr<std::string> ReadAll(std::istream& in) {
   return value;
 }
 
+// No line of a pair is longer: each byte of the largest value may be escaped by four.
+constexpr size_t kLineBytesMax = 4 * (kValueBytesMax + kNodeBytesMax) + 1024;
+
+// Reads lines.
+class LineReader {
+ public:
+  explicit LineReader(std::istream* in) : in_(in), buffer_(kLineBytesMax) {}
+
+  // The next line without its end, valid until the next call; nothing after the last one.
+  absl::StatusOr<std::optional<std::string_view>> Next() {
+    in_->getline(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    const auto bytes = static_cast<size_t>(in_->gcount());
+    if (in_->bad()) return absl::DataLossError("it cannot be read");
+    if (in_->eof() && bytes == 0) return std::nullopt;
+    if (in_->fail()) return absl::InvalidArgumentError(fmt::format("it is longer than {} bytes", kLineBytesMax));
+    return std::string_view(buffer_.data(), in_->eof() ? bytes : bytes - 1);
+  }
+
+ private:
+  std::istream* const in_;
+  std::vector<char> buffer_;
+};
+
 struct Loading {
-  std::istream* in;
+  LineReader* in;
   PairMap* map;
-  Progress* progress;
+  bool raw;
+  bool done = false;
   uint64_t lines = 0, records = 0, bytes = 0;
-  absl::Status status;
+  absl::Status status = {};
+
+  void Fail(uint64_t line, const absl::Status& why) {
+    done = true;
+    if (!status.ok()) return;
+    status = absl::Status(why.code(), fmt::format("line {}: {}", line, std::string(why.message())));
+  }
 };
 
 Task<bool> LoadLane(Loading* loading) {
-  std::string line;
-  while (loading->status.ok() && std::getline(*loading->in, line)) {
+  while (!loading->done) {
     const uint64_t number = ++loading->lines;
-    loading->bytes += line.size() + 1;
-    if (line.empty()) continue;
-    const size_t tab = line.find('\t');
-    if (tab == std::string::npos || tab == 0) {
-      loading->status = absl::InvalidArgumentError(fmt::format("line {} is not \"key TAB value\"", number));
+    const auto line = loading->in->Next();
+    if (!line.ok()) {
+      loading->Fail(number, line.status());
       break;
     }
-    const std::string_view text = line;
-    const absl::StatusOr<bool> put = co_await loading->map->AsyncPut(text.substr(0, tab), text.substr(tab + 1));
+    loading->done |= !line->has_value();
+    if (!line->has_value()) break;
+    loading->bytes += (*line)->size() + 1;
+    if ((*line)->empty()) continue;
+    const auto pair = ParsePair(**line, loading->raw);
+    if (!pair.ok()) {
+      loading->Fail(number, pair.status());
+      break;
+    }
+    const absl::StatusOr<bool> put = co_await loading->map->AsyncPut(pair->first, pair->second);
     if (!put.ok()) {
-      if (loading->status.ok()) {
-        loading->status =
-            absl::Status(put.status().code(), fmt::format("line {}: {}", number, std::string(put.status().message())));
-      }
+      loading->Fail(number, put.status());
       break;
     }
     ++loading->records;
@@ -95,7 +99,26 @@ Task<bool> LoadLane(Loading* loading) {
   co_return true;
 }
 
+// Opens a file of lines. InvalidArgument: it is a directory.
+absl::Status OpenLines(const std::string& path, std::ifstream* file, uint64_t* bytes) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) {
+      return absl::InvalidArgumentError(fmt::format("\"{}\" is a directory: load takes a file of lines", path));
+    }
+    *bytes = static_cast<uint64_t>(info.st_size);
+    file->open(path, std::ios::binary);
+  }
+  if (file->is_open()) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("cannot read \"{}\": {}", path, std::strerror(errno)));
+}
+
 }  // namespace
+
+int Absent(const CtlFlags& flags) {
+  if (flags.prompt && !flags.json()) fmt::print("there is no such key\n");
+  return kAbsent;
+}
 
 int Put(Client* client, const CtlFlags& flags) {
   std::string value = flags.value;
@@ -122,10 +145,15 @@ int Get(Client* client, const CtlFlags& flags) {
     if (value->has_value()) json["value"] = BytesAsJson(**value);
     fmt::print("{}\n", json.dump());
   } else if (value->has_value()) {
-    std::fwrite((*value)->data(), 1, (*value)->size(), stdout);
-    if (::isatty(STDOUT_FILENO) != 0) fmt::print("\n");
+    const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+    const bool raw = !terminal || IsPrintable(**value);  // A terminal acts upon what is no text.
+    const std::string text = raw ? std::string() : EscapeText(**value);
+    const std::string& shown = raw ? **value : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    if (terminal || flags.prompt) fmt::print("\n");
   }
-  return value->has_value() ? kDone : kAbsent;
+  if (!value->has_value()) return Absent(flags);
+  return kDone;
 }
 
 int Has(Client* client, const CtlFlags& flags) {
@@ -134,7 +162,9 @@ int Has(Client* client, const CtlFlags& flags) {
   const absl::StatusOr<bool> found = client->Run(map->AsyncContains(flags.key));
   if (!found.ok()) return Fail(found.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"found", *found}}.dump());
-  return *found ? kDone : kAbsent;
+  if (!*found) return Absent(flags);
+  if (flags.prompt && !flags.json()) fmt::print("there is one\n");
+  return kDone;
 }
 
 int Del(Client* client, const CtlFlags& flags) {
@@ -143,7 +173,7 @@ int Del(Client* client, const CtlFlags& flags) {
   const absl::StatusOr<bool> existed = client->Run(map->AsyncDelete(flags.key));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"deleted", *existed}}.dump());
-  return *existed ? kDone : kAbsent;
+  return *existed ? kDone : Absent(flags);
 }
 
 int RunScan(Client* client, const CtlFlags& flags) {
@@ -166,12 +196,10 @@ int RunScan(Client* client, const CtlFlags& flags) {
       fmt::print("{}\n", json.dump());
       continue;
     }
-    std::fwrite(scan.key().data(), 1, scan.key().size(), stdout);
-    if (!flags.keys_only) {
-      std::fputc('\t', stdout);
-      std::fwrite(scan.value().data(), 1, scan.value().size(), stdout);
-    }
-    std::fputc('\n', stdout);
+    std::string line = EscapeText(scan.key());
+    if (!flags.keys_only) line += "\t" + EscapeText(scan.value());
+    line += "\n";
+    std::fwrite(line.data(), 1, line.size(), stdout);
     if (std::ferror(stdout) != 0) return kError;  // Nobody reads any more.
   }
   return more.ok() ? kDone : Fail(more.status());
@@ -181,10 +209,7 @@ int Load(Client* client, const CtlFlags& flags) {
   std::ifstream file;
   uint64_t total = 0;
   if (flags.file != "-") {
-    file.open(flags.file, std::ios::binary);
-    if (!file) return Fail(absl::NotFoundError(fmt::format("cannot read \"{}\"", flags.file)));
-    struct stat info;
-    if (::stat(flags.file.c_str(), &info) == 0) total = static_cast<uint64_t>(info.st_size);
+    if (const absl::Status opened = OpenLines(flags.file, &file, &total); !opened.ok()) return Fail(opened);
   }
   auto map = PairMap::Open(client, flags.table);
   if (!map.ok()) return Fail(map.status());
@@ -192,15 +217,16 @@ int Load(Client* client, const CtlFlags& flags) {
   uint64_t records = 0;
   const int64_t start_ns = client->NowNs();
   {
-    Progress progress(total);
-    Loading loading{flags.file == "-" ? &std::cin : &file, &*map, &progress, 0, 0, 0, {}};
+    Progress progress("loading", total);
+    LineReader lines(flags.file == "-" ? &std::cin : &file);
+    Loading loading{&lines, &*map, flags.raw};
     std::vector<Task<bool>> lanes;
     for (int i = 0; i < 32; ++i) lanes.push_back(LoadLane(&loading));
     for (Task<bool>& lane : lanes) lane.Start();
     for (const Task<bool>& lane : lanes) {
       while (!lane.done()) {
         client->Poll(INT64_MAX);
-        progress.Show(loading.bytes, loading.records);
+        progress.Show(loading.bytes, [&] { return fmt::format("{} records", loading.records); });
       }
     }
     status = loading.status;

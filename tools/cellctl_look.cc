@@ -1,8 +1,10 @@
 // cellctl: what servers and clients say of themselves.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "cell/base/json.h"
 #include "fmt/format.h"
@@ -17,34 +19,103 @@ double Share(JsonView region, const char* used, const char* total) {
   return all == 0 ? 0 : 100 * region[used].Or(0.0) / all;
 }
 
+// Of a server: what its workers say together.
+struct ServerSum {
+  size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
+  uint64_t keys = 0, data_bytes = 0;
+  double uptime_seconds = 0;
+  bool draining = false, lapsed = false;
+
+  void Add(JsonView json) {
+    ++workers;
+    connections += json["connections"].Or<uint64_t>(0);
+    regions_max += json["regions_max"].Or<uint64_t>(0);
+    uptime_seconds = std::max(uptime_seconds, json["uptime_seconds"].Or(0.0));
+    draining |= json["draining"].Or(false);
+    lapsed |= json["lease_lapsed"].Or(false);
+    for (const JsonView region : json["regions"].elements()) {
+      ++regions;
+      keys += region["tier"].Or<uint32_t>(0) == 0 ? region["keys"].Or<uint64_t>(0) : 0;
+      data_bytes += region["data_bytes"].Or<uint64_t>(0);
+      failed_logs += region["state"].Or<std::string>("").find("log failed") != std::string::npos;
+    }
+  }
+  std::string State() const {
+    if (workers == 0) return "no answer";
+    if (lapsed) return "no lease";
+    return draining ? "draining" : "serving";
+  }
+  // Empty: nothing.
+  std::string Wrong() const {
+    if (workers == 0) return "it has ended, is stopped, or cannot be reached";
+    std::vector<std::string> wrong;
+    if (lapsed) wrong.push_back("it cannot renew its session, and takes no writes");
+    if (failed_logs > 0) {
+      wrong.push_back(fmt::format("the logs of {} regions have failed: they take no writes", failed_logs));
+    }
+    if (regions >= regions_max) wrong.push_back("it holds as many regions as it may (--regions-max)");
+    return fmt::format("{}", fmt::join(wrong, "; "));
+  }
+};
+
+// All servers of the cluster by their names, those that do not answer among them. `texts`: as of ServerStatus.
+std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<absl::StatusOr<std::string>>& texts) {
+  std::map<std::string, ServerSum> servers;
+  for (const auto& server : client->Servers()) servers[server.name];
+  for (const auto& text : texts) {
+    if (!text.ok()) continue;
+    const absl::StatusOr<nlohmann::json> json = ParseJson(*text);
+    if (json.ok()) servers[JsonView(*json)["server"].Or<std::string>("")].Add(*json);
+  }
+  return servers;
+}
+
+absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
+  for (const auto& text : texts) {
+    if (!text.ok()) return text.status();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int Status(Client* client, const CtlFlags& flags) {
-  if (!flags.json()) {
-    fmt::print("{:<12} {:>9} {:>8} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}\n", "server", "uptime s", "clients",
-               "region", "tier", "keys", "data bytes", "nodes", "extents", "fragmentation");
+  const std::vector<absl::StatusOr<std::string>> texts = client->ServerStatus();
+  const std::map<std::string, ServerSum> servers = SumUp(client, texts);
+  const absl::Status failed = FirstError(texts);
+  if (flags.json()) {
+    for (const auto& text : texts) {
+      if (text.ok()) fmt::print("{}\n", *text);
+    }
+    for (const auto& [name, sum] : servers) {
+      if (sum.workers > 0) continue;
+      const nlohmann::json silent = {{"server", name}, {"error", sum.Wrong()}, {"regions", nlohmann::json::array()}};
+      fmt::print("{}\n", JsonText(silent));
+    }
+    return failed.ok() ? kDone : Fail(failed);
   }
-  absl::Status failed;
-  for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
-    if (!text.ok()) {
-      failed = text.status();
-      continue;
-    }
-    if (flags.json()) {
-      fmt::print("{}\n", *text);
-      continue;
-    }
+  fmt::print("{:<12} {:<10} {:>9} {:>8} {:>8} {:>12} {:>14}  {}\n", "server", "state", "uptime s", "clients", "regions",
+             "keys", "data bytes", "what is wrong");
+  for (const auto& [name, sum] : servers) {
+    fmt::print("{:<12} {:<10} {:>9.0f} {:>8} {:>8} {:>12} {:>14}  {}\n", name, sum.State(), sum.uptime_seconds,
+               sum.connections, sum.regions, sum.keys, sum.data_bytes, sum.Wrong().empty() ? "-" : sum.Wrong());
+  }
+  fmt::print("\n{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", "server", "region", "tier", "keys",
+             "data bytes", "nodes", "extents", "fragmentation", "state");
+  for (const auto& text : texts) {
+    if (!text.ok()) continue;
     const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
     if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
     const JsonView json(*parsed);
     for (const JsonView region : json["regions"].elements()) {
       const bool hash = region["hash"].there();
-      fmt::print("{:<12} {:>9.0f} {:>8} {:>7} {:>5} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%\n",
-                 json["server"].Or<std::string>(""), json["uptime_seconds"].Or(0.0), json["connections"].Or<uint64_t>(0),
-                 region["region"].Or<uint32_t>(0), hash ? "hash" : fmt::format("{}", region["tier"].Or<uint32_t>(0)),
-                 region["keys"].Or<uint64_t>(0), region["data_bytes"].Or<uint64_t>(0),
+      fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%  {}\n",
+                 json["server"].Or<std::string>(""), region["region"].Or<uint32_t>(0),
+                 hash ? "hash" : fmt::format("{}", region["tier"].Or<uint32_t>(0)), region["keys"].Or<uint64_t>(0),
+                 region["data_bytes"].Or<uint64_t>(0),
                  hash ? 100 * region["hash"]["unit_fill"].Or(0.0) : Share(region, "nodes_used", "nodes"),
-                 Share(region, "extent_bytes_used", "extent_bytes"), 100 * region["fragmentation"].Or(0.0));
+                 Share(region, "extent_bytes_used", "extent_bytes"), 100 * region["fragmentation"].Or(0.0),
+                 region["state"].Or<std::string>(""));
     }
   }
   return failed.ok() ? kDone : Fail(failed);
@@ -91,12 +162,22 @@ int Top(Client* client, const CtlFlags& flags) {
   };
   Totals last;
   double last_uptime = 0;
+  std::string said;  // Of what is wrong.
   for (int i = 0; flags.count == 0 || i <= flags.count; ++i) {
     Totals now;
     double uptime = 0, p50 = 0, p99 = 0, weight = 0;
     size_t clients = 0;
-    for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
-      if (!text.ok()) return Fail(text.status());
+    const std::vector<absl::StatusOr<std::string>> texts = client->ServerStatus();
+    const std::map<std::string, ServerSum> servers = SumUp(client, texts);
+    size_t serving = 0;
+    std::string wrong;
+    for (const auto& [name, sum] : servers) {
+      serving += sum.workers > 0;
+      if (!sum.Wrong().empty()) wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "; ", name, sum.Wrong());
+    }
+    if (serving == 0) return Fail(FirstError(texts));
+    for (const absl::StatusOr<std::string>& text : texts) {
+      if (!text.ok()) continue;
       const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
       if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
       const JsonView json(*parsed);
@@ -127,7 +208,7 @@ int Top(Client* client, const CtlFlags& flags) {
       const double walked = now.server + now.client - last.server - last.client;
       const double lookups = now.lookups - last.lookups;
       const nlohmann::json row = {
-          {"operations_per_second", (now.operations - last.operations) / seconds},
+          {"operations_per_second", std::max(0.0, now.operations - last.operations) / seconds},
           {"p50_us", weight == 0 ? 0 : p50 / weight},
           {"p99_us", p99},
           {"server_share", walked == 0 ? 0 : (now.server - last.server) / walked},
@@ -137,13 +218,16 @@ int Top(Client* client, const CtlFlags& flags) {
           {"lookups_torn_per_second", (now.torn - last.torn) / seconds},
           {"lookups_replaced_per_second", (now.replaced - last.replaced) / seconds},
           {"lookups_moved_per_second", (now.moved - last.moved) / seconds},
-          {"clients", clients}};
+          {"clients", clients},
+          {"servers", servers.size()},
+          {"servers_answering", serving},
+          {"wrong", wrong}};
       if (flags.json()) {
         fmt::print("{}\n", JsonText(row));
       } else {
         if (i % 20 == 1) {
-          fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8}   {}\n", "operations/s", "p50 us", "p99 us",
-                     "server", "client", "retries/s", "clients",
+          fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8} {:>8}   {}\n", "operations/s", "p50 us", "p99 us",
+                     "server", "client", "retries/s", "clients", "servers",
                      "tables: lookups/s, reads each, torn/s, replaced/s, moved/s");
         }
         const double share = row["server_share"].get<double>();
@@ -152,9 +236,12 @@ int Top(Client* client, const CtlFlags& flags) {
                          : fmt::format("{:.0f}, {:.2f}, {:.1f}, {:.1f}, {:.1f}", lookups / seconds,
                                        row["reads_per_lookup"].get<double>(), (now.torn - last.torn) / seconds,
                                        (now.replaced - last.replaced) / seconds, (now.moved - last.moved) / seconds);
-        fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8}   {}\n",
+        if (wrong != said) fmt::print("{}\n", wrong.empty() ? "nothing is wrong any more" : wrong);
+        said = wrong;
+        fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {}\n",
                    row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99, 100 * share,
-                   walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients, tables);
+                   walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
+                   fmt::format("{}/{}", serving, servers.size()), tables);
       }
       std::fflush(stdout);
       if (i == flags.count) break;

@@ -1,4 +1,4 @@
-// A bar on a terminal, for what takes long. Without a terminal it says nothing.
+// Shows on a terminal how far a command is that takes long. Says nothing when standard error is no terminal.
 #pragma once
 
 #include <unistd.h>
@@ -7,34 +7,55 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "fmt/format.h"
 
 namespace cell {
 
-// A bar on a terminal, from bytes read so far of a known number (0: unknown).
 class Progress {
  public:
-  explicit Progress(uint64_t total) : total_(total), shown_(::isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
-    if (shown_) fmt::print(stderr, "\r{:79}\r", "");
-  }
-  void Show(uint64_t bytes, uint64_t records) {
+  // `what` is being done. `total`: of what Show counts; 0: not known, and then there is no bar.
+  explicit Progress(std::string_view what, uint64_t total = 0)
+      : what_(what), total_(total), shown_(::isatty(STDERR_FILENO) != 0) {}
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { Clear(); }
+
+  bool shown() const { return shown_; }
+
+  // Ten times a second at most. `text`: is called then, and says more.
+  template <typename Text>
+  void Show(uint64_t done, Text text) {
     const auto now = std::chrono::steady_clock::now();
     if (!shown_ || now - last_ < std::chrono::milliseconds(100)) return;
     last_ = now;
-    if (total_ == 0) {
-      fmt::print(stderr, "\r{} records", records);
-      return;
+    std::string line(what_);
+    if (total_ > 0) {
+      constexpr size_t kWidth = 30;
+      const uint64_t reached = std::min(done, total_);
+      const auto filled = static_cast<size_t>(static_cast<double>(kWidth) * static_cast<double>(reached) /
+                                              static_cast<double>(total_));
+      line += fmt::format(" [{:<{}}] {:3}%", std::string(filled, '#'), kWidth, 100 * reached / total_);
     }
-    constexpr size_t kWidth = 40;
-    const auto filled = static_cast<size_t>(kWidth * std::min(bytes, total_) / total_);
-    fmt::print(stderr, "\r[{:<{}}] {:3}%  {} records", std::string(filled, '#'), kWidth, 100 * bytes / total_, records);
+    line += " " + std::string(text());
+    if (line.size() > kColumns) line.resize(kColumns);
+    fmt::print(stderr, "\r{:<{}}", line, kColumns);
+    dirty_ = true;
+  }
+  // Takes the line away, so that a message can be written.
+  void Clear() {
+    if (dirty_) fmt::print(stderr, "\r{:{}}\r", "", kColumns);
+    dirty_ = false;
   }
 
  private:
+  static constexpr size_t kColumns = 79;
+
+  const std::string what_;
   const uint64_t total_;
   const bool shown_;
+  bool dirty_ = false;
   std::chrono::steady_clock::time_point last_;
 };
 

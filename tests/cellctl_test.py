@@ -1,0 +1,338 @@
+"""cellctl as its users meet it: text that goes out and comes back, backups, the prompt, what is wrong with a cluster."""
+
+import json
+import os
+import pty
+import random
+import select
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster
+
+SMALL = {"meganode_bytes": 1 << 20, "extents_bytes": 4 << 20, "regions_max": 64}
+ABSENT, ERROR = 1, 2
+
+
+class Cellctl(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cell-ctl-")
+        self.directory = Path(self.temporary.name) / "cluster"
+        self.servers = []
+
+    def tearDown(self):
+        for process in self.servers:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+        cluster.end(self.servers)
+        self.temporary.cleanup()
+
+    def up(self, **options):
+        self.servers = cluster.up(self.directory, **{**SMALL, **options})
+
+    def up_empty(self, **options):
+        cluster.end(self.servers)
+        self.directory = self.directory.with_name(self.directory.name + "x")
+        self.up(**options)
+
+    def command(self, *arguments):
+        return [cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments]
+
+    def ctl(self, *arguments, **options):
+        return subprocess.run(self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=90, check=False, **options)
+
+    def done(self, *arguments, **options):
+        result = self.ctl(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def refused(self, part, *arguments, **options):
+        result = self.ctl(*arguments, **options)
+        self.assertEqual(result.returncode, ERROR, result)
+        lines = result.stderr.decode().strip().splitlines()
+        self.assertTrue(lines and all(line.startswith("cellctl: ") for line in lines), lines)
+        self.assertIn(part, lines[-1])
+        return lines
+
+    def terminal(self, *arguments, typed=b"", until=None):
+        """Runs cellctl on a terminal; all that it writes there."""
+        master, slave = pty.openpty()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LC_") and k != "LANG"}
+        environment.update(TERM="vt100", HOME=self.temporary.name)
+        process = subprocess.Popen(self.command(*arguments), stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True)
+        os.close(slave)
+        shown, deadline = b"", time.monotonic() + 30
+        sent = not typed
+        while time.monotonic() < deadline:
+            if not sent and b"cell> " in shown:
+                os.write(master, typed)
+                sent = True
+            if until is not None and until(shown):
+                break
+            if not select.select([master], [], [], 0.05)[0]:
+                if process.poll() is not None:
+                    break
+                continue
+            try:
+                shown += os.read(master, 1 << 16)
+            except OSError:
+                break
+        if process.poll() is None and until is not None:
+            process.terminate()
+        process.wait(30)
+        os.close(master)
+        return shown, process.returncode
+
+    # Text.
+
+    def test_what_scan_writes_load_reads(self):
+        self.up()
+        pairs = {b"plain": b"text", b"lines": b"a\nb\tc\rd\\n", "gr\u00fc\u00df".encode(): b"", b"tab\tkey\n": b"\\", b"\x00\xff": bytes(range(256)),
+                 b"{\"key\": 1}": b"{\"value\"}", b"screen": b"\x1b[2J\x1b]0;title\x07 \xc2\x9b2J"}
+        for key, value in pairs.items():
+            if b"\0" not in key:
+                self.done("put", key, "-", input=value)
+        as_json = [{"key": {"hex": k.hex()}, "value": {"hex": v.hex()}} for k, v in pairs.items() if b"\0" in k]
+        self.assertIn(b"1 records", self.done("load", "-", input=json.dumps(as_json[0]).encode()))
+        text, lines = self.done("scan"), self.done("-o", "json", "scan")
+        for written in (text, lines):
+            self.assertEqual(len(written.splitlines()), len(pairs))
+            self.assertFalse(any(c < 32 and c not in (9, 10) or c == 127 for c in written), written)
+            self.assertNotIn("\x9b", written.decode())
+            self.up_empty()
+            self.assertIn(f"{len(pairs)} records".encode(), self.done("load", "-", input=written))
+            self.assertEqual(self.done("scan"), text)
+            for key, value in pairs.items():
+                if b"\0" not in key:
+                    self.assertEqual(self.done("get", key), value)
+        shown, status = self.terminal("get", "screen")
+        self.assertEqual((shown, status), (rb"\x1b[2J\x1b]0;title\x07 \xc2\x9b2J" + b"\r\n", 0))
+
+    def test_load_says_what_is_wrong(self):
+        self.up()
+        file = Path(self.temporary.name) / "lines"
+        self.refused("is a directory", "load", self.temporary.name)
+        self.refused("No such file", "load", str(file))
+        for line, part in (("a\\q\tb", "line 3: a backslash that begins none"), ("no tab", "line 3: it is neither"),
+                           ('{"key": "a"}', 'line 3: it is not {"key"'), ("key\t" + "x" * 5_000_000, "line 3: it is longer than")):
+            file.write_text("one\t1\n\n" + line + "\n")
+            self.assertIn("1 records were loaded", self.refused(part, "load", str(file))[0])
+        file.write_text("C:\\new\tD:\\table")
+        self.done("load", "--raw", str(file))
+        self.assertEqual(self.done("get", "C:\\new"), b"D:\\table")
+        self.refused("--limit: -1 is not", "scan", "--limit", "-1")
+        self.assertEqual(self.done("scan", "--limit", "0"), b"")
+
+    def test_words_that_are_not_known(self):
+        self.up()
+        self.refused('there is no command "delete": did you mean del?', "delete", "a", "key")
+        self.refused("did you mean --cluster?", "--clustre", "/tmp", "get", "key")
+        self.refused("key is required", "get")
+        self.refused("--path: hybird not in", "--path", "hybird", "get", "a")
+        for form in (["hash", "create", "t"], ["hash", "put", "t", "k", "v"], ["hash", "put", "--table", "t", "k", "w"]):
+            self.done(*form)
+        self.assertEqual(self.done("hash", "get", "t", "k"), b"w")
+        self.assertEqual(self.done("hash", "get", "--table", "t", "k"), b"w")
+        self.assertIn(b"buckets", self.done("hash", "stats", "t"))
+        self.done("hash", "drop", "--table", "t")
+
+    def test_another_users_cluster(self):
+        self.up()
+        os.chmod(self.directory / "cluster.json", 0)
+        # Root reads what it likes, unless it has to go without that.
+        drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+        refused = subprocess.run([*drop, *self.command("get", "key")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
+        self.assertEqual(refused.returncode, ERROR)
+        self.assertIn(b"cellctl: permission denied", refused.stderr)
+
+    def test_a_bench_says_what_it_missed_and_cleans_up(self):
+        self.up()
+        self.done("put", "mine", "1")
+        bench = [cluster.binary("tools/cell_bench"), "--cluster", str(self.directory), "--keys", "2000", "--depth", "4", "--json", "-"]
+        run = lambda *more: subprocess.run([*bench, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
+        begun = time.monotonic()
+        missed = run("--rate", "50000000", "--seconds", "0.5", "--cleanup", "--distribution", "zipfian", "--value-bytes", "1K")
+        self.assertLess(time.monotonic() - begun, 20)  # It would take minutes to do all that was due.
+        self.assertEqual(missed.returncode, 0, missed.stderr)
+        result = json.loads(missed.stdout)
+        self.assertIn(b"the rate of 50000000 was not kept", missed.stderr)
+        self.assertFalse(result["kept_rate"])
+        self.assertGreater(result["not_begun"], 1_000_000)
+        self.assertGreaterEqual(result["deleted"], 2000)
+        self.assertEqual({name: result[name] for name in ("rate", "distribution", "seconds", "fabric", "selector", "prefix")},
+                         {"rate": 5e7, "distribution": "zipfian", "seconds": 0.5, "fabric": "auto", "selector": "cell", "prefix": "bench-"})
+        self.assertEqual(self.done("scan"), b"mine\t1\n")
+        kept = run("--rate", "100", "--seconds", "0.5", "--prefix", "other/")
+        self.assertEqual((kept.returncode, kept.stderr), (0, b""))
+        self.assertTrue(json.loads(kept.stdout)["kept_rate"])
+        self.assertEqual(len(self.done("scan", "--prefix", "other/", "--keys-only").splitlines()), 2000)
+        for flags, part in ((["--json", "/no/such/file"], "cannot write"), (["--cleanup", "--prefix", ""], "--cleanup deletes"),
+                            (["--key-bytes", "9"], "--key-bytes is 14 at least"), (["--sekonds", "1"], "did you mean --seconds?")):
+            begun = time.monotonic()
+            refused = subprocess.run(bench[:-2] + flags, stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=60, check=False)
+            self.assertEqual(refused.returncode, ERROR)
+            self.assertIn(f"cell_bench: {part}" if "mean" not in part else part, refused.stderr.decode())
+
+    def test_the_prompt(self):
+        self.up()
+        result = self.ctl(input="put 'a key' \"it's\"\nget 'a key'\nget nothing\nhas 'a key'\nget 'open\ndelete x\nhelp get\n".encode())
+        self.assertIn(b"it's\nthere is no such key\nthere is one\n", result.stdout)
+        self.assertIn(b"Write KEY's value", result.stdout)
+        self.assertEqual(result.stderr.decode().splitlines(),
+                         ["cellctl: a quote (') is not closed", 'cellctl: there is no command "delete": did you mean del?'])
+        # On a terminal, in a locale without UTF-8.
+        shown, _ = self.terminal(typed="put gr\u00fc\u00df \u20ac\rget gr\u00fc\u00df\rhash cre\t tab\rhash drop t\t\rexit\r".encode())
+        self.assertIn("\u20ac\r\n", shown.decode())
+        self.assertEqual(self.done("get", "gr\u00fc\u00df"), "\u20ac".encode())
+        self.assertEqual(self.done("hash", "list").splitlines()[1:], [], shown)  # "hash create tab" and "hash drop tab" were completed.
+
+    # What servers do, and what is wrong.
+
+    def lines(self, *arguments):
+        return [json.loads(line) for line in self.ctl("-o", "json", *arguments).stdout.splitlines()]
+
+    def test_status_regions_and_top_name_every_server(self):
+        self.up(servers=3, durability="sync")
+        status = self.done("status").decode()
+        self.assertRegex(status, r"(?m)^server-2 +serving .* 0 +0 +0  -$")  # It holds nothing.
+        self.assertRegex(self.done("regions").decode(), "server-2 +holds no regions")
+        text = "".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000))
+        self.done("load", "-", input=text.encode())
+        self.servers[1].kill()
+        self.servers[1].wait()
+        self.assertEqual(self.done("--timeout", "20", "scan").decode(), text)
+        regions = self.lines("regions")
+        self.assertGreater(len(regions), 2)
+        self.assertEqual(len({r["region"] for r in regions}), len(regions))
+        self.assertTrue(all(r["served"] for r in regions), regions)
+        self.assertNotIn("server-1", {r["server"] for r in regions})
+        shown = self.ctl("regions")
+        self.assertEqual(shown.returncode, ERROR)
+        self.assertRegex(shown.stdout.decode(), "server-1 +does not answer")
+        shown = self.ctl("status")
+        self.assertEqual(shown.returncode, ERROR)
+        self.assertRegex(shown.stdout.decode(), "(?m)^server-1 +no answer .*it has ended")
+        self.assertEqual([s["server"] for s in self.lines("status") if "error" in s], ["server-1"])
+        top = self.done("top", "--count", "1", "--interval", "0.1").decode()
+        self.assertIn("server-1: it has ended", top)
+        self.assertIn(" 2/3 ", top)
+
+    def test_a_drain_that_is_cancelled_or_cannot_end(self):
+        self.up(servers=2, durability="none", regions_max=8)
+        self.done("load", "-", input="".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000)).encode())
+        before, now = None, self.lines("regions")
+        while now != before or any(r["busy"] for r in now):  # Until no table change of server-1 can be under way.
+            time.sleep(0.3)
+            before, now = now, self.lines("regions")
+        draining_now = lambda: json.loads((self.directory / "regions.json").read_text()).get("draining")
+        self.servers[1].send_signal(signal.SIGSTOP)  # It takes nothing, so nothing moves.
+        draining = subprocess.Popen(self.command("drain", "server-0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while not draining_now():
+            time.sleep(0.02)
+        self.done("drain", "server-0", "--cancel")
+        begun = time.monotonic()
+        _, error = draining.communicate(timeout=30)
+        self.assertEqual(draining.returncode, ERROR)
+        self.assertRegex(error.decode(), "^cellctl: the drain was cancelled from elsewhere; [0-9]+ regions are left\n$")
+        self.assertLess(time.monotonic() - begun, 5)
+        self.refused("none can be given away", "drain", "server-0")
+        self.servers[1].send_signal(signal.SIGCONT)
+        shown, status = self.terminal("drain", "server-0")
+        self.assertEqual(status, 0, shown)
+        self.assertEqual({r["server"] for r in self.lines("regions")}, {"server-1"})
+        self.servers[0].send_signal(signal.SIGSTOP)
+        self.refused("the other servers have room for 0", "drain", "server-1")
+
+    def test_progress_on_a_terminal(self):
+        self.up()
+        file = Path(self.temporary.name) / "lines"
+        file.write_text("".join(f"key{i:06}\t{'v' * 50}\n" for i in range(60_000)))
+        shown, status = self.terminal("load", str(file))
+        self.assertEqual(status, 0, shown)
+        self.assertRegex(shown, rb"\rloading \[#* *\] +\d+% \d+ records")
+        shown, status = self.terminal("backup", str(self.backup_directory()))
+        self.assertEqual(status, 0, shown)
+        self.assertRegex(shown, rb"\r(backing up|checking) \[#* *\] +\d+% \d+ pairs")
+        self.up_empty()
+        shown, status = self.terminal("restore", str(self.backup_directory()))
+        self.assertEqual(status, 0, shown)
+        self.assertRegex(shown, rb"\rrestoring \[#* *\] +\d+% \d+ pairs")
+
+    # Backups.
+
+    def load_large(self, count=600, size=20_000):
+        values = {f"key{i:06}": f"{i}:".ljust(size, "v") for i in range(count)}
+        self.done("load", "-", input="".join(f"{k}\t{v}\n" for k, v in values.items()).encode())
+        return values
+
+    def backup_directory(self):
+        return Path(self.temporary.name) / "backup"
+
+    def test_a_backup_of_a_cluster_whose_server_is_dead_fails(self):
+        self.up(servers=2)
+        lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(30_000))
+        self.done("load", "-", input=lines.encode())
+        regions = [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
+        # The server that does not hold the root: a client finds its way as far as its keys.
+        root = json.loads((self.directory / "regions.json").read_text())["root"]
+        other = next(s for s in ("server-0", "server-1") if s != next(r["server"] for r in regions if r["region"] == root))
+        self.assertTrue(any(r["server"] == other and r["tier"] == 0 for r in regions), regions)
+        self.servers[int(other[7:])].kill()
+        self.servers[int(other[7:])].wait()
+        lines = self.refused("no backup was made", "--timeout", "2", "backup", str(self.backup_directory()))
+        self.assertEqual(len(lines), 1)
+        self.assertEqual(os.listdir(self.backup_directory()), [])
+
+    def test_a_backup_while_a_server_is_killed_is_right_or_none(self):
+        self.up(servers=3, durability="sync", regions_max=64)
+        values = self.load_large()
+        for victim in (1, 2):
+            backup = Path(self.temporary.name) / f"backup-{victim}"
+            running = subprocess.Popen(self.command("--path", "server", "--timeout", "20", "backup", str(backup)), stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            while not (backup / "backup.unfinished").exists() and running.poll() is None:
+                time.sleep(0.001)
+            self.servers[victim].kill()
+            out, error = running.communicate(timeout=60)
+            if running.returncode != 0:
+                self.assertEqual(os.listdir(backup), [], error)
+                continue
+            self.assertIn(f"{len(values)} pairs".encode(), out)
+            kept = self.directory, self.servers
+            self.servers = []
+            try:
+                self.directory = Path(self.temporary.name) / f"restored-{victim}"
+                self.up()
+                self.done("restore", str(backup))
+                self.assertEqual(self.done("scan").decode(), "".join(f"{k}\t{v}\n" for k, v in values.items()))
+                cluster.end(self.servers)
+            finally:
+                self.directory, self.servers = kept[0], kept[1] + self.servers
+
+    def test_a_restore_is_whole_or_an_error(self):
+        self.up(node_bytes=1024)
+        values = self.load_large(300)
+        self.done("put", "k" * 200, "v")
+        backup = str(self.backup_directory())
+        self.done("backup", backup)
+        self.up_empty(node_bytes=512)
+        self.refused("a key of 200 bytes", "restore", backup)
+        self.assertEqual(self.done("scan"), b"")  # Nothing of it was put.
+        self.up_empty(extents_bytes=1 << 20, regions_max=2)  # Too small.
+        lines = self.refused(f"of {len(values) + 1} pairs were restored before", "restore", backup)
+        self.assertIn("--extents-bytes", lines[-1])
+        file = self.backup_directory() / "backup"
+        whole = file.read_bytes()
+        self.up_empty()
+        file.write_bytes(whole[:100_000] + whole[200_000:])
+        self.refused("is damaged at offset", "restore", backup)
+        self.assertEqual(self.done("scan"), b"")
+
+
+if __name__ == "__main__":
+    unittest.main()

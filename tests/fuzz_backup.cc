@@ -1,0 +1,81 @@
+// libFuzzer: any bytes as a backup. The reader refuses them, or all pairs that it returns can be written again and are
+// read as the same. The first byte of the input says what is made right before, so that more than checksums is tried.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cell/base/crc64.h"
+#include "tools/backup_file.h"
+
+namespace {
+
+using namespace cell;
+
+enum MadeRight : uint8_t { kFrames = 1, kSum = 2 };
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// Gives each record that fits its checksum and number; and the end the sum of all pairs, if that is asked for.
+void MakeRight(bool sum_too, std::string* file) {
+  PairSum sum;
+  uint64_t sequence = 0;
+  for (size_t at = 0; at + sizeof(RecordHeader) <= file->size();) {
+    RecordHeader header;
+    std::memcpy(&header, file->data() + at, sizeof(header));
+    const size_t end = at + RoundUp(header.bytes, kRecordAlignment);
+    if (header.bytes < sizeof(header) + header.key_bytes || end > file->size() || end <= at) return;
+    header.sequence = ++sequence;
+    header.epoch = 0;
+    header.reserved = 0;
+    const std::string_view key(file->data() + at + sizeof(header), header.key_bytes);
+    const std::string_view value(key.data() + key.size(), header.bytes - sizeof(header) - key.size());
+    if (header.kind == RecordKind::kPut) sum.Add(key, value);
+    if (header.kind == RecordKind::kEnd && sum_too && value.size() == sizeof(BackupEnd)) {
+      const BackupEnd right{sum.pairs, sum.checksum};
+      std::memcpy(file->data() + (value.data() - file->data()), &right, sizeof(right));
+    }
+    std::memcpy(file->data() + at, &header, sizeof(header));
+    header.crc = Crc64(std::string_view(*file).substr(at + sizeof(header.crc), header.bytes - sizeof(header.crc)), 0);
+    std::memcpy(file->data() + at, &header.crc, sizeof(header.crc));
+    std::memset(file->data() + at + header.bytes, 0, end - at - header.bytes);
+    at = end;
+  }
+}
+
+absl::Status Read(const std::string& file, Pairs* pairs, PairSum* sum) {
+  const RecordReader::Read from = [&file](uint64_t at, MutableBytes to) -> absl::StatusOr<size_t> {
+    const size_t bytes = at >= file.size() ? 0 : std::min<size_t>(to.size(), file.size() - at);
+    if (bytes > 0) std::memcpy(to.data(), file.data() + at, bytes);
+    return bytes;
+  };
+  BackupReader reader(from, "a backup");
+  for (;;) {
+    const auto record = reader.Next();
+    if (!record.ok()) return record.status();
+    if (!record->has_value()) break;
+    pairs->emplace_back((*record)->key, (*record)->value);
+  }
+  *sum = reader.sum();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::string file(reinterpret_cast<const char*>(data + 1), size - 1);
+  if ((data[0] & kFrames) != 0) MakeRight((data[0] & kSum) != 0, &file);
+  Pairs pairs, again;
+  PairSum sum, sum_again;
+  if (!Read(file, &pairs, &sum).ok()) return 0;
+  BackupWriter writer;
+  for (const auto& [key, value] : pairs) {
+    if (!writer.Add(key, value).ok()) std::abort();
+  }
+  writer.End();
+  if (writer.sum() != sum) std::abort();
+  if (!Read(writer.Take(), &again, &sum_again).ok() || again != pairs || sum_again != sum) std::abort();
+  return 0;
+}

@@ -1,0 +1,99 @@
+#include "tools/backup_file.h"
+
+#include <utility>
+
+#include "cell/base/crc64.h"
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kNoRegion = 0;
+
+template <typename T>
+std::string_view BytesOf(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+}  // namespace
+
+void PairSum::Add(std::string_view key, std::string_view value) {
+  const uint64_t sizes[] = {key.size(), value.size()};  // So that no byte can go from the key to the value.
+  checksum = Crc64(value, Crc64(key, Crc64(BytesOf(sizes), checksum)));
+  ++pairs;
+}
+
+BackupWriter::BackupWriter() {
+  Append(RecordKind::kBegin, "", BytesOf(SegmentBegin{kBackupMagic, kBackupFormat, kNoRegion}));
+}
+
+void BackupWriter::Append(RecordKind kind, std::string_view key, std::string_view value) {
+  AppendRecord({kNoRegion, 0, ++records_, 0}, kind, key, value, {}, &chunk_);
+}
+
+absl::Status BackupWriter::Add(std::string_view key, std::string_view value) {
+  if (key <= last_key_) {
+    return absl::DataLossError(fmt::format("the scan went wrong after {} pairs: a key is not greater than the last one",
+                                           sum_.pairs));
+  }
+  last_key_ = key;
+  sum_.Add(key, value);
+  Append(RecordKind::kPut, key, value);
+  return absl::OkStatus();
+}
+
+void BackupWriter::End() { Append(RecordKind::kEnd, "", BytesOf(BackupEnd{sum_.pairs, sum_.checksum})); }
+
+absl::Status BackupReader::Damaged(uint64_t offset, const std::string& what) const {
+  return absl::DataLossError(fmt::format("{} is damaged at offset {}: {}. Take another copy, or another backup", name_,
+                                         offset, what));
+}
+
+absl::Status BackupReader::CheckBegin(const LogRecord& record) {
+  if (record.kind != RecordKind::kBegin) return Damaged(0, "its first record is no beginning");
+  const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
+  has_checksum_ = begin.magic == kBackupMagic;
+  if (begin.region != kNoRegion || (!has_checksum_ && begin.magic != kLogMagic)) return Damaged(0, "it is no backup");
+  if (!has_checksum_ || begin.format == kBackupFormat) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{} has format {}, and this release reads formats 1 and {}: use the release that wrote it", name_,
+                  begin.format, kBackupFormat));
+}
+
+absl::Status BackupReader::CheckEnd(const LogRecord& record, uint64_t offset) {
+  if (!has_checksum_) {
+    const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
+    if (end.records != records_ - 1) return Damaged(offset, "its end names another number of records");
+    return absl::OkStatus();
+  }
+  const auto end = Load<BackupEnd>(AsBytes(record.value).data());
+  if (PairSum{end.pairs, end.checksum} == sum_) return absl::OkStatus();
+  return Damaged(offset, fmt::format("its end names {} pairs with checksum {:016x}, and it has {} with {:016x}",
+                                     end.pairs, end.checksum, sum_.pairs, sum_.checksum));
+}
+
+absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
+  while (!ended_) {
+    const uint64_t at = reader_.offset();
+    const absl::StatusOr<LogRecord> record = reader_.Next();
+    // The reader's own message tells what to do with a log.
+    if (absl::IsDataLoss(record.status())) return Damaged(at, "there is no sound record, and it has not ended");
+    if (!record.ok()) return record.status();
+    if (++records_ == 1) {
+      RETURN_IF_ERROR(CheckBegin(*record));
+    } else if (record->kind == RecordKind::kEnd) {
+      RETURN_IF_ERROR(CheckEnd(*record, at));
+      ended_ = true;
+    } else if (record->kind == RecordKind::kPut && record->key > last_key_) {
+      last_key_ = record->key;
+      sum_.Add(record->key, record->value);
+      return *record;
+    } else {
+      return Damaged(at, "a record that does not belong there");
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace cell

@@ -1,0 +1,99 @@
+// The file that `cellctl backup` writes and `cellctl restore` reads: all pairs of a tree, in key order.
+//
+// It consists of log records (log_record.h) of no region:
+//
+//   kBegin   -, SegmentBegin    kBackupMagic, kBackupFormat
+//   kPut     key, value         each key is greater than the one before
+//   kEnd     -, BackupEnd       how many pairs there are, and the checksum over all of them
+//
+// Format 1 had the magic of logs, and at its end the number of records without a checksum. It is still read.
+//
+// Thread-safety: none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/layout/log_record.h"
+#include "cell/log/record_reader.h"
+
+namespace cell {
+
+inline constexpr uint64_t kBackupMagic = 0x31504b424c4c4543;  // "CELLBKP1" in memory order.
+inline constexpr uint32_t kBackupFormat = 2;
+
+// The number of pairs and a checksum over all of them, in their order.
+struct PairSum {
+  uint64_t pairs = 0;
+  uint64_t checksum = 0;
+
+  void Add(std::string_view key, std::string_view value);
+  bool operator==(const PairSum&) const = default;
+};
+
+struct BackupEnd {
+  uint64_t pairs;
+  uint64_t checksum;
+};
+static_assert(sizeof(BackupEnd) == sizeof(CheckpointEnd));  // As a record of this kind must have.
+
+// Puts a backup's records together.
+class BackupWriter {
+ public:
+  BackupWriter();
+
+  // DataLoss when the key is not greater than the last one: then the scan that it comes from is wrong.
+  absl::Status Add(std::string_view key, std::string_view value);
+  // Adds the end. Nothing may be added afterwards.
+  void End();
+
+  // What has been put together since the last Take.
+  size_t bytes() const { return chunk_.size(); }
+  std::string Take() { return std::exchange(chunk_, {}); }
+
+  const PairSum& sum() const { return sum_; }
+
+ private:
+  void Append(RecordKind kind, std::string_view key, std::string_view value);
+
+  std::string chunk_;
+  std::string last_key_;
+  uint64_t records_ = 0;
+  PairSum sum_;
+};
+
+// Reads a backup, pair after pair.
+class BackupReader {
+ public:
+  // `name`: of the file, for messages.
+  BackupReader(RecordReader::Read read, const std::string& name) : name_(name), reader_(std::move(read), name, 0, 0) {}
+
+  // Returns the next pair, valid until the next call; nothing after the last one, when the count and the checksum at
+  // the file's end are right. DataLoss: the file is damaged, or no backup. FailedPrecondition: another release wrote it.
+  absl::StatusOr<std::optional<LogRecord>> Next();
+
+  // Of the file, what has been read.
+  uint64_t offset() const { return reader_.offset(); }
+  // Of the pairs that have been returned.
+  const PairSum& sum() const { return sum_; }
+
+ private:
+  absl::Status Damaged(uint64_t offset, const std::string& what) const;
+  absl::Status CheckBegin(const LogRecord& record);
+  absl::Status CheckEnd(const LogRecord& record, uint64_t offset);
+
+  const std::string name_;
+  RecordReader reader_;
+  uint64_t records_ = 0;
+  bool has_checksum_ = false;  // Format 1 has none.
+  bool ended_ = false;
+  std::string last_key_;
+  PairSum sum_;
+};
+
+}  // namespace cell
