@@ -167,6 +167,22 @@ class BringUp(unittest.TestCase):
         with self.assertRaisesRegex(cluster.ClusterError, "has servers 0 to 2"):
             cluster.up(self.directory, servers=2)
 
+    def test_sizes_and_the_memory_that_they_mean(self):
+        up = [cluster.binary("tools/up"), "--dir", str(self.directory), "--detach", "--durability", "none"]
+        for flags, message in ((("--regions-max", "0"), "--regions-max is from 1 to 65536"),
+                               (("--regions-max", "65537"), "--regions-max is from 1 to 65536"),
+                               (("--meganode-bytes", "2X"), '"2X" is not a size')):
+            refused = subprocess.run([*up, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(message, refused.stderr)
+            self.assertFalse(self.directory.exists())
+        made = subprocess.run([*up, "--meganode-bytes", "2M", "--extents-bytes", "8M", "--regions-max", "65536"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("all its 65536 regions of 10 MB are full, the cluster needs 640.0 GB of memory, and this machine has", made.stderr)
+        self.assertEqual(cluster.settings_of(self.directory)["meganode_bytes"], 2 << 20)
+        cluster.down(self.directory)
+
     def test_foreground_up_outlives_a_server(self):
         up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",
                                "--meganode-bytes", "2M", "--extents-bytes", "8M"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

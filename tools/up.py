@@ -12,6 +12,8 @@ import time
 
 from tools import cluster
 
+REGIONS_MAX = 65536  # Of a worker, as cell_server's.
+
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -42,6 +44,8 @@ def parse(arguments=None):
     for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
         if value is not None and not 1 <= value <= 64:
             parser.error(f"{flag} is from 1 to 64")
+    if args.regions_max is not None and not 1 <= args.regions_max <= REGIONS_MAX:
+        parser.error(f"--regions-max is from 1 to {REGIONS_MAX}")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
     if args.server and args.servers:
@@ -64,6 +68,7 @@ def bring_up(directory, args):
     if secret:
         os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for what asks whether they answer.
     started = cluster.up(directory, only=args.server, **given)
+    sys.stderr.write(memory_note(cluster.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     running = [name for name in cluster.servers_of(directory) if cluster.lock_holder(directory, name) is not None]
     what = f"{len(running)} server(s)" if len(started) == len(running) else f"{len(started)} of {len(running)} server(s)"
     print(f"{what} up in {directory}\n"
@@ -72,6 +77,16 @@ def bring_up(directory, args):
           f"  ./bazelw run //tools:cellctl -- status\n"
           f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
     return started
+
+
+def memory_note(settings, machine_bytes):
+    """Says that a full cluster needs more memory than the machine has; empty if it does not."""
+    regions = settings["servers"] * settings["workers"] * settings["regions_max"]
+    region_bytes = settings["meganode_bytes"] + settings["extents_bytes"]
+    if regions * region_bytes <= machine_bytes:
+        return ""
+    return (f"note: when all its {regions} regions of {region_bytes / 2**20:.0f} MB are full, the cluster needs {regions * region_bytes / 2**30:.1f} GB "
+            f"of memory, and this machine has {machine_bytes / 2**30:.1f} GB (--regions-max, --meganode-bytes, --extents-bytes)\n")
 
 
 def watch(directory, processes):
