@@ -1,5 +1,6 @@
 #include "tools/bench_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,11 +9,12 @@ namespace {
 
 constexpr double kTheta = 0.99;
 
-void Fill(uint64_t seed, size_t bytes, std::string* text) {
-  text->resize(bytes);
+// Makes text `from` bytes and so many of random ones long.
+void Fill(uint64_t seed, size_t from, size_t bytes, std::string* text) {
+  text->resize(from + bytes);
   for (size_t at = 0; at < bytes; at += 8) {
     const uint64_t word = Mix64(seed + at);
-    std::memcpy(text->data() + at, &word, std::min<size_t>(8, bytes - at));
+    std::memcpy(text->data() + from + at, &word, std::min<size_t>(8, bytes - at));
   }
 }
 
@@ -20,12 +22,15 @@ void Fill(uint64_t seed, size_t bytes, std::string* text) {
 
 void MakeKey(uint64_t i, std::string* key, const DataShape& shape) {
   const uint64_t distinct = Mix64(i + 1);
-  Fill(distinct, shape.key_bytes != 0 ? shape.key_bytes : 8 + Mix64(distinct) % 57, key);
-  std::memcpy(key->data(), &distinct, 8);
+  const size_t begins = shape.prefix.size();
+  const size_t bytes = shape.key_bytes != 0 ? shape.key_bytes - begins : kNumberBytes + Mix64(distinct) % 57;
+  *key = shape.prefix;
+  Fill(distinct, begins, bytes, key);
+  std::memcpy(key->data() + begins, &distinct, kNumberBytes);
 }
 
 void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape) {
-  Fill(Mix64(i) ^ version, shape.value_bytes != 0 ? shape.value_bytes : 8 + Mix64(i + 77) % 249, value);
+  Fill(Mix64(i) ^ version, 0, shape.value_bytes != 0 ? shape.value_bytes : 8 + Mix64(i + 77) % 249, value);
 }
 
 KeyChooser::KeyChooser(uint64_t keys, bool zipfian, uint64_t seed) : keys_(keys), zipfian_(zipfian), random_(seed) {

@@ -9,13 +9,16 @@
 
 namespace cell {
 
-// How long keys and values are; 0: of many lengths.
+inline constexpr size_t kNumberBytes = 8;  // That make a key distinct.
+
+// How keys begin, and how long keys and values are; 0: of many lengths.
 struct DataShape {
-  size_t key_bytes = 0;    // 8 to 64, random.
-  size_t value_bytes = 0;  // 8 to 256, random.
+  size_t key_bytes = 0;     // 8 to 64 after the prefix, random; else with it.
+  size_t value_bytes = 0;   // 8 to 256, random.
+  std::string prefix = {};  // Of all keys.
 };
 
-// Key number i: at least 8 bytes, distinct for distinct i, in random order. The first 8 bytes make it distinct.
+// Key number i: distinct for distinct i, in random order. The first 8 bytes after the prefix make it distinct.
 void MakeKey(uint64_t i, std::string* key, const DataShape& shape = {});
 // The value of key i. `version` tells updates apart.
 void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape = {});

@@ -83,6 +83,7 @@ Measured BenchThread::Run() {
   measured.latency_ns = flags_.rate > 0 ? late_ns_ : client_->metrics().latency_ns;
   measured.operations = operations_;
   measured.absent = absent_;
+  measured.not_begun = status_.ok() ? NotBegun() : 0;
   measured.status = status_;
   measured.began_ns = start_ns_;
   measured.timeline = std::move(timeline_);
@@ -107,7 +108,11 @@ Task<bool> BenchThread::Lane() {
     if (interval_ns_ > 0) {
       begun_ns = static_cast<int64_t>(next_due_ns_);
       next_due_ns_ += IntervalNs(next_due_ns_);
-      if (begun_ns >= end_ns_) break;
+      // The end is the end: who cannot keep the rate up would go on for long after it.
+      if (begun_ns >= end_ns_ || client_->NowNs() >= end_ns_) {
+        if (begun_ns < end_ns_) ++not_begun_;
+        break;
+      }
       co_await client_->AsyncSleepUntil(begun_ns);
     } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
       break;
@@ -117,6 +122,13 @@ Task<bool> BenchThread::Lane() {
     if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
   }
   co_return true;
+}
+
+uint64_t BenchThread::NotBegun() const {
+  uint64_t count = not_begun_;
+  if (interval_ns_ <= 0) return count;
+  for (double due_ns = next_due_ns_; due_ns < static_cast<double>(end_ns_); due_ns += IntervalNs(due_ns)) ++count;
+  return count;
 }
 
 Op BenchThread::Choose() {

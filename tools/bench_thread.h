@@ -33,6 +33,7 @@ struct BenchFlags {
   uint64_t seed = 1;
   std::string json;
   bool load = true;
+  bool cleanup = false;
   bool busy_poll = false;
   int cache_level_min = 4;
   uint32_t node_bytes = 1024;
@@ -40,7 +41,7 @@ struct BenchFlags {
   std::string table = "bench";
   HashLayoutFlags layout;
   bool serializable = true;
-  DataShape shape;
+  DataShape shape = {.prefix = "bench-"};
 
   // Empty: the tree.
   std::string table_asked() const { return tier == "pilaf" ? table : ""; }
@@ -64,6 +65,7 @@ struct Measured {
   Histogram latency_ns;  // From the intended start, with --rate.
   uint64_t operations = 0;
   uint64_t absent = 0;
+  uint64_t not_begun = 0;  // Operations that were due before the end, with --rate.
   double seconds = 0;
   int64_t began_ns = 0;  // CLOCK_BOOTTIME, after the warm-up.
   std::optional<Timeline> timeline;
@@ -81,6 +83,8 @@ class BenchThread {
   Measured Run();
 
  private:
+  // How many operations that are due before the end have not begun.
+  uint64_t NotBegun() const;
   // Between operations that are due at this time.
   double IntervalNs(double due_ns) const {
     const double into_ns = due_ns - spike_from_ns_;
@@ -107,6 +111,7 @@ class BenchThread {
   int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
   double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
   bool measuring_ = false;
+  uint64_t not_begun_ = 0;  // By lanes that had taken them.
   uint64_t next_insert_ = 0;
   uint64_t operations_ = 0, absent_ = 0;
   Histogram late_ns_;

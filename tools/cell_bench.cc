@@ -20,6 +20,7 @@
 #include "tools/bench_local.h"
 #include "tools/bench_thread.h"
 #include "tools/client_flags.h"
+#include "tools/command_line.h"
 
 namespace cell {
 namespace {
@@ -86,6 +87,41 @@ absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
   return status;
 }
 
+// Deletes all keys with the prefix, or the table. The number of keys; of a table 0.
+absl::StatusOr<uint64_t> CleanUp(const BenchFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(flags.client));
+  if (!flags.table_asked().empty()) {
+    for (const Client::ServerInfo& server : client->Servers()) {
+      if (server.control.empty()) continue;
+      ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlClient::Open(server.control, {}));
+      RETURN_IF_ERROR(control->DropTable(flags.table));
+      return 0;
+    }
+    return absl::UnavailableError("no server tells of a control plane, so the table stays");
+  }
+  ScanOptions options = PrefixScan(flags.shape.prefix);
+  options.keys_only = true;
+  Scan scan = client->NewScan(std::move(options));
+  uint64_t deleted = 0;
+  for (;;) {
+    auto next = scan.AsyncNextBatch();
+    ASSIGN_OR_RETURN(const absl::Span<const Scan::Entry> batch, client->Run(std::move(next)));
+    if (batch.empty()) return deleted;
+    std::vector<std::string> keys;
+    for (const Scan::Entry& entry : batch) keys.emplace_back(entry.key);
+    std::vector<Task<absl::StatusOr<bool>>> deletes;
+    for (const std::string& key : keys) deletes.push_back(client->AsyncDelete(key));
+    for (auto& one : deletes) one.Start();
+    absl::Status status;
+    for (auto& one : deletes) {
+      while (!one.done()) client->Poll(INT64_MAX);
+      if (absl::StatusOr<bool> done = one.Take(); !done.ok() && status.ok()) status = done.status();
+    }
+    RETURN_IF_ERROR(status);
+    deleted += keys.size();
+  }
+}
+
 std::string Shell(const std::string& command) {
   std::string output;
   if (FILE* pipe = ::popen(command.c_str(), "r")) {
@@ -106,6 +142,8 @@ void Describe(const BenchFlags& flags, nlohmann::json* json) {
   (*json)["machine"] = fmt::format("{} cores, {}", std::thread::hardware_concurrency(),
                                    Shell("sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1"));
   (*json)["seed"] = flags.seed;
+  (*json)["seconds"] = flags.seconds;
+  (*json)["distribution"] = flags.distribution;
   (*json)["keys"] = flags.keys;
   (*json)["workload"] = flags.workload;
 }
@@ -122,7 +160,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   Histogram latency_ns;
   ClientMetrics sum;
   double per_second = 0, node_reads_per_second = 0, entries_per_second = 0;
-  uint64_t operations = 0, absent = 0;
+  uint64_t operations = 0, absent = 0, not_begun = 0;
   for (const Measured& one : all) {
     RETURN_IF_ERROR(one.status);
     latency_ns.Merge(one.latency_ns);
@@ -131,6 +169,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     entries_per_second += static_cast<double>(one.metrics.scanned) / one.seconds;
     operations += one.operations;
     absent += one.absent;
+    not_begun += one.not_begun;
     sum.server_path += one.metrics.server_path;
     sum.client_path += one.metrics.client_path;
     sum.node_reads += one.metrics.node_reads;
@@ -151,6 +190,20 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   };
   const auto us = [&](double quantile) { return static_cast<double>(latency_ns.Quantile(quantile)) / 1e3; };
   json["path"] = flags.path;
+  json["fabric"] = flags.client.fabric;
+  json["selector"] = flags.client.selector;
+  json["prefix"] = flags.shape.prefix;
+  json["rate"] = flags.rate;
+  if (flags.rate > 0) {
+    json["not_begun"] = not_begun;
+    json["kept_rate"] = not_begun == 0;
+  }
+  if (not_begun > 0) {
+    fmt::print(stderr,
+               "cell_bench: the rate of {:.0f} was not kept: {:.0f} operations a second were done, and {} that were "
+               "due never began, so latencies are too low. More --depth or --threads, or a lower --rate\n",
+               flags.rate, per_second, not_begun);
+  }
   json["tier"] = flags.tier;
   if (flags.tier == "pilaf") {
     json["lookups"] = sum.lookups;
@@ -176,6 +229,10 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     for (size_t i = 1; i < all.size(); ++i) timeline.Merge(*all[i].timeline);
     json["timeline"] = timeline.ToJson();
     json["began_ns"] = all[0].began_ns;
+  }
+  if (flags.cleanup) {
+    ASSIGN_OR_RETURN(const uint64_t deleted, CleanUp(flags));
+    json["deleted"] = deleted;
   }
   json["retries"] = sum.retries();
   json["errors"] = sum.errors;
@@ -224,13 +281,38 @@ void Print(const nlohmann::json& json) {
   }
 }
 
+// What can be known before the run.
+absl::Status CheckFlags(const BenchFlags& flags) {
+  const bool cluster = flags.workload != "local" && flags.workload != "lmdb";
+  if (cluster && flags.client.cluster.empty()) {
+    return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
+  }
+  if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < flags.shape.prefix.size() + kNumberBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("--key-bytes is {} at least: 8 by which keys are told apart, and the {} of --prefix",
+                    flags.shape.prefix.size() + kNumberBytes, flags.shape.prefix.size()));
+  }
+  if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor is of a --rate");
+  if (flags.timeline_ms > 0 && flags.seconds * 1e3 / flags.timeline_ms > static_cast<double>(Timeline::kBucketsMax)) {
+    return absl::InvalidArgumentError(fmt::format("{} s have more than {} times {} ms: make --timeline-ms larger",
+                                                  flags.seconds, Timeline::kBucketsMax, flags.timeline_ms));
+  }
+  if (flags.cleanup && flags.shape.prefix.empty() && flags.table_asked().empty()) {
+    return absl::InvalidArgumentError("--cleanup deletes what begins with --prefix: give one that is not empty");
+  }
+  if (!flags.json.empty() && flags.json != "-") {
+    std::ofstream file(flags.json, std::ios::app);
+    if (!file) return absl::InvalidArgumentError(fmt::format("cannot write {}", flags.json));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const BenchFlags& flags) {
+  RETURN_IF_ERROR(CheckFlags(flags));
   absl::StatusOr<nlohmann::json> json = absl::InvalidArgumentError("");
   if (flags.workload == "local" || flags.workload == "lmdb") {
     json = RunInProcess(flags);
   } else {
-    if (flags.client.cluster.empty())
-      return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
     for (const Mix& mix : Mixes()) {
       const bool scans =
           std::any_of(mix.parts.begin(), mix.parts.end(), [](const auto& p) { return p.first == Op::kScan; });
@@ -301,7 +383,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   app.add_option("--timeline-ms", flags.timeline_ms,
-                 "Tell latencies and paths of each so many milliseconds, too, as JSON; 0: not")
+                 "Also tell latencies and paths of each of these many milliseconds, as JSON; 0: not")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Of all random choices")->capture_default_str();
@@ -320,29 +402,33 @@ int Main(int argc, char** argv) {
   AddHashLayoutFlags(&app, &flags.layout);
   app.add_flag("--serializable,!--no-serializable", flags.serializable,
                "Look once more before a table's key is called absent");
-  app.add_option("--key-bytes", flags.shape.key_bytes, "Of all keys; 0: 8 to 64")
+  app.add_option("--key-bytes", flags.shape.key_bytes, "Of all keys, with the prefix; 0: 8 to 64 after it")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--value-bytes", flags.shape.value_bytes, "Of all values; 0: 8 to 256")
+      ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
+  app.add_option("--prefix", flags.shape.prefix, "How all its keys begin; of local and lmdb: not")
+      ->capture_default_str();
+  app.add_flag("--cleanup", flags.cleanup,
+               "Delete all keys that begin with the prefix afterwards; of --tier pilaf, drop the table");
+  app.footer(
+      "What it tells\n"
+      "  ops_per_second      operations that ended, of all threads; entries_per_second: pairs that scans gave\n"
+      "  latency_us          microseconds from an operation's start (latency_from), with --rate from when it was due\n"
+      "  kept_rate           whether all operations that were due began before the end; not_begun: how many did not\n"
+      "  server_share        of the walks of the tree, those by the server (1: all)\n"
+      "  calls_per_op        RPCs; node_reads_per_op: one-sided reads of nodes; cache_hits_per_op: nodes from the\n"
+      "                      cache; route_hits_per_op: walks that began at a meganode that was known\n"
+      "  retries             reads and walks that were begun again; errors: operations that failed; absent: keys that\n"
+      "                      were not there\n"
+      "  lookups, reads_per_lookup, lookup_retries    of a table's keys by reads, and why they were read again\n"
+      "  load_...            of the keys that were loaded first");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < 8) {
-    fmt::print(stderr, "cell_bench: keys have at least 8 bytes, by which they are told apart\n");
-    return 2;
-  }
-  if (flags.spike_factor > 1 && flags.rate == 0) {
-    fmt::print(stderr, "cell_bench: --spike-factor is of a --rate\n");
-    return 2;
-  }
-  if (flags.timeline_ms > 0 && flags.seconds * 1e3 / flags.timeline_ms > static_cast<double>(Timeline::kBucketsMax)) {
-    fmt::print(stderr, "cell_bench: {} s have more than {} times {} ms: make --timeline-ms larger\n", flags.seconds,
-               Timeline::kBucketsMax, flags.timeline_ms);
-    return 2;
+    return EndOfParse("cell_bench", app, error);
   }
   if (const absl::Status status = Run(flags); !status.ok()) {
     fmt::print(stderr, "cell_bench: {}\n", std::string(status.message()));

@@ -24,7 +24,7 @@ class Numbers:
         self.rounds = rounds
 
     def bench(self, *arguments, directory=None, core="1", start_only=False):
-        command = [cluster.binary("tools/cell_bench"), "--cluster", str(directory or self.directory), "--keys", str(self.keys),
+        command = [cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", str(directory or self.directory), "--keys", str(self.keys),
                    "--json", "-", *arguments]
         if "--seconds" not in arguments:
             command += ["--seconds", str(self.seconds)]

@@ -29,7 +29,7 @@ class Measurement:
             process.wait()
 
     def start(self, workload, *arguments, keys=None):
-        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--cluster", self.address, "--json", "-", "--workload", workload,
+        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", self.address, "--json", "-", "--workload", workload,
                                  "--keys", str(keys or self.keys), *arguments], stdout=subprocess.PIPE)
 
     def bench(self, workload, *arguments, keys=None):

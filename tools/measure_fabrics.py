@@ -47,7 +47,7 @@ class Cell:
         output_of(self.start("get", 1, "server", 0.2))  # Loads.
 
     def start(self, workload, depth, path, seconds):
-        return pinned(1, cluster.binary("tools/cell_bench"), "--cluster", str(self.directory), "--json", "-", "--workload", workload,
+        return pinned(1, cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", str(self.directory), "--json", "-", "--workload", workload,
                       "--path", path, "--depth", str(depth), "--keys", str(self.keys), "--seconds", str(seconds))
 
     def run(self, workload, depth, path="client"):

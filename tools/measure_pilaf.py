@@ -41,7 +41,7 @@ class Cell:
 
     def bench(self, layout, workload, path, keys=200_000, value_bytes=32, depth=16, more=()):
         """Its result, with the server's CPU time per operation in microseconds."""
-        command = [cluster.binary("tools/cell_bench"), "--cluster", self.directory, "--json", "-", "--workload", workload, "--path", path,
+        command = [cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", self.directory, "--json", "-", "--workload", workload, "--path", path,
                    "--depth", depth, "--keys", keys, "--key-bytes", KEY_BYTES, "--value-bytes", value_bytes]
         if layout != "tree":
             command += ["--tier", "pilaf", "--table", f"{layout}-{value_bytes}-{keys}", *TABLES.get(layout, ["--layout", "buckets", "--bucket-bytes", layout])]
@@ -163,7 +163,7 @@ def busy(base, seconds):
           "has the server scan the tree, 16 scans of 100 entries in flight. Thousand a second, p50 and p99 in microseconds, share of gets by messages.\n\n"
           "| table | gets | alone | busy neighbour | scans |\n|---|---|---|---|---|")
     cell = Cell(base / "busy", seconds)
-    scans = [cluster.binary("tools/cell_bench"), "--cluster", cell.directory, "--workload", "scan", "--path", "server", "--seconds", "3600"]
+    scans = [cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", cell.directory, "--workload", "scan", "--path", "server", "--seconds", "3600"]
     others = (None, (0, sys.executable, "-c", "while True: pass"), (1, *scans))
     try:
         cell.bench("tree", "scan", "server", 100_000)  # Loads.
@@ -211,7 +211,7 @@ def growth(base, keys):
             server = cluster.up(directory, regions_max=64, durability=durability)[0]
             subprocess.run(["taskset", "-acp", "0", str(server.pid)], stdout=subprocess.DEVNULL, check=True)
             try:
-                text = subprocess.run(["taskset", "-c", "1", cluster.binary("tools/cell_bench"), "--cluster", directory, "--json", "-", "--workload", "get",
+                text = subprocess.run(["taskset", "-c", "1", cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", directory, "--json", "-", "--workload", "get",
                                        "--tier", "pilaf", "--keys", str(keys), "--key-bytes", "16", "--value-bytes", "32", "--seconds", "0.1", *flags],
                                       check=True, capture_output=True).stdout
                 result = json.loads(text)

@@ -28,7 +28,7 @@ def add_arguments(group):
 
 
 def bench(directory, core, options, *arguments):
-    command = ["taskset", "-c", str(core), cluster.binary("tools/cell_bench"), "--cluster", str(directory), "--keys",
+    command = ["taskset", "-c", str(core), cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", str(directory), "--keys",
                    str(options.keys), "--workload", options.workload, "--busy-poll", "--json", "-", *options.bench.split(), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
