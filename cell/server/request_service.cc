@@ -146,6 +146,7 @@ void RequestService::ServeOne(const IncomingCall& call, Pointer hint) {
   }
   const absl::Status status = bytes.status();
   if (write && (status.ok() ? *bytes == 0 : Hold(call, kind, &status))) return;
+  if (write && !status.ok()) bytes = Refusal(status, RegionOf(call));
   Answer(call, kind, std::move(bytes), to);
 }
 
@@ -172,17 +173,27 @@ size_t RequestService::held(uint32_t region) const {
       std::count_if(held_.begin(), held_.end(), [region](const Held& held) { return held.region == region; }));
 }
 
+HeldRegion* RequestService::RegionOf(const IncomingCall& call) const {
+  // Both kinds of write name the meganode's root first.
+  if (call.request.size() < sizeof(MessageHeader) + sizeof(Pointer)) return nullptr;
+  return regions_->Find(Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region());
+}
+
 bool RequestService::Mending(HeldRegion* region) const {
   // What is logged and not applied may have taken what is lacking.
   return !region->pending.empty() || (on_full_ && on_full_(region));
 }
 
+absl::Status RequestService::Refusal(const absl::Status& status, HeldRegion* region) const {
+  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || !Mending(region)) return status;
+  return absl::UnavailableError(
+      fmt::format("region {} is full, and to make room in it takes long; nothing was written", region->region()));
+}
+
 bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome) {
-  if (call.request.size() < sizeof(MessageHeader) + sizeof(Pointer)) return false;
-  // Both kinds of write name the meganode's root first.
-  const uint32_t id = Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region();
-  HeldRegion* const region = regions_->Find(id);
+  HeldRegion* const region = RegionOf(call);
   if (region == nullptr || held_.size() >= kHeldMax) return false;
+  const uint32_t id = region->region();
   if (outcome == nullptr) {
     // Behind others of its region, in order.
     if (Writable(*region) && (held_.empty() || held(id) == 0)) return false;
@@ -221,6 +232,7 @@ size_t RequestService::RetryHeld() {
       ++it;
       continue;
     }
+    if (!bytes.ok()) bytes = Refusal(bytes.status(), region);
     held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
     if (!bytes.ok() || *bytes != 0) Answer(it->call, it->kind, std::move(bytes), to);
     it = held_.erase(it);
@@ -235,18 +247,16 @@ absl::StatusOr<size_t> RequestService::Write(const IncomingCall& call, MessageKi
     return absl::UnavailableError(
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.name));
   }
-  if (call.request.size() >= sizeof(MessageHeader) + sizeof(Pointer)) {
-    const HeldRegion* region = regions_->Find(Load<Pointer>(call.request.data() + sizeof(MessageHeader)).region());
-    if (region != nullptr && !Writable(*region)) {
-      return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
-                                                region->region(), region->late ? "its log's disk" : "its move"));
-    }
-    if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
-      return absl::UnavailableError(
-          fmt::format("the log of region {} has failed, and nothing is written to it any "
-                      "more: {}",
-                      region->region(), std::string(region->log->status().message())));
-    }
+  const HeldRegion* const region = RegionOf(call);
+  if (region != nullptr && !Writable(*region)) {
+    return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
+                                              region->region(), region->late ? "its log's disk" : "its move"));
+  }
+  if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
+    return absl::UnavailableError(
+        fmt::format("the log of region {} has failed, and nothing is written to it any "
+                    "more: {}",
+                    region->region(), std::string(region->log->status().message())));
   }
   return kind == MessageKind::kPut ? Put(call, hint, to) : Delete(call, hint, to);
 }

@@ -10,6 +10,7 @@
 #include "cell/io/sim_fabric.h"
 #include "cell/io/waiter.h"
 #include "cell/tree/tree_check.h"
+#include "fmt/format.h"
 
 namespace cell {
 namespace {
@@ -227,6 +228,33 @@ TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLaps
   service_.set_membership(nullptr);
   const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
   EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "before");
+}
+
+// A split that takes longer than writes may wait says nothing about the cluster's room: the client tries again.
+TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
+  const std::string value(kInlineValueBytesMax, 'v');
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), value).status();
+  ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  bool splits = true;
+  service_.set_on_full([&splits](HeldRegion*) { return splits; });
+  for (const bool ends : {false, true}) {
+    SCOPED_TRACE(ends);
+    splits = true;
+    Reply reply;
+    SendPut("z", value, &reply);
+    ASSERT_EQ(service_.held(1), 1u);
+    EXPECT_EQ(service_.RetryHeld(), 0u);
+    if (ends) {
+      splits = false;  // It has failed, and there is no room for another region.
+    } else {
+      const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+      while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+    }
+    EXPECT_EQ(service_.RetryHeld(), 1u);
+    while (!reply.done) Turn();
+    EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
+  }
 }
 
 TEST_F(RequestServiceTest, ARouteThatNoNodeTakesIsRefused) {
