@@ -183,6 +183,42 @@ class BringUp(unittest.TestCase):
         self.assertEqual(cluster.settings_of(self.directory)["meganode_bytes"], 2 << 20)
         cluster.down(self.directory)
 
+    def test_a_region_table_that_is_older_than_the_logs_is_refused(self):
+        self.up(durability="sync", meganode_bytes=128 << 10, extents_bytes=512 << 10)
+        self.load(500)
+        table = self.directory / "regions.json"
+        older = table.read_bytes()
+        self.load(5_000)
+        self.assertEqual(self.ctl("checkpoint").returncode, 0)  # What the logs' first segments held is elsewhere now.
+        cluster.down(self.directory)
+        newest = table.read_bytes()
+        logs = content(self.directory / "log")
+        self.assertGreater(json.loads(newest)["next_region"], json.loads(older)["next_region"])
+        for content_then, says in ((older, "the region table knows regions 1 to"), (None, "the region table is empty")):
+            table.unlink()
+            if content_then is not None:
+                table.write_bytes(content_then)
+            with self.assertRaises(cluster.ClusterError) as refused:
+                self.up()
+            self.assertIn(says, str(refused.exception))
+            self.assertIn("an older copy was put in its place", str(refused.exception))
+            self.assertEqual(content(self.directory / "log"), logs)
+            table.write_bytes(newest)
+        self.up()
+        self.assertEqual(self.keys(), 5_000)
+
+    def test_up_says_why_the_cluster_does_not_answer(self):
+        self.up(durability="sync")
+        self.load(100)
+        cluster.down(self.directory)
+        [log] = (self.directory / "log").glob("region-1/*.log")
+        whole = log.read_bytes()
+        log.write_bytes(whole[:2_000] + b"?" + whole[2_001:])
+        with self.assertRaises(cluster.ClusterError) as refused:
+            self.up(wait_seconds=3)
+        self.assertIn("the cluster does not answer", str(refused.exception))
+        self.assertIn(log.name, str(refused.exception))
+
     def test_foreground_up_outlives_a_server(self):
         up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",
                                "--meganode-bytes", "2M", "--extents-bytes", "8M"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -23,11 +23,9 @@ constexpr std::chrono::hours kLongTimeout{24 * 7};
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(fmt::format("no control plane answers at {}: {}", address, status.error_message()));
-  }
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(fmt::format("the control plane at {}: {}", address, status.error_message()));
+  // These two may be of the connection, or of what the server asked others for.
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
+    return absl::Status(code, fmt::format("the control plane at {}: {}", address, status.error_message()));
   }
   return absl::Status(code, status.error_message());
 }

@@ -1,8 +1,10 @@
 #include "cell/server/first_region.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
@@ -46,6 +48,29 @@ absl::Status RootLost(uint32_t region, const std::string& server) {
                   region, server));
 }
 
+// Checks that the region table knows every region that has a log. A table that does not is older than the logs, or lost:
+// regions would be made under numbers that others have had, and their logs be mixed.
+Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogKeeper* logs) {
+  std::vector<uint32_t> kept;
+  const Offload::Work list = [logs, &kept]() -> absl::Status {
+    ASSIGN_OR_RETURN(kept, logs->store()->Regions());
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await logs->Do(list);
+  if (!status.ok()) co_return status;
+  const auto newest = std::max_element(kept.begin(), kept.end());
+  if (newest == kept.end() || *newest < membership->state().table.next_region) co_return absl::OkStatus();
+  // A region is in the table before it has a log, so a table that is read now has all that were listed.
+  status = co_await RefreshAwaiter(membership);
+  if (!status.ok()) co_return status;
+  const uint32_t next = membership->state().table.next_region;
+  if (*newest < next) co_return absl::OkStatus();
+  co_return absl::FailedPreconditionError(fmt::format(
+      "the region table {}, and there is a log of region {}: the table is lost, or an older copy was put in its place. "
+      "Bring back the newest table, or delete the cluster with its logs (//tools:wipe). Nothing was changed",
+      next == 1 ? "is empty" : fmt::format("knows regions 1 to {}", next - 1), *newest));
+}
+
 }  // namespace
 
 Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
@@ -54,6 +79,9 @@ Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, Log
     const absl::StatusOr<std::optional<uint64_t>> found = co_await FindAllLost(membership, self);
     if (!found.ok()) co_return found.status();
     all_lost = *found;
+  } else {
+    const absl::Status known = co_await CheckTableKnowsLogs(membership, logs);
+    if (!known.ok()) co_return known;
   }
   // Regions that were to be the first, of servers that ended before the root was known. They are looked for here: a
   // change may be made by another thread.

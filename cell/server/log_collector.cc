@@ -7,7 +7,7 @@
 namespace cell {
 
 void LogCollector::Step() {
-  if (!logs_->on() || looking_ || turns_->stopping()) return;
+  if (!logs_->on() || logs_->found_anothers() || looking_ || turns_->stopping()) return;
   const int64_t now_ns = fabric_->NowNs();
   if (look_at_ns_ == 0) look_at_ns_ = now_ns + options_.look_every_ns;
   if (now_ns < look_at_ns_) return;

@@ -41,7 +41,18 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
 Task<absl::Status> LogKeeper::Create(uint32_t region) {
   if (!on()) co_return absl::OkStatus();
   std::unique_ptr<LogWriter> writer;
-  const absl::Status status = co_await Open(region, 1, 1, &writer);
+  bool there = false;
+  const Offload::Work look = [this, region, &there]() -> absl::Status {
+    ASSIGN_OR_RETURN(there, store_->Has(region));
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await Do(look);
+  if (status.ok() && there) {
+    found_anothers_ = true;
+    status = absl::AlreadyExistsError(
+        fmt::format("there is a log of a region {} already: the region table is older than the logs", region));
+  }
+  if (status.ok()) status = co_await Open(region, 1, 1, &writer);
   if (!status.ok()) co_return status;
   HeldRegion* const held = regions_->Find(region);
   held->SetLog(std::make_shared<RegionLog>(region, 1, 1, std::move(writer)), log_first());

@@ -62,8 +62,12 @@ class LogKeeper {
   Offload Do(const Offload::Work& work) { return Offload(disk_, work); }
   Offload DoReplay(const Offload::Work& work) { return Offload(replay_, work); }
 
-  // A log for a region that was just made, with its range: on disk. Without durability nothing is done.
+  // A log for a region that was just made, with its range: on disk. Without durability nothing is done. AlreadyExists:
+  // there is a log of such a region, and it stays as it is.
   Task<absl::Status> Create(uint32_t region);
+  // Whether a log was found under the number of a region that was just made: then the region table is older than the
+  // logs, and what it does not name may be needed.
+  bool found_anothers() const { return found_anothers_; }
   // The log of a region that came from another worker, or back, at `epoch`.
   Task<absl::Status> Continue(uint32_t region, uint64_t epoch);
   // Until all that was appended to the region's log is on disk. An error: it will never be.
@@ -117,6 +121,7 @@ class LogKeeper {
   const LogKeeperOptions options_;
   int64_t next_ns_ = INT64_MAX;
   bool finishing_ = false;
+  bool found_anothers_ = false;
   Counters counters_;
 };
 

@@ -31,7 +31,7 @@ Task<absl::StatusOr<HeldRegion*>> RegionMaker::Make(RegionContent content, uint3
     status = co_await logs_->Create(*id);
   }
   if (!status.ok()) {
-    co_await Abandon(*id);
+    co_await Abandon(*id, /*remove_log=*/!absl::IsAlreadyExists(status));  // That log is none that was made here.
     co_return status;
   }
   co_return *made;
@@ -60,7 +60,7 @@ Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
   co_return id;
 }
 
-Task<bool> RegionMaker::Abandon(uint32_t region) {
+Task<bool> RegionMaker::Abandon(uint32_t region, bool remove_log) {
   Membership::TableChange remove = [this, region](RegionTable* table) -> absl::Status {
     if (table->Find(region) == nullptr) return absl::OkStatus();
     // It shares the fate of the region that it was made for: another's by now.
@@ -71,7 +71,7 @@ Task<bool> RegionMaker::Abandon(uint32_t region) {
   if (turns_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
   if (!status.ok()) spdlog::info("region {} stays in the table: {}", region, std::string(status.message()));
-  if (status.ok()) co_await RemoveLog(region);
+  if (status.ok() && remove_log) co_await RemoveLog(region);
   co_return status.ok();
 }
 

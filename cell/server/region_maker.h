@@ -19,7 +19,8 @@ class RegionMaker {
   // busy, and not joined.
   Task<absl::StatusOr<HeldRegion*>> Make(RegionContent content, uint32_t made_for);
   // A region that never was part of anything, and is not known to anybody but the table. Waits until it is out of that.
-  Task<bool> Abandon(uint32_t region);
+  // remove_log: it has a log, which goes with it.
+  Task<bool> Abandon(uint32_t region, bool remove_log = true);
   // Its log goes, too.
   Task<bool> RemoveLog(uint32_t region);
 
