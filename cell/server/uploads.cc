@@ -104,6 +104,14 @@ void Uploads::Expire(int64_t now_ns) {
   }
 }
 
+size_t Uploads::capacity() const {
+  size_t bytes = 0;
+  for (const auto& [id, peer] : peers_) {
+    for (const Upload& upload : peer.uploads) bytes += upload.bytes.capacity();
+  }
+  return bytes;
+}
+
 void Uploads::Drop(Peer* peer, Upload* upload) {
   Clear(peer, upload);
   upload->dropped = true;
@@ -113,7 +121,7 @@ void Uploads::Drop(Peer* peer, Upload* upload) {
 void Uploads::Clear(Peer* peer, Upload* upload) {
   peer->bytes -= upload->bytes.size();
   bytes_ -= upload->bytes.size();
-  upload->bytes = {};
+  std::string().swap(upload->bytes);  // An assignment would keep the memory.
 }
 
 }  // namespace cell

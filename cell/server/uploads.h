@@ -41,6 +41,8 @@ class Uploads {
   void Expire(int64_t now_ns);
 
   size_t bytes() const { return bytes_; }
+  // The memory that values take, and have kept.
+  size_t capacity() const;
   uint64_t dropped() const { return dropped_; }
 
  private:

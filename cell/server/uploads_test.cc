@@ -53,6 +53,7 @@ TEST_F(UploadsTest, WhatDoesNotGrowExpires) {
   EXPECT_EQ(*uploads_.Find(2, 1, 6), "abcdef");
   uploads_.Expire(8 * kSecond);
   EXPECT_EQ(uploads_.bytes(), 0u);
+  EXPECT_LT(uploads_.capacity(), 1000u);  // Their memory has gone, too.
   // A client that was stopped meanwhile is told to begin again, and not that it is wrong.
   EXPECT_EQ(uploads_.Find(2, 1, 6).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(uploads_.Add(2, 1, 6, "ghi", 8 * kSecond).code(), absl::StatusCode::kUnavailable);
