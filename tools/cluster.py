@@ -79,8 +79,8 @@ def running(directory):
 def lock_holder(directory, name):
     """The id of the process that runs server NAME there; 0 if it tells none, None if the server does not run."""
     try:
-        with open(directory / f"{name}.lock", "r+") as lock:
-            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        with open(directory / f"{name}.lock") as lock:
+            asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
             kind = struct.unpack("hhqqi4x", fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))[0]
             text = lock.read().strip()
             return None if kind == fcntl.F_UNLCK else int(text) if text.isdigit() else 0
@@ -308,6 +308,8 @@ def up(directory, only=None, wait_seconds=60, **given):
     new = False
     try:
         with alone_in(directory):
+            if only is not None and settings_of(directory) is None:
+                raise ClusterError(f"there is no cluster in {directory} whose {only} could be started")
             settings, new = settle(directory, {key: value for key, value in given.items() if value is not None})
             return start(directory, settings, new, only, wait_seconds)
     except BaseException:
@@ -378,8 +380,20 @@ def start(directory, settings, new, only, wait_seconds):
 
 def start_server(directory, name, flags):
     with open(directory / f"{name}.log", "ab") as log:
-        return subprocess.Popen([binary("cell/server/cell_server"), "--dir", str(directory), "--name", name, *flags],
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen([binary("cell/server/cell_server"), "--dir", str(directory), "--name", name, *flags],
+                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process.log_begins = log.tell()
+        return process
+
+
+def complaints(directory, names, processes):
+    """The last error or warning of each of these servers since it was started, for an error message."""
+    found = ""
+    for name, process in zip(names, processes):
+        text = (directory / f"{name}.log").read_bytes()[process.log_begins:].decode(errors="replace")
+        lines = [line for line in text.splitlines() if "[error]" in line or "[warning]" in line]
+        found += f"\n  {name}: {lines[-1].split('] ', 3)[-1]}" if lines else ""
+    return found
 
 
 def address_of(directory):
@@ -408,7 +422,7 @@ def wait_until_they_listen(directory, names, processes, seconds):
     while not all((directory / f"{name}.control").exists() for name in names):
         check_they_run(directory, names, processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"the servers are not up after {seconds} s; see the logs in {directory}")
+            raise ClusterError(f"the servers are not up after {seconds} s; see the logs in {directory}{complaints(directory, names, processes)}")
         time.sleep(0.01)
 
 
@@ -421,7 +435,7 @@ def wait_until_it_answers(directory, names, processes, seconds):
         if answer.returncode == 0:
             return
         if time.monotonic() > deadline:
-            raise ClusterError(f"the cluster does not answer after {seconds} s: {answer.stderr.strip()}")
+            raise ClusterError(f"the cluster does not answer after {seconds} s: {answer.stderr.strip()}{complaints(directory, names, processes)}")
         time.sleep(0.05)
 
 

@@ -33,9 +33,12 @@ absl::Status Failed(const char* what, const std::string& path) {
 
 // A file's text. None: it is not there. Any other reason not to read it is an error.
 absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid() && errno == ENOENT) return std::nullopt;
   if (!fd.valid()) return Failed("open", path);
+  struct stat status;
+  if (::fstat(fd.get(), &status) != 0) return Failed("look at", path);
+  if (!S_ISREG(status.st_mode)) return absl::UnavailableError(fmt::format("{} is not a regular file", path));
   std::string text;
   char part[16384];
   for (;;) {
@@ -213,7 +216,7 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
 
 absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   const std::string path = directory_ + "/regions.lock";
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
   if (!lock.valid()) return Failed("open", path);
   const auto give_up = std::chrono::steady_clock::now() + options_.lock_wait;
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -238,6 +238,15 @@ TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
   {
     const Fd lock(::open(Path("server-0.lock").c_str(), O_CREAT | O_RDWR, 0644));
     EXPECT_TRUE(membership->IsGone({"server-0", 0}));
+    {
+      // Whoever may read the file can lock it like this.
+      const Fd reader(::open(Path("server-0.lock").c_str(), O_RDONLY));
+      struct flock shared {};
+      shared.l_type = F_RDLCK;
+      shared.l_whence = SEEK_SET;
+      ASSERT_EQ(::fcntl(reader.get(), F_OFD_SETLK, &shared), 0);
+      EXPECT_TRUE(membership->IsGone({"server-0", 0}));
+    }
     ASSERT_TRUE(TryLock(lock));
     EXPECT_FALSE(membership->IsGone({"server-0", 0}));
     rlimit limit;
@@ -249,6 +258,21 @@ TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
   }
   EXPECT_TRUE(membership->IsGone({"server-0", 0}));
   EXPECT_TRUE(membership->IsGone({"stranger", 0}));
+}
+
+TEST_F(EmbeddedMembershipTest, DoesNotWaitForAFileThatIsNoRegularOne) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_EQ(::mkfifo(Path("regions.json").c_str(), 0600), 0);
+  EXPECT_EQ(Refresh(membership.get()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(EmbeddedMembership::Open(directory_).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EmbeddedMembershipTest, OnlyItsUserMayReadWhatOthersCouldLock) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  struct stat status;
+  ASSERT_EQ(::stat(Path("regions.lock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {

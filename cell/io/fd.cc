@@ -22,10 +22,10 @@ bool TryLock(const Fd& fd) {
 }
 
 absl::StatusOr<bool> IsLocked(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid() && errno == ENOENT) return false;
   struct flock lock {};
-  lock.l_type = F_WRLCK;
+  lock.l_type = F_RDLCK;  // Whoever may read the file may lock it so; TryLock's are others.
   lock.l_whence = SEEK_SET;
   if (!fd.valid() || ::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot look whether {} is locked", path));

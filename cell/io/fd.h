@@ -32,7 +32,7 @@ class Fd {
 // Locks a file for as long as `fd`, or a copy of it, is open; false: it is locked. By open file descriptions
 // (F_OFD_SETLK).
 bool TryLock(const Fd& fd);
-// Returns whether anyone has locked a file; false for one that is not there. Asking takes no lock. Unavailable: the
+// Returns whether anyone has locked a file by TryLock; false for one that is not there. Asking takes no lock. Unavailable: the
 // system does not tell, as when there are no descriptors left.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,11 @@ std::atomic<bool> stop = false;
 // The longest that a worker sleeps: how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
 
+constexpr size_t kNameBytesMax = 64;
+
+// Below it gRPC ends the process.
+constexpr uint64_t kDescriptorsMin = 64;
+
 // Of each worker. Disks sync files at the same time; replays are for cores.
 constexpr size_t kDiskThreads = 4;
 const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
@@ -68,7 +74,7 @@ const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurren
 // Held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
   const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
@@ -205,8 +211,29 @@ void RunWorker(Worker* worker) {
   worker->Stop();
 }
 
+// Checks what the parser of flags lets through, before anything is made of it.
+absl::Status CheckFlags(const Flags& flags) {
+  for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
+    if (std::isnan(number)) return absl::InvalidArgumentError("nan is no number for a flag");
+  }
+  const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
+                                 [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
+  if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
+    return absl::InvalidArgumentError(fmt::format("{} names no server: --name is of 1 to {} printable characters, without / and spaces",
+                                                  ForMessage(flags.name), kNameBytesMax));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags flags) {
-  spdlog::debug("up to {} descriptors", RaiseDescriptorLimit());
+  RETURN_IF_ERROR(CheckFlags(flags));
+  const uint64_t descriptors = RaiseDescriptorLimit();
+  spdlog::debug("up to {} descriptors", descriptors);
+  if (descriptors < kDescriptorsMin) {
+    return absl::ResourceExhaustedError(
+        fmt::format("this process may have {} files and connections open, and needs {}: raise its limit (ulimit -n)",
+                    descriptors, kDescriptorsMin));
+  }
   ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
   uint32_t count = flags.workers;
   if (flags.cluster.empty()) {
