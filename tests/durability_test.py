@@ -160,7 +160,7 @@ class Durable(unittest.TestCase):
             self.up(servers=1, node_bytes=512, durability="async")  # Of another shape.
             file = Path(backup) / "backup"
             whole = file.read_bytes()
-            for damaged in (whole[:-1], whole[:3_000_000] + b"?" + whole[3_000_001:]):
+            for damaged in (whole[:-1], whole + b"?", whole[:3_000_000] + b"?" + whole[3_000_001:]):
                 file.write_bytes(damaged)
                 refused = self.ctl("restore", backup)
                 self.assertEqual(refused.returncode, 2)

@@ -358,7 +358,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--seconds", flags.seconds, "How long to measure, after half a second of warm-up")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(Between(0.1, 86400))
       ->capture_default_str();
   app.add_option("--keys", flags.keys, "Keys in the store")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
@@ -371,16 +371,16 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--rate", flags.rate, "Operations per second of all threads, begun when due; 0: as fast as it goes")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Between(0, 1e12))
       ->capture_default_str();
   app.add_option("--spike-from", flags.spike_from, "Seconds after the warm-up from which on the rate is higher")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Between(0, 1e12))
       ->capture_default_str();
   app.add_option("--spike-seconds", flags.spike_seconds, "For how long")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Between(0, 1e12))
       ->capture_default_str();
   app.add_option("--spike-factor", flags.spike_factor, "How many times as high; with --rate")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(Between(1, 1e6))
       ->capture_default_str();
   app.add_option("--timeline-ms", flags.timeline_ms,
                  "Also tell latencies and paths of each of these many milliseconds, as JSON; 0: not")

@@ -113,7 +113,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   log_level->add_option("server", flags->server)->required();
   log_level->add_option("level", flags->level)->required();
   CLI::App* top = add("top", "What clients do, line by line: rate, latency, paths, retries", Top);
-  top->add_option("--interval", flags->interval, "Seconds between lines")->check(CLI::Range(0.1, 3600.0));
+  top->add_option("--interval", flags->interval, "Seconds between lines")->check(Between(0.1, 3600));
   top->add_option("--count", flags->count, "End after this number of lines; 0: never")->check(CLI::NonNegativeNumber);
 }
 
@@ -159,7 +159,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   AddOutputFlag(&app, &flags);
   app.add_option("--timeout", flags.timeout, "Seconds that one operation may take")
-      ->check(CLI::Range(0.001, 3600.0))
+      ->check(Between(0.001, 3600))
       ->capture_default_str();
   app.fallthrough();
   Declare(&app, &flags, &command);

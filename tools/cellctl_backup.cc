@@ -71,7 +71,10 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
   BackupReader reader = ReaderOf(path);
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
-    if (!record.has_value()) return reader.sum();
+    if (!record.has_value()) {
+      if (reader.offset() == size) return reader.sum();
+      return absl::DataLossError(fmt::format("{} is damaged at offset {}: it goes on after its end", path, reader.offset()));
+    }
     if (record->key.size() > key_bytes_max) {
       return absl::InvalidArgumentError(
           fmt::format("{} has a key of {} bytes, and keys of this cluster have {} at most: bring it up with larger "

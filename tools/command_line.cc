@@ -179,6 +179,16 @@ std::vector<std::string> Completions(const CLI::App& app, const std::vector<std:
   return all;
 }
 
+CLI::Validator Between(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        double number = 0;
+        const bool inside = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+        return inside ? std::string() : fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
+      },
+      fmt::format("FROM {:g} TO {:g}", low, high));
+}
+
 CLI::Validator Count() {
   return CLI::Validator(
       [](std::string& text) {

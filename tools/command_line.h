@@ -32,4 +32,7 @@ std::vector<std::string> Completions(const CLI::App& app, const std::vector<std:
 // Refuses what is no whole number from 0 on: an unsigned number would take -1 for the largest one.
 CLI::Validator Count();
 
+// Refuses what is no number from `low` to `high`. CLI::Range takes nan for one.
+CLI::Validator Between(double low, double high);
+
 }  // namespace cell

@@ -68,6 +68,12 @@ TEST(CommandLine, NamesWhatWasMeant) {
   EXPECT_EQ(Program().Message({"scan", "--limit", "-1"}), "scan: --limit: -1 is not a whole number from 0 on");
 }
 
+TEST(CommandLine, ANumberThatIsNoneIsInNoRange) {
+  const CLI::Validator between = Between(0.5, 2);
+  for (const char* text : {"0.5", "1", "2e0"}) EXPECT_EQ(between(text), "") << text;
+  for (const char* text : {"nan", "-nan", "0.4", "3", "inf", "", "x"}) EXPECT_NE(between(text), "") << text;
+}
+
 TEST(CommandLine, CompletesCommandsFlagsAndArguments) {
   Program program;
   EXPECT_EQ(program.Complete({""}), (Words{"del", "get", "hash", "scan"}));

@@ -308,8 +308,11 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
 Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Status why) {
   ++counters_.failed;
   std::string reason(why.message().substr(0, kWhyBytesMax));
-  if (const auto more = repeats_.Due(ToString(from) + reason, fabric_->NowNs())) {
-    spdlog::warn("region {} was not taken from {}: {}{}", id, ToString(from), reason, *more);
+  // Strangers may offer regions under any name.
+  const bool member = membership_->state().FindWorker(from) != nullptr;
+  if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", fabric_->NowNs())) {
+    spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)), reason,
+                 *more);
   }
   std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch, self_.worker, reason);
   (void)co_await peers_->Ask(from, std::move(cancel));  // If it does not arrive, the giver hears nothing more.

@@ -82,7 +82,8 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  spdlog::warn("region {} is given up: {}", region->region(), why);
+  const bool given = region->state == HeldRegion::State::kSealed;  // To another worker, and it has been served there.
+  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
   ++counters_.lost;
   region->lost = true;
   region->state = HeldRegion::State::kSealed;

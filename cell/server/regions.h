@@ -172,14 +172,17 @@ class Regions {
 
   // Memory that is ready for regions to come.
   size_t free() const { return fabric_->free_regions(); }
+  // Whether there may be memory for `count` more regions ready. ResourceExhausted: that is more than this worker may hold.
+  absl::Status CheckRoom(uint64_t count) const {
+    if (size() + free() + count <= regions_max_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        fmt::format("this worker holds {} regions and has memory for {} more: {} is its limit (--regions-max)", size(),
+                    free(), regions_max_));
+  }
   // Gets `slice` bytes of memory for one more ready; true: it is all there. ResourceExhausted: there would be more than
   // this worker may hold, or there is no memory.
   absl::StatusOr<bool> Prepare(uint64_t slice) {
-    if (size() + free() >= regions_max_) {
-      return absl::ResourceExhaustedError(
-          fmt::format("this worker holds {} regions and has memory for {}: {} is its limit (--regions-max)", size(),
-                      free(), regions_max_));
-    }
+    RETURN_IF_ERROR(CheckRoom(1));
     return fabric_->PrepareRegion(shape_.region_bytes(), slice);
   }
 

@@ -32,6 +32,16 @@ TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   EXPECT_TRUE(regions_.Expect(2).ok());
 }
 
+// Before any of it is taken.
+TEST_F(RegionsTest, MoreThanItMayHoldIsRefusedAtOnce) {
+  EXPECT_TRUE(regions_.CheckRoom(2).ok());
+  EXPECT_EQ(regions_.CheckRoom(3).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(regions_.CheckRoom(UINT32_MAX).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(regions_.Create(1, {}).ok());
+  EXPECT_TRUE(regions_.CheckRoom(1).ok());
+  EXPECT_EQ(regions_.CheckRoom(2).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(RegionsTest, WhatIsExpectedHasItsRoomKept) {
   ASSERT_TRUE(regions_.Expect(1).ok());
   ASSERT_TRUE(regions_.Expect(2).ok());

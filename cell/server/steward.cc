@@ -328,6 +328,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
 }
 
 Task<absl::Status> Steward::AllocateNow(uint32_t count) {
+  if (const absl::Status room = regions_->CheckRoom(count); !room.ok()) co_return room;
   for (uint32_t made = 0; made < count;) {
     const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
     if (!ready.ok()) co_return ready.status();
