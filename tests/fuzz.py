@@ -17,7 +17,8 @@ from pathlib import Path
 
 FINDINGS_MAX = 10  # Of one fuzzer; what is shallow would be found again and again.
 SLICE_S = 60  # With --cpu, how long a run takes at least.
-GRACE_S = 120  # Beyond its time, until a fuzzer that does not end counts as hung.
+GRACE_S = 120  # Beyond its time, until a fuzzer that does not end counts as hung. With --cpu ten times as long.
+INPUT_S = 25  # For one input; the same.
 LOG_SHOWN = 6000  # Characters of the report of a finding.
 INPUT_BYTES_MAX = 4096
 
@@ -67,7 +68,7 @@ class Fuzzer:
     def _run_once(self, args, seconds, seed):
         """Runs until the first finding. Returns the report's path, or None if there is no finding."""
         command = [self.program, f"-seed={seed}", f"-max_total_time={seconds}", f"-artifact_prefix={self.findings}/",
-                   f"-max_len={args.input_bytes}", "-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1"]
+                   f"-max_len={args.input_bytes}", f"-timeout={INPUT_S * (10 if args.cpu else 1)}", "-rss_limit_mb=4096", "-print_final_stats=1"]
         if args.runs:
             command.append(f"-runs={args.runs}")
         command.append(self.corpus)
@@ -75,7 +76,7 @@ class Fuzzer:
             command.append(self.seeds)
         with open(self.log, "wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.corpus.parent)
-            status = self._wait(process, seconds + GRACE_S)
+            status = self._wait(process, seconds + GRACE_S * (10 if args.cpu else 1))
         text = self.log.read_text(errors="replace")
         executed = re.findall(r"number_of_executed_units: (\d+)", text)
         self.inputs += int(executed[-1]) if executed else 0
