@@ -10,6 +10,11 @@
 #include "nlohmann/json.hpp"
 
 namespace cell {
+namespace {
+
+constexpr uint64_t kEpochEnd = UINT32_MAX;  // Logs have epochs of 32 bits.
+
+}  // namespace
 
 size_t RegionTable::CountOf(const WorkerId& worker) const {
   return static_cast<size_t>(
@@ -31,6 +36,9 @@ absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& 
   const auto it = regions.find(region);
   if (it == regions.end() || (it->second.epoch != epoch && !Mutated(Mutant::kEpochUnchecked))) {
     return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
+  }
+  if (it->second.epoch + 1 >= kEpochEnd) {
+    return absl::ResourceExhaustedError(fmt::format("region {} has had all epochs that there are", region));
   }
   it->second.owner = to;
   it->second.epoch = epoch + 1;
@@ -172,8 +180,7 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
   if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
     return Bad(fmt::format("region {} has no owner that can be", region));
   }
-  // Logs have epochs of 32 bits.
-  if (entry.epoch == 0 || entry.epoch >= UINT32_MAX) return Bad(fmt::format("region {} has no epoch", region));
+  if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has no epoch", region));
   // A region is there before another is made for it: so there are no circles.
   if (entry.made_for.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
   if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
@@ -191,8 +198,8 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
     const std::optional<uint32_t> first = pair.size() == 2 ? pair[0].As<uint32_t>() : std::nullopt;
     const std::optional<uint32_t> region = pair.size() == 2 ? pair[1].As<uint32_t>() : std::nullopt;
     if (!first.has_value() || !region.has_value() || table->Find(*region) == nullptr || *region == table->root ||
-        !taken->insert(*region).second || !parts.parts.emplace(*first, *region).second) {
-      return Bad(fmt::format("table {} has a part that is there twice, or whose region is not listed", ForMessage(name)));
+        table->Find(*region)->made_for.has_value() || !taken->insert(*region).second || !parts.parts.emplace(*first, *region).second) {
+      return Bad(fmt::format("table {} has a part that is there twice, or whose region is not listed or not part of it yet", ForMessage(name)));
     }
   }
   if (!RegionTable::CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
@@ -222,6 +229,8 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   if (!json["regions"].is_array()) return Bad("it lists no regions");
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
+  // It would go with the region that it is made for, and nobody could read the table that is left.
+  if (table->root != 0 && table->Find(table->root)->made_for.has_value()) return Bad("the root is not made yet");
   if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is no object");
   std::set<uint32_t> taken;
   for (const auto& [name, one] : json["tables"].members()) RETURN_IF_ERROR(ParseParts(name, one, &taken, table));

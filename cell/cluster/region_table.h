@@ -71,7 +71,8 @@ struct RegionTable {
   absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> made_for = {});
   // It is part of the tree.
   void Joined(uint32_t region);
-  // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone.
+  // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone. ResourceExhausted when it
+  // has had all epochs.
   absl::Status Move(uint32_t region, uint64_t epoch, const WorkerId& to);
   // As Move, of a region whose owner is gone: `to` recovers it, with those that are made for it.
   absl::Status Claim(uint32_t region, uint64_t epoch, const WorkerId& to);

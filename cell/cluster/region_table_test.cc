@@ -195,5 +195,33 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
   EXPECT_EQ(RegionTable::Parse(std::string(1'000'000, '[')).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// It goes with the region that it is made for, and then nobody could read the table any more.
+TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
+  RegionTable table;
+  ASSERT_TRUE(table.Add({"a", 0}).ok());
+  ASSERT_TRUE(table.Add({"a", 0}).ok());
+  ASSERT_TRUE(table.Add({"a", 0}, 1).ok());
+  table.root = 3;
+  EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
+  table.root = 0;
+  ASSERT_TRUE(RegionTable::Parse(table.ToJson()).ok());
+  table.tables["t"] = {0, {{0, 2}, {1000, 3}}};
+  EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
+  table.Joined(3);
+  EXPECT_TRUE(RegionTable::Parse(table.ToJson()).ok());
+}
+
+// What a change makes can be read.
+TEST(RegionTable, ARegionMovesNoFurtherThanToItsLastEpoch) {
+  RegionTable table;
+  ASSERT_TRUE(table.Add({"a", 0}).ok());
+  table.regions[1].epoch = UINT32_MAX - 2;
+  ASSERT_TRUE(table.Move(1, UINT32_MAX - 2, {"b", 0}).ok());
+  ASSERT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  EXPECT_EQ(table.Move(1, UINT32_MAX - 1, {"a", 0}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(table.Claim(1, UINT32_MAX - 1, {"a", 0}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+}
+
 }  // namespace
 }  // namespace cell
