@@ -12,7 +12,8 @@
 namespace cell {
 namespace {
 
-constexpr ptrdiff_t kPrefetch = 12;  // Records ahead.
+constexpr ptrdiff_t kPrefetch = 12;              // Records ahead.
+constexpr uint64_t kSequenceMax = UINT64_MAX / 2;  // More than any log reaches.
 
 void Prefetch(const char* bytes, int lines) {
   for (int i = 0; i < lines; ++i) __builtin_prefetch(bytes + 64 * i);
@@ -65,6 +66,10 @@ absl::Status LogReplay::Open() {
   ASSIGN_OR_RETURN(const std::vector<LogPart> parts, store_->List(region_));
   std::vector<LogPart> segments;
   for (const LogPart& part : parts) {
+    // What came after it would have no number, and the next owner's own segment would count as torn.
+    if (part.sequence == 0 || part.sequence > kSequenceMax) {
+      return Damaged(part, 0, fmt::format("by its name it begins with record {}", part.sequence));
+    }
     if (part.kind == LogPart::Kind::kSegment) {
       segments.push_back(part);
     } else if (!checkpoint_.has_value() || part.sequence >= checkpoint_->sequence) {

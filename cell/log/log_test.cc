@@ -395,6 +395,22 @@ TEST_F(LogTest, AMissingSegmentIsNoticed) {
   EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kDataLoss);
 }
 
+// What the next owner writes after a file would be cut off as a torn end, or begin again at the first number.
+TEST_F(LogTest, AFileWhoseNumberNoLogHasIsDamage) {
+  for (const uint64_t sequence : {uint64_t{0}, UINT64_MAX}) {
+    SCOPED_TRACE(sequence);
+    Owner owner(&store_, 1);
+    ASSERT_TRUE(store_.Remove(kRegion).ok());
+    ASSERT_TRUE(owner.Open(1).ok());
+    owner.Range({});
+    owner.Put("a", "1");
+    ASSERT_TRUE(owner.WriteCheckpoint(sequence, owner.log()->appended()).ok());
+    const absl::Status status = LogReplay(&store_, kRegion).Open();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_NE(status.message().find(".checkpoint"), std::string::npos) << status;
+  }
+}
+
 TEST_F(LogTest, AFencedOwnerAcknowledgesNothing) {
   const auto other_host = disk_.NewHost();
   DirectoryLogStore other(other_host.get(), "log");

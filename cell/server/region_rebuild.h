@@ -8,8 +8,8 @@
 namespace cell {
 
 // Formats `memory`, which has room for a region of `shape`, and puts all into it that `replay`, which is open, gives back.
-// *content: what the region covers. Returns an error when a log that is sound says what no region can hold; the memory is
-// of no use then. Blocks.
+// *content: what the region covers. DataLoss: files that are whole say what no region can hold. After an error the memory
+// is of no use. Blocks.
 absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
                            RegionContent* content);
 

@@ -15,6 +15,9 @@ size_t TailBytes(size_t key_bytes, size_t prefix_bytes) {
   return suffix - std::min(suffix, kKeyHeadBytes);
 }
 
+// Then a search for the keys up to the first route would lead nowhere.
+absl::Status NoFirstRoute() { return absl::InvalidArgumentError("no route leads to the beginning of its range"); }
+
 }  // namespace
 
 MeganodeBuilder::MeganodeBuilder(Meganode* tree, double fill)
@@ -29,6 +32,7 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) 
   if ((begun_ && key <= last_key_) || !tree_->Covers(key)) {
     return absl::InvalidArgumentError(fmt::format("{} is out of order or range", ForMessage(key)));
   }
+  if (range_.tier != 0 && !begun_ && key != range_.low) return NoFirstRoute();
   begun_ = true;
   last_key_ = key;
   if (range_.tier != 0) {
@@ -98,7 +102,8 @@ absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string
 }
 
 absl::Status MeganodeBuilder::Finish() {
-  if (range_.tier != 0 || !begun_) return absl::OkStatus();
+  if (range_.tier != 0) return begun_ ? absl::OkStatus() : NoFirstRoute();
+  if (!begun_) return absl::OkStatus();
   while (!Fits(range_.high, entries_.size() == 1 ? SIZE_MAX : tree_->header().node_bytes)) {
     const std::vector<Entry> rest(entries_.begin() + static_cast<ptrdiff_t>(cut_), entries_.end());
     RETURN_IF_ERROR(Emit(cut_, cut_high_, false));

@@ -167,5 +167,27 @@ TEST(MeganodeBuilderTest, RefusesWhatIsWrong) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST(MeganodeBuilderTest, TheFirstRouteIsTheRangesBeginning) {
+  Meganode::Range range;
+  range.tier = 1;
+  range.low = "b";
+  const Pointer child = RootOf(2);
+  const std::string_view value(reinterpret_cast<const char*>(&child), sizeof(child));
+  const RegionShape shape{512, 8 << 10, 8192};
+  {
+    TestRegion region(shape, 1, range);
+    Meganode tree(region.memory());
+    MeganodeBuilder builder(&tree, 1);
+    EXPECT_EQ(builder.Add("c", value).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(builder.Add("b", value).ok());
+    EXPECT_TRUE(builder.Add("c", value).ok());
+    EXPECT_TRUE(builder.Finish().ok());
+    EXPECT_TRUE(CheckTree(*region.memory()).ok());
+  }
+  TestRegion region(shape, 1, range);
+  Meganode tree(region.memory());
+  EXPECT_EQ(MeganodeBuilder(&tree, 1).Finish().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace cell
