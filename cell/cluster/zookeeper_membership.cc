@@ -19,6 +19,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/session_lease.h"
+#include "cell/cluster/told_states.h"
 #include "cell/cluster/uuid.h"
 #include "cell/io/clock.h"
 #include "nlohmann/json.hpp"
@@ -192,14 +193,8 @@ class ZooKeeperMembership::Impl {
   }
 
   size_t Poll() {
-    if (!has_told_.load(std::memory_order_acquire)) return 0;
-    std::vector<Told> now;
-    {
-      const std::lock_guard lock(mutex_);
-      now.swap(told_);
-      has_told_ = false;
-    }
-    for (Told& told : now) {
+    std::vector<ToldStates::Told> now = told_.Take();
+    for (ToldStates::Told& told : now) {
       if (told.state.table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
         state_ = std::move(told.state);
@@ -217,12 +212,6 @@ class ZooKeeperMembership::Impl {
   struct Job {
     TableChange change;  // Null: a refresh.
     Done done;
-  };
-  struct Told {
-    Done done;  // Null: a watch has fired.
-    absl::Status status;
-    ClusterState state;
-    uint64_t session;  // In which it was read.
   };
 
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
@@ -456,12 +445,6 @@ class ZooKeeperMembership::Impl {
     return absl::UnavailableError("the region table changes too fast to be changed");
   }
 
-  void Tell(Told told) {
-    const std::lock_guard lock(mutex_);
-    told_.push_back(std::move(told));
-    has_told_.store(true, std::memory_order_release);
-  }
-
   void Run() {
     announced_ = !self_.empty();
     for (;;) {
@@ -483,9 +466,9 @@ class ZooKeeperMembership::Impl {
       if (job.done) {
         const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
         if (!status.ok() && job.change) (void)Read();  // Whoever was faster.
-        Tell({std::move(job.done), status, read_, read_in_});
+        told_.Tell({std::move(job.done), status, read_, read_in_});
       } else if (refresh) {
-        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_, read_in_});
+        if (Read().ok()) told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
       } else if (announced_) {
         const int rc = Retry([&] { return Sync(root_); });
         if (Expired(rc)) expired_ = true;
@@ -493,10 +476,9 @@ class ZooKeeperMembership::Impl {
     }
     const std::lock_guard lock(mutex_);
     for (Job& job : jobs_) {
-      told_.push_back({std::move(job.done), absl::UnavailableError("this member ends"), read_, read_in_});
+      told_.Tell({std::move(job.done), absl::UnavailableError("this member ends"), read_, read_in_});
     }
     jobs_.clear();
-    has_told_ = !told_.empty();
   }
 
   // After the session has expired: a new one, and our znode again.
@@ -514,7 +496,7 @@ class ZooKeeperMembership::Impl {
     }
     expired_ = false;
     announced_ = !self_.empty();
-    Tell({nullptr, absl::OkStatus(), read_, read_in_});
+    told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
 
   // It tries again several times a second, perhaps for long.
@@ -552,14 +534,13 @@ class ZooKeeperMembership::Impl {
   uint64_t session_seen_ = 1;
   size_t pending_ = 0;
 
+  ToldStates told_;  // By the thread, to the owner.
   std::thread thread_;
   std::mutex mutex_;  // Held for what follows.
   std::condition_variable wake_;
   std::deque<Job> jobs_;
-  std::vector<Told> told_;
   bool changed_ = false;  // A watch has fired.
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> has_told_ = false;
 };
 
 ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
