@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <thread>
 
@@ -230,6 +233,63 @@ TEST_F(EmbeddedMembershipTest, AChangeThatCannotBeWrittenIsUnavailable) {
   EXPECT_EQ(Add(membership.get()).code(), absl::StatusCode::kUnavailable);
   ::unlink((Path("regions.json.new") + "/file").c_str());
   EXPECT_TRUE(Add(membership.get()).ok());
+}
+
+// Neither is the change's own error: nothing is known of the table.
+TEST_F(EmbeddedMembershipTest, AChangeOfATableThatMakesNoSenseIsUnavailable) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  std::string text;
+  std::getline(std::ifstream(Path("regions.json")), text, '\0');
+  std::ofstream(Path("regions.json")) << text.substr(0, text.size() / 2);
+  EXPECT_EQ(Add(membership.get()).code(), absl::StatusCode::kUnavailable);
+  std::ofstream(Path("regions.json")) << text;
+  EXPECT_TRUE(Add(membership.get()).ok());
+  EXPECT_EQ(membership->state().table.regions.size(), 2u);
+}
+
+// Runs `run` in a thread that may not open whatever it likes, as root may.
+template <typename Run>
+void AsNobodySpecial(const Run& run) {
+  std::thread([&run] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+    ASSERT_EQ(::syscall(SYS_capget, &header, data), 0);
+    data[0].effective &= ~(1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    ASSERT_EQ(::syscall(SYS_capset, &header, data), 0);
+    run();
+  }).join();
+}
+
+TEST_F(EmbeddedMembershipTest, AChangeOfFilesThatMayNotBeOpenedIsUnavailable) {
+  AsNobodySpecial([this] {
+    const auto membership = *EmbeddedMembership::Open(directory_);
+    ASSERT_TRUE(Add(membership.get()).ok());
+    for (const char* file : {"regions.json", "regions.lock"}) {
+      ASSERT_EQ(::chmod(Path(file).c_str(), 0), 0);
+      const absl::Status status = Add(membership.get());
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_NE(status.message().find(file), std::string::npos) << status;
+      ASSERT_EQ(::chmod(Path(file).c_str(), 0644), 0);
+    }
+    EXPECT_TRUE(Add(membership.get()).ok());
+  });
+}
+
+TEST_F(EmbeddedMembershipTest, ADiskThatIsFullIsUnavailableUntilThereIsRoom) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_NE(::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  const rlimit full{16, before.rlim_max};  // No file grows beyond 16 bytes, which fits what is written to the lock.
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const absl::Status status = Add(membership.get());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table.regions.size(), 1u);
+  EXPECT_TRUE(Add(membership.get()).ok());
+  EXPECT_EQ(membership->state().table.regions.size(), 2u);
 }
 
 TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
