@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
+#include <set>
 #include <unordered_map>
 
 #include "cell/base/random.h"
@@ -276,6 +276,29 @@ TEST_P(HashTableTest, WhatIsRefusedChangesNothing) {
   EXPECT_EQ(code(large), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(large.status().ToString().find("no room"), std::string::npos) << large.status();
   ExpectEqual(table, model);
+}
+
+// Readers would find one or the other, of which the next write changes one.
+TEST(CuckooTable, AKeyThatIsThereTwiceIsDamage) {
+  TestTable table(ShapeOf(128, 64 << 10, 0), 0);
+  ASSERT_TRUE(table.Put("key", "value").ok());
+  ASSERT_TRUE(table->Check().ok());
+  const HashPlace& place = table->place();
+  std::set<uint32_t> places;
+  for (const uint32_t probe : HashKey("key").probes) places.insert(SlotOf(probe, place.units));
+  ASSERT_GT(places.size(), 1u);
+  HashSlot slot{};
+  for (const uint32_t at : places) {
+    const HashSlot there = *ParseSlot(table.memory()->at(place.OffsetOf(at)), place.region, at);
+    if (there.in_use()) slot = there;
+  }
+  for (const uint32_t at : places) {
+    slot.crc = SlotCrc(slot, place.region, at);
+    table.memory()->Store(place.OffsetOf(at), reinterpret_cast<const std::byte*>(&slot), sizeof(slot));
+  }
+  const absl::Status status = table->Check();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("\"key\" is there twice"), std::string::npos) << status;
 }
 
 TEST_P(HashTableTest, DamageIsFound) {
