@@ -184,11 +184,54 @@ TEST(StaleCaches, LeadAstrayOnce) {
       return client->metrics().client_path + client->metrics().server_path;
     };
     auto fresh = cluster.NewClient(options);
+    old->ResetMetrics();
+    ASSERT_TRUE(old->Get(key(kLarge - 1))->has_value());  // To where it is led, back, and there.
+    EXPECT_LE(old->metrics().client_path + old->metrics().server_path, 6u) << regions << " regions";
     const uint64_t gets = kLarge / kEvery;
     const uint64_t first = hops(old.get()), first_of_fresh = hops(fresh.get());
     EXPECT_LE(first, first_of_fresh + 4 * gets) << regions << " regions, " << gets << " gets";
     EXPECT_LE(hops(old.get()), hops(fresh.get()) + gets / 10);
   }
+}
+
+// A cached node of routes leads right to one key. What it says of other keys is old, and does not replace what the
+// client has learned of them since.
+TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
+  constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
+  const auto key = [](int i) { return fmt::format("key{:05}", i); };
+  TestClusterOptions one_server;
+  one_server.regions_max = 500;
+  SimCluster cluster(kSpreadingShape, {}, one_server);
+  ClientOptions options;
+  options.report = false;
+  auto writer = cluster.NewClient(options);
+  for (int i = 0; i < kSmall; ++i) ASSERT_TRUE(writer->Put(key(i), "value").ok());
+  while (!cluster.Quiet()) cluster.network()->Step();
+  auto old = cluster.NewClient(options);
+  const CallOptions by_reads{.path = Path::kClient}, by_calls{.path = Path::kServer};
+  for (int i = 0; i < kSmall; i += 10) ASSERT_EQ(old->Get(key(i), by_reads)->value(), "value");
+  std::string low;  // Of the last meganode, from which all that are to come are split.
+  for (const HeldRegion* region : cluster.worker()->regions()->all()) {
+    if (region->tree->tier() == 0) low = std::max(low, region->tree->range().low);
+  }
+  ASSERT_GT(low, key(0));
+  int first = 0;
+  while (key(first) < low) ++first;
+  for (int i = kSmall; i < kLarge; ++i) ASSERT_TRUE(writer->Put(key(i), std::string(300, 'v')).ok());
+  while (!cluster.Quiet()) cluster.network()->Step();
+  ASSERT_GT(cluster.worker()->regions()->size(), 60u);
+  (void)old->Tables();
+  const auto read_all = [&] {
+    old->ResetMetrics();
+    for (int i = kLarge - 1; i > kSmall; i -= kEvery) CELL_CHECK(old->Get(key(i), by_calls)->has_value());
+    return old->metrics().route_misses;
+  };
+  (void)read_all();  // It learns where they are.
+  ASSERT_EQ(read_all(), 0u);
+  const uint64_t cached = old->metrics().cache_hits;
+  ASSERT_TRUE(old->Get(key(first), by_reads)->has_value());
+  ASSERT_GT(old->metrics().cache_hits, cached);  // It was led there by a node from before.
+  EXPECT_EQ(read_all(), 0u);
 }
 
 }  // namespace
