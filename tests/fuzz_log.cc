@@ -1,0 +1,218 @@
+// libFuzzer: any files as a region's log and checkpoints. Replay refuses them, or what it gives back is refused by the
+// region that is built of it, or that region is sound. Frames and CRCs can be made right, so that what is behind them is
+// tried.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "cell/base/crc64.h"
+#include "cell/io/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/log_replay.h"
+#include "cell/log/region_log.h"
+#include "cell/server/region_rebuild.h"
+#include "cell/tree/meganode_split.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kRegion = 7;
+constexpr RegionShape kShape{512, 16 << 10, 64 << 10};
+
+// The input, byte by byte; zeros at its end.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : text_(reinterpret_cast<const char*>(data), size) {}
+  bool empty() const { return text_.empty(); }
+  uint8_t Byte() {
+    const std::string_view byte = Bytes(1);
+    return byte.empty() ? 0 : static_cast<uint8_t>(byte[0]);
+  }
+  std::string_view Bytes(size_t bytes) {
+    const std::string_view taken = text_.substr(0, bytes);
+    text_.remove_prefix(taken.size());
+    return taken;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+// A file, as the input says.
+struct Draft {
+  std::string name;
+  uint32_t epoch = 1;
+  uint64_t sequence = 1;
+  std::string bytes;
+
+  void Add(RecordKind kind, std::string_view key, std::string_view value, uint8_t unsynced = 0) {
+    AppendRecord({kRegion, epoch, sequence++, unsynced}, kind, key, value, {}, &bytes);
+  }
+};
+
+void Write(Files* files, const Draft& draft) {
+  if (draft.name.empty()) return;
+  const auto file = files->CreateLog("log/region-7/" + draft.name);
+  if (file.ok()) (void)(*file)->Append(draft.bytes);  // Else there is one of this name.
+}
+
+void WriteFiles(Input input, Files* files) {
+  Draft draft;
+  while (!input.empty()) {
+    const uint8_t what = input.Byte();
+    switch (what % 8) {
+      case 0:
+      case 1: {
+        Write(files, draft);
+        draft = {};
+        draft.epoch = input.Byte();
+        const uint8_t number = input.Byte();
+        const uint64_t from = number == UINT8_MAX ? UINT64_MAX : number;
+        draft.name = fmt::format("{:016x}.{:08x}.{}", from, draft.epoch, what % 8 == 0 ? "log" : "checkpoint");
+        if (what % 8 == 0) draft.sequence = from;
+        if (what < 128) draft.Add(RecordKind::kBegin, "", BeginValue(kRegion));
+        break;
+      }
+      case 2: {
+        const auto kind = static_cast<RecordKind>(input.Byte());
+        const uint8_t unsynced = input.Byte(), key_bytes = input.Byte(), value_bytes = input.Byte();
+        const std::string_view key = input.Bytes(key_bytes);
+        draft.Add(kind, key, input.Bytes(value_bytes), unsynced);
+        break;
+      }
+      case 3: {
+        MeganodeRange range;
+        range.tier = input.Byte();
+        range.low = input.Bytes(input.Byte());
+        if (what & 8) range.high = input.Bytes(input.Byte());
+        draft.Add(RecordKind::kRange, range.low, EncodeRange(range));
+        break;
+      }
+      case 4: {
+        const CheckpointEnd end{draft.sequence - 1, input.Byte()};
+        draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
+        break;
+      }
+      case 5: {
+        HashRangeValue range{};
+        range.first = static_cast<uint32_t>(input.Byte()) << 24;
+        range.last = static_cast<uint32_t>(input.Byte()) << 24 | 0xffffff;
+        range.bucket_bytes = what & 8 ? uint32_t{1} << input.Byte() % 32 : 0;
+        draft.Add(RecordKind::kHashRange, "", std::string_view(reinterpret_cast<const char*>(&range), sizeof(range)));
+        break;
+      }
+      case 6: {  // Keys in order, many.
+        const uint8_t first = input.Byte(), count = input.Byte(), value_bytes = input.Byte();
+        for (int i = 0; i < count; ++i) {
+          draft.Add(what & 8 ? RecordKind::kDelete : RecordKind::kPut, fmt::format("{:04}", 4 * i + first),
+                    what & 8 ? "" : std::string(value_bytes, 'v'));
+        }
+        break;
+      }
+      case 7:
+        draft.bytes += input.Bytes(input.Byte());
+        break;
+    }
+  }
+  Write(files, draft);
+}
+
+// Memory of a region; formatted by whoever uses it.
+class Memory {
+ public:
+  Memory() : base_(static_cast<std::byte*>(std::aligned_alloc(4096, kShape.region_bytes()))) {}
+  ~Memory() { std::free(base_); }
+  RegionMemory* Clean() {
+    std::memset(base_, 0, kShape.region_bytes());
+    return &memory_;
+  }
+
+ private:
+  std::byte* const base_;
+  RegionMemory memory_{base_, kShape.region_bytes()};
+};
+
+void CheckSound(const RegionMemory& memory) {
+  const TreeReport report = CheckTree(memory);
+  for (const std::string& error : report.errors) std::fprintf(stderr, "%s\n", error.c_str());
+  CELL_CHECK(report.ok());
+}
+
+// Writes to the tree, and splits it, as its server would.
+void Use(Meganode* tree, Memory* other) {
+  const std::string low = tree->range().low, next = low + "x";
+  if (tree->tier() == 0) {
+    for (const std::string& key : {low, next}) {
+      if (!tree->CheckKey(key).ok() || !tree->Covers(key)) continue;
+      if (tree->Put(key, "value", Crc64("value", Crc64(key))).ok()) CELL_CHECK(tree->Find(key)->slot.has_value());
+    }
+    (void)tree->Delete(next);
+  } else {
+    (void)tree->InsertRoute(next, RootOf(kRegion + 1));
+    CELL_CHECK(tree->RouteOf(low).kind == Meganode::Route::Kind::kChild);
+  }
+  const std::optional<std::string> key = MeganodeSplit::ChooseKey(*tree);
+  if (!key.has_value()) return;
+  MeganodeRange range = tree->range();
+  range.low = *key;
+  RegionMemory* const memory = other->Clean();
+  CELL_CHECK(Meganode::Format(memory, kRegion + 2, kShape, range).ok());
+  Meganode right(memory);
+  MeganodeSplit split(tree, &right, *key);
+  absl::StatusOr<bool> copied = false;
+  while (copied.ok() && !*copied) copied = split.Copy(64);
+  if (!copied.ok()) return;
+  CELL_CHECK(split.Finish().ok());
+  while (!split.Reclaim(64)) continue;
+  CheckSound(*memory);
+}
+
+void Use(HashTable* table) {
+  for (const std::string key : {"a", "b"}) {
+    if (table->Put(key, "value", Crc64("value", Crc64(key))).ok()) CELL_CHECK(table->Get(key)->has_value());
+    (void)table->Delete(key);
+  }
+}
+
+void Replay(DirectoryLogStore* store) {
+  static Memory recovered, other;
+  LogReplay replay(store, kRegion);
+  if (!replay.Open().ok()) return;
+  const LogReplay::Rest rest = replay.RestFor(UINT32_MAX);
+  CELL_CHECK(rest.sequence >= 1 && rest.next_sequence > rest.sequence);
+  RegionMemory* const memory = recovered.Clean();
+  RegionContent content;
+  const absl::Status built = RebuildRegion(replay, kRegion, kShape, memory, &content);
+  CELL_CHECK(!absl::IsInvalidArgument(built));  // What is wrong is the log's fault, and DataLoss.
+  if (!built.ok()) return;
+  if (content.hash_range.has_value()) {
+    const std::unique_ptr<HashTable> table = HashTable::Open(memory);
+    CELL_CHECK(table->Check().ok());
+    Use(table.get());
+    CELL_CHECK(table->Check().ok());
+  } else {
+    CheckSound(*memory);
+    Meganode tree(memory);
+    Use(&tree, &other);
+    CheckSound(*memory);
+  }
+  // What the next owner begins with is a log, too, of the same.
+  if (!store->Open(kRegion, UINT32_MAX, rest.sequence, rest.bytes).ok()) return;
+  LogReplay again(store, kRegion);
+  CELL_CHECK(again.Open().ok());
+}
+
+}  // namespace
+}  // namespace cell
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace cell;
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  CELL_CHECK(host->MakeDirectory("log/region-7").ok());
+  WriteFiles(Input(data, size), host.get());
+  DirectoryLogStore store(host.get(), "log");
+  Replay(&store);
+  return 0;
+}
