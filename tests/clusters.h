@@ -56,6 +56,8 @@ class ShmCluster : public TestCluster {
     return CheckAll(workers);
   }
 
+  const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
+
   // A Pilaf table, by the first server.
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts) {
     std::promise<absl::Status> created;

@@ -1,0 +1,91 @@
+// What a client keeps of a cluster that changes all the time does not grow with the changes that it has seen.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <filesystem>
+
+#include "cell/io/open_fabric.h"
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+ptrdiff_t Descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+size_t Bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// The client is in the main thread, and the server in another, whose memory is not counted.
+class ClientAccountTest : public ::testing::Test {
+ protected:
+  ClientAccountTest() {
+    ClientOptions options;
+    options.report = false;
+    options.timeout_us = 2'000'000;
+    options.reconnect_us = 0;
+    client_ = Opened(Client::Open(options, *OpenFabric({.huge_pages = false}),
+                                  std::make_unique<MemoryMembership>(cluster_.shared())));
+    CELL_CHECK(client_->Put("key", "value").ok());
+  }
+
+  // The coordinator's table, and its servers, from now on.
+  template <typename Change>
+  void Have(const Change& change) {
+    MemoryCluster* const cluster = cluster_.shared().get();
+    const std::lock_guard lock(cluster->mutex);
+    change(&cluster->state);
+    ++cluster->state.table.version;
+    ++cluster->changes;
+  }
+
+  // Bytes by which the client has grown in `rounds`, after as many.
+  template <typename Round>
+  ptrdiff_t Growth(int rounds, const Round& round) {
+    for (int i = 0; i < rounds; ++i) round(i);
+    const size_t before = Bytes();
+    const ptrdiff_t descriptors = Descriptors();
+    for (int i = 0; i < rounds; ++i) round(rounds + i);
+    EXPECT_LE(Descriptors(), descriptors + 1);
+    return static_cast<ptrdiff_t>(Bytes() - before);
+  }
+
+  ShmCluster cluster_{{1024, 1 << 20, 1 << 20}};
+  std::unique_ptr<Client> client_;
+};
+
+// Regions come and go, and the client has asked each for a key.
+TEST_F(ClientAccountTest, OwnersOfRegionsThatAreGoneAreForgotten) {
+  const ptrdiff_t growth = Growth(4'000, [this](int) {
+    uint32_t region = 0;
+    Have([&region](ClusterState* state) {
+      state->table.regions.erase(state->table.next_region - 1 == state->table.root ? 0 : state->table.next_region - 1);
+      region = *state->table.Add({"server-0", 0});
+    });
+    (void)client_->Tables();  // It sees the table.
+    client_->RememberRoute("k", "l", region);
+    ASSERT_EQ(*client_->Get("key", {.path = Path::kServer}), "value");
+  });
+  EXPECT_LT(growth, 50'000);
+}
+
+// A server goes away, and comes back elsewhere or not at all for a while, again and again.
+TEST_F(ClientAccountTest, ConnectionsThatEndedOrFailedLeaveNothing) {
+  const std::string there = cluster_.shared()->state.servers[0].workers[0].address;
+  const ptrdiff_t growth = Growth(150, [&](int i) {
+    Have([&](ClusterState* state) { state->servers[0].workers[0].address = fmt::format("{}-nobody-{}", there, i); });
+    (void)client_->Tables();
+    EXPECT_EQ(client_->Get("key", {.timeout_us = 50'000}).status().code(), absl::StatusCode::kUnavailable);
+    Have([&](ClusterState* state) { state->servers[0].workers[0].address = there; });
+    (void)client_->Tables();
+    ASSERT_EQ(*client_->Get("key"), "value");
+  });
+  EXPECT_LT(growth, 20'000);
+}
+
+}  // namespace
+}  // namespace cell
