@@ -11,7 +11,7 @@
 #include "cell/base/check.h"
 #include "cell/cluster/cluster_text.h"
 #include "spdlog/spdlog.h"
-#include "tests/sim_cluster.h"
+#include "tests/liar.h"
 
 namespace {
 
@@ -22,29 +22,6 @@ constexpr size_t kRoundsMax = 3;
 constexpr int64_t kTimeoutUs = 60;
 constexpr int64_t kLateNs = 1'000'000;  // An operation at most, after its deadline.
 constexpr int kSteps = 300;
-
-// Answers all that it is asked with one text.
-class Liar : public Service {
- public:
-  explicit Liar(std::unique_ptr<SimFabric> fabric) : fabric_(std::move(fabric)) {
-    CELL_CHECK(fabric_->Listen("liar", this).ok());
-  }
-  void Say(std::string text) { text_ = std::move(text); }
-  void Poll() { fabric_->Poll(); }
-  void Serve(absl::Span<const IncomingCall> calls) override {
-    for (const IncomingCall& call : calls) {
-      const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
-      CELL_CHECK(header.ok());
-      const MutableBytes to = fabric_->BeginReply(call);
-      fabric_->EndReply(call, WriteTextReply(to, header->kind, text_));
-    }
-  }
-  void Disconnected(ConnectionId) override {}
-
- private:
-  const std::unique_ptr<SimFabric> fabric_;
-  std::string text_;
-};
 
 TestClusterOptions Options(uint8_t how) {
   TestClusterOptions options;
@@ -60,7 +37,7 @@ TestClusterOptions Options(uint8_t how) {
 class Fuzzed {
  public:
   explicit Fuzzed(uint8_t how)
-      : how_(how), cluster_(kShape, {}, Options(how)), liar_(cluster_.network()->NewEndpoint()) {
+      : how_(how), cluster_(kShape, {}, Options(how)), liar_(cluster_.network()->NewEndpoint(), "liar") {
     ClientOptions options;
     options.report = (how & 4) != 0;
     options.timeout_us = 10 * kTimeoutUs;

@@ -1,0 +1,64 @@
+// What servers say of themselves, and makes no sense: an error that names the server, and the client goes on.
+#include <gtest/gtest.h>
+
+#include "tests/liar.h"
+
+namespace cell {
+namespace {
+
+class NonsenseTest : public ::testing::Test {
+ protected:
+  static TestClusterOptions Options() {
+    TestClusterOptions options;
+    options.servers = 2;
+    options.joining = 1;  // The liar.
+    return options;
+  }
+  NonsenseTest() {
+    ClusterState* const state = &cluster_.shared()->state;
+    state->servers[1].workers[0].address = "liar";
+    region_ = *state->table.Add({"server-1", 0});
+    ++state->table.version;
+    ++cluster_.shared()->changes;
+    ClientOptions options;
+    options.report = false;
+    client_ = cluster_.NewClient(options);
+    CELL_CHECK(client_->Put("key", "value").ok());
+  }
+
+  SimCluster cluster_{{512, 16 << 10, 32 << 10}, {}, Options()};
+  Liar liar_{cluster_.network()->NewEndpoint(), "liar"};
+  uint32_t region_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(NonsenseTest, AStatusIsDataLoss) {
+  for (const char* text : {"", "junk", "7", "null", "[]", "[[]]", "{}", R"({"regions": 7})", R"({"regions": {}})"}) {
+    liar_.Say(text);
+    const std::vector<absl::StatusOr<std::string>> status = client_->ServerStatus();
+    ASSERT_EQ(status.size(), 2u);
+    EXPECT_TRUE(status[0].ok()) << status[0].status();
+    EXPECT_EQ(status[1].status().code(), absl::StatusCode::kDataLoss) << text;
+    EXPECT_NE(status[1].status().message().find("server-1"), std::string::npos) << status[1].status();
+  }
+  liar_.Say(R"({"regions": [], "regions_held": "many"})");
+  EXPECT_TRUE(client_->ServerStatus()[1].ok());
+  EXPECT_EQ(client_->Get("key")->value_or("absent"), "value");
+}
+
+TEST_F(NonsenseTest, AReportOfARegionIsDataLoss) {
+  for (const char* text :
+       {"", "junk", "7", "[]", "{}", R"({"region": -1, "keys": 1})", R"({"region": 9, "keys": "1"})",
+        R"({"region": 9, "keys": 1, "hash": 7})", R"({"region": 9, "keys": 1, "tier": 999, "low": "", "right": 0, "routes": 0})",
+        R"({"region": 9, "keys": 1, "tier": 0, "low": "x", "right": 0, "routes": 0})",
+        R"({"region": 9, "keys": 1, "tier": 1, "low": "", "right": 0, "routes": 1})"}) {
+    liar_.Say(text);
+    const absl::Status status = client_->Check().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
+    EXPECT_NE(status.message().find(fmt::format("region {}", region_)), std::string::npos) << status;
+  }
+  EXPECT_EQ(client_->Get("key")->value_or("absent"), "value");
+}
+
+}  // namespace
+}  // namespace cell
