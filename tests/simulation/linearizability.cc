@@ -54,8 +54,8 @@ class Search {
         int64_t after = 0;
         const uint64_t mark = Mix64(event.operation + 1);
         const bool applies = Applies(operations_[event.operation], &after);
-        // What changes nothing, and can have its place now, may as well have it now: it is in nobody's way.
-        const bool harmless = applies && after == value_ && return_[event.operation] != kEnd;
+        // What never changes anything, and can have its place now, may as well have it now: it is in nobody's way.
+        const bool harmless = applies && ChangesNothing(operations_[event.operation]) && return_[event.operation] != kEnd;
         if (harmless ||
             (applies &&
              been_.insert(Mix64((ordered_ ^ mark) + 1) ^ Mix64(static_cast<uint64_t>(after) * 2 + 1)).second)) {
@@ -94,6 +94,11 @@ class Search {
     bool harmless;
   };
 
+  // Wherever it has its place. A put of the value that is there may change another one later.
+  static bool ChangesNothing(const KeyOperation& operation) {
+    const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
+    return read || (operation.kind == KeyOperation::Kind::kDelete && operation.existed == 0);
+  }
   bool Applies(const KeyOperation& operation, int64_t* after) const {
     const int there = value_ != 0;
     *after = value_;
