@@ -36,7 +36,7 @@ class ShmCluster : public TestCluster {
   }
   ~ShmCluster() override {
     Join();
-    for (const auto& worker : workers_) worker->Stop();
+    for (const auto& worker : workers_) CELL_CHECK(worker->Stop().ok());
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(Client::Open(options, std::make_unique<ShmFabric>(), std::make_unique<MemoryMembership>(cluster_)));

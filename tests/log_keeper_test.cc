@@ -69,7 +69,7 @@ TEST_P(MarkerTest, DamageOfTheLastRecordIsNoticedAfterAPause) {
 TEST_P(MarkerTest, AndAfterACleanStop) {
   ASSERT_TRUE(client_->Put("first", "value").ok());
   ASSERT_TRUE(client_->Put("last", kLast).ok());
-  cluster_.worker()->Stop();
+  ASSERT_TRUE(cluster_.worker()->Stop().ok());
   EXPECT_EQ(log().durable(), log().appended());
   cluster_.Kill(0);
   DamageLastRecord();
@@ -95,6 +95,39 @@ TEST_P(MarkerTest, AndAfterARecovery) {
 
 INSTANTIATE_TEST_SUITE_P(All, MarkerTest, ::testing::Values(Durability::kAsync, Durability::kSync),
                          [](const auto& info) { return ToString(info.param); });
+
+// A disk that does not answer any more keeps no server from ending, whose message says what may not be on it.
+TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
+  for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
+    for (const bool checkpoint : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}, {}", ToString(durability), checkpoint));
+      TestClusterOptions options;
+      options.logs.durability = durability;
+      options.logs.bound_ns = 4'000;
+      options.logs.finish_patience_ns = 1'000'000;
+      SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+      auto client = cluster.NewClient(Quiet());
+      ASSERT_TRUE(client->Put("first", "value").ok());
+      Sleep(client.get(), 2 * options.logs.bound_ns);
+      Worker* const worker = cluster.worker();
+      const std::string region = fmt::format("of these regions: {}", worker->regions()->all()[0]->region());
+      const auto make_checkpoint = [](Worker* of) -> Task<bool> {
+        LogKeeper::Made made;
+        co_return (co_await of->logs()->CheckpointAll(&made)).ok();
+      };
+      cluster.background()->SetPaused(true);
+      const absl::Status last = client->Put("last", "value").status();
+      EXPECT_EQ(last.ok(), durability == Durability::kAsync) << last;
+      if (checkpoint) worker->turns()->Begin(make_checkpoint(worker));
+      const int64_t begun_ns = cluster.network()->now_ns();
+      const absl::Status stopped = worker->Stop();
+      EXPECT_TRUE(absl::IsDeadlineExceeded(stopped)) << stopped;
+      EXPECT_LT(cluster.network()->now_ns() - begun_ns, 3 * options.logs.finish_patience_ns);
+      EXPECT_EQ(stopped.message().find(region) != std::string::npos, durability == Durability::kAsync) << stopped;
+      cluster.background()->SetPaused(false);
+    }
+  }
+}
 
 // A checkpoint is there only when all records that it may have effects of are on disk: else it would bring back a write
 // that came after one that is lost. The disk syncs once while the checkpoint is written, and not again by itself.

@@ -40,7 +40,7 @@ class SimCluster : public TestCluster {
     for (size_t i = 0; i < servers_.size(); ++i) {
       if (Dead(i)) continue;
       if (servers_[i].stopped) Continue(i);  // One that is stopped cannot end.
-      servers_[i].worker->Stop();
+      CELL_CHECK(servers_[i].worker->Stop().ok());
     }
     *alive_ = false;
     for (size_t i = 0; i < servers_.size(); ++i) {

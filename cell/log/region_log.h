@@ -66,6 +66,8 @@ class RegionLog {
   uint64_t appended() const { return appended_; }
   uint64_t durable() const { return durable_; }
   bool dirty() const { return durable_ < appended_ && status_.ok(); }
+  // Whether there is more that is not on disk than the last marker.
+  bool unwritten() const { return dirty() && (marked_ != appended_ || durable_ + 1 < appended_); }
   // Whether all is on disk, and no record says so of the last one: if that is damaged later, replay could not tell it
   // from one that was never written whole.
   bool unmarked() const { return status_.ok() && durable_ == appended_ && marked_ != appended_; }

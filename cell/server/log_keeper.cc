@@ -178,18 +178,37 @@ void LogKeeper::Step() {
   }
 }
 
-void LogKeeper::Finish() {
-  if (!on()) return;
+absl::Status LogKeeper::Finish() {
+  if (!on()) return absl::OkStatus();
   finishing_ = true;
+  int64_t ended_ns = fabric_->NowNs();
   for (bool more = true; more || !disk_->idle();) {
+    if (fabric_->NowNs() - ended_ns > options_.finish_patience_ns) return Unfinished();
     Step();
     more = false;
     regions_->ForEach([&](HeldRegion* region) {
       region->flush_now = true;
       more |= region->log != nullptr && region->log->dirty();
     });
-    if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 100'000);
+    if (Poll() > 0) {
+      ended_ns = fabric_->NowNs();
+    } else {
+      fabric_->Wait(fabric_->NowNs() + 100'000);
+    }
   }
+  return absl::OkStatus();
+}
+
+absl::Status LogKeeper::Unfinished() const {
+  std::string behind;
+  regions_->ForEach([&](const HeldRegion* region) {  // With sync, nothing of it was acknowledged.
+    if (log_first() || region->log == nullptr || !region->log->unwritten()) return;
+    behind += fmt::format("{}{}", behind.empty() ? "" : ", ", region->region());
+  });
+  return absl::DeadlineExceededError(
+      fmt::format("the disk of the logs does not answer; {}",
+                  behind.empty() ? "all that was acknowledged is on it"
+                                 : fmt::format("what was acknowledged last may not be on it, of these regions: {}", behind)));
 }
 
 Task<bool> LogKeeper::AutoCheckpoint(uint32_t region) {

@@ -38,6 +38,8 @@ struct LogKeeperOptions {
   size_t waiting_bytes_max = size_t{16} << 20;
   // How long all of a log has been on disk before it is marked. It costs one more sync.
   int64_t mark_after_ns = 100'000'000;
+  // How long Finish waits for a disk that ends nothing.
+  int64_t finish_patience_ns = 10'000'000'000;
 };
 
 class LogKeeper {
@@ -90,8 +92,9 @@ class LogKeeper {
   void Step();
   // When Step has something to do by itself; INT64_MAX: never.
   int64_t NextNs() const { return next_ns_; }
-  // Carries out all that was appended, and waits for it.
-  void Finish();
+  // Carries out all that was appended, and waits for it. DeadlineExceeded: the disk has ended nothing for as long as the
+  // options' patience, and still has work, which refers to this. The message says what may not be on disk.
+  absl::Status Finish();
 
   struct Counters {
     uint64_t flushes = 0, markers = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
@@ -100,6 +103,7 @@ class LogKeeper {
   const Counters& counters() const { return counters_; }
 
  private:
+  absl::Status Unfinished() const;
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
   void BeginFlush(HeldRegion* region);

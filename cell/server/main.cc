@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "CLI/CLI.hpp"
@@ -66,6 +67,9 @@ constexpr size_t kNameBytesMax = 64;
 
 // Below it gRPC ends the process.
 constexpr uint64_t kDescriptorsMin = 64;
+
+// The exit status of a server that was asked to end, and whose disk or membership did not answer.
+constexpr int kUnfinishedStatus = 3;
 
 // Of each worker. Disks sync files at the same time; replays are for cores.
 constexpr size_t kDiskThreads = 4;
@@ -204,11 +208,20 @@ absl::Status TellControl(const Flags& flags, const std::string& address) {
   return PosixFiles().Rename(path + ".new", path);
 }
 
-void RunWorker(Worker* worker) {
+// Returns what Worker::Stop does.
+absl::Status RunWorker(Worker* worker) {
   while (!stop.load(std::memory_order_relaxed)) {
     if (worker->Poll() == 0) worker->Wait(worker->fabric()->NowNs() + kNapNs);
   }
-  worker->Stop();
+  return worker->Stop();
+}
+
+// Until a server serves, a signal ends it at once.
+void EndOnSignals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop = true; };
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
 }
 
 // Checks what the parser of flags lets through, before anything is made of it.
@@ -255,10 +268,17 @@ absl::Status Run(Flags flags) {
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
   spdlog::info("control plane at {}", control->address());
-  std::vector<std::thread> threads;
-  for (const auto& worker : workers) threads.emplace_back(RunWorker, worker.get());
+  EndOnSignals();
+  std::vector<std::future<absl::Status>> running;
+  for (const auto& worker : workers) running.push_back(std::async(std::launch::async, RunWorker, worker.get()));
   spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
-  for (std::thread& thread : threads) thread.join();
+  absl::Status ended;
+  for (std::future<absl::Status>& worker : running) ended.Update(worker.get());
+  if (!ended.ok()) {  // Threads wait for what does not answer, and cannot be joined.
+    spdlog::error("{} ends without waiting any longer: {}", flags.name, std::string(ended.message()));
+    spdlog::default_logger()->flush();
+    ::_exit(kUnfinishedStatus);
+  }
   control.reset();
   spdlog::info("{} ends", flags.name);
   return absl::OkStatus();
@@ -365,11 +385,6 @@ int Main(int argc, char** argv) {
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   spdlog::flush_on(spdlog::level::info);
-
-  struct sigaction action {};
-  action.sa_handler = [](int) { stop = true; };
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
   if (const absl::Status status = Run(flags); !status.ok()) {
     fmt::print(stderr, "cell_server: {}\n", std::string(status.message()));
     return 2;

@@ -67,7 +67,7 @@ class MoverTest : public ::testing::Test {
     memory_ = *giver_fabric_->CreateRegion(kRegion, kShape.region_bytes());
     CELL_CHECK(giver_fabric_->Listen("giver", &giver_).ok());
   }
-  ~MoverTest() override { worker_->Stop(); }
+  ~MoverTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
   // Offers the region, and waits until nothing goes on.
   void Offer() {

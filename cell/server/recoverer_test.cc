@@ -111,7 +111,7 @@ class RecovererTest : public ::testing::Test {
         outcome.value = AsText(ConstBytes(held->tree->Extent(slot->extent), slot->extent_bytes)).substr(3);
       }
     }
-    worker.Stop();
+    EXPECT_TRUE(worker.Stop().ok());
     return outcome;
   }
 };

@@ -38,7 +38,8 @@ class Worker {
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
       : Worker(std::move(fabric), std::move(membership), {}, options) {}
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, Logs logs, const Options& options)
-      : points_(options.points),
+      : finish_patience_ns_(options.logs.finish_patience_ns),
+        points_(options.points),
         fabric_(std::move(fabric)),
         membership_(std::move(membership)),
         store_(std::move(logs.store)),
@@ -98,14 +99,20 @@ class Worker {
     fabric_->Wait(service_.retry_due() ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
   }
   // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
-  // destructor.
-  void Stop() {
+  // destructor. DeadlineExceeded: a disk, or the membership, has not answered for as long as `LogKeeperOptions::
+  // finish_patience_ns`, and what waits for it refers to this worker: it cannot be destroyed, and the process is to end.
+  absl::Status Stop() {
     turns_.Stop();
-    while (!turns_.idle()) {
-      if (Poll() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
+    const int64_t until_ns = fabric_->NowNs() + finish_patience_ns_;
+    while (!turns_.idle() && fabric_->NowNs() < until_ns) {
+      const bool busy = Poll() > 0;  // Be it only with looking whether what it waits for has come.
+      fabric_->Wait(fabric_->NowNs() + (busy ? 1'000 : 1'000'000));
     }
-    logs_.Finish();
+    RETURN_IF_ERROR(logs_.Finish());
     service_.ApplyDurable();
+    if (turns_.idle()) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        "a disk or the membership does not answer; all that was acknowledged is on disk");
   }
 
   Fabric* fabric() { return fabric_.get(); }
@@ -139,6 +146,7 @@ class Worker {
   std::vector<std::function<void(Worker*)>> posted_;
   std::atomic<bool> has_posted_ = false;
 
+  const int64_t finish_patience_ns_;
   Points points_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
