@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <future>
@@ -20,6 +21,9 @@ namespace {
 
 // How long an operator waits for a split or a move; a drain takes as long as it takes.
 constexpr std::chrono::seconds kAnswerTimeout{60};
+constexpr std::chrono::milliseconds kEndLook{20};  // How often whoever waits looks whether the server ends.
+
+absl::Status Ends() { return absl::UnavailableError("this server ends"); }
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -228,18 +232,29 @@ class ControlServer::Impl : public control::Control::Service {
     return {grpc::StatusCode::INVALID_ARGUMENT, "a log level is trace, debug, info, warning or error"};
   }
 
+  // The workers take nothing more: what waits for them ends.
+  void End() { ending_ = true; }
+
   std::unique_ptr<grpc::Server> server;
 
  private:
+  // Waits for a worker. False: it has not answered in time, or the server ends.
+  template <typename T>
+  bool Wait(const std::future<T>& future) const {
+    const auto until = std::chrono::steady_clock::now() + kAnswerTimeout;
+    while (future.wait_for(kEndLook) != std::future_status::ready) {
+      if (ending_ || std::chrono::steady_clock::now() > until) return false;
+    }
+    return true;
+  }
+
   // Does `work` on the worker's thread.
   template <typename T, typename Work>
   absl::StatusOr<T> On(Worker* worker, Work work) {
     auto result = std::make_shared<std::promise<absl::StatusOr<T>>>();
     std::future<absl::StatusOr<T>> future = result->get_future();
     worker->Post([result, work](Worker* its) { result->set_value(work(its)); });
-    if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
-      return absl::DeadlineExceededError("the worker does not answer");
-    }
+    if (!Wait(future)) return ending_ ? Ends() : absl::DeadlineExceededError("the worker does not answer");
     return future.get();
   }
 
@@ -249,11 +264,12 @@ class ControlServer::Impl : public control::Control::Service {
     auto result = std::make_shared<std::promise<absl::Status>>();
     std::future<absl::Status> future = result->get_future();
     worker->Post([result, work](Worker* its) { its->turns()->Begin(Finish(its, work, result)); });
-    while (context != nullptr && future.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    while (context != nullptr && future.wait_for(kEndLook) != std::future_status::ready) {
       if (context->IsCancelled()) return absl::CancelledError("nobody waits for it any more; it goes on");
+      if (ending_) return Ends();
     }
-    if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
-      return absl::DeadlineExceededError("it takes longer than a minute; it goes on");
+    if (!Wait(future)) {
+      return ending_ ? Ends() : absl::DeadlineExceededError("it takes longer than a minute; it goes on");
     }
     return future.get();
   }
@@ -276,11 +292,13 @@ class ControlServer::Impl : public control::Control::Service {
   }
 
   const std::vector<Worker*> workers_;
+  std::atomic<bool> ending_ = false;
 };
 
 ControlServer::ControlServer(std::unique_ptr<Impl> impl, std::string address)
     : impl_(std::move(impl)), address_(std::move(address)) {}
 ControlServer::~ControlServer() {
+  impl_->End();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
 }
 

@@ -25,6 +25,7 @@ class ControlServer {
   // The workers must outlive it. InvalidArgument: a file cannot be read, or the address not be listened at.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlOptions& options,
                                                               std::vector<Worker*> workers);
+  // Ends what is asked for at once, with Unavailable, also while its worker takes no turns any more.
   ~ControlServer();
 
   // HOST:PORT where it listens.

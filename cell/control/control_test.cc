@@ -2,8 +2,12 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "cell/cluster/memory_membership.h"
 #include "cell/control/control_client.h"
 #include "cell/control/control_server.h"
+#include "cell/io/sim_fabric.h"
 
 namespace cell {
 namespace {
@@ -64,6 +68,31 @@ TEST(ControlServer, RefusesWhatItCannotDo) {
   const absl::Status status = (*nobody)->Split(1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos);
+}
+
+// A drain asks a worker again and again how much is left. One that has ended, and takes no turns any more, does not answer.
+TEST(ControlServer, EndsWhatWaitsForAWorkerThatHasEnded) {
+  ClusterState state;
+  state.shape = {512, 32 << 10, 64 << 10};
+  state.servers = {{"server-0", {{"server-0", 8}}, ""}, {"server-1", {{"server-1", 8}}, ""}};
+  const auto cluster = std::make_shared<MemoryCluster>(state);
+  SimNetwork network{{}};
+  Worker::Options options;
+  options.steward.self = {"server-0", 0};
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), options);
+  ASSERT_TRUE(worker.Start("server-0").ok());
+  auto server = ControlServer::Start({}, {&worker});
+  ASSERT_TRUE(server.ok());
+  const auto client = ControlClient::Open((*server)->address(), {});
+  ASSERT_TRUE(client.ok());
+  auto drained = std::async(std::launch::async, [&] { return (*client)->Drain(false); });
+  while (cluster->state.table.draining.empty()) {
+    worker.Poll();
+    network.Step();
+  }
+  EXPECT_TRUE(worker.Stop().ok());
+  server->reset();
+  EXPECT_EQ(drained.get().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace
