@@ -164,6 +164,47 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
 }
 
+// A region whose log fails while its next owner waits for it to be on disk stays, and can be written again once the disk
+// answers: the move ends at once, though the taker asks again and again.
+TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kAsync;
+  options.logs.bound_ns = 100'000'000;  // No write waits.
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  client_options.reconnect_us = 20;
+  client_options.timeout_us = 1'000'000;
+  auto client = cluster.NewClient(client_options);
+  ASSERT_TRUE(client->Put("first", "1").ok());
+  const uint32_t region = cluster.table().root;
+  const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  Worker* const giver = cluster.worker(owner);
+  cluster.background(owner)->set_mean_ns(1'000'000);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+  absl::Status given;
+  const auto give = [&given](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
+    given = co_await worker->mover()->Give(id, to);
+    co_return true;
+  };
+  giver->turns()->Begin(give(giver, region, {fmt::format("server-{}", 1 - owner), 0}));
+  HeldRegion* const held = giver->regions()->Find(region);
+  while (held->state != HeldRegion::State::kFrozen) cluster.network()->Step();
+  ASSERT_TRUE(held->log->dirty());
+  cluster.files(owner)->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 20'000'000));
+  EXPECT_NE(std::string(given.message()).find("ENOSPC"), std::string::npos) << given;
+  EXPECT_EQ(giver->mover()->counters().given, 0u);
+  EXPECT_EQ(cluster.worker(1 - owner)->mover()->counters().taken, 0u);
+  client->Run(client->AsyncSleepUntil(client->NowNs() + 1'500'000'000));
+  EXPECT_EQ(giver->recoverer()->counters().retaken, 1u);
+  EXPECT_TRUE(client->Put("later", "1").ok());
+  EXPECT_EQ(client->Get("first")->value_or("lost"), "1");
+}
+
 // While the disk fails the region can be read, and stays where it is; once it answers, the region is claimed at the next
 // epoch and recovered, and can be written as before. No restart.
 TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {

@@ -68,7 +68,9 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
     if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
   }
   while (givings_.contains(id) && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
-  if (regions_->Find(id) == nullptr) co_return absl::OkStatus();
+  const HeldRegion* const kept = regions_->Find(id);
+  if (kept == nullptr) co_return absl::OkStatus();
+  if (status.ok() && kept->log != nullptr) status = kept->log->status();
   if (status.ok()) {
     status = absl::AbortedError(
         fmt::format("{} did not take region {}: {}", ToString(to), id, why->empty() ? "it went silent" : *why));
@@ -112,6 +114,11 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
   if (cancels && !giving.begun) {
     EndGiving(id, false);
     return absl::OkStatus();
+  }
+  if (!giving.sealed && region->log != nullptr && !region->log->status().ok()) {  // Its taker would wait for ever.
+    const absl::Status failed = region->log->status();
+    EndGiving(id, false);
+    return failed;
   }
   const bool begins = request.fixed.step == MoveStep::kBegin;
   if (begins == giving.begun || (giving.begun && giving.taker != peer)) return NoSuchMove(id);

@@ -18,6 +18,8 @@
 // The log goes on where it is, in a segment of the new epoch, which the taker opens before it serves the region: so
 // both must see the same store.
 //
+// If the log fails before Seal, the giver ends the move, and the region stays.
+//
 // Whoever goes silent in between: before Seal the giver goes on as if nothing had been. After Seal only the table knows
 // whose the region is; the giver asks it, and takes the region back by an epoch of its own, which the taker's change
 // then cannot pass. Reads wait for one change of the table; writes besides for the last pages.
