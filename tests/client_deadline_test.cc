@@ -70,6 +70,24 @@ TEST_F(ClientDeadline, EndsWhatWaitsForAConnection) {
   ExpectAllInTime();
 }
 
+// A batch that was read ahead may fail when it is wanted, and is asked for once more: both in the time of one.
+TEST_F(ClientDeadline, EndsAScanWhoseNextBatchWasReadAhead) {
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(client_.client->Put(fmt::format("s{:03}", i), "value").ok());
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    constexpr int64_t kTimeoutUs = 10'000;
+    Scan scan = client_.client->NewScan({.from = "s", .batch = 10, .call = {.path = path, .timeout_us = kTimeoutUs}});
+    for (int i = 0; i < 11; ++i) ASSERT_TRUE(*scan.Next());
+    cluster_.network()->SetCut(client_.host, cluster_.host(0), true);  // The third batch is being read ahead.
+    const int64_t began_ns = cluster_.network()->now_ns();
+    absl::Status status;
+    for (int i = 0; i < 20 && status.ok(); ++i) status = scan.Next().status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_LE(cluster_.network()->now_ns(), began_ns + kTimeoutUs * 1'000 + kSlackNs) << ToString(path) << " " << status;
+    cluster_.network()->SetCut(client_.host, cluster_.host(0), false);
+    EXPECT_TRUE(scan.Next().ok());
+  }
+}
+
 // More large values than a connection takes at once.
 TEST_F(ClientDeadline, EndsWhatWaitsForOtherUploads) {
   cluster_.network()->SetCut(client_.host, cluster_.host(0), true);

@@ -27,19 +27,20 @@ class Scan::Cursor : public Leftover {
 
   Task<absl::StatusOr<absl::Span<const Entry>>> NextBatch() {
     if (!bounds_.ok()) co_return bounds_;
+    const CallContext context = session_->Begin(options_.call);
     absl::Status status = absl::CancelledError("");
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
       ahead_.reset();
-      // If it failed: nobody had asked for it yet, and its deadline was early. Once more.
+      // If it failed: nobody had asked for it yet, and its deadline was early. Once more, in the time of this call.
     }
-    if (!status.ok()) status = co_await Fill();
+    if (!status.ok()) status = co_await Fill(context);
     if (!status.ok()) co_return status;
     ScanBatch* const given = filling_;
     filling_ = given == &batches_[0] ? &batches_[1] : &batches_[0];
     ++given_;
     if (options_.read_ahead && !done_ && (given_ > 1 || ended_at_border_)) {
-      ahead_.emplace(Fill());
+      ahead_.emplace(Fill(session_->Begin(options_.call)));
       ahead_->Start();
     }
     co_return given->Entries();
@@ -62,11 +63,10 @@ class Scan::Cursor : public Leftover {
   // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes with no entry.
   // The position is behind all that was seen, whatever it ends with: a scan over a long stretch of emptied leaves gets
   // through it, however short the time of each batch is.
-  Task<absl::Status> Fill() {
+  Task<absl::Status> Fill(CallContext context) {
     ScanBatch* const batch = filling_;
     batch->Clear();
     if (done_) co_return absl::OkStatus();
-    CallContext context = session_->Begin(options_.call);
     absl::Status status;
     // A batch of nothing says nothing: the end, or the next entries.
     while (status.ok() && batch->empty() && !done_ && !given_up_) {
