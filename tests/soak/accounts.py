@@ -7,14 +7,12 @@ import time
 from pathlib import Path
 
 SETTLE_SECONDS = 60
-# A server's own: standard streams, locks, epoll and event descriptors, gRPC's, ZooKeeper's, the directory's.
+# A worker's own: standard streams, locks, epoll and event descriptors, gRPC's, ZooKeeper's, the directory's.
 DESCRIPTORS_OWN = 60
 DESCRIPTORS_PER_REGION = 4  # Its memory, its log, its checkpoint, one being made.
 SOCKETS_PER_PEER = 6  # Both ways, calls and reads, and one being made anew.
-# Beside its regions: code, queues, caches, and what malloc keeps of them.
+# Of a worker, beside its regions: code, queues, caches, and what malloc keeps of them.
 MEMORY_OWN_MB = 256
-# A checkpoint that a crash or a full disk left unfinished is not removed yet.
-UNFINISHED_STAYS = True
 
 
 def descriptors_of(pid):
@@ -63,8 +61,8 @@ class Accounts:
     def _holders(self, statuses):
         """Where a region is not held by the one server that the table names, or None. Also while a region is moved."""
         holders = {}
-        for name, status in statuses.items():
-            for region in status["regions"]:
+        for name, workers in statuses.items():
+            for region in (region for worker in workers for region in worker["regions"]):
                 holders.setdefault(region["region"], []).append(name)
         for region, names in holders.items():
             if len(names) != 1:
@@ -78,20 +76,21 @@ class Accounts:
         self.table = table
         return None
 
-    def _process(self, server, status):
-        held = len(status["regions"])
+    def _process(self, server, workers):
+        held = sum(len(worker["regions"]) for worker in workers)
+        ready = sum(worker.get("regions_ready", 0) + 1 for worker in workers)
         descriptors = descriptors_of(server.process.pid)
         sockets = sum(one.startswith("socket:") for one in descriptors)
-        most_sockets = DESCRIPTORS_OWN + SOCKETS_PER_PEER * self.plan.servers
+        most_sockets = DESCRIPTORS_OWN * self.plan.workers + SOCKETS_PER_PEER * self.plan.servers * self.plan.workers**2
         if sockets > most_sockets:
             self.fail(f"{server.name} has {sockets} sockets, {most_sockets} at most are expected: {self._kinds(descriptors)}")
-        most = most_sockets + DESCRIPTORS_OWN + DESCRIPTORS_PER_REGION * (held + status.get("regions_ready", 0) + 1)
+        most = most_sockets + DESCRIPTORS_OWN + DESCRIPTORS_PER_REGION * (held + ready)
         if len(descriptors) > most:
             self.fail(f"{server.name} has {len(descriptors)} descriptors, {most} at most are expected: {self._kinds(descriptors)}")
         anonymous = memory_mb(server.process.pid, "RssAnon")
-        if anonymous > MEMORY_OWN_MB:
-            self.fail(f"{server.name} has {anonymous:.0f} MB of memory beside its regions, {MEMORY_OWN_MB} at most are expected")
-        regions_mb = (held + status.get("regions_ready", 0) + 1) * (self.plan.meganode_bytes + self.plan.extents_bytes) / 2**20
+        if anonymous > MEMORY_OWN_MB * self.plan.workers:
+            self.fail(f"{server.name} has {anonymous:.0f} MB of memory beside its regions, {MEMORY_OWN_MB * self.plan.workers} at most are expected")
+        regions_mb = (held + ready) * (self.plan.meganode_bytes + self.plan.extents_bytes) / 2**20
         shared = memory_mb(server.process.pid, "RssShmem")
         if shared > regions_mb + 64:
             self.fail(f"{server.name} has {shared:.0f} MB of shared memory for {held} regions of {regions_mb:.0f} MB")
@@ -109,7 +108,7 @@ class Accounts:
         log = self.servers.home / "log"
 
         def left():
-            names = [] if UNFINISHED_STAYS else [path.name for path in log.rglob("*") if "unfinished" in path.name]
+            names = [path.name for path in log.rglob("*") if "unfinished" in path.name]
             if not self.plan.zookeeper:
                 regions = {path.name: int(path.name[7:]) for path in log.glob("region-*")}
                 names += [name for name, region in regions.items() if region not in self.table]

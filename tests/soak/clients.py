@@ -65,7 +65,7 @@ class Clients:
             self.next_at = now + self.rng.uniform(0.5, 2.5)
             self._run("--seconds", f"{min(self.rng.uniform(0.5, 6), max(0.5, self.plan.seconds - now)):.2f}", "--rate", str(self.plan.rate),
                       "--tasks", str(self.rng.choice([1, 4, 32])), "--profile", self.rng.choice(PROFILES), "--timeout-ms",
-                      str(self.rng.choice(TIMEOUTS_MS)), *(["--leave"] if self.rng.random() < 0.5 else []))
+                      str(self.rng.choice(TIMEOUTS_MS)), *self.rng.choice([[], [], ["--leave"], ["--leave"], ["--life", "0.5"]]))
         self.reap()
 
     def reap(self):

@@ -1,9 +1,9 @@
 // Makes a disk misbehave, by LD_PRELOAD: the soak (soak.py) says how long a server's calls of the file system take, and
 // which of them fail. Every call looks at the file that SOAK_DISK names:
 //
-//   struct { int64_t delay_us; int64_t one_in; int64_t error; }
+//   struct { int64_t delay_us; int64_t one_in; int64_t error; int64_t hung; }
 //
-// A call first takes `delay_us`; then one call in `one_in` fails with `error` (0: none fails). These are the calls that
+// A call first waits as long as `hung` is not 0, and takes `delay_us`; then one call in `one_in` fails with `error` (0: none fails). These are the calls that
 // write logs and checkpoints: pwrite, write to a file, fdatasync, fsync, rename, unlink and open with O_CREAT.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,8 +19,10 @@
 
 namespace {
 
+constexpr useconds_t kHungLookUs = 5'000;
+
 struct Disk {
-  int64_t delay_us, one_in, error;
+  int64_t delay_us, one_in, error, hung;
 };
 
 const volatile Disk* Shared() {
@@ -40,6 +42,7 @@ bool Let() {
   static std::atomic<uint64_t> calls = 0;
   const volatile Disk* const disk = Shared();
   if (disk == nullptr) return true;
+  while (disk->hung != 0) ::usleep(kHungLookUs);
   if (const int64_t delay_us = disk->delay_us; delay_us > 0) ::usleep(static_cast<useconds_t>(delay_us));
   const int64_t one_in = disk->one_in;
   if (one_in <= 0 || disk->error == 0 || ++calls % static_cast<uint64_t>(one_in) != 0) return true;

@@ -17,6 +17,8 @@ DURATIONS = {
     "slow disk": 2.0,  # Each call of a server's disk takes up to 100 ms.
     "disk error": 0.7,  # Calls of a server's disk fail with EIO or ENOSPC.
     "full disk": 1.5,  # Of all servers; then it has room again.
+    "hung disk": 2.5,  # Calls of a server's disk do not return.
+    "end": 1.5,  # SIGTERM to a server, which is started again when it has ended.
     "connections": 3.0,  # Silent ones to a server, up to beyond its descriptors.
     "checkpoint": 0,
     "rebalance": 0,
@@ -24,11 +26,11 @@ DURATIONS = {
     "move": 0,
     "drain": 2.0,
     "kill client": 0,
+    "backup": 0,  # Of the tree; restored and compared when the round is over.
 }
 NETWORK_FAULTS = {"cut", "cut between", "cut one way"}
 SILENT_CONNECTIONS = 400
-# A log that failed stays failed until its server is started again (docs/operations.md).
-RESTART_AFTER_DISK = True
+END_SECONDS = 40  # Until a server that was asked to end has ended, whatever its disk does.
 
 
 @dataclass(order=True)
@@ -47,6 +49,7 @@ class Plan:
     zookeeper: bool
     bounded_disk: bool
     servers: int = 3
+    workers: int = 1  # Of each server.
     client_hosts: int = 2
     durability: str = "sync"
     fabric: str = "tcp"
@@ -76,6 +79,7 @@ class Plan:
         plan.checkpoint_mb = rng.choice([1, 4])
         plan.descriptors = rng.choice([0, 256])
         plan.keys = rng.choice([100, 300, 900])
+        plan.workers = rng.choice([1, 1, 2])
         possible = [name for name in DURATIONS if plan.zookeeper or name not in NETWORK_FAULTS]
         if not bounded_disk:
             possible.remove("full disk")
@@ -89,17 +93,17 @@ class Plan:
         return plan
 
     def describe(self):
-        return (f"seed {self.seed}: {'ZooKeeper' if self.zookeeper else 'embedded'}, {self.durability}, {self.fabric}, {self.servers} servers, "
-                f"{self.keys} keys, nodes of {self.node_bytes}, regions of {self.meganode_bytes >> 10} + {self.extents_bytes >> 10} KB, at most "
-                f"{self.regions_max}, checkpoints at {self.checkpoint_mb} MB, {self.descriptors or 'any number of'} descriptors; "
+        return (f"seed {self.seed}: {'ZooKeeper' if self.zookeeper else 'embedded'}, {self.durability}, {self.fabric}, {self.servers} servers of "
+                f"{self.workers} worker(s), {self.keys} keys, nodes of {self.node_bytes}, regions of {self.meganode_bytes >> 10} + "
+                f"{self.extents_bytes >> 10} KB, at most {self.regions_max}, checkpoints at {self.checkpoint_mb} MB, {self.descriptors or 'any number of'} descriptors; "
                 f"{len(self.events)} faults: {', '.join(sorted(self.faults))}")
 
 
 class Faults:
     """Carries a plan's events out on real servers, and undoes each when its time is over."""
 
-    def __init__(self, plan, servers, clients, tell):
-        self.plan, self.servers, self.clients, self.tell = plan, servers, clients, tell
+    def __init__(self, plan, servers, clients, backups, tell, fail):
+        self.plan, self.servers, self.clients, self.backups, self.tell, self.fail = plan, servers, clients, backups, tell, fail
         self.left = sorted(plan.events)
         self.undo = []  # (when, what), of faults under way.
         self.lossy_ns = []  # From when to when an acknowledged write may be lost by async.
@@ -134,7 +138,7 @@ class Faults:
             server.set_disk()
             if server.stopped:
                 server.go_on()
-            if not server.running:
+            if not server.running and not server.ending:
                 server.start()
 
     def _may_lose(self):
@@ -147,7 +151,7 @@ class Faults:
     def _inject(self, event, now):
         """False: not possible just now."""
         servers = self.servers.servers
-        running = [server for server in servers if server.running and not server.stopped]
+        running = [server for server in servers if server.running and not server.stopped and not server.ending]
         if not running:
             return False
         server = running[event.which % len(running)]
@@ -185,11 +189,19 @@ class Faults:
         elif event.fault == "disk error":
             window = self._may_lose()
             server.set_disk(one_in=1 + event.other % 20, error=errno.EIO if event.other % 2 else errno.ENOSPC)
-            later(lambda: (server.set_disk(), self._restart([server]), self._lost(window)))
+            later(lambda: (server.set_disk(), self._lost(window)))
         elif event.fault == "full disk":
             window = self._may_lose()
             self.servers.disk.fill()
-            later(lambda: (self.servers.disk.empty(), self._restart(servers), self._lost(window)))
+            later(lambda: (self.servers.disk.empty(), self._lost(window)))
+        elif event.fault == "hung disk":
+            window = self._may_lose()  # Others may have taken over, or it was asked to end.
+            server.set_disk(hung=1)
+            later(lambda: (server.set_disk(), self._lost(window)))
+        elif event.fault == "end":
+            self._end(server, until)
+        elif event.fault == "backup":
+            self.backups.begin()
         elif event.fault == "connections":
             later(self.clients.connect_silently(server, event.other % SILENT_CONNECTIONS))
         elif event.fault in ("checkpoint", "rebalance", "split", "move", "drain"):
@@ -198,12 +210,25 @@ class Faults:
             return self.clients.disturb(event, later)
         return True
 
-    def _restart(self, servers):
-        """After their disks failed."""
-        for server in servers if RESTART_AFTER_DISK else []:
+    def _end(self, server, until):
+        """Asks a server to end, which it must do in time, and starts it again from `until` on."""
+        server.begin_end()
+        process, begun = server.process, time.monotonic()
+
+        def look():
+            if server.process is not process:
+                return  # It was killed, and started again.
+            if server.running and time.monotonic() - begun < END_SECONDS:
+                self.later(0.1, look)
+                return
             if server.running:
+                self.fail(f"{server.name} did not end within {END_SECONDS} s")
                 server.kill()
-                server.start()
+            elif not server.ended_well() and not server.killed:
+                self.fail(f"{server.name} did not end well when it was asked to: status {process.returncode}")
+            server.start()
+
+        self.undo.append((until, look))
 
     def _control(self, event, server, later):
         """An operator's command, whose answer does not matter: it may be refused, or its server may be gone."""

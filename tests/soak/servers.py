@@ -16,6 +16,7 @@ from tools import cluster
 
 DISK_BYTES = 256 << 20
 CTL_SECONDS = 30
+DISK_WORDS = 4  # Of what disk.cc looks at.
 
 
 class Disk:
@@ -55,11 +56,12 @@ class Server:
         self.process = None
         self.stopped = False
         self.ended_by_us = True
+        self.ending = self.killed = False  # It was asked to; it was killed.
         self.log_begins = 0  # Where the log of the process that runs begins.
         shared = directory.parent.parent / f"{name}.disk"
-        shared.write_bytes(bytes(24))
+        shared.write_bytes(bytes(DISK_WORDS * 8))
         with open(shared, "r+b") as file:
-            self.disk = mmap.mmap(file.fileno(), 24)
+            self.disk = mmap.mmap(file.fileno(), DISK_WORDS * 8)
         self.environment = {**os.environ, "LD_PRELOAD": cluster.binary("tests/soak/disk.so"), "SOAK_DISK": str(shared)}
 
     def start(self, *flags):
@@ -70,7 +72,7 @@ class Server:
             self.log_begins = log.tell()
             self.process = subprocess.Popen([*self.command, *flags], env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, preexec_fn=limit if self.descriptors else None)
-        self.ended_by_us = False
+        self.ended_by_us = self.ending = self.killed = False
         self.stopped = False
 
     @property
@@ -81,12 +83,16 @@ class Server:
         """What this process has logged."""
         return self.log.read_bytes()[self.log_begins:].decode(errors="replace")
 
+    def serves(self):
+        """Whether it runs, and its start is done."""
+        return self.running and not self.ending and "serves with" in self.said()
+
     def could_not_start(self):
         """Whether it ended because it did not get as far as to serve, and said why: as it must where its ZooKeeper or disk does not answer."""
         return not self.running and self.process.returncode == 2 and "serves with" not in self.said()
 
     def kill(self):
-        self.ended_by_us = True
+        self.ended_by_us = self.killed = True
         self.process.kill()
         self.process.wait()
 
@@ -99,13 +105,24 @@ class Server:
         if self.running:
             self.process.send_signal(signal.SIGCONT)
 
-    def set_disk(self, delay_us=0, one_in=0, error=0):
-        self.disk[:] = struct.pack("qqq", delay_us, one_in, error)
+    def set_disk(self, delay_us=0, one_in=0, error=0, hung=0):
+        self.disk[:] = struct.pack("q" * DISK_WORDS, delay_us, one_in, error, hung)
+
+    def begin_end(self):
+        """Asks it to end."""
+        self.ended_by_us = self.ending = True
+        self.process.terminate()
+
+    def ended_well(self):
+        """Whether it has ended as it must where a disk or ZooKeeper may not answer: 0, or 3, and then it has said so; or before it served."""
+        status = self.process.returncode
+        if status == 3:
+            return "ends without waiting any longer" in self.said()
+        return status == 0 or (status == -signal.SIGTERM and "serves with" not in self.said()) or self.could_not_start()
 
     def end(self, seconds=20):
         """Ends it politely. False: it did not end in time, or badly."""
-        self.ended_by_us = True
-        self.process.terminate()
+        self.begin_end()
         try:
             return self.process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
@@ -149,7 +166,7 @@ class Servers:
             prefixes = {name: self.network.on(name) for name in names}
         else:
             self.address = str(self.home)
-            settings = {"servers": plan.servers, "workers": 1, "node_bytes": plan.node_bytes, "meganode_bytes": plan.meganode_bytes,
+            settings = {"servers": plan.servers, "workers": plan.workers, "node_bytes": plan.node_bytes, "meganode_bytes": plan.meganode_bytes,
                         "extents_bytes": plan.extents_bytes, "regions_max": plan.regions_max, "durability": plan.durability,
                         "fabric": plan.fabric, "host": "127.0.0.1" if plan.fabric == "auto" else None}
             described = cluster.describe(self.home, settings)
@@ -161,7 +178,7 @@ class Servers:
                        "--fabric", plan.fabric, "--takeover-after", "0.3", "--checkpoint-mb", str(plan.checkpoint_mb),
                        "--log-dir", str(self.home / "log")]
             if plan.zookeeper:
-                command += ["--cluster", self.address, "--listen", f"{addresses[name]}:7000", "--control", f"{addresses[name]}:7100",
+                command += ["--cluster", self.address, "--workers", str(plan.workers), "--listen", f"{addresses[name]}:7000", "--control", f"{addresses[name]}:7100",
                             "--durability", plan.durability, "--regions-max", str(plan.regions_max), "--node-bytes", str(plan.node_bytes),
                             "--meganode-bytes", str(plan.meganode_bytes), "--extents-bytes", str(plan.extents_bytes)]
             self.servers.append(Server(name, self.home, self.directory / f"{name}.log", command, plan.descriptors))
@@ -209,15 +226,15 @@ class Servers:
             return subprocess.CompletedProcess(command, 99, "", f"did not end within {seconds} s")
 
     def statuses(self):
-        """Each server that answers, by name, as `cellctl -o json status` has it."""
+        """Each server all of whose workers answer, by name: what `cellctl -o json status` has of each worker."""
         result = self.ctl("-o", "json", "status")
         statuses = {}
         for line in result.stdout.splitlines():
             with contextlib.suppress(ValueError):
                 status = json.loads(line)
                 if "regions" in status:
-                    statuses[status["server"]] = status
-        return statuses
+                    statuses.setdefault(status["server"], []).append(status)
+        return {name: workers for name, workers in statuses.items() if len(workers) == self.plan.workers}
 
     def wait_for(self, condition, seconds, what):
         deadline = time.monotonic() + seconds

@@ -4,6 +4,7 @@ A round is a cluster with clients that come and go. Servers are killed and stopp
 cut, descriptors run out. When the round is over the faults are undone, all keys are read and written, and these must hold:
   - per key the history of all operations of all clients is linearizable (with async durability: nothing is lost that was
     acknowledged before the faults); no operation took longer than its timeout by more than two seconds
+  - what a backup that succeeded has of each key was there at some moment while it was made; a restore that succeeded has all of it
   - all keys can be read and written; `cellctl check` finds no errors; each region is held by one server
   - no server ended by itself, and none keeps descriptors, memory or files that it does not need
   - after a clean stop and a start all keys are there
@@ -25,6 +26,7 @@ import time
 from pathlib import Path
 
 from tests.soak.accounts import Accounts
+from tests.soak.backups import Backups
 from tests.soak.clients import Clients
 from tests.soak.faults import DURATIONS, Faults, Plan
 from tests.soak.servers import Servers
@@ -33,6 +35,7 @@ from tools import cluster
 INSIDE = "CELL_SOAK_INSIDE"  # Set in the namespaces that the soak has made for itself.
 USE_ALL_SECONDS = 120
 ASYNC_SLACK_MS = 100  # As in crash_loop.py.
+START_SECONDS = 60  # Until all servers serve again, once the faults are over.
 GRACE_SECONDS = 400  # Until a round that does not end is given up.
 
 
@@ -57,27 +60,32 @@ class Round:
         """Returns the summary line."""
         servers = Servers(self.plan, self.directory)
         clients = Clients(self.plan, servers, self.directory, self.fail)
+        backups = Backups(self.plan, servers, self.directory, self.tell, self.fail)
         try:
-            faults = Faults(self.plan, servers, clients, self.tell)
+            faults = Faults(self.plan, servers, clients, backups, self.tell, self.fail)
             while (now := time.monotonic() - faults.begin) < self.plan.seconds:
                 clients.step(now)
+                backups.under_way()
                 self._look(servers, faults)
                 faults.step()
                 time.sleep(0.02)
             self.tell(f"{now:7.2f} s: the faults are over")
             faults.heal()
-            while clients.under_way():
+            while clients.under_way() or backups.under_way() or not self._all_serve(servers, faults):
                 self._look(servers, faults)
                 faults.step()
                 time.sleep(0.05)
             if not self.violations:
                 self._at_rest(servers, clients)
+            if not self.violations:
+                backups.restore()
             said = self._check(clients, faults)
             self._look(servers)
         finally:
+            backups.close()
             clients.close()
             servers.close()
-        return f"{self.plan.describe().split(':')[0]}: {sum(faults.counts.values())} faults, {clients.begun} clients, {said}"
+        return f"{self.plan.describe().split(':')[0]}: {sum(faults.counts.values())} faults, {clients.begun} clients, {len(backups.made)} backups, {said}"
 
     def _look(self, servers, faults=None):
         """No server ends by itself. One that cannot start while there are faults is started again a second later."""
@@ -90,6 +98,13 @@ class Round:
                 faults.later(1.0, lambda server=server: server.running or server.start())
                 continue
             self.fail(f"{server.name} ended by itself with status {server.process.returncode}:\n{server.said()[-3000:]}")
+
+    def _all_serve(self, servers, faults):
+        """Whether each server has started again. The last fault may have kept one from it, which is then started once more."""
+        missing = [server.name for server in servers.servers if not server.serves()]
+        if missing and time.monotonic() - faults.begin > self.plan.seconds + START_SECONDS:
+            raise TimeoutError(f"{', '.join(missing)} did not start within {START_SECONDS} s though nothing goes wrong any more")
+        return not missing
 
     def _at_rest(self, servers, clients):
         clients.use_all(USE_ALL_SECONDS)

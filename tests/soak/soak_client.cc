@@ -1,10 +1,14 @@
 // A client process of the soak (soak.py): operations of all kinds on the tree and two Pilaf tables, whatever becomes of
 // the servers, and a log of what they did (operation_log.h). With --settled, when nothing goes wrong any more: a write
-// of every key and reads of it by both paths, all of which must succeed.
+// of every key and reads of it by both paths, all of which must succeed. With --life the client is destroyed again and
+// again with operations in flight, and another one goes on. With --dump-from, --dump-to it scans the tree once, and all
+// that it has seen counts as read between those two moments: of a backup that was made then and has been restored.
 //
 // Exit status: 0: it did what it was asked for, whatever its operations came to; 1: it could not, and says why.
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <mutex>
 #include <thread>
 
 #include "CLI/CLI.hpp"
@@ -27,6 +31,8 @@ struct Flags {
   int tasks = 8;
   double seconds = 10;
   double operations_per_second = 500;
+  double life_seconds = 0;  // How long a client lives, on average. 0: as long as the process.
+  int64_t dump_from_ns = 0, dump_to_ns = 0;
   int64_t timeout_ms = 5000;
   bool leave = false;     // Ends in the middle of its operations, without a word to anyone.
   bool settled = false;  // Each key once, as long as it takes.
@@ -49,10 +55,18 @@ constexpr std::array kProfiles = {
 
 // An operation may take this much longer than its timeout, beside the time that this process got no processor.
 constexpr int64_t kLateNs = 2'000'000'000;
+// A client ends what is in flight at once, and then its session with ZooKeeper; where that does not answer, it tries to
+// reach it for twice a session's time at most.
+constexpr int64_t kDestroyNs = 8'000'000'000;
 constexpr int64_t kTickNs = 5'000'000;
 constexpr size_t kScannedMax = 80;
 constexpr int kScanErrorsMax = 5;
 constexpr int64_t kPatientUs = 60'000'000;
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 // How long this process was kept from running, ever: stopped, or without a core. By a thread of its own, so that a
 // client that hangs is not taken for one that was not let run.
@@ -63,57 +77,153 @@ class Ticker {
     stop_ = true;
     thread_.join();
   }
-  int64_t kept_ns() const { return kept_ns_; }
+  // With what it has been kept since it ran last: this may be called first.
+  int64_t kept_ns() const {
+    const std::lock_guard lock(mutex_);
+    return kept_ns_ + std::max<int64_t>(0, NowNs() - last_ns_ - kTickNs);
+  }
 
  private:
-  static int64_t Now() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
   void Run() {
-    for (int64_t last = Now(); !stop_;) {
+    while (!stop_) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(kTickNs));
-      const int64_t now = Now();
-      kept_ns_ += now - last - kTickNs;
-      last = now;
+      const std::lock_guard lock(mutex_);
+      const int64_t now_ns = NowNs();
+      kept_ns_ += std::max<int64_t>(0, now_ns - last_ns_ - kTickNs);
+      last_ns_ = now_ns;
     }
   }
 
   std::atomic<bool> stop_ = false;
-  std::atomic<int64_t> kept_ns_ = 0;
+  mutable std::mutex mutex_;
+  int64_t last_ns_ = NowNs();
+  int64_t kept_ns_ = 0;
   std::thread thread_;
+};
+
+// A client and its tables.
+struct Opened {
+  std::unique_ptr<Client> client;
+  std::vector<std::unique_ptr<Table>> tables;
 };
 
 class SoakClient {
  public:
-  SoakClient(const Flags& flags, const Profile& profile, Client* client, std::vector<Table> tables)
-      : flags_(flags), profile_(profile), client_(client), log_(flags.log), banned_(flags.keys) {
-    for (Table& table : tables) tables_.push_back(std::make_unique<Table>(std::move(table)));
+  SoakClient(const Flags& flags, const Profile& profile)
+      : flags_(flags), profile_(profile), log_(flags.log), banned_(flags.keys), lives_(Mix64(flags.seed)) {}
+
+  absl::Status Run() {
+    ASSIGN_OR_RETURN(opened_, Open());
+    end_ns_ = NowNs() + static_cast<int64_t>(flags_.seconds * 1e9);
+    if (flags_.life_seconds == 0) {
+      Live(INT64_MAX);
+      return absl::OkStatus();
+    }
+    for (size_t descriptors = 0; NowNs() < end_ns_;) {
+      Live(NowNs() + static_cast<int64_t>(2e9 * lives_.Unit() * flags_.life_seconds));
+      const size_t left = Descriptors();  // With no client. What the first one opened for good counts for none.
+      if (descriptors != 0 && left > descriptors) {
+        log_.Violation(fmt::format("{} descriptors are open without a client, {} were before", left, descriptors));
+      }
+      descriptors = left;
+      while (NowNs() < end_ns_) {
+        absl::StatusOr<Opened> opened = Open();
+        if (!opened.ok()) continue;  // Its servers do not answer just now.
+        opened_ = *std::move(opened);
+        break;
+      }
+      if (opened_.client == nullptr) break;
+    }
+    return absl::OkStatus();
   }
 
-  void Run() {
-    end_ns_ = client_->NowNs() + static_cast<int64_t>(flags_.seconds * 1e9);
-    std::vector<Task<bool>> tasks;
-    for (int i = 0; i < flags_.tasks; ++i) {
-      const auto number = static_cast<uint64_t>(i);
-      tasks.push_back(flags_.settled ? UseAll(number) : Use(Mix64(flags_.seed) + number));
-    }
-    for (Task<bool>& task : tasks) task.Start();
-    for (const Task<bool>& task : tasks) {
-      while (!task.done()) {
-        client_->Poll(client_->NowNs() + 1'000'000);
-        if (flags_.leave && client_->NowNs() >= end_ns_) ::_exit(0);
+  // All that is in the tree, as a read of each of its keys at a moment that is not known any better.
+  absl::Status Dump() {
+    ASSIGN_OR_RETURN(opened_, Open(/*with_tables=*/false));
+    std::vector<int64_t> values(flags_.keys, kAbsent);
+    Scan scan = opened_.client->NewScan({});
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool more, scan.Next());
+      if (!more) break;
+      const size_t key = std::stoul(std::string(scan.key().substr(1)));
+      if (key >= flags_.keys || IsOfTable(key)) {
+        log_.Violation(fmt::format("{} is in the backup, and was never put", scan.key()));
+      } else {
+        values[key] = ValueIdentity(scan.value());
       }
     }
+    for (size_t key = 0; key < flags_.keys; ++key) {
+      if (!IsOfTable(key)) log_.Read(key, Kind::kGet, values[key], flags_.dump_from_ns, flags_.dump_to_ns);
+    }
+    return absl::OkStatus();
   }
   uint64_t operations() const { return operations_; }
   uint64_t failed() const { return failed_; }
 
  private:
+  absl::StatusOr<Opened> Open(bool with_tables = true) const {
+    ClientOptions options;
+    options.cluster = flags_.cluster;
+    options.fabric = flags_.fabric;
+    options.secret_file = flags_.secret_file;
+    options.seed = flags_.seed;
+    options.timeout_us = flags_.settled ? kPatientUs : flags_.timeout_ms * 1000;
+    Opened opened;
+    absl::Status status = absl::UnavailableError("");
+    const int64_t until_ns = NowNs() + (flags_.settled ? 60 : 10) * int64_t{1'000'000'000};
+    while (absl::IsUnavailable(status) && NowNs() < until_ns) {
+      absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
+      status = client.status();
+      if (status.ok()) {
+        opened.client = *std::move(client);
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+    }
+    RETURN_IF_ERROR(status);
+    for (const std::string& name : with_tables ? flags_.tables : std::vector<std::string>()) {
+      ASSIGN_OR_RETURN(Table table, opened.client->OpenTable(name));
+      opened.tables.push_back(std::make_unique<Table>(std::move(table)));
+    }
+    return opened;
+  }
+
+  // Uses the client until all is done, or destroys it then: what is in flight must end, and with nothing but Cancelled.
+  void Live(int64_t until_ns) {
+    std::vector<Task<bool>> tasks;
+    for (int i = 0; i < flags_.tasks; ++i) {
+      const auto number = static_cast<uint64_t>(i);
+      tasks.push_back(flags_.settled ? UseAll(number) : Use(lives_.Next()));
+    }
+    for (Task<bool>& task : tasks) task.Start();
+    const auto is_done = [](const Task<bool>& task) { return task.done(); };
+    while (!std::all_of(tasks.begin(), tasks.end(), is_done) && NowNs() < until_ns) {
+      client()->Poll(client()->NowNs() + 1'000'000);
+      if (flags_.leave && NowNs() >= end_ns_) ::_exit(0);
+    }
+    const Begun begun = Begin();
+    closing_ = true;
+    opened_.client.reset();
+    opened_.tables.clear();
+    const int64_t took_ns = Took(begun);
+    if (took_ns > kDestroyNs + kLateNs) log_.Violation(fmt::format("a client was destroyed in {} ms", took_ns / 1'000'000));
+    if (!std::all_of(tasks.begin(), tasks.end(), is_done)) {
+      log_.Violation("an operation did not end when its client was destroyed");
+      std::fflush(nullptr);
+      ::_exit(0);  // What it waits for is gone.
+    }
+    closing_ = false;
+  }
+  static size_t Descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
+  Client* client() const { return opened_.client.get(); }
+
   // Key number i is in the tree or in a table, in turns.
+  bool IsOfTable(size_t key) const { return key % (flags_.tables.size() + 1) != 0; }
   Table* TableOf(size_t key) const {
-    const size_t which = key % (tables_.size() + 1);
-    return which == 0 ? nullptr : tables_[which - 1].get();
+    return IsOfTable(key) ? opened_.tables[key % (flags_.tables.size() + 1) - 1].get() : nullptr;
   }
   size_t ChooseKey(Random* random) const {
     const size_t hot = flags_.keys / 16 + 1;
@@ -123,8 +233,8 @@ class SoakClient {
   Task<bool> Use(uint64_t seed) {
     Random random(seed);
     const auto pause_ns = static_cast<uint64_t>(2e9 * flags_.tasks / flags_.operations_per_second);
-    while (client_->NowNs() < end_ns_) {
-      const int64_t begin_ns = client_->NowNs();
+    while (!closing_ && NowNs() < end_ns_) {
+      const int64_t begin_ns = NowNs();
       CallOptions call;
       call.path = std::array{Path::kServer, Path::kClient, Path::kHybrid}[random.Below(3)];
       // Some have hardly any time, others more than a takeover takes.
@@ -148,7 +258,9 @@ class SoakClient {
           co_await Read(key, what == 3 ? Kind::kContains : Kind::kGet, call);
         }
       }
-      co_await client_->AsyncSleepUntil(begin_ns + static_cast<int64_t>(random.Below(pause_ns + 1)));
+      if (closing_) break;
+      const int64_t rest_ns = begin_ns + static_cast<int64_t>(random.Below(pause_ns + 1)) - NowNs();
+      co_await client()->AsyncSleepUntil(client()->NowNs() + rest_ns);
     }
     co_return true;
   }
@@ -156,12 +268,13 @@ class SoakClient {
   struct Begun {
     int64_t at_ns, kept_ns;
   };
-  Begun Begin() const { return {client_->NowNs(), ticker_.kept_ns()}; }
+  Begun Begin() const { return {NowNs(), ticker_.kept_ns()}; }
+  int64_t Took(const Begun& begun) const { return NowNs() - begun.at_ns - (ticker_.kept_ns() - begun.kept_ns); }
   // An operation is over; what its error may not be, and how late it may not be.
   void Ended(const char* what, const std::string& key, const Begun& begun, const CallOptions& call,
              const absl::Status& status) {
     ++operations_;
-    const int64_t took_ns = client_->NowNs() - begun.at_ns - (ticker_.kept_ns() - begun.kept_ns);
+    const int64_t took_ns = Took(begun);
     if (took_ns > *call.timeout_us * 1000 + kLateNs) {
       log_.Violation(fmt::format("{} {} by {} took {} ms with a timeout of {} ms: {}", what, key, ToString(*call.path),
                                  took_ns / 1'000'000, *call.timeout_us / 1000, status.ToString()));
@@ -173,6 +286,9 @@ class SoakClient {
       case absl::StatusCode::kUnavailable:
       case absl::StatusCode::kDeadlineExceeded:
       case absl::StatusCode::kResourceExhausted:
+        return;
+      case absl::StatusCode::kCancelled:
+        if (!closing_) log_.Violation(fmt::format("{} {} while its client lives: {}", what, key, status.ToString()));
         return;
       default:
         if (!IsMaybeApplied(status)) log_.Violation(fmt::format("{} {}: {}", what, key, status.ToString()));
@@ -188,11 +304,11 @@ class SoakClient {
     const Begun begun = Begin();
     log_.Begin(operation, key, kind, kind == Kind::kPut ? ValueIdentity(value) : kAbsent, begun.at_ns);
     Task<absl::StatusOr<bool>> write =
-        kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client_->AsyncDelete(name, call))
+        kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client()->AsyncDelete(name, call))
         : table != nullptr    ? table->AsyncPut(name, value, call)
-                              : client_->AsyncPut(name, value, call);
+                              : client()->AsyncPut(name, value, call);
     const absl::StatusOr<bool> existed = co_await std::move(write);
-    const int64_t end_ns = client_->NowNs();
+    const int64_t end_ns = NowNs();
     Ended(kind == Kind::kPut ? "put" : "delete", name, begun, call, existed.status());
     if (existed.ok()) {
       log_.End(operation, *existed, end_ns);
@@ -211,17 +327,17 @@ class SoakClient {
     const Begun begun = Begin();
     if (kind == Kind::kContains) {
       Task<absl::StatusOr<bool>> contains =
-          table != nullptr ? table->AsyncContains(name, call) : client_->AsyncContains(name, call);
+          table != nullptr ? table->AsyncContains(name, call) : client()->AsyncContains(name, call);
       const absl::StatusOr<bool> found = co_await std::move(contains);
-      const int64_t end_ns = client_->NowNs();
+      const int64_t end_ns = NowNs();
       Ended("contains", name, begun, call, found.status());
       if (found.ok()) log_.Read(key, kind, *found ? 1 : 0, begun.at_ns, end_ns);
       co_return found.ok();
     }
     Task<absl::StatusOr<std::optional<std::string>>> get =
-        table != nullptr ? table->AsyncGet(name, call) : client_->AsyncGet(name, call);
+        table != nullptr ? table->AsyncGet(name, call) : client()->AsyncGet(name, call);
     const absl::StatusOr<std::optional<std::string>> got = co_await std::move(get);
-    const int64_t end_ns = client_->NowNs();
+    const int64_t end_ns = NowNs();
     Ended("get", name, begun, call, got.status());
     if (got.ok()) log_.Read(key, kind, got->has_value() ? ValueIdentity(**got) : kAbsent, begun.at_ns, end_ns);
     co_return got.ok();
@@ -237,8 +353,8 @@ class SoakClient {
     for (const size_t key : keys) names.push_back(KeyName(key));
     const std::vector<std::string_view> views(names.begin(), names.end());
     const Begun begun = Begin();
-    const auto got = co_await client_->AsyncMultiGet(views, call);
-    const int64_t end_ns = client_->NowNs();
+    const auto got = co_await client()->AsyncMultiGet(views, call);
+    const int64_t end_ns = NowNs();
     Ended("gets of several keys", "", begun, call, got.status());
     if (!got.ok()) co_return false;
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -263,8 +379,8 @@ class SoakClient {
     options.call = call;
     const bool down = options.reverse, keys_only = options.keys_only;
     const uint64_t limit = options.limit;
-    const int64_t begin_ns = client_->NowNs();
-    Scan scan = client_->NewScan(options);
+    const int64_t begin_ns = NowNs();
+    Scan scan = client()->NewScan(options);
     std::map<size_t, int64_t> seen;
     std::string last;
     for (int errors = 0;;) {
@@ -272,7 +388,7 @@ class SoakClient {
       const auto batch = co_await scan.AsyncNextBatch();
       Ended("scan", options.from, begun, call, batch.status());
       if (!batch.ok()) {
-        if (++errors > kScanErrorsMax) co_return false;
+        if (closing_ || ++errors > kScanErrorsMax) co_return false;
         continue;
       }
       if (batch->empty()) break;
@@ -286,7 +402,7 @@ class SoakClient {
         seen[std::stoul(last.substr(1))] = keys_only ? 1 : ValueIdentity(entry.value);
       }
     }
-    const int64_t end_ns = client_->NowNs();
+    const int64_t end_ns = NowNs();
     if (seen.size() > limit) log_.Violation(fmt::format("a scan with limit {} had {} entries", limit, seen.size()));
     size_t low = first, high = first + count;  // What the scan has seen all of.
     if (seen.size() >= limit) (down ? low : high) = down ? seen.begin()->first : seen.rbegin()->first + 1;
@@ -320,11 +436,12 @@ class SoakClient {
 
   const Flags& flags_;
   const Profile& profile_;
-  Client* const client_;
   OperationLog log_;
   const Ticker ticker_;
-  std::vector<std::unique_ptr<Table>> tables_;
   std::vector<bool> banned_;
+  Random lives_;
+  Opened opened_;
+  bool closing_ = false;  // Its client is being destroyed.
   int64_t end_ns_ = 0;
   std::string last_error_;
   uint64_t operations_begun_ = 0, operations_ = 0, failed_ = 0;
@@ -334,26 +451,8 @@ absl::Status Run(const Flags& flags) {
   const auto profile = std::find_if(kProfiles.begin(), kProfiles.end(),
                                     [&](const Profile& one) { return one.name == flags.profile; });
   if (profile == kProfiles.end()) return absl::InvalidArgumentError("no such --profile");
-  ClientOptions options;
-  options.cluster = flags.cluster;
-  options.fabric = flags.fabric;
-  options.secret_file = flags.secret_file;
-  options.seed = flags.seed;
-  options.timeout_us = flags.settled ? kPatientUs : flags.timeout_ms * 1000;
-  absl::StatusOr<std::unique_ptr<Client>> client = absl::UnavailableError("");
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(flags.settled ? 60 : 10);
-  while (absl::IsUnavailable(client.status()) && std::chrono::steady_clock::now() < until) {
-    client = Client::Open(options);
-    if (!client.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  RETURN_IF_ERROR(client.status());
-  std::vector<Table> tables;
-  for (const std::string& name : flags.tables) {
-    ASSIGN_OR_RETURN(Table table, (*client)->OpenTable(name));
-    tables.push_back(std::move(table));
-  }
-  SoakClient soak(flags, *profile, client->get(), std::move(tables));
-  soak.Run();
+  SoakClient soak(flags, *profile);
+  RETURN_IF_ERROR(flags.dump_to_ns != 0 ? soak.Dump() : soak.Run());
   fmt::print("{} operations, {} failed\n", soak.operations(), soak.failed());
   return absl::OkStatus();
 }
@@ -372,6 +471,9 @@ int Main(int argc, char** argv) {
   app.add_option("--value-bytes-max", flags.value_bytes_max);
   app.add_option("--tasks", flags.tasks);
   app.add_option("--seconds", flags.seconds);
+  app.add_option("--life", flags.life_seconds);
+  app.add_option("--dump-from", flags.dump_from_ns);
+  app.add_option("--dump-to", flags.dump_to_ns);
   app.add_option("--rate", flags.operations_per_second);
   app.add_option("--timeout-ms", flags.timeout_ms);
   app.add_flag("--leave", flags.leave);
