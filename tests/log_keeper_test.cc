@@ -193,6 +193,30 @@ TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
   EXPECT_EQ(unfinished(), 0);
 }
 
+// A region was made for a new root or a new table, and its maker died before it was that: whoever is left, or the maker
+// itself when it is back, removes it.
+TEST(UnusedRegion, IsRemovedWhenItsMakerHasDied) {
+  for (const bool comes_back : {false, true}) {
+    TestClusterOptions options;
+    options.servers = 2;
+    options.logs.durability = Durability::kSync;
+    SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
+    auto client = cluster.NewClient(Quiet());
+    ASSERT_TRUE(client->Put("key", "value").ok());
+    const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(cluster.table().root)->owner.server.substr(7)));
+    const size_t maker = comes_back ? owner : 1 - owner;
+    cluster.Kill(maker);
+    const auto made = cluster.shared()->state.table.Add({fmt::format("server-{}", maker), 0}, 0);
+    ASSERT_TRUE(made.ok());
+    ++cluster.shared()->state.table.version;
+    ++cluster.shared()->changes;
+    if (comes_back) cluster.Restart(maker);
+    for (int i = 0; i < 3'000'000 && cluster.table().Find(*made) != nullptr; ++i) cluster.network()->Step();
+    EXPECT_EQ(cluster.table().Find(*made), nullptr) << comes_back;
+    EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
+  }
+}
+
 // A table is dropped while the server that has it is dead: nobody is left who knows of its logs.
 TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
   TestClusterOptions options;

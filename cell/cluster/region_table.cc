@@ -69,6 +69,7 @@ absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::
 
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
   if (root != from) return absl::AbortedError(fmt::format("the root is in region {} by now", root));
+  if (!regions.contains(to)) return absl::AbortedError(fmt::format("region {} is gone", to));
   root = to;
   Joined(to);
   return absl::OkStatus();

@@ -35,6 +35,7 @@ TEST(RegionTable, TheRootIsSetByWhoKnowsTheOldOne) {
   ASSERT_TRUE(table.Add({"a", 0}).ok());
   ASSERT_TRUE(table.SetRoot(0, 1).ok());
   EXPECT_EQ(table.SetRoot(0, 2).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.SetRoot(1, 9).code(), absl::StatusCode::kAborted);  // There is no such region (any more).
   EXPECT_EQ(table.root, 1u);
   EXPECT_FALSE(table.Remove(1).ok());
   ASSERT_TRUE(table.SetRoot(1, 2).ok());

@@ -14,6 +14,36 @@ constexpr int64_t kRetryPauseNs = 5'000'000;
 constexpr int64_t kRefreshEveryNs = 2'000'000'000;
 constexpr int64_t kArrivingPauseNs = 100'000;
 
+// Regions, and their epochs, that were made for a new root of the tree or a new table, and are not that yet.
+using Unused = std::map<uint32_t, uint64_t>;
+
+template <typename Whose>
+Unused FindUnused(const RegionTable& table, Whose whose) {
+  Unused unused;
+  for (const auto& [region, entry] : table.regions) {
+    if (entry.made_for == std::optional<uint32_t>(0) && whose(region, entry.owner)) unused[region] = entry.epoch;
+  }
+  return unused;
+}
+
+// Their makers have died, and nobody will ever use them. A maker that is alive all the same finds them gone.
+Task<bool> RemoveUnused(Membership* membership, Unused unused) {
+  Membership::TableChange remove = [unused](RegionTable* table) {
+    absl::Status removed = absl::AbortedError("others were faster");
+    for (const auto& [region, epoch] : unused) {
+      const RegionTable::Entry* entry = table->Find(region);
+      if (entry == nullptr || entry->epoch != epoch || entry->made_for != std::optional<uint32_t>(0)) continue;
+      if (table->Remove(region).ok()) removed = absl::OkStatus();
+    }
+    return removed;
+  };
+  const absl::Status status = co_await ChangeAwaiter(membership, std::move(remove));
+  for (const auto& [region, epoch] : unused) {
+    if (status.ok()) spdlog::info("region {} was never used, since its maker has died, and is removed", region);
+  }
+  co_return status.ok();
+}
+
 }  // namespace
 
 void Recoverer::Step() {
@@ -21,6 +51,12 @@ void Recoverer::Step() {
   DropLost();
   const int64_t now_ns = fabric_->NowNs();
   BeginRetaking(now_ns);
+  if (look_at_ns_ == 0) {  // Just started: these are of a life before.
+    Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
+      return maker == options_.self && regions_->Find(region) == nullptr;
+    });
+    if (!unused.empty()) turns_->Begin(RemoveUnused(membership_, std::move(unused)));
+  }
   if (looking_ || turns_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + options_.look_every_ns;
   looking_ = true;
@@ -119,13 +155,13 @@ std::vector<uint32_t> Recoverer::Wanted() {
   std::vector<uint32_t> wanted, orphans;
   for (const auto& [region, entry] : state.table.regions) {
     const auto failed = failed_.find(region);
+    if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
     if (entry.made_for.has_value()) continue;
     if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
     if (entry.owner == options_.self) {
       if (IsFree(region)) wanted.push_back(region);
     } else if (gone.contains(entry.owner)) {
-      const int64_t since_ns = gone_since_ns_.emplace(entry.owner, now_ns).first->second;
-      if (now_ns - since_ns >= options_.takeover_after_ns) orphans.push_back(region);
+      if (now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns) orphans.push_back(region);
     }
   }
   // One that is being given or taken is so until that has failed.
@@ -150,6 +186,12 @@ Task<bool> Recoverer::Look() {
     const absl::Status status = co_await Claim(std::move(wanted));
     if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
   }
+  const int64_t now_ns = fabric_->NowNs();
+  Unused unused = FindUnused(membership_->state().table, [this, now_ns](uint32_t, const WorkerId& maker) {
+    const auto gone = gone_since_ns_.find(maker);
+    return gone != gone_since_ns_.end() && now_ns - gone->second >= options_.takeover_after_ns;
+  });
+  if (!unused.empty() && !turns_->stopping()) co_await RemoveUnused(membership_, std::move(unused));
   looking_ = false;
   co_return true;
 }
