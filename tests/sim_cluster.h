@@ -8,6 +8,7 @@
 
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/session_lease.h"
 #include "cell/io/sim_background.h"
 #include "cell/io/sim_fabric.h"
 #include "cell/io/sim_files.h"
@@ -308,7 +309,8 @@ class SimCluster : public TestCluster {
     }
     server.heard_ns = network_.now_ns();
     if (!no_lease)
-      server.membership->set_lease_until_ns(server.host->ToLocal(server.heard_ns) + options_.session_ns * 3 / 4);
+      server.membership->set_lease_until_ns(server.host->ToLocal(server.heard_ns) +
+                                            SessionLease::LastsNs(options_.session_ns));
   }
   void WatchSessions() {
     network_.At(network_.now_ns() + options_.session_ns / 8, [this, alive = alive_] {

@@ -22,9 +22,12 @@ struct TestClusterOptions {
   int membership_polls_max = 1;
   LogKeeperOptions logs;
   LogCollectorOptions collector;
+  int64_t held_max_ns = RequestService::Options{}.held_max_ns;
+  Uploads::Limits uploads;
   // Simulated clusters with logs: sessions, takeovers, and what a sync takes.
   int64_t session_ns = 300'000;
   int64_t takeover_after_ns = 20'000;
+  int64_t probe_every_ns = RecovererOptions{}.probe_every_ns;
   int64_t table_lease_ns = 200'000;
   int64_t lease_wait_ns = 220'000;
   int64_t disk_ns = 5'000;
@@ -64,6 +67,8 @@ class TestCluster {
   static Worker::Options WorkerOptions(const TestClusterOptions& options, int server) {
     Worker::Options made;
     made.service.name = fmt::format("server-{}", server);
+    made.service.held_max_ns = options.held_max_ns;
+    made.service.uploads = options.uploads;
     made.steward = options.steward;
     made.steward.self = {made.service.name, 0};
     made.steward.seed += static_cast<uint64_t>(server);
@@ -76,7 +81,8 @@ class TestCluster {
                       options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
                       5'000,
                       made.steward.seed,
-                      1'000'000};
+                      1'000'000,
+                      options.probe_every_ns};
     return made;
   }
   static TestReport CheckAll(const std::vector<Worker*>& workers) {

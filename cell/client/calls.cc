@@ -8,7 +8,6 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kRefusedPauseNs = 5'000'000;
 constexpr char kMaybeApplied[] = "MaybeApplied";
 
 // The status of a write whose answer did not come.
@@ -220,10 +219,10 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
     if (written.ok()) {
       result = written->existed != 0;
     } else if (written.status().code() == absl::StatusCode::kUnavailable &&
-               session->now_ns() + kRefusedPauseNs < context.deadline_ns) {
+               session->now_ns() + session->refused_pause_ns() < context.deadline_ns) {
       // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
       // and then the region may be another's soon.
-      co_await session->SleepUntil(session->now_ns() + kRefusedPauseNs);
+      co_await session->SleepUntil(session->now_ns() + session->refused_pause_ns());
       co_await way->FindHolderAgain(written.status());
     } else {
       result = written.status();

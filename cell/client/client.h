@@ -70,6 +70,8 @@ struct ClientOptions {
   // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
   int64_t timeout_us = 15'000'000;
   int64_t reconnect_us = 100'000;  // Until a server that did not answer is tried again; it doubles, three times.
+  // Until a write is tried again that its server refused for something that passes: its region moves, or its lease lapsed.
+  int64_t refused_pause_us = 5'000;
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
   size_t route_ranges = 4096;              // Key ranges whose meganode is remembered (the thesis, 5.3); 0: none.

@@ -104,6 +104,7 @@ class Session {
   ~Session();
 
   const ClientOptions& options() const { return options_; }
+  int64_t refused_pause_ns() const { return options_.refused_pause_us * 1000; }
   Fabric* fabric() { return fabric_.get(); }
   NodeCache* cache() { return &cache_; }
   ClientMetrics* metrics() { return &metrics_; }

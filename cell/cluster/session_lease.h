@@ -22,13 +22,16 @@ class SessionLease {
   // By the clock of whoever asks until_ns(): it must go on while the machine sleeps.
   explicit SessionLease(Clock now) : now_(std::move(now)) {}
 
+  // How long a session of that time can be relied on, counted from before its renewal was asked for.
+  static constexpr int64_t LastsNs(int64_t session_ns) { return session_ns / 2; }
+
   // Calls `request`, which the leader answers, and returns its result. If that is one of which confirms() is true, the
   // leader had not ended the session by then: the lease counts from before the call.
   template <typename Request, typename Confirms>
   auto Renew(int64_t session_ns, const Request& request, const Confirms& confirms) {
     const int64_t asked_ns = now_();
     const auto result = request();
-    if (confirms(result)) until_ns_ = asked_ns + session_ns / 2;
+    if (confirms(result)) until_ns_ = asked_ns + LastsNs(session_ns);
     return result;
   }
   int64_t until_ns() const { return until_ns_; }

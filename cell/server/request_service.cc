@@ -31,7 +31,7 @@ absl::Status NoMeganode(const HeldRegion& region) {
 }  // namespace
 
 RequestService::RequestService(Fabric* fabric, Regions* regions, Options options)
-    : fabric_(fabric), options_(std::move(options)), started_ns_(fabric->NowNs()), regions_(regions) {}
+    : fabric_(fabric), options_(std::move(options)), started_ns_(fabric->NowNs()), regions_(regions), uploads_(options_.uploads) {}
 
 RequestService::Found RequestService::Find(Pointer root, std::string_view key) const {
   Found found;
@@ -217,7 +217,7 @@ size_t RequestService::RetryHeld() {
     }
     HeldRegion* const region = regions_->Find(it->region);
     const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
-    if (region != nullptr && !Writable(*region) && waited_ns < kHeldMaxNs) {
+    if (region != nullptr && !Writable(*region) && waited_ns < options_.held_max_ns) {
       waiting.push_back(it->region);
       ++it;
       continue;
@@ -226,7 +226,7 @@ size_t RequestService::RetryHeld() {
     const MutableBytes to = fabric_->BeginReply(it->call);
     absl::StatusOr<size_t> bytes = Write(it->call, it->kind, {}, to);
     if (bytes.status().code() == absl::StatusCode::kResourceExhausted && region != nullptr && Mending(region) &&
-        waited_ns < kHeldMaxNs) {
+        waited_ns < options_.held_max_ns) {
       waiting.push_back(it->region);
       it->call.request = {};
       ++it;

@@ -29,6 +29,8 @@ class RequestService : public Service {
   struct Options {
     std::string name;      // Of the server, for its status.
     bool batching = true;  // Off: each search by itself, to measure what batching gains.
+    int64_t held_max_ns = 1'000'000'000;  // That a write waits for its region to have room, or to have moved.
+    Uploads::Limits uploads = {};
   };
 
   // Both must outlive this.
@@ -84,7 +86,6 @@ class RequestService : public Service {
   };
   // Beyond, writes fail at once.
   static constexpr size_t kHeldMax = 4096;
-  static constexpr int64_t kHeldMaxNs = 1'000'000'000;
 
   static constexpr size_t kCopyBytesMax = size_t{256} << 20;
 

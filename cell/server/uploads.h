@@ -24,7 +24,7 @@ class Uploads {
  public:
   struct Limits {
     size_t bytes_max = size_t{256} << 20;
-    int64_t idle_ns = 5'000'000'000;  // Longer than a put may wait for room (RequestService::kHeldMaxNs).
+    int64_t idle_ns = 5'000'000'000;  // Longer than a put may wait for room (RequestService::Options::held_max_ns).
   };
   explicit Uploads(Limits limits) : limits_(limits) {}
   Uploads() : Uploads(Limits{}) {}

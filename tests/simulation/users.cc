@@ -63,6 +63,7 @@ bool Users::Come(User* user) {
   // Nothing that is planned happens while it connects: whoever comes late does not try for long.
   options.timeout_us = (user->plan->comes_ns == 0 ? kTimeoutNs : kComingNs) / 1000;
   options.reconnect_us = 20;
+  options.refused_pause_us = 5;
   options.report = false;
   options.seed = user->plan->seed;
   absl::StatusOr<SimCluster::DrivenClient> come = world_->cluster.TryNewDrivenClient(options);

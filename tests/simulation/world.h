@@ -19,6 +19,12 @@ namespace cell {
 // Of the clients' calls.
 inline constexpr int64_t kTimeoutNs = 3'000'000;
 inline constexpr int64_t kAsyncBoundNs = 40'000;
+// Timers of servers, some ten thousand times as short as by default.
+inline constexpr int64_t kMarkAfterNs = 10'000;
+inline constexpr int64_t kProbeEveryNs = 100'000;
+inline constexpr int64_t kHeldMaxNs = 100'000;
+inline constexpr int64_t kUploadIdleNs = 500'000;
+inline constexpr int64_t kCollectEveryNs = 1'000'000;
 // With fewer regions a server may have none for a split, or for the tier above.
 inline constexpr int kRegionsEnough = 64;
 // A slow disk takes up to this many times as long.
@@ -82,6 +88,11 @@ class World {
     options.logs.durability = plan.durability;
     options.logs.bound_ns = kAsyncBoundNs;
     options.logs.checkpoint_bytes_min = plan.checkpoint_bytes_min;
+    options.logs.mark_after_ns = kMarkAfterNs;
+    options.probe_every_ns = kProbeEveryNs;
+    options.held_max_ns = kHeldMaxNs;
+    options.uploads.idle_ns = kUploadIdleNs;
+    options.collector.look_every_ns = kCollectEveryNs;
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;
