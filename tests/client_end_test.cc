@@ -124,6 +124,33 @@ TEST_F(ClientEnd, EndsWhatWaitsForAConnectionOrForTheTable) {
   EXPECT_TRUE(absl::IsCancelled(put) && !IsMaybeApplied(put)) << put;  // It was never sent.
 }
 
+// What such a scan has read is given up, and looked for again: there is nothing left to do that with.
+TEST(ClientEndWithLogs, EndsAScanByATableThatIsTooOld) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  SimCluster cluster({512, 1 << 20, 4 << 20}, {}, options);
+  const auto writer = cluster.NewClient(Options());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(writer->Put(Key(i), "value").ok());
+  int cancelled = 0;
+  for (int steps = 0; steps < 60; ++steps) {
+    SCOPED_TRACE(steps);
+    SimCluster::DrivenClient client = cluster.NewDrivenClient(Options());
+    client.membership->set_unreachable(true);
+    const int64_t until_ns = cluster.network()->now_ns() + 2 * options.table_lease_ns;
+    while (cluster.network()->now_ns() < until_ns) client.client->Poll(client.client->NowNs() + 10'000);
+    ScanOptions scan_options;
+    scan_options.call.path = Path::kClient;
+    std::optional<Scan> scan(client.client->NewScan(scan_options));
+    auto batch = scan->AsyncNextBatch();
+    batch.Start();
+    for (int i = 0; i < steps; ++i) client.client->Poll(client.client->NowNs() + 200);
+    client.client.reset();
+    ASSERT_TRUE(batch.done());
+    cancelled += absl::IsCancelled(batch.Take().status());
+  }
+  EXPECT_GT(cancelled, 40);
+}
+
 // Nobody waits for what a scan had read ahead.
 TEST_F(ClientEnd, WaitsForNothing) {
   auto client = cluster_.NewClient(Options());

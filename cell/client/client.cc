@@ -198,8 +198,8 @@ Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, st
     std::string text = ask;
     absl::StatusOr<std::string> report = co_await AskText(session, *server, MessageKind::kCheck, std::move(text));
     if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
-    co_await session->SleepUntil(session->fabric()->NowNs() + kCheckPauseNs);  // It may have moved just now.
-    co_await session->Refresh(session->fabric()->NowNs() + kCheckPauseNs);
+    co_await session->SleepUntil(session->NowNs() + kCheckPauseNs);  // It may have moved just now.
+    co_await session->Refresh(session->NowNs() + kCheckPauseNs);
   }
 }
 

@@ -141,6 +141,10 @@ bool Session::WillBeServed(uint32_t region) const {
                      [entry](const ClusterState::Server& server) { return server.name != entry->owner.server; });
 }
 
+void Session::ForgetRegion(ServerConnection* server, uint32_t region) {
+  if (!closed_) fabric_->ForgetRegion(server->id, region);
+}
+
 std::vector<ServerConnection*> Session::AllServers() {
   std::vector<ServerConnection*> all;
   for (const ClusterState::Server& server : cluster().servers) {
@@ -165,7 +169,7 @@ const Session::Owner* Session::LookUpOwner(uint32_t region) {
   // It went away and came back: what this client has mapped may be the memory of a process that has ended.
   if (before != owners_.end() && before->second.server == server && before->second.epoch != entry->epoch &&
       server->up) {
-    fabric_->ForgetRegion(server->id, region);
+    ForgetRegion(server, region);
   }
   if (owners_.size() > 2 * cluster().table.regions.size() + kOwnersSlack) {
     absl::erase_if(owners_, [this](const auto& one) { return cluster().table.Find(one.first) == nullptr; });

@@ -118,6 +118,10 @@ class Session {
   // The fabric's clock; once the session is closed, it stands still.
   int64_t NowNs() const { return closed_ ? now_ns_ : fabric_->NowNs(); }
 
+  // Reads of the region go to where the server has it by then, and not where it was. Once the session is closed, nothing
+  // is done.
+  void ForgetRegion(ServerConnection* server, uint32_t region);
+
   // Ends all that is in flight, with Cancelled (a write that was sent: MaybeApplied as well). What is asked for from
   // then on ends so at once.
   void Close();

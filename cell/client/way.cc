@@ -86,7 +86,7 @@ absl::Status Way::GoRight(Pointer next) {
 absl::Status Way::Lose() {
   session_->routes()->Drop(key_);
   session_->cache()->Drop(cached_node_);
-  if (server() != nullptr && server()->up) session_->fabric()->ForgetRegion(server()->id, root_.region());
+  if (server() != nullptr && server()->up) session_->ForgetRegion(server(), root_.region());
   ++session_->metrics()->lost;
   ++losses_;
   lost_ = true;
