@@ -27,6 +27,7 @@ class SimCluster : public TestCluster {
         cluster_(
             std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)),
         servers_(static_cast<size_t>(options.servers)) {
+    disk_.set_cached(options.disk_cached);
     for (size_t i = 0; i < servers_.size(); ++i) {
       servers_[i].host = NewHost();
       if (i + static_cast<size_t>(options.joining) < servers_.size()) {

@@ -291,11 +291,35 @@ void SimFabric::BreakConnectionsTo(SimHost* host) {
   }
 }
 
+bool SimFabric::NotHandedOver(const Connection& connection, absl::Span<const ReadPart> parts) const {
+  if (!network_->options_.handed_over || !connection.server->paused_) return false;
+  return std::any_of(parts.begin(), parts.end(), [&connection](const ReadPart& part) {
+    const auto it = connection.mapped.find(part.from.region());
+    return it == connection.mapped.end() || it->second == nullptr;
+  });
+}
+
+// It is looked for again and again, as long as the read has not ended otherwise.
+void SimFabric::ReadWhenHandedOver(ConnectionId id, std::vector<ReadPart> parts, int64_t deadline_ns,
+                                   Completion* completion) {
+  constexpr int64_t kAgainNs = 5'000;
+  const uint64_t operation = connections_[id].operations++;
+  connections_[id].pending[operation] = {completion, true, deadline_ns};
+  ExpireAt(deadline_ns);
+  network_->At(network_->now_ns() + kAgainNs, [this, alive = alive_, id, operation, parts = std::move(parts),
+                                               deadline_ns, completion] {
+    if (*alive && connections_[id].pending.erase(operation) > 0) Read(id, parts, deadline_ns, completion);
+  });
+}
+
 void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));
   }
   SimFabric* const server = connections_[id].server;
+  if (NotHandedOver(connections_[id], parts)) {
+    return ReadWhenHandedOver(id, {parts.begin(), parts.end()}, deadline_ns, completion);
+  }
   SimNetwork::Transfer transfer{this, server->host_, id, 0, {}, 0, 0};
   uint64_t bytes = 0;
   for (const ReadPart& part : parts) {

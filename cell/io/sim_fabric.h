@@ -137,6 +137,10 @@ class SimFabric : public Fabric {
   void WakeAt(int64_t at_ns);
   void TakeTurn();
   void BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes);
+  // Whether a read of these parts has to wait until the server hands a region over.
+  bool NotHandedOver(const Connection& connection, absl::Span<const ReadPart> parts) const;
+  void ReadWhenHandedOver(ConnectionId connection, std::vector<ReadPart> parts, int64_t deadline_ns,
+                          Completion* completion);
   void TryConnect(ConnectionId id, const std::string& address, int64_t deadline_ns, Completion* completion);
   void LosePeers();
   void PeerGoes(ConnectionId peer);

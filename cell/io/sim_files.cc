@@ -100,11 +100,16 @@ absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, si
   return std::make_unique<SimFile>(this, std::move(content), block_bytes);
 }
 
+std::string_view SimFiles::Seen(const SimDisk::Content& content) const {
+  const std::string_view all = content.bytes;
+  return disk_->cached_ && content.writer != this ? all.substr(0, content.synced) : all;
+}
+
 absl::StatusOr<size_t> SimFiles::Read(const std::string& path, uint64_t offset, MutableBytes to) {
   RETURN_IF_ERROR(Call(Needs::kDescriptor));
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
-  const std::string& content = it->second->bytes;
+  const std::string_view content = Seen(*it->second);
   return content.copy(reinterpret_cast<char*>(to.data()), to.size(), std::min<uint64_t>(offset, content.size()));
 }
 
@@ -112,7 +117,7 @@ absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {
   RETURN_IF_ERROR(Call(Needs::kNothing));
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
-  return it->second->bytes.size();
+  return Seen(*it->second).size();
 }
 
 absl::StatusOr<std::vector<std::string>> SimFiles::List(const std::string& directory) {

@@ -23,6 +23,9 @@ class SimDisk {
   // A host's view. The disk must outlive it.
   std::unique_ptr<SimFiles> NewHost();
 
+  // Hosts keep what they write to themselves until they sync it, as some shared file systems do. Else all see it at once.
+  void set_cached(bool cached) { cached_ = cached; }
+
   // For tests that damage what is there.
   std::string* bytes(const std::string& path) { return &files_.at(path)->bytes; }
   std::vector<std::string> paths() const;
@@ -49,6 +52,7 @@ class SimDisk {
   Names files_;
   std::map<std::string, bool> directories_;
   std::vector<Change> changes_;
+  bool cached_ = false;
 };
 
 class SimFiles : public Files {
@@ -91,6 +95,8 @@ class SimFiles : public Files {
   enum class Needs { kNothing, kDescriptor, kRoom, kDescriptorAndRoom, kDirectory, kOpenDirectory };
   // Counts a call, which may have to wait, or to fail.
   absl::Status Call(Needs needs);
+  // What this host sees of a file.
+  std::string_view Seen(const SimDisk::Content& content) const;
   absl::StatusOr<std::vector<std::string>> ListNow(const std::string& directory) const;
 
   SimDisk* const disk_;

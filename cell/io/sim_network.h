@@ -39,6 +39,8 @@ struct SimOptions {
   int64_t writer_step_ns = 20;    // Mean, of one step of a writer.
   bool clients_run = false;       // Between a writer's steps.
   int64_t break_after_ns = 100'000;  // That a way is cut, its connections break.
+  // A region is handed over by its server, once, before the first read of it: a server that is stopped cannot do that.
+  bool handed_over = false;
 };
 
 class SimNetwork;

@@ -25,6 +25,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   none("operations in flight", fabric.in_flight());
   none("calls that are not served", fabric.queued());
   none("regions on their way", worker->regions()->size() - worker->regions()->all().size());
+  none("bytes of uploads", worker->service()->uploads().bytes());
   uint64_t held = 0, pending = 0, logs = 0;
   for (const HeldRegion* region : worker->regions()->all()) {
     held += worker->service()->held(region->region());

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "cell/io/descriptors.h"
+
 namespace cell {
 namespace {
 
@@ -65,8 +67,13 @@ void Faults::Restart(size_t i) {
   Server& server = servers_[i];
   ++server.life;
   server.frozen = false;
-  if (server.disk_failed_ns.has_value()) world_->history.MayLose(*server.disk_failed_ns, world_->now_ns());
+  DiskMayHaveLost(i);
   server.disk_failed_ns.reset();
+}
+
+// What `async` had acknowledged when its log failed is lost, whether the region is recovered by a restart or without.
+void Faults::DiskMayHaveLost(size_t i) {
+  if (servers_[i].disk_failed_ns.has_value()) world_->history.MayLose(*servers_[i].disk_failed_ns, world_->now_ns());
 }
 
 bool Faults::Inject(const FaultPlan& fault) {
@@ -210,6 +217,15 @@ void Faults::SetShort(size_t i, Fault fault, bool on) {
   }
 }
 
+// No log fails for want of a descriptor: it waits until there is one.
+void Faults::CheckLogs(size_t i) {
+  for (const HeldRegion* region : world_->cluster.worker(i)->regions()->all()) {
+    if (region->log == nullptr || !IsOutOfDescriptors(region->log->status())) continue;
+    world_->journal.Violate("the log of region {} of server {} has failed: {}", region->region(), i,
+                            region->log->status().ToString());
+  }
+}
+
 // A server that does not know how long it stood still may go on to answer reads until its lease has lapsed by its own
 // clock: that is what the protocols state (docs/protocols.md), so such reads are in no history.
 void Faults::Thaw(size_t i) {
@@ -234,8 +250,9 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
       if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
       SetShort(i, fault.fault, true);
       Later(i, until_ns, [this, i, kind = fault.fault] {
+        CheckLogs(i);
         SetShort(i, kind, false);
-        if (!world_->plan.restarts_after_disk) return;
+        if (!world_->plan.restarts_after_disk) return DiskMayHaveLost(i);
         Kill(i, false);
         Restart(i);
       });
@@ -285,6 +302,7 @@ void Faults::Heal() {
       if (servers_[i].draining) cluster.SetDraining(i, false);
       continue;
     }
+    CheckLogs(i);
     if (servers_[i].frozen) Thaw(i);
     cluster.Continue(i);
     cluster.CutCoordinator(i, false);
@@ -300,6 +318,7 @@ void Faults::Heal() {
       Kill(i, false);
       Restart(i);
     }
+    DiskMayHaveLost(i);
     if (servers_[i].draining) cluster.SetDraining(i, false);
   }
 }

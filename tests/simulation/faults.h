@@ -34,6 +34,8 @@ class Faults {
   // Sets what the disk of server `i` has too little of, or gives it back.
   void SetShort(size_t i, Fault fault, bool on);
   void Thaw(size_t i);
+  void CheckLogs(size_t i);
+  void DiskMayHaveLost(size_t i);
 
   // False: there was nothing that it could strike.
   bool Inject(const FaultPlan& fault);

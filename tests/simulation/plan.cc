@@ -10,7 +10,8 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kLateNs = 60'000;
+// A call ends so soon after its deadline, by its client's clock.
+constexpr int64_t kLateNs = 1'000;
 
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
@@ -162,19 +163,25 @@ void DrawMix(SimulationPlan* plan, Dice* dice) {
   }
 }
 
+void DrawGoing(ClientPlan* client, Dice* dice) {
+  const int how = dice->Below(3);
+  client->dies = how == 0;
+  client->closes = how == 1;
+}
+
 void DrawComings(SimulationPlan* plan, Dice* dice) {
   const int more = dice->Below(12);
   for (int i = 0; i < more; ++i) {
     ClientPlan client{dice->Seed(), 1 + dice->Below(4)};
     client.comes_ns = dice->Around(plan->duration_ns / 2);
     client.goes_ns = client.comes_ns + dice->Around(plan->duration_ns / 4);
-    client.dies = dice->Below(2) == 0;
+    DrawGoing(&client, dice);
     plan->clients.push_back(client);
   }
   for (ClientPlan& client : plan->clients) {
     if (client.comes_ns == 0 && dice->Below(4) == 0) {
       client.goes_ns = dice->Around(plan->duration_ns / 2);
-      client.dies = dice->Below(2) == 0;
+      DrawGoing(&client, dice);
     }
   }
 }
@@ -189,7 +196,7 @@ bool Draws::Set(std::string_view name, bool on) {
   const std::map<std::string_view, bool*> by_name = {
       {"large values", &large_values}, {"short timeouts", &short_timeouts}, {"scan modes", &scan_modes},
       {"mixes", &mixes},               {"regions max", &regions_max},       {"clients go", &clients_go},
-      {"disk steps", &disk_steps},     {"files account", &files_account},
+      {"disk steps", &disk_steps},     {"disk cached", &disk_cached},       {"files account", &files_account},
       {"deadlines", &deadlines},       {"disks heal", &disks_heal}};
   const auto it = by_name.find(name);
   if (it != by_name.end()) *it->second = on;
@@ -231,6 +238,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(4); draws.mixes && plan.keys != 1'500) DrawMix(&plan, &own);
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
+  if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
   plan.files_account = draws.files_account;
   plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
   if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;

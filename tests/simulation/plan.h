@@ -58,24 +58,25 @@ struct ClientPlan {
   bool reads_only = false;             // One-sided, so that it waits for no server.
   int64_t comes_ns = 0;                // From the simulation's begin.
   int64_t goes_ns = INT64_MAX;
-  bool dies = false;  // As a process that is killed, with operations in flight; else it ends what it has begun.
+  bool dies = false;    // As a process that is killed, with operations in flight.
+  bool closes = false;  // It is destroyed with operations in flight. Neither: it ends what it has begun.
   uint64_t operations_max = UINT64_MAX;  // Of each task.
 };
 
-// What a seed may draw beyond what there was before: a kind of draw that finds a defect which is not mended yet can be
-// left out. Others draw the same without it.
+// Kinds of draws, each of which can be left out. The others draw the same without it.
 struct Draws {
-  bool large_values = false;
+  bool large_values = true;
   bool short_timeouts = true;
   bool scan_modes = true;
   bool mixes = true;  // Delete-heavy, queues, hot keys.
-  bool regions_max = false;
+  bool regions_max = true;
   bool clients_go = true;
   bool disk_steps = true;
+  bool disk_cached = true;
   std::array<bool, 6> faults = {true, true, true, true, true, true};  // From kDiskFull on.
-  bool deadlines = false;     // Every call ends soon after its deadline.
-  bool disks_heal = false;    // A disk that has failed is found to answer again without a restart.
-  bool files_account = false; // At the end no file is left that nobody needs.
+  bool deadlines = true;      // Every call ends soon after its deadline.
+  bool disks_heal = true;     // A disk that has failed is found to answer again without a restart.
+  bool files_account = true;  // At the end no file is left that nobody needs.
 
   // Turns on what is named; false: there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -95,6 +96,7 @@ struct SimulationPlan {
   int64_t latency_ns = 200, line_ns = 60, writer_step_ns = 40, disk_ns = 5'000;
   uint64_t checkpoint_bytes_min = 8 << 10;
   bool disk_in_steps = false;  // Time passes between two calls of a file system.
+  bool disk_cached = false;    // Other hosts see what a host writes when it is synced, not before.
   int regions_max = 64;        // Of each server.
 
   // Who uses it, and for what.

@@ -36,6 +36,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("disk_ns", plan.disk_ns);
   visit("checkpoint_bytes_min", plan.checkpoint_bytes_min);
   visit("disk_in_steps", plan.disk_in_steps);
+  visit("disk_cached", plan.disk_cached);
   visit("regions_max", plan.regions_max);
   visit("keys", plan.keys);
   visit("hot_keys", plan.hot_keys);
@@ -70,6 +71,7 @@ void EachClientField(Client& client, Visit&& visit) {
   visit("comes_ns", client.comes_ns);
   visit("goes_ns", client.goes_ns);
   visit("dies", client.dies);
+  visit("closes", client.closes);
 }
 
 template <typename Number>

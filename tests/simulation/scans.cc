@@ -55,12 +55,12 @@ Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
   for (int tries = range->tries; tries > 0 && !ended;) {
     const int64_t batch_ns = world_->now_ns();
     const auto batch = co_await scan.AsyncNextBatch();
-    CheckTime("a scan's batch", batch_ns, *options.call.timeout_us, kDeadlinesOfABatch);
+    CheckTime(*user, "a scan's batch", batch_ns, *options.call.timeout_us, kDeadlinesOfABatch);
     if (!batch.ok()) {
       world_->journal.Trace("client {} scan of {} from {}: {}", user->index, range->count, options.from,
                             std::string(batch.status().message()));
       ++world_->report.failed;
-      CheckError("scan", batch.status());
+      CheckError(*user, "scan", batch.status());
       --tries;
       continue;
     }

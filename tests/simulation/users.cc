@@ -51,7 +51,7 @@ void Users::Open() {
     if (late->plan->goes_ns == INT64_MAX) continue;
     world_->At(begin_ns + user->plan->goes_ns, [this, late] {
       if (late->of.client == nullptr || stop_) return;
-      late->plan->dies ? Die(late) : Go(late);
+      late->plan->dies ? Die(late) : late->plan->closes ? CloseBusy(late) : Go(late);
     });
   }
 }
@@ -100,6 +100,23 @@ void Users::Go(User* user) {
   }
   world_->journal.Trace("client {} goes", user->index);
   Destroy(user);
+}
+
+// Destroyed in the midst of its operations: they end then, and nothing of them is left.
+void Users::CloseBusy(User* user) {
+  world_->journal.Trace("client {} is destroyed with {} tasks", user->index, user->tasks_left);
+  user->goes = user->closed = true;
+  user->of.fabric->Drive(nullptr);
+  world_->report.torn += user->of.client->metrics().torn;
+  user->of.client.reset();
+  if (user->tasks_left > 0) {
+    world_->journal.Violate("client {} was destroyed, and {} of its tasks have not ended", user->index,
+                            user->tasks_left);
+    new auto(std::move(user->tasks));  // They wait for ever.
+  }
+  user->tasks.clear();
+  user->table.reset();
+  user->of = {};
 }
 
 // As its process that is killed: nothing of it goes on, and servers lose its connections.
@@ -178,12 +195,15 @@ int64_t Users::NumberOf(size_t key, const std::optional<std::string>& value) {
   return number;
 }
 
-void Users::CheckError(const std::string& what, const absl::Status& status) {
+void Users::CheckError(const User& user, const std::string& what, const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kResourceExhausted:
       return;
+    case absl::StatusCode::kCancelled:
+      if (user.closed) return;
+      [[fallthrough]];
     default:
       world_->journal.Violate("{}: {}", what, status.ToString());
   }
@@ -202,11 +222,10 @@ CallOptions Users::ChooseCall(const User& user, Random* random) const {
   return call;
 }
 
-void Users::CheckTime(const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines) {
-  const int64_t took_ns = world_->now_ns() - begin_ns;
-  // By the client's clock.
-  const int64_t timeout_ns = deadlines * timeout_us * (1'000 + world_->plan.clock_gain_ppm / 1'000 + 1);
-  const int64_t late_ns = took_ns - timeout_ns;
+void Users::CheckTime(const User& user, const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines) {
+  const SimHost& host = *user.of.host;
+  const int64_t took_ns = host.ToLocal(world_->now_ns()) - host.ToLocal(begin_ns);
+  const int64_t late_ns = took_ns - deadlines * timeout_us * 1'000;
   world_->report.latest_ns = std::max(world_->report.latest_ns, late_ns);
   if (late_ns <= world_->plan.late_ns_max) return;
   world_->journal.Violate("{} took {} us, with a timeout of {} us", what, took_ns / 1'000, timeout_us);
@@ -275,7 +294,7 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   world_->journal.Trace("client {} {} {} {} by {} since {}: {}", user->index, kWords[static_cast<size_t>(kind)], name,
                         operation.value, cell::ToString(*call.path), operation.begin_ns,
                         status.ok() ? fmt::format("{}", operation.existed) : std::string(status.message()));
-  CheckTime(fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path)),
+  CheckTime(*user, fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path)),
             operation.begin_ns, *call.timeout_us);
   if (!status.ok()) {
     if (IsWrite(kind) && IsMaybeApplied(status)) {
@@ -284,7 +303,7 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
       operation.end_ns = KeyOperation::kNever;
     } else {
       ++report.failed;
-      CheckError(name, status);
+      CheckError(*user, name, status);
       co_return false;
     }
   }

@@ -44,7 +44,8 @@ class Users {
     std::unique_ptr<Table> table;
     std::vector<Task<bool>> tasks;
     int tasks_left = 0;
-    bool goes = false;  // Its operations in flight are its last.
+    bool goes = false;    // Its operations in flight are its last.
+    bool closed = false;  // They may end with Cancelled.
     // Writes in flight, by the order of their begin: if it dies nobody knows what became of them.
     std::map<uint64_t, std::pair<size_t, KeyOperation>> writes = {};
   };
@@ -54,15 +55,16 @@ class Users {
   void Begin(User* user);
   void Go(User* user);
   void Die(User* user);
+  void CloseBusy(User* user);
   void Destroy(User* user);
 
   size_t ChooseKey(Random* random) const;
   std::string Value(size_t key, int64_t number) const;
-  void CheckError(const std::string& what, const absl::Status& status);
+  void CheckError(const User& user, const std::string& what, const absl::Status& status);
 
   CallOptions ChooseCall(const User& user, Random* random) const;
   // What took longer than its deadline allows is a violation.
-  void CheckTime(const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines = 1);
+  void CheckTime(const User& user, const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines = 1);
   Task<bool> Use(User* user, uint64_t seed);
   // Puts the queue's next key, or takes its first.
   Task<bool> UseQueue(User* user, CallOptions call, Random* random);

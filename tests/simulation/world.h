@@ -76,6 +76,7 @@ class World {
     sim.line_ns = plan.line_ns;
     sim.writer_step_ns = plan.writer_step_ns;
     sim.clients_run = true;
+    sim.handed_over = true;
     return sim;
   }
   static TestClusterOptions ClusterOf(const SimulationPlan& plan, Mutant mutant) {
@@ -96,6 +97,7 @@ class World {
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;
+    options.disk_cached = plan.disk_cached;
     options.regions_max = static_cast<size_t>(plan.regions_max);
     options.quiet_at_end = plan.regions_max >= kRegionsEnough;
     options.mutant = mutant;
