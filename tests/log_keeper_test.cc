@@ -217,6 +217,31 @@ TEST(UnusedRegion, IsRemovedWhenItsMakerHasDied) {
   }
 }
 
+// Whatever call of the disk fails, and its server goes on.
+TEST(Checkpoints, LeaveNothingWhenTheyFail) {
+  int failed = 0;
+  for (uint64_t call = 0; call < 30; ++call) {
+    SCOPED_TRACE(call);
+    TestClusterOptions options;
+    options.logs.durability = Durability::kSync;
+    SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+    auto client = cluster.NewClient(Quiet());
+    ASSERT_TRUE(client->Put("key", "value").ok());
+    std::optional<absl::Status> made;
+    const auto checkpoint = [&]() -> Task<bool> {
+      LogKeeper::Made all;
+      made = co_await cluster.worker()->logs()->CheckpointAll(&all);
+      co_return true;
+    };
+    cluster.files()->FailAt(call, absl::UnavailableError("EIO"));
+    cluster.worker()->turns()->Begin(checkpoint());
+    while (!made.has_value()) cluster.network()->Step();
+    failed += !made->ok();
+    for (const std::string& path : cluster.disk()->paths()) EXPECT_FALSE(path.ends_with(".unfinished")) << path;
+  }
+  EXPECT_GT(failed, 5);
+}
+
 // A table is dropped while the server that has it is dead: nobody is left who knows of its logs.
 TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
   TestClusterOptions options;

@@ -141,6 +141,10 @@ absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch
   return files_->SyncDirectory(path);
 }
 
+absl::Status DirectoryLogStore::AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  return files_->Remove(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished"));
+}
+
 absl::StatusOr<std::vector<LogPart>> DirectoryLogStore::List(uint32_t region) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   std::vector<LogPart> parts;

@@ -33,6 +33,7 @@ class DirectoryLogStore : public LogStore {
   absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                              uint64_t sequence) override;
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;

@@ -59,6 +59,8 @@ class LogStore {
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                      uint64_t sequence) = 0;
   virtual absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // Removes what there is of a checkpoint that was begun and will not be committed.
+  virtual absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
 
   // What there is, by epoch and sequence. NotFound: nothing.
   virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;

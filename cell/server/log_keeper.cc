@@ -356,7 +356,23 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
     return absl::OkStatus();
   };
   status = co_await Do(begin);
-  if (!status.ok()) co_return status;
+  if (status.ok()) status = co_await WriteCheckpoint(held, log, sequence, std::move(writer));
+  if (status.ok()) {
+    ++counters_.checkpoints;
+    co_return status;
+  }
+  // What there is of it would take room until the next one. It may be that nothing is there.
+  const Offload::Work abandon = [this, region, epoch = log->epoch(), sequence] {
+    return store_->AbandonCheckpoint(region, epoch, sequence);
+  };
+  (void)co_await Do(abandon);
+  co_return status;
+}
+
+Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
+                                              std::unique_ptr<LogWriter> writer) {
+  const uint32_t region = log->region();
+  absl::Status status;
   Draft draft{held, std::move(writer), {}, 0};
   const HeldRegion::RangeRecord range = held->range_record();
   draft.Add(RecordKind::kBegin, "", BeginValue(region));
@@ -381,9 +397,7 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
     RETURN_IF_ERROR(store_->CommitCheckpoint(region, epoch, sequence));
     return store_->Trim(region, epoch, sequence);
   };
-  status = co_await Do(commit);
-  counters_.checkpoints += status.ok();
-  co_return status;
+  co_return co_await Do(commit);
 }
 
 }  // namespace cell

@@ -109,6 +109,8 @@ class LogKeeper {
   void BeginFlush(HeldRegion* region);
   Task<bool> AutoCheckpoint(uint32_t region);
   Task<absl::Status> TryCheckpoint(HeldRegion* region);
+  Task<absl::Status> WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
+                                     std::unique_ptr<LogWriter> writer);
   // A checkpoint in the making.
   struct Draft;
   Task<absl::Status> Write(Draft* draft);
