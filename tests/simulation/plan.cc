@@ -144,6 +144,45 @@ void DrawLargeValues(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_
   }
 }
 
+// Which faults there are, how often, and for how long.
+struct FaultDraws {
+  std::vector<Fault> kinds;
+  int64_t between_ns, lasts_ns;
+};
+
+// Servers that live are taken for dead, again and again, and a few keys are written and read all the time: whoever hears
+// late that it has lost a region would answer for it.
+void DrawSuspicion(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each, FaultDraws* faults) {
+  plan->durability = Durability::kSync;
+  plan->servers = 2 + dice->Below(2);
+  plan->joining = 0;
+  plan->keys = 20;
+  plan->hot_share = 0;
+  plan->table_share = 0;
+  plan->value_bytes_max = 100;
+  plan->weights = {6, 1, 6, 3, dice->Below(2)};
+  plan->paths = {1 + dice->Below(2), 1 + dice->Below(2), dice->Below(2)};
+  plan->disk_ns = dice->OneOf({5'000, 20'000});
+  plan->duration_ns = 10'000'000;
+  *clients = 4 + dice->Below(3);
+  *tasks_each = 1 + dice->Below(3);
+  faults->kinds = {Fault::kStop, Fault::kExpire, Fault::kCoordinator, Fault::kLeaderless, Fault::kClientCut};
+  if (dice->Below(2) == 0) faults->kinds.push_back(Fault::kSlowDisk);
+  if (dice->Below(4) == 0) faults->kinds.push_back(Fault::kFreeze);
+  while (faults->kinds.size() > 3) {
+    faults->kinds.erase(faults->kinds.begin() + dice->Below(static_cast<int>(faults->kinds.size())));
+  }
+  faults->between_ns = dice->OneOf({100'000, 300'000});
+  faults->lasts_ns = dice->OneOf({200'000, 800'000, 1'500'000});
+  if (dice->Below(3) > 0) return;
+  // Clients that know nothing new read what a stopped server has, while another has just taken over.
+  faults->kinds = {Fault::kStop, Fault::kClientCut};
+  faults->between_ns = 100'000;
+  faults->lasts_ns = 800'000;
+  plan->disk_ns = 1'000;
+  plan->paths = {1, 2, 0};
+}
+
 void DrawMix(SimulationPlan* plan, Dice* dice) {
   switch (dice->Below(6)) {
     case 0:  // More is deleted than put.
@@ -197,7 +236,7 @@ bool Draws::Set(std::string_view name, bool on) {
       {"large values", &large_values}, {"short timeouts", &short_timeouts}, {"scan modes", &scan_modes},
       {"mixes", &mixes},               {"regions max", &regions_max},       {"clients go", &clients_go},
       {"disk steps", &disk_steps},     {"disk cached", &disk_cached},       {"files account", &files_account},
-      {"deadlines", &deadlines},       {"disks heal", &disks_heal}};
+      {"suspicion", &suspicion},       {"deadlines", &deadlines},       {"disks heal", &disks_heal}};
   const auto it = by_name.find(name);
   if (it != by_name.end()) *it->second = on;
   return it != by_name.end();
@@ -214,9 +253,10 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   int tasks_each = 1 + dice.Below(8);
   DrawUse(&plan, &dice);
   plan.duration_ns = dice.OneOf({1'000'000, 3'000'000, 6'000'000, 10'000'000});
-  const std::vector<Fault> kinds = DrawKinds(plan, &dice);
-  const int64_t between_faults_ns = dice.OneOf({100'000, 300'000, 1'000'000});
-  const int64_t fault_ns = dice.OneOf({20'000, 200'000, 800'000, 1'500'000});
+  FaultDraws often;
+  often.kinds = DrawKinds(plan, &dice);
+  often.between_ns = dice.OneOf({100'000, 300'000, 1'000'000});
+  often.lasts_ns = dice.OneOf({20'000, 200'000, 800'000, 1'500'000});
   int readers = dice.Below(2) == 0 ? 0 : dice.Below(std::min(clients, 3));
   if (dice.Below(16) == 0) {
     FillTable(&plan, dice.Below(2) == 0, &clients, &tasks_each);
@@ -224,6 +264,11 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   // From dice of its own, each: so that what is left out changes nothing else.
   const auto dice_for = [seed](uint64_t what) { return Dice(Mix64(seed + (what << 40)) + what); };
+  if (Dice own = dice_for(32); own.Below(8) == 0 && draws.suspicion && plan.keys != 1'500) {
+    DrawSuspicion(&plan, &own, &clients, &tasks_each, &often);
+    readers = 0;
+  }
+  const auto& [kinds, between_faults_ns, fault_ns] = often;
   if (Dice own = dice_for(1); own.Below(4) == 0 && draws.large_values && plan.keys != 1'500) {
     DrawLargeValues(&plan, &own, &clients, &tasks_each);
     readers = std::min(readers, clients - 1);

@@ -71,6 +71,7 @@ struct Draws {
   bool mixes = true;  // Delete-heavy, queues, hot keys.
   bool regions_max = true;
   bool clients_go = true;
+  bool suspicion = true;  // Servers that live are taken for dead, again and again.
   bool disk_steps = true;
   bool disk_cached = true;
   std::array<bool, 6> faults = {true, true, true, true, true, true};  // From kDiskFull on.
