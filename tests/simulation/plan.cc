@@ -177,8 +177,9 @@ void DrawSuspicion(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_ea
   if (dice->Below(3) > 0) return;
   // Clients that know nothing new read what a stopped server has, while another has just taken over.
   faults->kinds = {Fault::kStop, Fault::kClientCut};
-  faults->between_ns = 100'000;
+  faults->between_ns = 150'000;
   faults->lasts_ns = 800'000;
+  plan->keys = 200;  // Each write whose outcome is not known makes a key less to be written.
   plan->disk_ns = 1'000;
   plan->paths = {1, 2, 0};
 }
