@@ -293,7 +293,13 @@ class SimCluster : public TestCluster {
   void Renew(size_t i) {
     Server& server = servers_[i];
     if (server.unheard) return;
-    if (server.leaderless) return;
+    if (server.leaderless) {
+      if (options_.mutant == Mutant::kLeaseByFollower) {
+        const int64_t now_ns = server.host->ToLocal(network_.now_ns());
+        server.membership->set_lease_until_ns(now_ns + SessionLease::LastsNs(options_.session_ns));
+      }
+      return;
+    }
     const bool no_lease = options_.mutant == Mutant::kNoServerLease;
     if (no_lease) server.membership->set_lease_until_ns(INT64_MAX / 2);
     if (server.expired) {

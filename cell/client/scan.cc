@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/calls.h"
 #include "cell/client/scan_batch.h"
@@ -132,7 +133,7 @@ class Scan::Cursor : public Leftover {
         co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
     // Leaves that were read before a leg failed are part of the batch, too.
     if (!session_->Leased(holder)) {
-      position_ = from;
+      if (!Mutated(Mutant::kScanSkipsUnleased)) position_ = from;
       batch->Clear();
       co_return absl::UnavailableError("the region table is too old to read by");
     }
@@ -190,6 +191,8 @@ class Scan::Cursor : public Leftover {
         (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
         continue;
       }
+      if (!fetched.ok() && Mutated(Mutant::kScanGivesEmpty)) continue;
+      if (Mutated(Mutant::kScanEndsEarly)) done_ = result->done;
       // The batch ends before it, and the next one begins with it.
       if (fetched.ok()) ++session_->metrics()->extent_retries;
       const std::string behind(i + 1 < batch->size() ? batch->KeyOf((*batch)[i + 1]) : std::string_view());

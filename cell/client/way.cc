@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/mutant.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -108,7 +109,8 @@ Task<absl::Status> Way::Find() {
       // It may take a moment until the table knows of a move.
       if (losses_ > 1) {
         const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
-        co_await session_->SleepUntil(std::min(context_.deadline_ns, until_ns));
+        const int64_t deadline_ns = Mutated(Mutant::kSleepsPastDeadline) ? INT64_MAX : context_.deadline_ns;
+        co_await session_->SleepUntil(std::min(deadline_ns, until_ns));
       }
       co_await session_->Refresh(context_.deadline_ns);
       losses_ += losses_ == 0;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
@@ -41,6 +42,10 @@ class DirectoryLogStore::Writer : public LogWriter {
 
   absl::Status Append(std::string_view bytes) override { return file_->Append(bytes); }
   absl::Status Sync() override {
+    if (Mutated(Mutant::kFenceCheckedTooEarly)) {
+      RETURN_IF_ERROR(CheckFence(directory_.get(), region_, epoch_));
+      return file_->Sync();
+    }
     RETURN_IF_ERROR(file_->Sync());
     return CheckFence(directory_.get(), region_, epoch_);
   }
@@ -99,7 +104,9 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
     RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));
     RETURN_IF_ERROR(files_->Rename(begun, path));
   }
-  RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
+  if (!first.empty() || !Mutated(Mutant::kNoDirectorySync)) {
+    RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
+  }
   RemoveUnfinished(region, epoch, 0);
   return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/mutant.h"
 #include "cell/io/descriptors.h"
 #include "pilaf/hash_walk.h"
 #include "spdlog/spdlog.h"
@@ -30,7 +31,8 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
   for (;;) {
     absl::Status status = co_await Do(open);
     // That is nothing that the disk said: connections have taken all descriptors, and some will go.
-    if (!IsOutOfDescriptors(status) || turns_->stopping()) co_return status;
+    const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
+    if (!again || turns_->stopping()) co_return status;
     if (!std::exchange(said, true)) {
       spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
     }
@@ -393,7 +395,7 @@ Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<
   draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
   const Offload::Work commit = [this, region, epoch = log->epoch(), sequence, &draft]() -> absl::Status {
     RETURN_IF_ERROR(draft.writer->Append(draft.chunk));
-    RETURN_IF_ERROR(draft.writer->Sync());
+    if (!Mutated(Mutant::kCheckpointUnsynced)) RETURN_IF_ERROR(draft.writer->Sync());
     RETURN_IF_ERROR(store_->CommitCheckpoint(region, epoch, sequence));
     return store_->Trim(region, epoch, sequence);
   };

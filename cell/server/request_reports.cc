@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cell/base/json.h"
+#include "cell/base/mutant.h"
 #include "cell/server/mover.h"
 #include "cell/server/region_state.h"
 #include "cell/server/request_service.h"
@@ -115,7 +116,7 @@ void RequestService::Disconnected(ConnectionId peer) {
     }
   });
   copies_.Disconnected(peer);
-  uploads_.Forget(peer);
+  if (!Mutated(Mutant::kUploadsOfTheDead)) uploads_.Forget(peer);
   const auto it = reports_.find(peer);
   if (it == reports_.end()) return;
   const absl::StatusOr<nlohmann::json> report = ParseJson(it->second);

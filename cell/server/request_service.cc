@@ -347,6 +347,7 @@ size_t RequestService::ApplyDurable() {
         if (write.kind == MessageKind::kPut) region->store->Abandon(write.prepared);
         // It may be on disk all the same.
         existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
+        if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));
       } else {
         break;
       }

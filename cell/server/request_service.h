@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/mutant.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
@@ -58,7 +59,9 @@ class RequestService : public Service {
   size_t RetryHeld();
   bool retry_due() const { return !held_.empty(); }
   // Looks for what has expired.
-  void Step() { uploads_.Expire(fabric_->NowNs()); }
+  void Step() {
+    if (!Mutated(Mutant::kUploadsOfTheDead)) uploads_.Expire(fabric_->NowNs());
+  }
   const Uploads& uploads() const { return uploads_; }
   // Applies and answers what is on disk by now. How many writes.
   size_t ApplyDurable();
