@@ -76,6 +76,24 @@ TEST_P(MarkerTest, AndAfterACleanStop) {
   ExpectItIsNoticed();
 }
 
+// Not even if the marker is lost as well: nothing is left in the file that could tell.
+TEST_P(MarkerTest, AndSoIsTheLossOfTheWholeEndAfterACleanStop) {
+  ASSERT_TRUE(client_->Put("first", "value").ok());
+  ASSERT_TRUE(client_->Put("last", kLast).ok());
+  ASSERT_TRUE(cluster_.worker()->Stop().ok());
+  cluster_.Kill(0);
+  size_t cut = 0;
+  for (const std::string& path : cluster_.disk()->paths()) {
+    std::string* const bytes = cluster_.disk()->bytes(path);
+    if (bytes->find(kLast) == std::string::npos) continue;
+    const size_t end = bytes->find("value") + 8;  // Of the first record.
+    std::fill(bytes->begin() + static_cast<ptrdiff_t>(end), bytes->end(), '\0');
+    ++cut;
+  }
+  EXPECT_EQ(cut, 1u);
+  ExpectItIsNoticed();
+}
+
 // What its owner wrote once more after a restart is not taken for a torn end, either.
 TEST_P(MarkerTest, AndAfterARecovery) {
   ASSERT_TRUE(client_->Put("first", "value").ok());

@@ -33,6 +33,15 @@ std::optional<LogPart> PartOf(const std::string& name) {
   return std::nullopt;
 }
 
+// The sequence in the name of a file NoteEnd made.
+std::optional<uint64_t> EndOf(const std::string& name) {
+  uint64_t sequence = 0;
+  uint32_t epoch = 0;
+  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &sequence, &epoch) != 2) return std::nullopt;
+  if (name != NameOf(sequence, epoch, "end")) return std::nullopt;
+  return sequence;
+}
+
 }  // namespace
 
 class DirectoryLogStore::Writer : public LogWriter {
@@ -152,6 +161,19 @@ absl::Status DirectoryLogStore::AbandonCheckpoint(uint32_t region, uint32_t epoc
   return files_->Remove(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished"));
 }
 
+absl::Status DirectoryLogStore::NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  const absl::Status made = files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "end")).status();
+  if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
+  return files_->SyncDirectory(PathOf(region));
+}
+
+absl::StatusOr<uint64_t> DirectoryLogStore::NotedEnd(uint32_t region) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+  uint64_t noted = 0;
+  for (const std::string& name : names) noted = std::max(noted, EndOf(name).value_or(0));
+  return noted;
+}
+
 absl::StatusOr<std::vector<LogPart>> DirectoryLogStore::List(uint32_t region) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   std::vector<LogPart> parts;
@@ -188,7 +210,8 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   for (const std::string& name : names) {
     const std::optional<uint32_t> fence = FenceOf(name);
-    if (fence.has_value() && *fence < epoch) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
+    const bool passed = EndOf(name).value_or(UINT64_MAX) < sequence;
+    if (passed || (fence.has_value() && *fence < epoch)) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
   }
   RemoveUnfinished(region, epoch, sequence);
   return absl::OkStatus();

@@ -34,6 +34,8 @@ class DirectoryLogStore : public LogStore {
                                                              uint64_t sequence) override;
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::StatusOr<uint64_t> NotedEnd(uint32_t region) override;
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;

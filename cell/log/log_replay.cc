@@ -94,6 +94,12 @@ absl::Status LogReplay::Open() {
     if (limit <= std::max(segments[i].sequence, start)) continue;
     RETURN_IF_ERROR(ReadSegment(segments[i], limit, i + 1 == segments.size()));
   }
+  ASSIGN_OR_RETURN(const uint64_t noted, store_->NotedEnd(region_));
+  if (noted >= next_sequence_) {
+    return Damaged(parts.back(), log_bytes_,
+                   fmt::format("record {} is the last one that is there, and record {} was on disk when its server ended",
+                               next_sequence_ - 1, noted));
+  }
   if (!has_range_) {
     if (next_sequence_ <= 2) return absl::NotFoundError(fmt::format("the log of region {} was only begun", region_));
     return Damaged(segments[0], 0, "the region's range is missing");

@@ -62,6 +62,12 @@ class LogStore {
   // Removes what there is of a checkpoint that was begun and will not be committed.
   virtual absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
 
+  // Notes, outside of the log, that all of it up to record `sequence` is on disk, as an owner does that ends: if the log's
+  // end is lost later, that could not be told from records which never were written. Synced.
+  virtual absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  // Returns the greatest sequence that was noted; 0: none was.
+  virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region) = 0;
+
   // What there is, by epoch and sequence. NotFound: nothing.
   virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;
   // Of [offset, offset + to.size()), what there is; how much that is. All three are of whole blocks.

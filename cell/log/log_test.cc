@@ -396,6 +396,28 @@ TEST_F(LogTest, AMissingSegmentIsNoticed) {
 }
 
 // What the next owner writes after a file would be cut off as a torn end, or begin again at the first number.
+TEST_F(LogTest, AnEndThatWasNotedIsMissed) {
+  uint64_t last = 0;
+  {
+    Owner owner(&store_, 1);
+    ASSERT_TRUE(owner.Open(1).ok());
+    owner.Range({0, "", std::nullopt, {}});
+    owner.Put("a", "1");
+    ASSERT_TRUE(owner.Flush().ok());
+    last = owner.log()->appended();
+  }
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last).ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last).ok());
+  EXPECT_EQ(*store_.NotedEnd(kRegion), last);
+  EXPECT_TRUE(LogReplay(&store_, kRegion).Open().ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last + 1).ok());
+  const absl::Status missed = LogReplay(&store_, kRegion).Open();
+  EXPECT_TRUE(absl::IsDataLoss(missed)) << missed;
+  EXPECT_NE(missed.message().find(Segment(1, 1)), std::string::npos) << missed;
+  ASSERT_TRUE(store_.Trim(kRegion, 1, last + 2).ok());  // A checkpoint has it.
+  EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
+}
+
 TEST_F(LogTest, AFileWhoseNumberNoLogHasIsDamage) {
   for (const uint64_t sequence : {uint64_t{0}, UINT64_MAX}) {
     SCOPED_TRACE(sequence);

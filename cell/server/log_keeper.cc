@@ -198,6 +198,31 @@ absl::Status LogKeeper::Finish() {
       fabric_->Wait(fabric_->NowNs() + 100'000);
     }
   }
+  return NoteEnds();
+}
+
+absl::Status LogKeeper::NoteEnds() {
+  regions_->ForEach([this](HeldRegion* region) {
+    const RegionLog* const log = region->log.get();
+    if (log == nullptr || !log->status().ok() || log->durable() != log->appended()) return;
+    const auto noted = std::make_shared<absl::Status>();
+    disk_->Run([this, noted, id = log->region(), epoch = log->epoch(),
+                sequence = log->appended()] { *noted = store_->NoteEnd(id, epoch, sequence); },
+               [noted, id = log->region()] {
+                 if (noted->ok()) return;
+                 spdlog::warn("the end of region {}'s log is not noted: {}", id, std::string(noted->message()));
+               });
+  });
+  int64_t ended_ns = fabric_->NowNs();
+  while (!disk_->idle()) {
+    if (Poll() > 0) {
+      ended_ns = fabric_->NowNs();
+    } else if (fabric_->NowNs() - ended_ns > options_.finish_patience_ns) {
+      return Unfinished();
+    } else {
+      fabric_->Wait(fabric_->NowNs() + 100'000);
+    }
+  }
   return absl::OkStatus();
 }
 

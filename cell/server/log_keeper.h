@@ -103,6 +103,8 @@ class LogKeeper {
   const Counters& counters() const { return counters_; }
 
  private:
+  // Notes for each log that ends where it ends (LogStore::NoteEnd). As Finish.
+  absl::Status NoteEnds();
   absl::Status Unfinished() const;
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
