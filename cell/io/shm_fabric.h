@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cell/io/connection_table.h"
+#include "cell/io/limited_warnings.h"
 #include "cell/io/real_fabric.h"
 #include "cell/io/unix_socket.h"
 
@@ -106,7 +107,7 @@ class ShmFabric : public RealFabric {
   Service* service_ = nullptr;
   Fd listener_;
   int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
-  int64_t warned_ns_ = INT64_MIN / 2;
+  LimitedWarnings warnings_;
   size_t greeting_ = 0;  // Peers that have not greeted yet.
   std::string address_;
   Fd doorbell_;  // Rung by all peers.

@@ -10,14 +10,12 @@
 #include "cell/base/status_macros.h"
 #include "cell/io/descriptors.h"
 #include "cell/io/shm_connection.h"
-#include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr int64_t kListenerRestNs = 100'000'000;
-constexpr int64_t kWarnEveryNs = 1'000'000'000;
 
 }  // namespace
 
@@ -51,17 +49,14 @@ void ShmFabric::AcceptPeers() {
       return;
     }
     if (!LeavesEnough(socket)) {
-      if (const int64_t now = NowNs(); now - warned_ns_ >= kWarnEveryNs) {
-        warned_ns_ = now;
-        spdlog::warn("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
+      warnings_.Warn(NowNs(), "refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
                      DescriptorLimit());
-      }
       continue;
     }
     auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end()) {
       if (peers_.size() >= options_.peers_max) {
-        spdlog::warn("refused a connection: {} peers are connected already", peers_.size());
+        warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers_.size());
         continue;
       }
       slot = peers_.insert(peers_.end(), nullptr);
@@ -77,7 +72,7 @@ void ShmFabric::AcceptPeers() {
 
 // Out of descriptors: whoever connects stays in the listener's queue, which would wake us again at once.
 void ShmFabric::RestListener() {
-  spdlog::warn("cannot take connections for now: {}", std::strerror(errno));
+  warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(errno));
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   listen_again_ns_ = NowNs() + kListenerRestNs;
 }
@@ -88,7 +83,7 @@ void ShmFabric::DropSilentPeers() {
   for (size_t i = 0; i < peers_.size() && greeting_ > 0; ++i) {
     const Peer* peer = peers_[i].get();
     if (peer == nullptr || peer->welcome || now - peer->accepted_ns < options_.handshake_ns) continue;
-    spdlog::warn("closed a connection: nobody has greeted");
+    warnings_.Warn(NowNs(), "closed a connection: nobody has greeted");
     DropPeer(static_cast<ConnectionId>(i));
   }
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
@@ -102,14 +97,14 @@ void ShmFabric::Welcome(ConnectionId id) {
   if (!hello.ok() && hello.status().code() == absl::StatusCode::kUnavailable) return;
   if (!hello.ok() || hello->bytes.size() != sizeof(Hello) || Load<Hello>(hello->bytes.data()).magic != kMagic) {
     if (hello.ok() && hello->bytes.empty()) return DropPeer(id);
-    spdlog::warn("refused a connection: not a Cell client");
+    warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
     return DropPeer(id);
   }
   const uint32_t version = Load<Hello>(hello->bytes.data()).version;
   const WelcomePacket packet{kMagic, kVersion, 0};
   const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
   if (version != kVersion) {  // Tell it ours, so that it can say so.
-    spdlog::warn("refused a client of handshake version {}; this server has {}", version, kVersion);
+    warnings_.Warn(NowNs(), "refused a client of handshake version {}; this server has {}", version, kVersion);
     (void)SendPacket(peer->socket.get(), welcome, {});
     return DropPeer(id);
   }
@@ -117,7 +112,7 @@ void ShmFabric::Welcome(ConnectionId id) {
       ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
   peer->doorbell = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!rings.ok() || !peer->doorbell.valid()) {
-    spdlog::warn("refused a connection: {}", rings.ok() ? "no descriptors left" : rings.status().ToString());
+    warnings_.Warn(NowNs(), "refused a connection: {}", rings.ok() ? "no descriptors left" : rings.status().ToString());
     return DropPeer(id);
   }
   peer->rings = *std::move(rings);
@@ -147,7 +142,7 @@ void ShmFabric::HandOverRegion(ConnectionId id) {
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
   if (!SendPacket(socket, bytes, fds).ok()) {
-    spdlog::warn("closed a connection: it asks for regions and does not take them");
+    warnings_.Warn(NowNs(), "closed a connection: it asks for regions and does not take them");
     DropPeer(id);
   }
 }
@@ -196,7 +191,7 @@ size_t ShmFabric::ServeCalls() {
   }
   for (size_t i = 0; i < count; ++i) {
     if (peers_[i] == nullptr || !peers_[i]->broken) continue;
-    spdlog::warn("closed a connection: its rings hold nonsense");
+    warnings_.Warn(NowNs(), "closed a connection: its rings hold nonsense");
     DropPeer(static_cast<ConnectionId>(i));
   }
   return calls_.size();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cell/io/connection_table.h"
+#include "cell/io/limited_warnings.h"
 #include "cell/io/real_fabric.h"
 #include "cell/io/tcp_listener.h"
 
@@ -105,6 +106,7 @@ class TcpFabric : public RealFabric {
   std::unique_ptr<TcpListener> listener_;
   Service* service_ = nullptr;
   bool serving_ = false;
+  LimitedWarnings warnings_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<ConnectionId> free_peers_;
   std::vector<ConnectionId> broken_;  // To be dropped at the end of Poll.

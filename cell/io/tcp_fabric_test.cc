@@ -9,6 +9,7 @@
 
 #include "cell/base/random.h"
 #include "cell/io/fabric_conformance.h"
+#include "cell/io/strangers.h"
 #include "cell/io/tcp_connection.h"
 #include "cell/io/tcp_socket.h"
 
@@ -268,6 +269,17 @@ TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   for (size_t i = 0; i < TcpListener::kGreetingMax + 100; ++i) flood.push_back(Socket());
   EXPECT_TRUE(Closed(flood.front()));  // The oldest leave.
   ExpectStillServing();
+}
+
+TEST_F(TcpStrangerTest, CannotFillTheLog) {
+  const LogLines lines;
+  for (int i = 0; i < 100; ++i) {
+    const Fd socket = Greeted(Purpose::kCalls);
+    ASSERT_TRUE(Send(socket, Bytes(CallFrame{0xffffffff, 4096, 1})));
+    EXPECT_TRUE(Closed(socket));
+  }
+  ExpectStillServing();
+  EXPECT_TRUE(lines.AreFew());
 }
 
 TEST_F(TcpStrangerTest, LengthsThatLie) {

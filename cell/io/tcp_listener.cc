@@ -13,7 +13,6 @@
 #include "cell/base/status_macros.h"
 #include "cell/io/descriptors.h"
 #include "cell/io/tcp_socket.h"
-#include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
@@ -26,7 +25,6 @@ constexpr int kRoundsMax = 4;
 constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
 constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see real_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
-constexpr int64_t kWarnEveryNs = 1'000'000'000;
 
 int64_t Now() {
   timespec now;
@@ -300,16 +298,6 @@ void TcpListener::Close(size_t index) {
   closed_.push_back(index);
 }
 
-// Strangers cannot fill the log: one line a second.
-void TcpListener::Warn(const std::string& what) {
-  const int64_t now = Now();
-  if (warned_ns_ != 0 && now - warned_ns_ < kWarnEveryNs) {
-    ++unsaid_;
-    return;
-  }
-  spdlog::warn("{}: {}{}", address_, what, unsaid_ == 0 ? "" : fmt::format(" (and {} more like it)", unsaid_));
-  warned_ns_ = now;
-  unsaid_ = 0;
-}
+void TcpListener::Warn(const std::string& what) { warnings_.Warn(Now(), "{}: {}", address_, what); }
 
 }  // namespace cell

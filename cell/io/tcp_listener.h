@@ -25,6 +25,7 @@
 #include "cell/io/byte_queue.h"
 #include "cell/io/fd.h"
 #include "cell/io/handshake.h"
+#include "cell/io/limited_warnings.h"
 #include "cell/io/region_pool.h"
 
 namespace cell {
@@ -102,8 +103,7 @@ class TcpListener {
   size_t readers_ = 0;
   uint64_t accepted_ = 0;
   int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
-  int64_t warned_ns_ = 0;
-  uint64_t unsaid_ = 0;  // Warnings since then.
+  LimitedWarnings warnings_;
   std::thread thread_;
 };
 

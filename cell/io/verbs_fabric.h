@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/io/fd.h"
+#include "cell/io/limited_warnings.h"
 #include "cell/io/real_fabric.h"
 
 struct ibv_context;
@@ -147,6 +148,7 @@ class VerbsFabric : public RealFabric {
   Service* service_ = nullptr;
   bool serving_ = false;
   int64_t serving_since_ns_ = 0;
+  LimitedWarnings warnings_;
   size_t accepted_ = 0;
   size_t peers_ = 0;            // Of them those that have greeted.
   std::deque<uint32_t> ready_;  // Links with a call, in turn.

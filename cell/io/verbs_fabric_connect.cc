@@ -263,7 +263,7 @@ absl::Status VerbsFabric::FinishConnecting(Link* link, const CmEvent& event) {
 void VerbsFabric::AcceptLink(const CmEvent& event) {
   if (accepted_ - peers_ >= kGreetingMax) BreakOldestSilent();
   if (accepted_ >= options_.peers_max || service_ == nullptr) {
-    spdlog::warn("refused a connection: {} are there", accepted_);
+    warnings_.Warn(NowNs(), "refused a connection: {} are there", accepted_);
     (void)::rdma_reject(event.id, nullptr, 0);
     ::rdma_destroy_id(event.id);
     return;
@@ -279,7 +279,7 @@ void VerbsFabric::AcceptLink(const CmEvent& event) {
   link->state = Link::State::kConnecting;
   link->server_handshake.emplace(options_.secret, RandomNonce(), std::vector<Purpose>{Purpose::kVerbs});
   if (const absl::Status status = Accept(link, event); !status.ok()) {
-    spdlog::warn("refused a connection: {}", std::string(status.message()));
+    warnings_.Warn(NowNs(), "refused a connection: {}", std::string(status.message()));
     (void)::rdma_reject(event.id, nullptr, 0);
     Break(link, std::string(status.message()));
   }
@@ -420,7 +420,7 @@ void VerbsFabric::ExpireLinks() {
     }
     if (link->accepted) {
       if (link->state != Link::State::kUp && now - link->since_ns > options_.handshake_ns) {
-        spdlog::warn("closed a connection: nobody has greeted, or not as it should");
+        warnings_.Warn(NowNs(), "closed a connection: nobody has greeted, or not as it should");
         Break(link.get(), "nobody has greeted");
       }
       continue;

@@ -3,7 +3,6 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/io/verbs_link.h"
-#include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
@@ -19,7 +18,7 @@ void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
   std::string answer;
   const absl::Status taken = handshake.Take(message, &answer);
   if (!taken.ok()) {
-    spdlog::warn("refused a connection: {}", std::string(taken.message()));
+    warnings_.Warn(NowNs(), "refused a connection: {}", std::string(taken.message()));
     if (!answer.empty()) Send(link, static_cast<uint8_t>(MessageType::kHandshake), 0, 0, AsBytes(answer), {});
     link->since_ns = NowNs() - options_.handshake_ns + kLastWordNs;  // Its time is over once the answer has reached it.
     return;
