@@ -10,6 +10,7 @@ namespace cell {
 namespace {
 
 constexpr uint64_t kKeptMax = 1024;
+constexpr uint64_t kGreetingMax = 256;
 constexpr char kPayload[] = "cell/out-of-descriptors";
 
 }  // namespace
@@ -30,6 +31,13 @@ uint64_t RaiseDescriptorLimit() {
 bool LeavesEnough(const Fd& accepted) {
   const uint64_t limit = DescriptorLimit();
   return static_cast<uint64_t>(accepted.get()) < limit - std::min(limit / 4, kKeptMax);
+}
+
+size_t GreetingMax() { return std::clamp<uint64_t>(DescriptorLimit() / 8, 1, kGreetingMax); }
+
+void LowestNumber(Fd* fd) {
+  Fd copy(::fcntl(fd->get(), F_DUPFD_CLOEXEC, 0));
+  if (copy.valid() && copy.get() < fd->get()) *fd = std::move(copy);
 }
 
 bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE; }

@@ -5,6 +5,9 @@
 //      that its client hears of it.
 //   3. What opens files for logs has a few in reserve (DescriptorReserve), whoever took the rest.
 //
+//   4. Connections that have not greeted take a share of the limit at most (GreetingMax). When there is no descriptor left
+//      for a newcomer, the oldest of them leaves, and the newcomer gets its number (LowestNumber).
+//
 // Any thread may call everything here.
 #pragma once
 
@@ -28,6 +31,13 @@ uint64_t RaiseDescriptorLimit();
 // Whether a connection that was accepted may stay: a quarter of the limit, at most 1,024, is left for regions and logs.
 // Descriptors are given out from the lowest on, so an accepted one's number says how many are in use.
 bool LeavesEnough(const Fd& accepted);
+
+// How many connections that have not greeted a listener keeps: an eighth of the limit, at most 256. So those of one
+// listener leave descriptors for who comes to another.
+size_t GreetingMax();
+
+// Gives an open descriptor the lowest number that is free, if that is lower.
+void LowestNumber(Fd* fd);
 
 // Whether a call of the system failed because there was no descriptor left; and a status that says so. Nothing was done
 // then, and it may be tried again.

@@ -75,8 +75,9 @@ class ShmFabric : public RealFabric {
   void Welcome(ConnectionId peer);
   void HandOverRegion(ConnectionId peer);
   void DropPeer(ConnectionId peer);
-  void RestListener();
+  void RestListener(int error);
   void DropSilentPeers();
+  bool DropOldestSilent();
   size_t ServeCalls();
 
   // Client.

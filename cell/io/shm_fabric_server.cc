@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr int64_t kListenerRestNs = 100'000'000;
+constexpr int kAcceptsAtOnce = 64;
 
 }  // namespace
 
@@ -42,37 +43,44 @@ size_t ShmFabric::peers() const {
 }
 
 void ShmFabric::AcceptPeers() {
-  for (;;) {
-    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) {
-      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) RestListener();
-      return;
+  for (int left = kAcceptsAtOnce; left > 0; --left) {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      const int error = errno;
+      if (IsOutOfDescriptors(error) && DropOldestSilent()) continue;
+      return RestListener(error);
     }
-    if (!LeavesEnough(socket)) {
+    if (greeting_ >= GreetingMax()) DropOldestSilent();
+    while (!LeavesEnough(fd) && DropOldestSilent()) LowestNumber(&fd);
+    if (!LeavesEnough(fd)) {
       warnings_.Warn(NowNs(), "refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
                      DescriptorLimit());
       continue;
     }
     auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
+    if (slot == peers_.end() && peers_.size() < options_.peers_max) slot = peers_.insert(peers_.end(), nullptr);
+    if (slot == peers_.end() && DropOldestSilent()) slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end()) {
-      if (peers_.size() >= options_.peers_max) {
-        warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers_.size());
-        continue;
-      }
-      slot = peers_.insert(peers_.end(), nullptr);
+      warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers_.size());
+      continue;
     }
     *slot = std::make_unique<Peer>();
-    (*slot)->socket = std::move(socket);
+    (*slot)->socket = std::move(fd);
     (*slot)->accepted_ns = NowNs();
     ++greeting_;
     const auto id = static_cast<ConnectionId>(slot - peers_.begin());
-    if (!Watch((*slot)->socket.get(), kPeerTag | id)) DropPeer(id);
+    if (!Watch((*slot)->socket.get(), kPeerTag | id)) {
+      DropPeer(id);
+    } else {
+      Welcome(id);  // Who has greeted already is not taken for silent, however many come behind it.
+    }
   }
 }
 
 // Out of descriptors: whoever connects stays in the listener's queue, which would wake us again at once.
-void ShmFabric::RestListener() {
-  warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(errno));
+void ShmFabric::RestListener(int error) {
+  warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(error));
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   listen_again_ns_ = NowNs() + kListenerRestNs;
 }
@@ -89,6 +97,19 @@ void ShmFabric::DropSilentPeers() {
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
     listen_again_ns_ = Watch(listener_.get(), kListenerTag) ? 0 : now + kListenerRestNs;
   }
+}
+
+// Strangers who say nothing keep nobody out: the oldest of them leaves. False: nobody is silent.
+bool ShmFabric::DropOldestSilent() {
+  if (greeting_ == 0) return false;
+  size_t oldest = peers_.size();
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i] == nullptr || peers_[i]->welcome) continue;
+    if (oldest == peers_.size() || peers_[i]->accepted_ns < peers_[oldest]->accepted_ns) oldest = i;
+  }
+  warnings_.Warn(NowNs(), "closed a connection: others came, and it has not greeted");
+  DropPeer(static_cast<ConnectionId>(oldest));
+  return true;
 }
 
 void ShmFabric::Welcome(ConnectionId id) {

@@ -60,6 +60,12 @@ std::optional<AnyPacket> TakeAny(const Fd& socket) {
   }
   return packet;
 }
+// Whether the other end has closed.
+bool Closed(const Fd& socket) {
+  const std::optional<AnyPacket> packet = TakeAny(socket);
+  return packet.has_value() && packet->bytes.empty();
+}
+
 // A stranger at the socket: garbage, silence, another version, rings full of nonsense. The server goes on.
 class StrangerTest : public ::testing::Test {
  protected:
@@ -152,6 +158,93 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
       Store(rings->base() + at, random.Below(3) == 0 ? random.Next() : random.Below(300'000) * 16);
     (void)SendPacket(socket.get(), BytesOf(kByte), {});
   }
+}
+
+// Whether a client gets in; both are polled here.
+bool GetsIn(ShmFabric* server, ShmFabric* client, const std::string& path) {
+  Waiter connected;
+  client->Connect(path, client->NowNs() + 10'000'000'000, &connected);
+  while (!connected.done()) {
+    server->Poll();
+    server->AfterWait();
+    client->Poll();
+  }
+  return connected.status().ok();
+}
+
+// Time ends nobody here: those who say nothing leave because others come.
+constexpr int64_t kForEverNs = 600'000'000'000;
+
+TEST(ShmFabric, WithoutDescriptorsTheOldestSilentOneLeaves) {
+  const std::string path = TempPath("few");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs}), client;
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const Fd oldest = *ConnectUnix(path), other = *ConnectUnix(path);
+  const FewDescriptors few(2);
+  server.AfterWait();
+  EXPECT_FALSE(Closed(oldest) || Closed(other));
+  EXPECT_TRUE(GetsIn(&server, &client, path));
+  EXPECT_TRUE(Closed(oldest));
+  EXPECT_FALSE(Closed(other));
+  EXPECT_TRUE(GetsIn(&server, &client, path));
+  EXPECT_TRUE(Closed(other));
+  EXPECT_FALSE(GetsIn(&server, &client, path));  // Nobody is silent.
+  EXPECT_EQ(server.peers(), 2u);
+}
+
+TEST(ShmFabric, WithoutPlacesTheOldestSilentOneLeaves) {
+  const std::string path = TempPath("places");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .peers_max = 2, .handshake_ns = kForEverNs}), client;
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const Fd oldest = *ConnectUnix(path);
+  server.AfterWait();
+  const Fd other = *ConnectUnix(path);
+  server.AfterWait();
+  EXPECT_TRUE(GetsIn(&server, &client, path));
+  EXPECT_TRUE(Closed(oldest));
+  EXPECT_FALSE(Closed(other));
+  EXPECT_TRUE(GetsIn(&server, &client, path));
+  EXPECT_TRUE(Closed(other));
+  EXPECT_FALSE(GetsIn(&server, &client, path));
+  EXPECT_EQ(server.peers(), 2u);
+}
+
+// Newcomers that wait in the queue among strangers who say nothing, more of them than are kept.
+TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
+  const std::string path = TempPath("crowd");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const FewDescriptors few(250);
+  const Fd newcomer = *ConnectUnix(path);
+  ASSERT_TRUE(SendPacket(newcomer.get(), BytesOf(kHello), {}).ok());
+  std::vector<Fd> silent;
+  for (int i = 0; i < 60; ++i) silent.push_back(*ConnectUnix(path));
+  server.AfterWait();
+  EXPECT_TRUE(Closed(silent.front()));
+  EXPECT_EQ(server.peers(), 1u);
+  const std::optional<AnyPacket> welcome = TakeAny(newcomer);
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_EQ(welcome->bytes.size(), sizeof(WelcomePacket));
+}
+
+// However many they are, they leave descriptors for who comes by another fabric.
+TEST(ShmFabric, SilentOnesTakeAShareOfTheDescriptors) {
+  const std::string path = TempPath("share");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const FewDescriptors few(250);
+  std::vector<Fd> silent;
+  for (int i = 0; i < 110; ++i) {
+    silent.push_back(*ConnectUnix(path));
+    server.AfterWait();
+  }
+  EXPECT_EQ(std::count_if(silent.begin(), silent.end(), Closed), 110 - FewDescriptors::kLimit / 8);
+  EXPECT_TRUE(Closed(silent.front()));
+  EXPECT_FALSE(Closed(silent.back()));
 }
 
 TEST_F(StrangerTest, CannotFillTheLog) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "cell/base/random.h"
+#include "cell/io/descriptors.h"
 #include "cell/io/fabric_conformance.h"
 #include "cell/io/strangers.h"
 #include "cell/io/tcp_connection.h"
@@ -266,9 +267,33 @@ TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   StartServer(
       {.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});  // It is not time that ends them.
   std::vector<Fd> flood;
-  for (size_t i = 0; i < TcpListener::kGreetingMax + 100; ++i) flood.push_back(Socket());
+  for (size_t i = 0; i < GreetingMax() + 100; ++i) flood.push_back(Socket());
   EXPECT_TRUE(Closed(flood.front()));  // The oldest leave.
   ExpectStillServing();
+}
+
+// With few descriptors: however many say nothing, those who greet come in, and by another fabric, too.
+TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
+  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  const FewDescriptors few(250);
+  std::vector<Fd> flood;
+  for (int i = 0; i < 110; ++i) flood.push_back(Socket());
+  for (int i = 0; i < 110 - FewDescriptors::kLimit / 8; ++i) EXPECT_TRUE(Closed(flood[static_cast<size_t>(i)])) << i;
+  ExpectStillServing();
+}
+
+TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
+  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  std::vector<Fd> silent, greeted;
+  for (int i = 0; i < 3; ++i) silent.push_back(Socket());
+  greeted.push_back(Greeted(Purpose::kReads));  // Those that came before it have been accepted.
+  const FewDescriptors few(0);
+  for (int i = 0; i < 2; ++i) greeted.push_back(Greeted(Purpose::kReads));
+  EXPECT_TRUE(Closed(silent[0]));
+  EXPECT_TRUE(Closed(silent[1]));
+  char byte;
+  EXPECT_LT(::recv(silent[2].get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(errno, EAGAIN);
 }
 
 TEST_F(TcpStrangerTest, CannotFillTheLog) {

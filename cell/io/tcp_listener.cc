@@ -25,6 +25,7 @@ constexpr int kRoundsMax = 4;
 constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
 constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see real_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
+constexpr int kAcceptsAtOnce = 64;
 
 int64_t Now() {
   timespec now;
@@ -128,22 +129,25 @@ void TcpListener::Run() {
 }
 
 void TcpListener::Accept() {
-  for (;;) {
+  for (int left = kAcceptsAtOnce; left > 0; --left) {
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-      // Out of descriptors: whoever connects stays in the queue, which would wake us again at once.
-      Warn(fmt::format("cannot take connections for now: {}", std::strerror(errno)));
+      const int error = errno;
+      if (IsOutOfDescriptors(error) && CloseOldestSilent()) continue;
+      // Whoever connects stays in the queue, which would wake us again at once.
+      Warn(fmt::format("cannot take connections for now: {}", std::strerror(error)));
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
       listen_again_ns_ = Now() + kListenerRestNs;
       return;
     }
+    if (silent_ >= GreetingMax()) CloseOldestSilent();
+    while (!LeavesEnough(socket) && CloseOldestSilent()) LowestNumber(&socket);
     if (!LeavesEnough(socket)) {
       Warn(fmt::format("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
                        DescriptorLimit()));
       continue;
     }
-    if (silent_ >= kGreetingMax) CloseOldestSilent();
     SetTcpOptions(socket.get());
     const int fd = socket.get();
     auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, Now(), options_.secret);
@@ -276,15 +280,18 @@ void TcpListener::CloseSilentGuests() {
   }
 }
 
-void TcpListener::CloseOldestSilent() {
+// False: nobody is silent.
+bool TcpListener::CloseOldestSilent() {
   while (!greeting_.empty()) {
     const auto [index, number] = greeting_.front();
     greeting_.pop_front();
     const Guest* guest = guests_[index].get();
     if (guest == nullptr || guest->number != number || guest->handshake.done()) continue;
     Warn("closed a connection: others came, and it has not greeted");
-    return Close(index);
+    Close(index);
+    return true;
   }
+  return false;
 }
 
 void TcpListener::Close(size_t index) {

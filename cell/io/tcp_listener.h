@@ -6,8 +6,8 @@
 // A read is answered from the region pool, 8-byte words whole, whatever the worker writes meanwhile. One that is not
 // within a region gets kOutside and no bytes. Answers come in the order of the requests.
 //
-// What strangers can cost: a socket and about 100 bytes each until they have greeted; at most kGreetingMax at once,
-// the oldest leaving first, and each for the handshake's time. Who has greeted to read holds at most kOutBytesMax of
+// What strangers can cost: a socket and about 100 bytes each until they have greeted; at most GreetingMax() at once
+// (descriptors.h), fewer when descriptors run out, the oldest leaving first, and each for the handshake's time. Who has greeted to read holds at most kOutBytesMax of
 // answers that it does not take, and then is not listened to until it does.
 //
 // Thread-safety: the public functions are for one other thread, the worker.
@@ -47,7 +47,6 @@ inline constexpr uint32_t kReadOutside = 1;
 
 class TcpListener {
  public:
-  static constexpr size_t kGreetingMax = 256;
   static constexpr size_t kOutBytesMax = size_t{256} << 10;
 
   struct Options {
@@ -81,7 +80,7 @@ class TcpListener {
   void FillAnswers(Guest* guest);
   bool WatchAgain(size_t index);
   void CloseSilentGuests();
-  void CloseOldestSilent();
+  bool CloseOldestSilent();
   void Close(size_t index);
   void Warn(const std::string& what);
 

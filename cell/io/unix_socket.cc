@@ -40,7 +40,7 @@ absl::StatusOr<Fd> ListenUnix(const std::string& path) {
   ::unlink(path.c_str());
   ASSIGN_OR_RETURN(Fd fd, NewSocket());
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::listen(fd.get(), 128) != 0) {
+      ::listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot listen at {}", path));
   }
   return fd;
