@@ -53,10 +53,13 @@ class BringUp(unittest.TestCase):
         return len(scan.stdout.splitlines())
 
     def by_hand(self, name):
+        """Starts a server, and waits until it serves: before, a signal ends it at once."""
+        told = self.directory / f"{name}.control"
+        told.unlink(missing_ok=True)
         process = cluster.start_server(self.directory, name, [])
         self.processes.append(process)
         deadline = time.monotonic() + 20
-        while cluster.lock_holder(self.directory, name) != process.pid and time.monotonic() < deadline:
+        while not told.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         return process
 

@@ -62,14 +62,14 @@ Fd Descriptor(uint8_t kind) {
   }
 }
 
-void SendAny(const Fd& socket, std::string_view bytes, Input* in) {
+void SendAny(int socket, std::string_view bytes, Input* in) {
   std::vector<Fd> fds;
   std::vector<int> numbers;
   for (uint8_t left = in->Take<uint8_t>() % 8; left > 0; --left) {
     fds.push_back(Descriptor(in->Take<uint8_t>()));
     numbers.push_back(fds.back().get());
   }
-  (void)SendPacket(socket.get(), AsBytes(bytes), numbers);
+  (void)SendPacket(socket, AsBytes(bytes), numbers);
 }
 
 // Writes what the input says into a ring that the other side reads, and into its control words.
@@ -102,17 +102,17 @@ struct Server {
 };
 
 void FeedServer(Server* server, bool greeted, Input in) {
-  const absl::StatusOr<Fd> socket = ConnectUnix(server->path);
-  if (!socket.ok()) std::abort();
+  absl::StatusOr<Fd> connected = ConnectUnix(server->path);
+  if (!connected.ok()) std::abort();
+  PeerSocket socket(*std::move(connected), std::make_shared<Closer>());
   ShmMemory rings;
-  std::vector<Fd> fds;
   if (greeted) {
     const Hello hello{kMagic, ShmFabric::kVersion, 0};
-    (void)SendPacket(socket->get(), {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)}, {});
+    (void)SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)}, {});
     server->Poll();
-    absl::StatusOr<Packet> welcome = ReceivePacket(socket->get(), sizeof(WelcomePacket));
-    if (!welcome.ok() || welcome->fds.size() != 3) std::abort();
-    rings = *ShmMemory::Map(std::move(welcome->fds[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite);
+    absl::StatusOr<Packet> welcome = socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory);
+    if (!welcome.ok() || !welcome->memory.valid()) std::abort();
+    rings = *ShmMemory::Map(std::move(welcome->memory), kRingsBytes, ShmMemory::Sharing::kReadWrite);
   }
   for (int steps = 0; steps < 16 && !in.empty(); ++steps) {
     const uint8_t what = in.Take<uint8_t>();
@@ -120,9 +120,9 @@ void FeedServer(Server* server, bool greeted, Input in) {
       Scribble(rings, kRequestControl, kRequestRing, ShmFabric::kRequestRingBytes, &in);
     } else if (greeted && what % 3 == 1) {
       const AskRegion ask{kMagic, in.Take<uint64_t>()};
-      SendAny(*socket, {reinterpret_cast<const char*>(&ask), sizeof(ask)}, &in);
+      SendAny(socket.get(), {reinterpret_cast<const char*>(&ask), sizeof(ask)}, &in);
     } else {
-      SendAny(*socket, in.TakeBytes(what / 4), &in);
+      SendAny(socket.get(), in.TakeBytes(what / 4), &in);
     }
     server->Poll();
   }
@@ -151,17 +151,16 @@ void FeedClient(bool welcomed, Input in) {
     ShmMemory rings;
     if (welcomed) {
       rings = *ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
-      const Fd bell(::eventfd(0, EFD_NONBLOCK)), other(::eventfd(0, EFD_NONBLOCK));
       const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
       (void)SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(&welcome), sizeof(welcome)},
-                       {rings.fd(), bell.get(), other.get()});
+                       {rings.fd()});
       poll();
       if (connected.told != 1 || !connected.status.ok()) std::abort();
     } else {
       WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
       if (in.Take<uint8_t>() % 4 == 0) welcome.magic ^= in.Take<uint64_t>();
       if (in.Take<uint8_t>() % 4 == 0) welcome.version = in.Take<uint32_t>();
-      SendAny(socket, {reinterpret_cast<const char*>(&welcome), sizeof(welcome)}, &in);
+      SendAny(socket.get(), {reinterpret_cast<const char*>(&welcome), sizeof(welcome)}, &in);
       poll();
     }
     const std::vector<ReadPart> parts = {{Pointer(1, 0), to, 32}, {Pointer(2, 64), to + 32, 32}};
@@ -175,9 +174,9 @@ void FeedClient(bool welcomed, Input in) {
       } else if (what % 3 == 1) {
         const RegionPacket region{kMagic, in.Take<uint8_t>() % 4u | uint64_t{in.Take<uint8_t>() % 8u == 0} << 32,
                                   in.Take<uint32_t>()};
-        SendAny(socket, {reinterpret_cast<const char*>(&region), sizeof(region)}, &in);
+        SendAny(socket.get(), {reinterpret_cast<const char*>(&region), sizeof(region)}, &in);
       } else {
-        SendAny(socket, in.TakeBytes(what / 4), &in);
+        SendAny(socket.get(), in.TakeBytes(what / 4), &in);
       }
       poll();
     }

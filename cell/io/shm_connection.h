@@ -2,8 +2,6 @@
 // what each side keeps of the other. Internal to ShmFabric.
 #pragma once
 
-#include <unistd.h>
-
 #include <deque>
 #include <string>
 #include <vector>
@@ -23,14 +21,15 @@ struct Hello {
   uint32_t reserved;
 };
 
-// With it go the descriptors of the rings, the server's doorbell, and the client's doorbell.
+// The memory of the rings goes with it.
 struct WelcomePacket {
   uint64_t magic;
   uint32_t version;
   uint32_t reserved;
 };
-// From then on the client asks for regions when it first reads them. The answer has the region's descriptor with it, or
-// none and 0 bytes if the server does not hold it.
+// From then on the client asks for regions when it first reads them. The answer has the region's memory with it, or
+// none and 0 bytes if the server does not hold it. A packet of one byte, either way, is a ring: there is something to read
+// in shared memory, for a side that has said there that it sleeps.
 struct AskRegion {
   uint64_t magic;
   uint64_t region;
@@ -42,10 +41,8 @@ struct RegionPacket {
 };
 
 inline constexpr uint64_t kListenerTag = 0;
-inline constexpr uint64_t kDoorbellTag = 1;
 inline constexpr uint64_t kPeerTag = uint64_t{1} << 32;
 inline constexpr uint64_t kConnectionTag = uint64_t{2} << 32;
-inline constexpr uint64_t kConnectionDoorbellTag = uint64_t{3} << 32;
 
 inline constexpr size_t kRequestControl = 0;
 inline constexpr size_t kReplyControl = sizeof(RingControl);
@@ -57,18 +54,16 @@ inline RingControl* ControlAt(const ShmMemory& rings, size_t offset) {
   return reinterpret_cast<RingControl*>(rings.base() + offset);
 }
 
-inline void Ring(int doorbell) {
-  const uint64_t one = 1;
-  (void)!::write(doorbell, &one, sizeof(one));  // Full: it is ringing already.
-}
+inline constexpr size_t kRingBytes = 1;
+// Packets that are taken from a connection before it is others' turn: a peer that floods its socket stops nobody.
+inline constexpr int kPacketsAtOnce = 16;
 
 struct ShmFabric::Peer {
-  Fd socket;
+  PeerSocket socket;
   bool welcome = false;  // The handshake is done.
   int64_t accepted_ns = 0;
   bool broken = false;
   ShmMemory rings;
-  Fd doorbell;  // The client's.
   RingReader requests;
   RingWriter replies;
 };
@@ -101,9 +96,7 @@ struct ShmFabric::Connection {
   int64_t connect_deadline_ns = 0;
   bool broken = false;
   std::string why_broken;
-  Fd socket;
-  Fd server_doorbell;
-  Fd doorbell;
+  PeerSocket socket;
   ShmMemory rings;
   RingWriter requests;
   RingReader replies;

@@ -12,11 +12,6 @@ namespace {
 
 constexpr uint32_t kPollsBetweenSockets = 1024;
 
-void Silence(int doorbell) {
-  uint64_t count;
-  (void)!::read(doorbell, &count, sizeof(count));
-}
-
 }  // namespace
 
 ShmFabric::ShmFabric(ShmFabricOptions options, std::shared_ptr<RegionPool> pool)
@@ -30,10 +25,12 @@ ShmFabric::~ShmFabric() {
   for (Connection* connection : connections_) Break(connection, "this client is closing");
   FinishReads();
   TellNow();
-  if (listener_.valid()) ::unlink(address_.c_str());
+  if (!listener_.valid()) return;
+  ::unlink(address_.c_str());
+  closer_->Close(std::move(listener_));  // What waits to be accepted may hold descriptors, too.
 }
 
-// False: the descriptor is none that can be waited for, or there is no room for more.
+// False: there is no room for more.
 bool ShmFabric::Watch(int fd, uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
@@ -111,21 +108,10 @@ void ShmFabric::PollSockets() {
     const auto index = static_cast<ConnectionId>(tag);
     if (tag == kListenerTag) {
       AcceptPeers();
-    } else if (tag == kDoorbellTag) {
-      Silence(doorbell_.get());
     } else if ((tag & ~uint64_t{0xffffffff}) == kPeerTag) {
-      if (peers_[index] == nullptr) continue;
-      if (!peers_[index]->welcome) {
-        Welcome(index);
-      } else {
-        HandOverRegion(index);
-      }
+      TakePackets(index);
     } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
-      if ((tag & ~uint64_t{0xffffffff}) == kConnectionDoorbellTag) {
-        Silence(connection->doorbell.get());
-      } else {
-        ReceiveFromServer(connection);
-      }
+      ReceiveFromServer(connection);
     }
   }
 }

@@ -2,8 +2,11 @@
 //
 // Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only. A Unix
 // socket hands over the connection's two rings (shm_ring.h), and each region when it is first read. A one-sided read
-// copies from the mapping: the server's CPU does nothing. The socket stays open: its end tells each side that the other
-// is gone, however it ended.
+// copies from the mapping: the server's CPU does nothing. The socket stays open: by it each side wakes the other one up,
+// and its end tells each side that the other is gone, however it ended.
+//
+// Neither side shares a descriptor with the other that it waits for, reads or writes: with the description a peer has its
+// flags, and could make it block. What is shared is memory, and the socket's ends are each side's own (unix_socket.h).
 //
 // Addresses are paths of Unix sockets. One thread.
 #pragma once
@@ -20,6 +23,8 @@
 
 namespace cell {
 
+struct AskRegion;
+
 struct ShmFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
@@ -30,7 +35,7 @@ struct ShmFabricOptions {
 class ShmFabric : public RealFabric {
  public:
   // A handshake of another version of this is refused.
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 
@@ -73,7 +78,8 @@ class ShmFabric : public RealFabric {
   // Server.
   void AcceptPeers();
   void Welcome(ConnectionId peer);
-  void HandOverRegion(ConnectionId peer);
+  void TakePackets(ConnectionId peer);
+  bool HandOverRegion(ConnectionId peer, const AskRegion& ask);
   void DropPeer(ConnectionId peer);
   void RestListener(int error);
   void DropSilentPeers();
@@ -85,6 +91,7 @@ class ShmFabric : public RealFabric {
   void Refuse(ConnectionId connection, Completion* completion);
   absl::Status FinishHandshake(Connection* connection);
   void ReceiveFromServer(Connection* connection);
+  bool TakePacket(Connection* connection);
   void MapRegion(Connection* connection, Packet packet);
   void Ask(Connection* connection, uint32_t region);
   void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
@@ -101,6 +108,7 @@ class ShmFabric : public RealFabric {
   bool Watch(int fd, uint64_t tag);
 
   const ShmFabricOptions options_;
+  const std::shared_ptr<Closer> closer_ = std::make_shared<Closer>();
   Fd epoll_;
   uint32_t polls_ = 0;
 
@@ -111,7 +119,6 @@ class ShmFabric : public RealFabric {
   LimitedWarnings warnings_;
   size_t greeting_ = 0;  // Peers that have not greeted yet.
   std::string address_;
-  Fd doorbell_;  // Rung by all peers.
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::byte> request_bytes_;
   std::vector<IncomingCall> calls_;

@@ -1,5 +1,4 @@
 // ShmFabric's client half: connections made, reads and calls in flight.
-#include <fcntl.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -31,7 +30,7 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
     Break(connection, std::string(socket.status().message()));
     return id;
   }
-  connection->socket = *std::move(socket);
+  connection->socket = PeerSocket(*std::move(socket), closer_);
   if (!Watch(connection->socket.get(), kConnectionTag | id)) {
     Break(connection, "no more sockets can be waited for");
     return id;
@@ -44,7 +43,8 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
 
 // The server's welcome has come, or nothing will.
 absl::Status ShmFabric::FinishHandshake(Connection* connection) {
-  ASSIGN_OR_RETURN(Packet welcome, ReceivePacket(connection->socket.get(), sizeof(WelcomePacket)));
+  ASSIGN_OR_RETURN(Packet welcome,
+                   connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
   if (welcome.bytes.size() < sizeof(WelcomePacket)) {
     return absl::DataLossError("the server refused the connection; see its log");
   }
@@ -53,14 +53,9 @@ absl::Status ShmFabric::FinishHandshake(Connection* connection) {
     return absl::FailedPreconditionError(
         fmt::format("the server speaks handshake version {}, this client {}", header.version, kVersion));
   }
-  if (welcome.fds.size() != 3) return absl::DataLossError("the server sent a malformed handshake");
+  if (!welcome.memory.valid()) return absl::DataLossError("the server sent a malformed handshake");
   ASSIGN_OR_RETURN(connection->rings,
-                   ShmMemory::Map(std::move(welcome.fds[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite));
-  connection->server_doorbell = std::move(welcome.fds[1]);
-  connection->doorbell = std::move(welcome.fds[2]);
-  // Whatever they are: neither is waited for.
-  (void)::fcntl(connection->server_doorbell.get(), F_SETFL, O_NONBLOCK);
-  (void)::fcntl(connection->doorbell.get(), F_SETFL, O_NONBLOCK);
+                   ShmMemory::Map(std::move(welcome.memory), kRingsBytes, ShmMemory::Sharing::kReadWrite));
   connection->requests = RingWriter(ControlAt(connection->rings, kRequestControl),
                                     connection->rings.base() + kRequestRing, kRequestRingBytes);
   connection->replies = RingReader(ControlAt(connection->rings, kReplyControl), connection->rings.base() + kReplyRing,
@@ -73,17 +68,25 @@ void ShmFabric::ReceiveFromServer(Connection* connection) {
     const absl::Status status = FinishHandshake(connection);
     if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing yet.
     if (!status.ok()) return Break(connection, std::string(status.message()));
-    if (!Watch(connection->doorbell.get(), kConnectionDoorbellTag | connection->id)) {
-      return Break(connection, "the server sent a malformed handshake");
-    }
     --connecting_;
     TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
     return;
   }
-  absl::StatusOr<Packet> packet = ReceivePacket(connection->socket.get(), sizeof(RegionPacket));
-  if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return;
-  if (!packet.ok() || packet->bytes.empty()) return Break(connection, "the server is gone");
-  MapRegion(connection, *std::move(packet));
+  for (int left = kPacketsAtOnce; left > 0 && TakePacket(connection);) --left;
+}
+
+// Returns whether there may be more.
+bool ShmFabric::TakePacket(Connection* connection) {
+  absl::StatusOr<Packet> packet = connection->socket.Receive(sizeof(RegionPacket), PeerSocket::Takes::kMemory);
+  if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return false;
+  if (!packet.ok()) {
+    Break(connection, std::string(packet.status().message()));
+  } else if (packet->bytes.empty()) {
+    Break(connection, "the server is gone");
+  } else if (packet->bytes.size() != kRingBytes) {
+    MapRegion(connection, *std::move(packet));
+  }
+  return !connection->broken;
 }
 
 void ShmFabric::MapRegion(Connection* connection, Packet packet) {
@@ -94,9 +97,9 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     return Break(connection, "the server sent a region that was not asked for");
   }
   it->second = {};
-  if (packet.fds.size() == 1) {
+  if (packet.memory.valid()) {
     absl::StatusOr<ShmMemory> shm =
-        ShmMemory::Map(std::move(packet.fds[0]), answer.bytes, ShmMemory::Sharing::kReadOnly);
+        ShmMemory::Map(std::move(packet.memory), answer.bytes, ShmMemory::Sharing::kReadOnly);
     if (!shm.ok()) return Break(connection, std::string(shm.status().message()));
     it->second.bytes = answer.bytes;
     it->second.shm = *std::move(shm);
@@ -177,7 +180,6 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
                                                               : absl::UnavailableError(connection->why_broken));
   }
   if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-  if (connection->doorbell.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->doorbell.get(), nullptr);
 }
 
 void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
@@ -290,7 +292,7 @@ void ShmFabric::FlushCalls() {
       }
       connection->backlog.pop_front();
     }
-    if (connection->requests.unpublished() && connection->requests.Publish()) Ring(connection->server_doorbell.get());
+    if (connection->requests.unpublished() && connection->requests.Publish()) connection->socket.Ring();
   }
 }
 

@@ -1,6 +1,5 @@
 // ShmFabric's server half: regions, connections accepted, calls served.
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,13 +22,8 @@ constexpr int kAcceptsAtOnce = 64;
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK(service_ == nullptr);
   ASSIGN_OR_RETURN(Fd listener, ListenUnix(address));
-  Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell.valid()) return ErrnoError(absl::StatusCode::kInternal, "eventfd");
-  if (!Watch(listener.get(), kListenerTag) || !Watch(doorbell.get(), kDoorbellTag)) {
-    return ErrnoError(absl::StatusCode::kInternal, "epoll");
-  }
+  if (!Watch(listener.get(), kListenerTag)) return ErrnoError(absl::StatusCode::kInternal, "epoll");
   listener_ = std::move(listener);
-  doorbell_ = std::move(doorbell);
   address_ = address;
   service_ = service;
   request_bytes_.resize(kRequestArenaBytes);
@@ -53,7 +47,9 @@ void ShmFabric::AcceptPeers() {
     }
     if (greeting_ >= GreetingMax()) DropOldestSilent();
     while (!LeavesEnough(fd) && DropOldestSilent()) LowestNumber(&fd);
-    if (!LeavesEnough(fd)) {
+    const bool enough = LeavesEnough(fd);
+    PeerSocket socket(std::move(fd), closer_);
+    if (!enough) {
       warnings_.Warn(NowNs(), "refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
                      DescriptorLimit());
       continue;
@@ -66,7 +62,7 @@ void ShmFabric::AcceptPeers() {
       continue;
     }
     *slot = std::make_unique<Peer>();
-    (*slot)->socket = std::move(fd);
+    (*slot)->socket = std::move(socket);
     (*slot)->accepted_ns = NowNs();
     ++greeting_;
     const auto id = static_cast<ConnectionId>(slot - peers_.begin());
@@ -91,7 +87,7 @@ void ShmFabric::DropSilentPeers() {
   for (size_t i = 0; i < peers_.size() && greeting_ > 0; ++i) {
     const Peer* peer = peers_[i].get();
     if (peer == nullptr || peer->welcome || now - peer->accepted_ns < options_.handshake_ns) continue;
-    warnings_.Warn(NowNs(), "closed a connection: nobody has greeted");
+    warnings_.Warn(now, "closed a connection: nobody has greeted");
     DropPeer(static_cast<ConnectionId>(i));
   }
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
@@ -112,13 +108,26 @@ bool ShmFabric::DropOldestSilent() {
   return true;
 }
 
+// A peer greets, asks for regions, rings, or has closed its socket.
+void ShmFabric::TakePackets(ConnectionId id) {
+  for (int left = kPacketsAtOnce; left > 0 && peers_[id] != nullptr; --left) {
+    if (!peers_[id]->welcome) return Welcome(id);
+    const absl::StatusOr<Packet> packet = peers_[id]->socket.Receive(sizeof(AskRegion), PeerSocket::Takes::kBytes);
+    if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return;
+    if (packet.ok() && packet->bytes.size() == kRingBytes) continue;
+    if (!packet.ok() || packet->bytes.size() != sizeof(AskRegion) ||
+        !HandOverRegion(id, Load<AskRegion>(packet->bytes.data()))) {
+      return DropPeer(id);
+    }
+  }
+}
+
 void ShmFabric::Welcome(ConnectionId id) {
   Peer* peer = peers_[id].get();
-  const absl::StatusOr<Packet> hello = ReceivePacket(peer->socket.get(), sizeof(Hello));
+  const absl::StatusOr<Packet> hello = peer->socket.Receive(sizeof(Hello), PeerSocket::Takes::kBytes);
   if (!hello.ok() && hello.status().code() == absl::StatusCode::kUnavailable) return;
   if (!hello.ok() || hello->bytes.size() != sizeof(Hello) || Load<Hello>(hello->bytes.data()).magic != kMagic) {
-    if (hello.ok() && hello->bytes.empty()) return DropPeer(id);
-    warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
+    if (!hello.ok() || !hello->bytes.empty()) warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
     return DropPeer(id);
   }
   const uint32_t version = Load<Hello>(hello->bytes.data()).version;
@@ -131,41 +140,33 @@ void ShmFabric::Welcome(ConnectionId id) {
   }
   absl::StatusOr<ShmMemory> rings =
       ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
-  peer->doorbell = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!rings.ok() || !peer->doorbell.valid()) {
-    warnings_.Warn(NowNs(), "refused a connection: {}", rings.ok() ? "no descriptors left" : rings.status().ToString());
+  if (!rings.ok()) {
+    warnings_.Warn(NowNs(), "refused a connection: {}", std::string(rings.status().message()));
     return DropPeer(id);
   }
   peer->rings = *std::move(rings);
   peer->requests = RingReader(ControlAt(peer->rings, kRequestControl), peer->rings.base() + kRequestRing,
                               kRequestRingBytes, kMessageBytesMax);
   peer->replies = RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
-  const std::vector<int> fds = {peer->rings.fd(), doorbell_.get(), peer->doorbell.get()};
-  if (!SendPacket(peer->socket.get(), welcome, fds).ok()) return DropPeer(id);
+  if (!SendPacket(peer->socket.get(), welcome, {peer->rings.fd()}).ok()) return DropPeer(id);
   peer->welcome = true;
   --greeting_;
 }
 
-// The peer asks for a region by its socket, or has closed it.
-void ShmFabric::HandOverRegion(ConnectionId id) {
-  const int socket = peers_[id]->socket.get();
-  const absl::StatusOr<Packet> ask = ReceivePacket(socket, sizeof(AskRegion));
-  if (!ask.ok() && ask.status().code() == absl::StatusCode::kUnavailable) return;
-  if (!ask.ok() || ask->bytes.size() != sizeof(AskRegion) || Load<AskRegion>(ask->bytes.data()).magic != kMagic) {
-    return DropPeer(id);
-  }
-  RegionPacket answer{kMagic, Load<AskRegion>(ask->bytes.data()).region, 0};
+// False: the peer asks for nothing that there can be, or does not take what it asked for.
+bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
+  if (ask.magic != kMagic) return false;
+  RegionPacket answer{kMagic, ask.region, 0};
   std::vector<int> fds;
-  if (const auto region = pool()->Find(static_cast<uint32_t>(answer.region));
-      region.has_value() && answer.region <= UINT32_MAX) {
+  if (const auto region = pool()->Find(static_cast<uint32_t>(ask.region));
+      region.has_value() && ask.region <= UINT32_MAX) {
     answer.bytes = region->bytes;
     fds.push_back(region->shm->fd());
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
-  if (!SendPacket(socket, bytes, fds).ok()) {
-    warnings_.Warn(NowNs(), "closed a connection: it asks for regions and does not take them");
-    DropPeer(id);
-  }
+  if (SendPacket(peers_[id]->socket.get(), bytes, fds).ok()) return true;
+  warnings_.Warn(NowNs(), "closed a connection: it asks for regions and does not take them");
+  return false;
 }
 
 void ShmFabric::DropPeer(ConnectionId id) {
@@ -208,7 +209,7 @@ size_t ShmFabric::ServeCalls() {
   serving_ = false;
   for (const IncomingCall& call : calls_) {
     Peer* peer = peers_[call.peer].get();
-    if (peer != nullptr && peer->replies.unpublished() && peer->replies.Publish()) Ring(peer->doorbell.get());
+    if (peer != nullptr && peer->replies.unpublished() && peer->replies.Publish()) peer->socket.Ring();
   }
   for (size_t i = 0; i < count; ++i) {
     if (peers_[i] == nullptr || !peers_[i]->broken) continue;
@@ -233,7 +234,7 @@ void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
   Peer* peer = peers_[call.peer].get();
   if (peer->broken) return;
   peer->replies.End(bytes, call.id, 0);
-  if (!serving_ && peer->replies.Publish()) Ring(peer->doorbell.get());  // Else ServeCalls does it, once for all.
+  if (!serving_ && peer->replies.Publish()) peer->socket.Ring();  // Else ServeCalls does it, once for all.
 }
 
 }  // namespace cell

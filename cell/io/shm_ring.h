@@ -22,7 +22,7 @@ namespace cell {
 struct RingControl {
   alignas(64) std::atomic<uint64_t> written;   // By the writer: bytes ever, frames whole.
   alignas(64) std::atomic<uint64_t> consumed;  // By the reader.
-  alignas(64) std::atomic<uint32_t> sleeping;  // By the reader: ring the doorbell after writing.
+  alignas(64) std::atomic<uint32_t> sleeping;  // By the reader: ring after writing. The writer clears it.
 };
 static_assert(sizeof(RingControl) == 192);
 
@@ -63,12 +63,13 @@ class RingWriter {
     written_ += FrameBytes(message_bytes);
   }
   bool unpublished() const { return published_ != written_; }
-  // Makes all ended messages visible. True: the reader sleeps, ring its doorbell. Sequentially consistent with
-  // RingReader::Sleep, so that one of the two sides sees the other.
+  // Makes all ended messages visible. Returns whether to ring: the reader sleeps, and this is the first time since it said
+  // so. Sequentially consistent with RingReader::Sleep, so that one of the two sides sees the other.
   bool Publish() {
     published_ = written_;
     control_->written.store(written_, std::memory_order_seq_cst);
-    return control_->sleeping.load(std::memory_order_seq_cst) != 0;
+    return control_->sleeping.load(std::memory_order_seq_cst) != 0 &&
+           control_->sleeping.exchange(0, std::memory_order_seq_cst) != 0;
   }
 
  private:

@@ -66,6 +66,39 @@ bool Closed(const Fd& socket) {
   return packet.has_value() && packet->bytes.empty();
 }
 
+// A TCP connection whose one end has bytes that the other does not take: closing it lasts for minutes.
+class Lingering {
+ public:
+  Lingering() {
+    const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int small = 4096;
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof(address);
+    auto* const at = reinterpret_cast<sockaddr*>(&address);
+    CELL_CHECK(::bind(listener.get(), at, bytes) == 0 && ::listen(listener.get(), 1) == 0);
+    CELL_CHECK(::getsockname(listener.get(), at, &bytes) == 0);
+    end_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    CELL_CHECK(::connect(end_.get(), at, bytes) == 0);
+    other_ = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger wait{1, 600};
+    CELL_CHECK(::setsockopt(end_.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)) == 0);
+    const std::string much(65536, 'x');
+    while (::send(end_.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+  // Sends it with `bytes`, and keeps no reference: who closes the packet closes the connection.
+  void SendWith(const Fd& socket, ConstBytes bytes) {
+    CELL_CHECK(SendPacket(socket.get(), bytes, {end_.get()}).ok());
+    end_ = Fd();
+  }
+
+ private:
+  Fd end_, other_;  // Whoever waits goes on when other_ closes.
+};
+
 // A stranger at the socket: garbage, silence, another version, rings full of nonsense. The server goes on.
 class StrangerTest : public ::testing::Test {
  protected:
@@ -158,6 +191,158 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
       Store(rings->base() + at, random.Below(3) == 0 ? random.Next() : random.Below(300'000) * 16);
     (void)SendPacket(socket.get(), BytesOf(kByte), {});
   }
+}
+
+// A client may change the flags of all that it was handed, fill what can be filled, and take nothing from its socket.
+TEST_F(StrangerTest, NothingThatIsSharedStopsTheServer) {
+  const Fd socket = *ConnectUnix(path_);
+  std::vector<Fd> fds = Greet(socket);
+  const auto rings = ShmMemory::Map(Fd(::dup(fds[0].get())), kRingsBytes, ShmMemory::Sharing::kReadWrite);
+  ASSERT_TRUE(rings.ok());
+  for (const Fd& fd : fds) {
+    const uint64_t full = UINT64_MAX - 1;
+    if (::fcntl(fd.get(), F_GET_SEALS) < 0) (void)!::write(fd.get(), &full, sizeof(full));
+    const int flags = ::fcntl(fd.get(), F_GETFL);
+    ASSERT_EQ(::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK), 0);
+  }
+  RingWriter requests(ControlAt(*rings, kRequestControl), rings->base() + kRequestRing, ShmFabric::kRequestRingBytes);
+  RingReader replies(ControlAt(*rings, kReplyControl), rings->base() + kReplyRing, ShmFabric::kReplyRingBytes,
+                     kMessageBytesMax);
+  // More replies, each of which is to be rung for, than a socket holds rings.
+  for (uint64_t i = 0; i < 600; ++i) {
+    (void)replies.Sleep();
+    ASSERT_NE(requests.Begin(8), nullptr);
+    requests.End(8, i, kReplyBytesMin);
+    (void)requests.Publish();  // It looks by itself.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    std::optional<RingReader::Message> reply;
+    while (!(reply = replies.Next()).has_value() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    ASSERT_TRUE(reply.has_value()) << "the server answers no more after " << i;
+    ASSERT_EQ(reply->frame.id, i);
+    replies.Release();
+  }
+}
+
+// Rings that nobody asked for: a server takes some of them, and then it is others' turn.
+TEST(ShmFabric, TakesABoundedNumberOfPacketsAtOnce) {
+  const std::string path = TempPath("rings");
+  ShmFabric server(ShmFabricOptions{.huge_pages = false});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  const Fd socket = *ConnectUnix(path);
+  ASSERT_TRUE(SendPacket(socket.get(), BytesOf(kHello), {}).ok());
+  server.AfterWait();
+  const auto fill = [&] {
+    int sent = 0;
+    while (::send(socket.get(), &kByte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) ++sent;
+    return sent;
+  };
+  ASSERT_GT(fill(), 4 * kPacketsAtOnce);
+  server.AfterWait();
+  const int taken = fill();
+  EXPECT_GE(taken, 1);
+  EXPECT_LE(taken, 2 * kPacketsAtOnce);
+  EXPECT_EQ(server.peers(), 1u);
+}
+
+// The last close of a descriptor may take as long as its sender wants, and it is the receiver that closes last.
+TEST_F(StrangerTest, DescriptorsThatCloseSlowlyStopNobody) {
+  Lingering with_hello, twice, with_ask, with_ring, behind_an_empty_packet, behind_a_version;
+  const Fd first = *ConnectUnix(path_), second = *ConnectUnix(path_), third = *ConnectUnix(path_);
+  with_hello.SendWith(first, BytesOf(kHello));
+  ExpectStillServing();
+  (void)Greet(second);
+  with_ask.SendWith(second, BytesOf(AskRegion{kMagic, 1}));
+  ExpectStillServing();
+  (void)Greet(third);
+  with_ring.SendWith(third, BytesOf(kByte));
+  ExpectStillServing();
+  {  // It is gone before the server has taken it.
+    const Fd fourth = *ConnectUnix(path_);
+    twice.SendWith(fourth, BytesOf(kByte));
+  }
+  ExpectStillServing();
+  // Left in the socket, as the server closes it for what came before.
+  const Fd fifth = *ConnectUnix(path_);
+  Hello other = kHello;
+  other.version = 99;
+  ASSERT_TRUE(SendPacket(fifth.get(), BytesOf(other), {}).ok());
+  ASSERT_TRUE(SendPacket(fifth.get(), {}, {}).ok());
+  behind_a_version.SendWith(fifth, BytesOf(kByte));
+  ExpectStillServing();
+  const Fd sixth = *ConnectUnix(path_);
+  ASSERT_TRUE(SendPacket(sixth.get(), {}, {}).ok());
+  behind_an_empty_packet.SendWith(sixth, {});
+  ExpectStillServing();
+}
+
+// A server that answers greetings as a test says.
+class LyingServer {
+ public:
+  // Connects `client` and returns the server's end.
+  Fd Connect(ShmFabric* client, Waiter* connected) {
+    connection = client->Connect(path_, client->NowNs() + 5'000'000'000, connected);
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    CELL_CHECK(socket.valid());
+    return socket;
+  }
+
+  ConnectionId connection = 0;  // The last one.
+
+ private:
+  const std::string path_ = TempPath("liar");
+  const Fd listener_ = *ListenUnix(path_);
+};
+
+TEST(ShmClient, DescriptorsThatCloseSlowlyDoNotStopIt) {
+  LyingServer server;
+  Lingering with_welcome, with_region, behind;
+  const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    ShmFabric client;
+    Waiter connected, read, left;
+    const Fd first = server.Connect(&client, &connected);
+    with_welcome.SendWith(first, BytesOf(welcome));
+    EXPECT_EQ(connected.Await(&client).code(), absl::StatusCode::kUnavailable);
+    const Fd second = server.Connect(&client, &left);
+    behind.SendWith(second, BytesOf(kByte));
+    while (!left.done()) client.Poll();
+    // One that is welcomed as it should be, and gets something else instead of a region.
+    Waiter welcomed;
+    const Fd third = server.Connect(&client, &welcomed);
+    const auto rings = ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
+    ASSERT_TRUE(rings.ok() && SendPacket(third.get(), BytesOf(welcome), {rings->fd()}).ok());
+    ASSERT_TRUE(welcomed.Await(&client).ok());
+    alignas(8) std::byte to[8];
+    const ReadPart part{Pointer(1, 0), to, 8};
+    client.Read(server.connection, {&part, 1}, client.NowNs() + 5'000'000'000, &read);
+    with_region.SendWith(third, BytesOf(RegionPacket{kMagic, 1, 4096}));
+    EXPECT_EQ(read.Await(&client).code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(ShmClient, IsToldOfAnotherVersionAndTakesNothingElseThanRings) {
+  LyingServer server;
+  ShmFabric client;
+  const auto why = [&](const WelcomePacket& welcome, const std::vector<int>& fds) {
+    Waiter connected;
+    const Fd socket = server.Connect(&client, &connected);
+    CELL_CHECK(SendPacket(socket.get(), BytesOf(welcome), fds).ok());
+    return std::string(connected.Await(&client).message());
+  };
+  const auto rings = ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
+  const auto small = ShmMemory::Create("small", 4096, ShmMemory::Sharing::kReadWrite, false);
+  ASSERT_TRUE(rings.ok() && small.ok());
+  const Fd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
+  EXPECT_NE(why({kMagic, 2, 0}, {}).find("handshake version 2, this client 3"), std::string::npos);
+  EXPECT_NE(why(welcome, {}).find("malformed"), std::string::npos);
+  EXPECT_NE(why(welcome, {other.get()}).find("not memory"), std::string::npos);
+  EXPECT_NE(why(welcome, {small->fd()}).find("too small"), std::string::npos);
+  EXPECT_NE(why(welcome, {rings->fd(), rings->fd()}).find("not taken"), std::string::npos);
+  EXPECT_EQ(why(welcome, {rings->fd()}), "");
 }
 
 // Whether a client gets in; both are polled here.

@@ -26,6 +26,33 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   return address;
 }
 
+constexpr int kPacketsDroppedMax = 1024;  // More than a socket holds.
+
+// Takes the packet that was looked at.
+void TakePacket(int socket) { (void)::recv(socket, nullptr, 0, MSG_DONTWAIT); }
+
+// Takes all packets of a socket to which nothing can be sent any more. False: one of them carries descriptors, which is
+// left where it is, or there may be one that does.
+bool DropPackets(int socket) {
+  // With each packet, the kernel tells who sent it: an empty packet differs from the end.
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) return false;
+  for (int i = 0; i < kPacketsDroppedMax; ++i) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+    msghdr message{};
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    if (::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT) < 0) {
+      if (errno == ECONNRESET || errno == EINTR) continue;  // Told once.
+      return errno == EAGAIN || errno == ENOTCONN;
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) return false;
+    if (message.msg_controllen == 0) return true;
+    TakePacket(socket);
+  }
+  return false;
+}
+
 absl::StatusOr<Fd> NewSocket() {
   Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError(absl::StatusCode::kInternal, "socket");
@@ -71,40 +98,59 @@ absl::Status SendPacket(int socket, ConstBytes bytes, const std::vector<int>& fd
     header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
   }
-  if (::sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
-    return ErrnoError(absl::StatusCode::kUnavailable, "handshake: cannot send");
+  if (::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
+    return ErrnoError(absl::StatusCode::kUnavailable, "cannot send");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Packet> ReceivePacket(int socket, size_t bytes_max) {
+PeerSocket& PeerSocket::operator=(PeerSocket&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(closer_, other.closer_);
+  return *this;
+}
+
+PeerSocket::~PeerSocket() {
+  if (!fd_.valid()) return;
+  (void)::shutdown(fd_.get(), SHUT_RDWR);  // Nothing comes any more.
+  if (!DropPackets(fd_.get())) closer_->Close(std::move(fd_));
+}
+
+absl::StatusOr<Packet> PeerSocket::Receive(size_t bytes_max, Takes takes) {
   Packet packet;
   packet.bytes.resize(bytes_max);
   iovec part{packet.bytes.data(), packet.bytes.size()};
-  std::vector<char> control(CMSG_SPACE(kFdsMax * sizeof(int)));
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (received < 0) {
-    if (errno == EAGAIN || errno == EINTR) return absl::UnavailableError("nothing yet");
-    packet.bytes.clear();
-    return packet;
+  if (takes == Takes::kMemory) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_LEN(sizeof(int));  // CMSG_SPACE has room for two.
   }
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      packet.fds.emplace_back(fd);
-    }
+  const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return absl::UnavailableError("nothing yet");
+  if (received < 0) return Packet();
+  if (const cmsghdr* header = takes == Takes::kMemory ? CMSG_FIRSTHDR(&message) : nullptr;
+      header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    packet.memory = Fd(fd);
   }
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return absl::DataLossError("handshake: packet too large");
+  if (packet.memory.valid() && ::fcntl(packet.memory.get(), F_GET_SEALS) < 0) {
+    closer_->Close(std::move(packet.memory));
+    return absl::DataLossError("the peer sent a descriptor that is not memory");
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return absl::DataLossError("the peer sent descriptors that are not taken");
+  if ((message.msg_flags & MSG_TRUNC) != 0) return absl::DataLossError("the peer sent a packet that is too large");
+  TakePacket(fd_.get());
   packet.bytes.resize(static_cast<size_t>(received));
   return packet;
+}
+
+void PeerSocket::Ring() {
+  const char byte = 0;
+  (void)::send(fd_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace cell
