@@ -34,7 +34,8 @@ def parse(arguments=None):
     add("--regions-max", "that each worker may hold, as meganodes split", 16, type=int)
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
     add("--host", "an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
-    add("--secret-file", "only clients that have the same secret come in; at least 16 bytes, not for others to read")
+    add("--secret-file", "only clients that have the same secret come in; at least 16 bytes, not for others to read. Shared memory does not ask "
+        "for it: with a secret, only processes of this user reach the servers by it; without one, the umask decides")
     add("--poll", "adaptive: servers that have nothing to do sleep; busy: they never do", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk: never; within 10 ms of being acknowledged; before", "async",
         choices=("none", "async", "sync"))

@@ -141,6 +141,20 @@ TEST(OpenFabric, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(OpenFabric({.kind = "carrier-pigeon"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Nobody is asked for the secret at the socket of shm: so with one, only the same user can connect there.
+TEST(OpenFabric, WithASecretTheSocketIsThisUsersAlone) {
+  const std::string secret = TempPath(), socket = TempPath();
+  std::ofstream(secret) << "0123456789abcdef\n";
+  ASSERT_EQ(::chmod(secret.c_str(), 0600), 0);
+  const auto server = *OpenFabric({.kind = "shm", .huge_pages = false, .secret_file = secret});
+  EchoService service(server.get());
+  ASSERT_TRUE(server->Listen(ToString({{FabricKind::kShm, socket, ThisMachine()}}), &service).ok());
+  struct stat info;
+  ASSERT_EQ(::stat(socket.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  ::unlink(secret.c_str());
+}
+
 TEST(ReadSecret, OfAFileThatOthersCannotRead) {
   const std::string path = TempPath();
   std::ofstream(path) << "0123456789abcdef\n";

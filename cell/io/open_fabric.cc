@@ -58,7 +58,10 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
   if (wanted(FabricKind::kShm)) {
     fabric->Add(FabricKind::kShm,
                 std::make_unique<ShmFabric>(
-                    ShmFabricOptions{.polling = options.polling, .huge_pages = options.huge_pages}, pool));
+                    ShmFabricOptions{.polling = options.polling,
+                                 .huge_pages = options.huge_pages,
+                                 .only_this_user = !secret.empty()},
+                pool));
   }
   if (wanted(FabricKind::kVerbs)) {
     if (HasActiveRdmaDevice()) {

@@ -8,6 +8,9 @@
 // Neither side shares a descriptor with the other that it waits for, reads or writes: with the description a peer has its
 // flags, and could make it block. What is shared is memory, and the socket's ends are each side's own (unix_socket.h).
 //
+// Whoever may connect to the socket may read and change all; its file's mode says who may. A secret (handshake.h) is not
+// asked for here.
+//
 // Addresses are paths of Unix sockets. One thread.
 #pragma once
 
@@ -28,6 +31,7 @@ struct AskRegion;
 struct ShmFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
+  bool only_this_user = false;  // The socket's mode is 0600; else what the umask leaves of 0777.
   size_t peers_max = 4096;
   int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
 };

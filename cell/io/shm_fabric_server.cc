@@ -21,7 +21,7 @@ constexpr int kAcceptsAtOnce = 64;
 
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK(service_ == nullptr);
-  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address));
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.only_this_user ? 0600 : 0777));
   if (!Watch(listener.get(), kListenerTag)) return ErrnoError(absl::StatusCode::kInternal, "epoll");
   listener_ = std::move(listener);
   address_ = address;

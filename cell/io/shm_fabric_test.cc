@@ -46,6 +46,21 @@ INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarne
                                ShmFabricOptions{.polling = Polling::kBusy, .huge_pages = false});
                          })));
 
+// The file is closed to others from its first moment on; otherwise the umask decides.
+TEST(ShmFabric, TheSocketIsThisUsersAloneIfItIsToBe) {
+  const mode_t umask_before = ::umask(S_IWOTH);
+  for (const bool only : {true, false}) {
+    const std::string path = TempPath("mode");
+    ShmFabric server(ShmFabricOptions{.huge_pages = false, .only_this_user = only});
+    EchoService service(&server);
+    ASSERT_TRUE(server.Listen(path, &service).ok());
+    struct stat info;
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777u, only ? 0600u : 0775u);
+  }
+  ::umask(umask_before);
+}
+
 TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {
   const auto shm = ShmMemory::Create("test", 8192, ShmMemory::Sharing::kReadOnly, false);
   ASSERT_TRUE(shm.ok());

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -61,12 +62,13 @@ absl::StatusOr<Fd> NewSocket() {
 
 }  // namespace
 
-absl::StatusOr<Fd> ListenUnix(const std::string& path) {
+absl::StatusOr<Fd> ListenUnix(const std::string& path, mode_t mode) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   if (ConnectUnix(path).ok()) return absl::AlreadyExistsError(fmt::format("a server already listens at {}", path));
   ::unlink(path.c_str());
   ASSIGN_OR_RETURN(Fd fd, NewSocket());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+  if (::fchmod(fd.get(), mode) != 0 ||  // Before it is bound: its file is never more open than this.
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot listen at {}", path));
   }

@@ -8,6 +8,8 @@
 // Nothing here waits for the other end, whatever the flags of a descriptor are.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +22,9 @@
 
 namespace cell {
 
-// A listening SOCK_SEQPACKET socket. A socket file that nobody listens on is replaced; AlreadyExists if one does.
-absl::StatusOr<Fd> ListenUnix(const std::string& path);
+// A listening SOCK_SEQPACKET socket. Its file gets `mode`, as far as the umask allows, from its first moment on. A socket
+// file that nobody listens on is replaced; AlreadyExists if one does.
+absl::StatusOr<Fd> ListenUnix(const std::string& path, mode_t mode = 0777);
 absl::StatusOr<Fd> ConnectUnix(const std::string& path);
 
 // Sends one packet with descriptors. Unavailable: the other end is gone, or has not taken what was sent before.

@@ -324,7 +324,9 @@ int Main(int argc, char** argv) {
   app.add_option("--listen", flags.listen,
                  "HOST[:PORT] for clients on other machines; worker N takes PORT + N; no port: free ones")
       ->needs(cluster);
-  app.add_option("--secret-file", flags.secret_file, "Only clients and servers that have the same secret come in")
+  app.add_option("--secret-file", flags.secret_file,
+                 "Only clients and servers that have the same secret come in. shm does not ask for it: with a secret, its "
+                 "socket is for this user alone (mode 0600); without one, the umask decides")
       ->envname("CELL_SECRET_FILE");
   app.add_flag_callback(
       "--list-devices",
