@@ -122,7 +122,7 @@ for what in "raw-read client" "raw-call client" "get server" "get client"; do
 done
 
 say "a server killed under load"
-cell_bench --workload mixed --keys 20000 --seconds 60 >"$directory/bench" 2>"$directory/error" &
+cell_bench --workload mixed --keys 20000 --prefix "" --seconds 60 >"$directory/bench" 2>"$directory/error" &
 bench=$!
 sleep 3
 # Not the one that holds the root of the tree: without it no way leads anywhere.
