@@ -187,7 +187,8 @@ class BringUp(unittest.TestCase):
         cluster.down(self.directory)
 
     def test_a_region_table_that_is_older_than_the_logs_is_refused(self):
-        self.up(durability="sync", meganode_bytes=128 << 10, extents_bytes=512 << 10)
+        small = {"durability": "sync", "meganode_bytes": 128 << 10, "extents_bytes": 512 << 10}
+        self.up(**small)
         self.load(500)
         table = self.directory / "regions.json"
         older = table.read_bytes()
@@ -202,12 +203,12 @@ class BringUp(unittest.TestCase):
             if content_then is not None:
                 table.write_bytes(content_then)
             with self.assertRaises(cluster.ClusterError) as refused:
-                self.up()
+                self.up(**small)
             self.assertIn(says, str(refused.exception))
             self.assertIn("an older copy was put in its place", str(refused.exception))
             self.assertEqual(content(self.directory / "log"), logs)
             table.write_bytes(newest)
-        self.up()
+        self.up(**small)
         self.assertEqual(self.keys(), 5_000)
 
     def test_up_says_why_the_cluster_does_not_answer(self):

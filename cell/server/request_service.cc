@@ -184,10 +184,10 @@ bool RequestService::Mending(HeldRegion* region) const {
   return !region->pending.empty() || (on_full_ && on_full_(region));
 }
 
-absl::Status RequestService::Refusal(const absl::Status& status, HeldRegion* region) const {
-  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || !Mending(region)) return status;
+absl::Status RequestService::Refusal(const absl::Status& status, const HeldRegion* region) {
+  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || !region->splitting) return status;
   return absl::UnavailableError(
-      fmt::format("region {} is full, and to make room in it takes long; nothing was written", region->region()));
+      fmt::format("region {} is full, and its split takes long; nothing was written", region->region()));
 }
 
 bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome) {
@@ -206,6 +206,16 @@ bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl
   return true;
 }
 
+// A client that begins an upload under the number of a put that waits has given that put up. Tried again, the put would
+// take the other value, or take it away.
+void RequestService::GiveUpHeld(ConnectionId peer, uint16_t upload) {
+  for (Held& held : held_) {
+    if (held.call.peer != peer || held.kind != MessageKind::kPut) continue;
+    const absl::StatusOr<Parsed<PutRequest>> put = ParsePutRequest(AsBytes(held.request));
+    held.given_up |= put.ok() && put->fixed.upload == upload;
+  }
+}
+
 size_t RequestService::RetryHeld() {
   size_t answered = 0;
   if (!held_.empty()) leased_ = Leased();
@@ -213,6 +223,13 @@ size_t RequestService::RetryHeld() {
   for (auto it = held_.begin(); it != held_.end();) {
     if (std::find(waiting.begin(), waiting.end(), it->region) != waiting.end()) {
       ++it;
+      continue;
+    }
+    if (it->given_up) {
+      const MutableBytes to = fabric_->BeginReply(it->call);
+      End(it->call, to, WriteErrorReply(to, it->kind, absl::CancelledError("its client has begun another upload")));
+      it = held_.erase(it);
+      ++answered;
       continue;
     }
     HeldRegion* const region = regions_->Find(it->region);
@@ -492,6 +509,7 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
 
 absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<UploadRequest> request, ParseUploadRequest(call.request));
+  if (request.fixed.offset == 0) GiveUpHeld(call.peer, request.fixed.upload);
   RETURN_IF_ERROR(
       uploads_.Add(call.peer, request.fixed.upload, request.fixed.offset, request.value, fabric_->NowNs()));
   return WriteTextReply(to, MessageKind::kUpload, "");

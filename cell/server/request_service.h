@@ -86,6 +86,7 @@ class RequestService : public Service {
     MessageKind kind;
     uint32_t region;
     int64_t since_ns;
+    bool given_up = false;  // Its client has.
   };
   // Beyond, writes fail at once.
   static constexpr size_t kHeldMax = 4096;
@@ -114,13 +115,14 @@ class RequestService : public Service {
   // Whether a write of the key is logged, and not yet applied.
   static bool IsPending(const HeldRegion& region, std::string_view key);
   static bool Writable(const HeldRegion& region) { return region.state != HeldRegion::State::kFrozen && !region.late; }
+  void GiveUpHeld(ConnectionId peer, uint16_t upload);
   // Returns the region that a write names; null if it is not held here, or the request is too short.
   HeldRegion* RegionOf(const IncomingCall& call) const;
   // Whether a region that is full will have room soon.
   bool Mending(HeldRegion* region) const;
   // Returns the error that a write's client gets: Unavailable, and so worth another try, while its region is full only
-  // until it is mended.
-  absl::Status Refusal(const absl::Status& status, HeldRegion* region) const;
+  // until its split ends.
+  static absl::Status Refusal(const absl::Status& status, const HeldRegion* region);
   void AnswerPending(const PendingWrite& write, absl::StatusOr<bool> existed);
 
   // Whether a write is to wait, before it is tried (null), or after it had this outcome. Keeps it then.

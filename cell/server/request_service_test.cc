@@ -173,6 +173,32 @@ TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {
   EXPECT_EQ(CodeOf(Call(MakeUploadRequest(5, 0, 3), "abc")), absl::StatusCode::kInvalidArgument);
 }
 
+// A client that gave a put up uses its upload's number again, while the put still waits here.
+TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
+  const std::string old(1'000, 'o'), next(1'000, 'n');
+  const auto piece = [this](uint32_t at, const std::string& bytes) {
+    return CodeOf(Call(MakeUploadRequest(2, at, static_cast<uint32_t>(bytes.size())), bytes));
+  };
+  const auto put = [this](const std::string& key, const std::string& value) {
+    return MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 2);
+  };
+  ASSERT_EQ(piece(0, old), absl::StatusCode::kOk);
+  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  Reply waits;
+  client_->Call(connection_, AsBytes(put("old", old)), {}, kMessageBytesMax, INT64_MAX, &waits);
+  for (int i = 0; i < 1000 && service_.held(1) == 0; ++i) Turn();
+  ASSERT_EQ(service_.held(1), 1u);
+  ASSERT_EQ(piece(0, next.substr(0, 600)), absl::StatusCode::kOk);
+  regions_.Find(1)->state = HeldRegion::State::kServing;
+  EXPECT_EQ(service_.RetryHeld(), 1u);
+  EXPECT_EQ(piece(600, next.substr(600)), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(Call(put("next", next))), absl::StatusCode::kOk);
+  while (!waits.done) Turn();
+  EXPECT_EQ(CodeOf(waits.bytes), absl::StatusCode::kCancelled);
+  const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "next"));
+  EXPECT_EQ(ParseGetReply(AsBytes(got))->value, next);
+}
+
 // An upload is the memory of a server: no put that was answered, whatever the answer, leaves one behind.
 TEST_F(RequestServiceTest, APutThatIsAnsweredLeavesNoUploadBehind) {
   const auto upload = [this](const std::string& value) {
@@ -237,7 +263,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), value).status();
   ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   bool splits = true;
-  service_.set_on_full([&splits](HeldRegion*) { return splits; });
+  service_.set_on_full([&splits](HeldRegion* region) { return region->splitting = splits; });
   for (const bool ends : {false, true}) {
     SCOPED_TRACE(ends);
     splits = true;
@@ -246,7 +272,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     ASSERT_EQ(service_.held(1), 1u);
     EXPECT_EQ(service_.RetryHeld(), 0u);
     if (ends) {
-      splits = false;  // It has failed, and there is no room for another region.
+      splits = regions_.Find(1)->splitting = false;  // It has failed, and there is no room for another region.
     } else {
       const int64_t end_ns = server_->NowNs() + 1'100'000'000;
       while (server_->NowNs() < end_ns) server_->Wait(end_ns);
