@@ -197,6 +197,8 @@ Task<bool> Recoverer::Look() {
 }
 
 Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
+  // The table that says so: while logs are looked for a newer one may come, by which they are another worker's.
+  const RegionTable before = membership_->state().table;
   const Offload::Work look = [this, &regions]() -> absl::Status {
     for (auto it = regions.begin(); it != regions.end();) {
       ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(*it));
@@ -207,7 +209,6 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   const std::vector<uint32_t> asked = regions;
   absl::Status status = co_await logs_->Do(look);
   if (!status.ok()) co_return status;
-  const RegionTable before = membership_->state().table;
   for (const uint32_t region : asked) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
     const RegionTable::Entry* entry = before.Find(region);

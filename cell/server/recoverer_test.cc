@@ -58,6 +58,39 @@ class RecovererTest : public ::testing::Test {
     std::string value;
   };
 
+  // The region's owner is not in the cluster any more.
+  static ClusterState OldOwnersCluster() {
+    ClusterState state;
+    state.shape = kShape;
+    state.durability = Durability::kSync;
+    state.servers = {{"new", {{"new", 8}}, ""}};
+    state.table.next_region = kRegion + 1;
+    state.table.root = kRegion;
+    state.table.regions = {{kRegion, {{"old", 0}, 1}}};
+    return state;
+  }
+  static Worker::Options Options() {
+    Worker::Options options;
+    options.steward.self = options.recoverer.self = {"new", 0};
+    options.steward.balance = false;
+    options.logs.durability = Durability::kSync;
+    options.recoverer.takeover_after_ns = options.recoverer.lease_wait_ns = 1'000;
+    options.recoverer.look_every_ns = 1'000;
+    return options;
+  }
+  static Worker::Logs LogsOf(SimNetwork* network, Files* files, std::function<void()> hook) {
+    return {std::make_shared<HookedStore>(files, std::move(hook)), std::make_unique<SimBackground>(network, 1, 1'000),
+            std::make_unique<SimBackground>(network, 2, 1'000)};
+  }
+  // At most a hundred thousand turns.
+  static void RunUntil(SimNetwork* network, Worker* worker, const std::function<bool()>& ended) {
+    for (int i = 0; i < 100'000 && !ended(); ++i) {
+      if (worker->Poll() > 0) continue;
+      network->At(network->now_ns() + 100, [] {});  // Time goes on when nothing happens.
+      network->Step();
+    }
+  }
+
   // Recovers a region. Before the n-th operation its former owner, whose process has stopped until then, carries out a
   // write: it acknowledges that if it is synced.
   static Outcome Recover(uint64_t n) {
@@ -79,31 +112,11 @@ class RecovererTest : public ::testing::Test {
       EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
       outcome.acknowledged = status.ok();
     };
-    ClusterState state;
-    state.shape = kShape;
-    state.durability = Durability::kSync;
-    state.servers = {{"new", {{"new", 8}}, ""}};
-    state.table.next_region = kRegion + 1;
-    state.table.root = kRegion;
-    state.table.regions = {{kRegion, {{"old", 0}, 1}}};
     SimNetwork network{SimOptions{}};
-    Worker::Options options;
-    options.steward.self = options.recoverer.self = {"new", 0};
-    options.steward.balance = false;
-    options.logs.durability = Durability::kSync;
-    options.recoverer.takeover_after_ns = options.recoverer.lease_wait_ns = 1'000;
-    options.recoverer.look_every_ns = 1'000;
-    Worker::Logs logs{std::make_shared<HookedStore>(new_host.get(), hook),
-                      std::make_unique<SimBackground>(&network, n + 1, 1'000),
-                      std::make_unique<SimBackground>(&network, n + 1, 1'000)};
-    Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)),
-                  std::move(logs), options);
+    auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+    Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, new_host.get(), hook), Options());
     CELL_CHECK(worker.Start("new").ok());
-    for (int i = 0; i < 100'000 && worker.recoverer()->counters().recovered == 0; ++i) {
-      if (worker.Poll() > 0) continue;
-      network.At(network.now_ns() + 100, [] {});  // Time goes on when nothing happens.
-      network.Step();
-    }
+    RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
     EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
     if (HeldRegion* const held = worker.regions()->Find(kRegion); held != nullptr) {
       const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
@@ -128,6 +141,37 @@ TEST_F(RecovererTest, WhatAFormerOwnerAcknowledgesMeanwhileIsRecovered) {
   }
   EXPECT_GT(acknowledged, 0);
   EXPECT_GT(refused, 3);
+}
+
+// While the worker looks for the region's log another takes the region over, and the worker is told so before it claims.
+TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  CELL_CHECK(store.Open(kRegion, 1, 1).ok());
+  const auto cluster = std::make_shared<MemoryCluster>(OldOwnersCluster());
+  const WorkerId other{"other", 0};
+  int looks = 0;
+  const auto hook = [&] {
+    if (looks++ > 0) return;
+    const std::lock_guard lock(cluster->mutex);
+    cluster->state.servers.push_back({"other", {{"other", 8}}, ""});
+    CELL_CHECK(cluster->state.table.Claim(kRegion, 1, other).ok());
+    ++cluster->state.table.version;
+    ++cluster->changes;
+  };
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(cluster);
+  membership->Watch();
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), hook), Options());
+  CELL_CHECK(worker.Start("new").ok());
+  const int64_t end_ns = network.now_ns() + 1'000'000;
+  RunUntil(&network, &worker, [&network, end_ns] { return network.now_ns() >= end_ns; });
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 0u);
+  EXPECT_EQ(cluster->state.table.Find(kRegion)->owner, other);
+  EXPECT_EQ(cluster->state.table.Find(kRegion)->epoch, 2u);
+  EXPECT_TRUE(worker.Stop().ok());
 }
 
 }  // namespace
