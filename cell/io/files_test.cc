@@ -81,8 +81,10 @@ void Conform(Files* files, const std::string& root) {
     const size_t read = *files->Read(dir + "/log", at, {buffer.data(), buffer.size()});
     ASSERT_TRUE(AsText({buffer.data(), read}) == expected.substr(at, buffer.size())) << i;
   }
+  EXPECT_FALSE(files->Remove(dir).ok());  // It is not empty.
   ASSERT_TRUE(files->Remove(dir + "/log").ok());
   ASSERT_TRUE(files->Remove(dir).ok());
+  EXPECT_EQ(files->List(dir).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(FilesTest, Posix) {
@@ -188,6 +190,29 @@ TEST(FilesTest, ACrashKeepsWhatWasSyncedAndTearsTheRest) {
   EXPECT_GT(holes, 20u);
   EXPECT_GT(names, 50u);
   EXPECT_LT(names, 150u);
+}
+
+TEST(FilesTest, AFileThatACrashBringsBackIsInItsDirectory) {
+  uint64_t back = 0, gone = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SimDisk disk(seed);
+    const auto host = disk.NewHost();
+    ASSERT_TRUE(host->MakeDirectory("d/e").ok());
+    ASSERT_TRUE(host->Create("d/e/x").ok());
+    ASSERT_TRUE(host->SyncDirectory("d/e").ok());
+    ASSERT_TRUE(host->Remove("d/e/x").ok());
+    ASSERT_TRUE(host->Remove("d/e").ok());
+    const bool synced = seed % 2 == 0;
+    ASSERT_TRUE(!synced || host->SyncDirectory("d").ok());
+    host->Crash();
+    const bool there = host->List("d/e").ok();
+    EXPECT_TRUE(there || !ReadAll(host.get(), "d/e/x").ok()) << "seed " << seed;
+    EXPECT_FALSE(there && synced) << "seed " << seed;
+    back += there;
+    gone += !there;
+  }
+  EXPECT_GT(back, 10u);
+  EXPECT_GT(gone, 60u);
 }
 
 TEST(FilesTest, AFailedSyncLosesWhatASecondOneDoesNotBringBack) {

@@ -1,6 +1,7 @@
 #include "cell/io/sim_files.h"
 
 #include <algorithm>
+#include <set>
 
 #include "cell/base/bytes.h"
 #include "cell/base/status_macros.h"
@@ -186,7 +187,7 @@ absl::Status SimFiles::Rename(const std::string& from, const std::string& to) {
 
 absl::Status SimFiles::Remove(const std::string& path) {
   RETURN_IF_ERROR(Call(Needs::kNothing));
-  if (disk_->directories_.erase(path) > 0) return absl::OkStatus();
+  if (disk_->directories_.contains(path)) return RemoveDirectoryNow(path);
   const auto it = disk_->files_.find(path);
   if (it == disk_->files_.end()) return NoSuch(path);
   disk_->changes_.push_back(
@@ -195,9 +196,23 @@ absl::Status SimFiles::Remove(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status SimFiles::RemoveDirectoryNow(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListNow(path));
+  if (!names.empty()) return absl::FailedPreconditionError("Directory not empty");
+  disk_->directories_.erase(path);
+  disk_->changes_.push_back({this, DirectoryOf(path), [disk = disk_, path] { disk->directories_[path] = true; }, path});
+  return absl::OkStatus();
+}
+
 absl::Status SimFiles::SyncDirectory(const std::string& directory) {
   RETURN_IF_ERROR(Call(Needs::kDirectory));
-  std::erase_if(disk_->changes_, [&](const SimDisk::Change& change) { return change.directory == directory; });
+  std::set<std::string> gone;  // With all that was changed in it.
+  for (const SimDisk::Change& change : disk_->changes_) {
+    if (change.directory == directory && !change.removed.empty()) gone.insert(change.removed);
+  }
+  std::erase_if(disk_->changes_, [&](const SimDisk::Change& change) {
+    return change.directory == directory || gone.contains(change.directory);
+  });
   return absl::OkStatus();
 }
 

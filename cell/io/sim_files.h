@@ -46,6 +46,7 @@ class SimDisk {
     SimFiles* by;
     std::string directory;
     std::function<void()> undo;
+    std::string removed = "";  // The directory that this change removed, if it did.
   };
 
   Random random_;
@@ -98,6 +99,7 @@ class SimFiles : public Files {
   // What this host sees of a file.
   std::string_view Seen(const SimDisk::Content& content) const;
   absl::StatusOr<std::vector<std::string>> ListNow(const std::string& directory) const;
+  absl::Status RemoveDirectoryNow(const std::string& path);
 
   SimDisk* const disk_;
   uint64_t generation_ = 0;  // Of crashes.
