@@ -56,6 +56,7 @@ void Ending::ReadAll() {
   for (size_t i = 0; i < cluster.servers(); ++i) {
     if (!cluster.Dead(i)) cluster.worker(i)->steward()->set_balance(false);
   }
+  world_->RunUntil(world_->history.reads_count_from_ns(), [] { return false; });
   ClientOptions options;
   options.report = false;
   options.reconnect_us = 20;

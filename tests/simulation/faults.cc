@@ -227,11 +227,13 @@ void Faults::CheckLogs(size_t i) {
 }
 
 // A server that does not know how long it stood still may go on to answer reads until its lease has lapsed by its own
-// clock: that is what the protocols state (docs/protocols.md), so such reads are in no history.
+// clock: that is what the protocols state (docs/protocols.md), so such reads are in no history. And `async` may
+// acknowledge what its log, which is another server's by now, does not take any more.
 void Faults::Thaw(size_t i) {
   servers_[i].frozen = false;
   world_->cluster.Thaw(i);
   world_->history.MayBeStale(world_->now_ns(), world_->now_ns() + kThawedNs);
+  MayLose(world_->now_ns() + kTimeoutNs);
 }
 
 bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random) {

@@ -30,6 +30,12 @@ class History {
   }
   // What is read from then to then, and was not added yet, says nothing.
   void MayBeStale(int64_t begin_ns, int64_t end_ns) { stale_.push_back({begin_ns, end_ns}); }
+  // From then on all reads count again.
+  int64_t reads_count_from_ns() const {
+    int64_t from_ns = 0;
+    for (const Window& window : stale_) from_ns = std::max(from_ns, window.end_ns + 1);
+    return from_ns;
+  }
   // With async: what was acknowledged from then to then may be lost.
   void MayLose(int64_t begin_ns, int64_t end_ns) { windows_.push_back({begin_ns, end_ns}); }
 

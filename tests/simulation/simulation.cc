@@ -29,8 +29,8 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
   const bool ended = ending.Settle();
   users.Close(ended);
   if (ended) ending.ReadAll();
-  if (ended && world.journal.right()) ending.CheckCluster();
   if (ended && world.journal.right()) CheckAccount(&world);
+  if (ended && world.journal.right()) ending.CheckCluster();  // What a log waits with keeps its old values until then.
   ending.CheckHistories();
 
   for (size_t i = 0; i < world.cluster.servers(); ++i) faults.Collect(i);
