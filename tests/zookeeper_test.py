@@ -183,6 +183,43 @@ class ZooKeeper(unittest.TestCase):
         out, error = client.communicate("".join(f"get key{i:06}\n" for i in range(0, 60_000, 6_000)), timeout=100)
         self.assertEqual(out.replace("\n", ""), "v" * 2000, error)
 
+    def test_znodes_that_make_no_sense_end_nobody(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=2, durability="async")
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+
+        def znode(*command):
+            return subprocess.run(["/usr/share/zookeeper/bin/zkCli.sh", "-server", zookeeper, *command], check=True, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60).stdout
+
+        def read(path):
+            text = znode("get", path)
+            return json.dumps(json.loads(text[text.index("{"):text.rindex("}") + 1]))
+
+        def ask_nobody_ends(*arguments):
+            answer = self.ctl(*arguments)
+            self.assertIn(answer.returncode, (0, 1, 2), answer)  # No signal.
+            self.assertTrue(all(server.poll() is None for server in self.servers))
+            return answer
+
+        worker, table = read("/cell/workers/server-0.0"), read("/cell/table")
+        znode("create", "/cell/workers/nobodys", "junk")
+        znode("create", "/cell/workers/ghost.0", "[7]")
+        for junk in ('{"address": 7, "regions_max": 1}', "[" * 5000):
+            znode("set", "/cell/workers/server-0.0", junk)
+            ask_nobody_ends("--timeout", "1", "get", "key")
+            ask_nobody_ends("--timeout", "1", "status")
+        znode("set", "/cell/workers/server-0.0", worker)
+        for junk in ("junk", '{"regions": 7}', table.replace('"epoch": ', '"epoch": -')):
+            znode("set", "/cell/table", junk)
+            answer = ask_nobody_ends("--timeout", "1", "put", "key", "other")
+            self.assertEqual(answer.returncode, 2)
+            self.assertIn("/cell/table", answer.stderr)
+        znode("set", "/cell/table", table)
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+        self.assertEqual(self.ctl("put", "key", "other").returncode, 0)
+        self.assertEqual(ask_nobody_ends("get", "key").stdout, "other")
+
     def test_a_region_that_cannot_move_says_why(self):
         self.address = f"zk://{self.ensemble(1)}/cell"
         for name in ("one", "two"):  # Each with logs of its own.
