@@ -14,7 +14,6 @@ constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at 
 constexpr int kLeavesPerTurn = 8;
 constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
 constexpr int64_t kBusyNapNs = 1'000'000;
-constexpr int64_t kDescriptorPauseNs = 10'000'000;
 constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
 
 }  // namespace
@@ -36,7 +35,7 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
     if (!std::exchange(said, true)) {
       spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
     }
-    co_await turns_->Sleep(kDescriptorPauseNs);
+    co_await turns_->Sleep(options_.descriptor_pause_ns);
   }
 }
 

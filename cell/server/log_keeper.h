@@ -40,6 +40,7 @@ struct LogKeeperOptions {
   int64_t mark_after_ns = 100'000'000;
   // How long Finish waits for a disk that ends nothing.
   int64_t finish_patience_ns = 10'000'000'000;
+  int64_t descriptor_pause_ns = 10'000'000;  // Until an open that found no descriptor is tried again.
 };
 
 class LogKeeper {

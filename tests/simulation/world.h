@@ -21,6 +21,7 @@ inline constexpr int64_t kTimeoutNs = 3'000'000;
 inline constexpr int64_t kAsyncBoundNs = 40'000;
 // Timers of servers, some ten thousand times as short as by default.
 inline constexpr int64_t kMarkAfterNs = 10'000;
+inline constexpr int64_t kDescriptorPauseNs = 20'000;
 inline constexpr int64_t kProbeEveryNs = 100'000;
 inline constexpr int64_t kHeldMaxNs = 100'000;
 inline constexpr int64_t kUploadIdleNs = 500'000;
@@ -90,6 +91,7 @@ class World {
     options.logs.bound_ns = kAsyncBoundNs;
     options.logs.checkpoint_bytes_min = plan.checkpoint_bytes_min;
     options.logs.mark_after_ns = kMarkAfterNs;
+    options.logs.descriptor_pause_ns = kDescriptorPauseNs;
     options.probe_every_ns = kProbeEveryNs;
     options.held_max_ns = kHeldMaxNs;
     options.uploads.idle_ns = kUploadIdleNs;
