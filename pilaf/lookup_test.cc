@@ -235,7 +235,8 @@ constexpr double kBucketFills[] = {0.1, 0.5, 0.9, 0.97, 0.98, 0.99};
 // The first seed that shows something wrong; 0: none.
 uint64_t FindViolation(const Options& options, uint64_t seeds, int writes, Totals* totals) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    const double fill = (options.bucket_bytes == 0 ? kFills : kBucketFills)[seed % std::size(kFills)];
+    const size_t i = seed % std::size(kFills);
+    const double fill = options.bucket_bytes == 0 ? kFills[i] : kBucketFills[i];
     const std::string violation = Race(fill, seed, options, totals).Run(writes);
     if (violation.empty()) continue;
     fmt::print("seed {}, {:.0f} % full: {}\n", seed, 100 * fill, violation);
