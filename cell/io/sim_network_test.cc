@@ -262,9 +262,10 @@ TEST_F(SimNetworkTest, AHostsClockIsItsOwn) {
 TEST(SimClients, RunBetweenAWritersSteps) {
   for (const bool clients_run : {false, true}) {
     SimNetwork network({.latency_ns = 100, .line_ns = 5, .writer_step_ns = 1'000, .clients_run = clients_run});
-    const auto server = network.NewEndpoint(), client = network.NewEndpoint();
+    const auto server = network.NewEndpoint();
     RegionMemory* const memory = *server->CreateRegion(1, 4096);
     Echo echo(server.get());
+    auto client = network.NewEndpoint();
     ASSERT_TRUE(server->Listen("a", &echo).ok());
     Waiter connected;
     const ConnectionId connection = client->Connect("a", INT64_MAX, &connected);
@@ -289,6 +290,7 @@ TEST(SimClients, RunBetweenAWritersSteps) {
     client->Drive(nullptr);
     for (int i = 0; i < 100; ++i) network.Step();
     EXPECT_EQ(echo.disconnected, clients_run);
+    client.reset();  // It tells `loop` and `echo` that it goes.
   }
 }
 
