@@ -33,6 +33,13 @@ class FabricHarness {
     Stop(server);
     return true;
   }
+  // How many are connected to `server`, which runs: a fabric belongs to one thread, so it stops while they are counted.
+  size_t PeersOf(Fabric* server) {
+    Stop(server);
+    const size_t peers = server->peers();
+    Run(server);
+    return peers;
+  }
 };
 
 // Drives each server by a thread of its own.

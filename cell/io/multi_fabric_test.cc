@@ -106,7 +106,7 @@ TEST_F(MultiFabricTest, TheSameMachineTakesSharedMemory) {
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(plain->KindOf(*other), FabricKind::kTcp);
   ExpectAnswer(plain.get(), *other);
-  EXPECT_EQ(server_->peers(), 2u);
+  EXPECT_EQ(threads_.PeersOf(server_.get()), 2u);
 }
 
 TEST_F(MultiFabricTest, AnotherMachinesSharedMemoryIsNotTried) {

@@ -120,6 +120,9 @@ class TcpStrangerTest : public ::testing::Test {
     memory_ = *server_->CreateRegion(1, kRegionBytes);
     for (uint64_t at = 0; at < kRegionBytes; at += 8) memory_->StoreWord(at, at);
     ASSERT_TRUE(server_->Listen("127.0.0.1:0", service_.get()).ok());
+    RunServer();
+  }
+  void RunServer() {
     stop_ = false;
     thread_ = std::thread([this] {
       while (!stop_) {
@@ -240,7 +243,9 @@ TEST_F(TcpStrangerTest, WithoutTheSecretNobodyComesIn) {
     ASSERT_TRUE(Send(socket, std::string(32, 'p') + Bytes(ReadRequest{0, Pointer(1, 0).raw(), 1024, 0})));
     EXPECT_EQ(Receive(socket, 4096).size(), sizeof(WelcomeMessage));  // The refusal, and not a byte of the region.
   }
+  StopServer();
   EXPECT_EQ(server_->peers(), 0u);
+  RunServer();
 }
 
 TEST_F(TcpStrangerTest, TheHandshakeMayComeByteByByte) {
