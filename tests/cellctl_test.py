@@ -88,6 +88,48 @@ class Cellctl(unittest.TestCase):
         os.close(master)
         return shown, process.returncode
 
+    # Standard output, and paths.
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        self.up()
+        self.done("put", "large", "-", input=b"v" * 100_000)
+        self.done("put", "small", "1")
+        self.done("hash", "create", "users")
+        self.done("hash", "put", "users", "large", "v" * 100_000)
+        local = ("--workload", "local", "--operation", "get", "--keys", "1000", "--seconds", "0.1")
+        programs = [("cellctl", [cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments]) for arguments in (
+            ("get", "large"), ("get", "small"), ("-o", "json", "get", "large"), ("hash", "get", "users", "large"), ("scan",),
+            ("-o", "json", "scan"), ("status",), ("-o", "json", "status"), ("regions",), ("-o", "json", "regions"), ("check",),
+            ("hash", "list"), ("top", "--count", "1", "--interval", "0.1"))]
+        programs += [("cell_bench", [cluster.binary("tools/cell_bench"), *local, *more]) for more in ((), ("--json", "-"))]
+        for name, command in programs:
+            for why in ("No space left on device", "Bad file descriptor"):
+                shell = 'exec "$@" > /dev/full' if why.startswith("No space") else 'exec "$@" >&-'
+                with self.subTest(command=command[1:], why=why):
+                    ended = subprocess.run(["sh", "-c", shell, "sh", *command], stderr=subprocess.PIPE, timeout=60, check=False)
+                    self.assertEqual((ended.returncode, ended.stderr.decode()), (ERROR, f"{name}: cannot write to standard output: {why}\n"))
+        full = subprocess.run([cluster.binary("tools/cell_bench"), *local, "--json", "/dev/full"], stderr=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual((full.returncode, full.stderr), (ERROR, b"cell_bench: cannot write /dev/full\n"))
+
+    def test_paths_are_where_bazel_run_was_called(self):
+        self.up()
+        self.done("put", "key", "value")
+        elsewhere = Path(self.temporary.name) / "elsewhere"
+        elsewhere.mkdir()
+        environment = {**os.environ, "BUILD_WORKING_DIRECTORY": self.temporary.name}
+        run = lambda program, *arguments: subprocess.run([cluster.binary(f"tools/{program}"), *arguments], cwd=elsewhere, env=environment,
+                                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
+        done = run("cellctl", "--cluster", self.directory.name, "backup", "saved")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        environment["CELL_CLUSTER"] = self.directory.name
+        (Path(self.temporary.name) / "lines").write_text("other\t1\n")
+        self.assertEqual(run("cellctl", "load", "lines").returncode, 0)
+        self.assertEqual(run("cell_bench", "--workload", "local", "--operation", "get", "--keys", "1000", "--seconds", "0.1", "--json",
+                             "out.json").returncode, 0)
+        self.assertTrue((Path(self.temporary.name) / "saved" / "backup").exists())
+        self.assertIn("ops_per_second", (Path(self.temporary.name) / "out.json").read_text())
+        self.assertEqual(os.listdir(elsewhere), [])
+
     # Text.
 
     def test_what_scan_writes_load_reads(self):

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
+#include "cell/io/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
@@ -331,12 +333,24 @@ absl::Status Run(const BenchFlags& flags) {
   } else {
     std::ofstream file(flags.json);
     file << json->dump(2) << "\n";
+    file.flush();
     if (!file) return absl::InvalidArgumentError(fmt::format("cannot write {}", flags.json));
   }
-  return absl::OkStatus();
+  return FlushOutput();
+}
+
+// Run, of which fmt::print throws what a failed write of standard output is.
+absl::Status RunAndWrite(const BenchFlags& flags) {
+  try {
+    return Run(flags);
+  } catch (const std::system_error& error) {
+    return std::ferror(stdout) != 0 ? OutputError(error.code().value()) : absl::InternalError(error.what());
+  }
 }
 
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
   BenchFlags flags;
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
@@ -430,8 +444,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return EndOfParse("cell_bench", app, error);
   }
-  if (const absl::Status status = Run(flags); !status.ok()) {
-    fmt::print(stderr, "cell_bench: {}\n", std::string(status.message()));
+  if (const absl::Status status = RunAndWrite(flags); !status.ok()) {
+    std::fputs(fmt::format("cell_bench: {}\n", std::string(status.message())).c_str(), stderr);
     return 2;
   }
   return 0;

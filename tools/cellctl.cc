@@ -3,8 +3,10 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <system_error>
 
 #include "CLI/CLI.hpp"
+#include "cell/io/invocation.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
 #include "tools/cellctl_prompt.h"
@@ -15,7 +17,7 @@ namespace cell {
 
 int Fail(const absl::Status& status) {
   std::fflush(stdout);
-  fmt::print(stderr, "cellctl: {}\n", std::string(status.message()));
+  std::fputs(fmt::format("cellctl: {}\n", std::string(status.message())).c_str(), stderr);
   return kError;
 }
 
@@ -125,9 +127,14 @@ void AddOutputFlag(CLI::App* app, CtlFlags* flags) {
 
 int RunCommand(const Command& command, Client* client, const CtlFlags& flags) {
   try {
-    return command(client, flags);
+    const int result = command(client, flags);
+    if (result == kError) return result;
+    const absl::Status written = FlushOutput();
+    return written.ok() ? result : Fail(written);
   } catch (const nlohmann::json::exception& error) {
     return Fail(absl::DataLossError(fmt::format("a server's answer makes no sense: {}", error.what())));
+  } catch (const std::system_error& error) {  // fmt::print throws it when a write fails.
+    return Fail(std::ferror(stdout) != 0 ? OutputError(error.code().value()) : absl::InternalError(error.what()));
   }
 }
 
@@ -145,6 +152,8 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
   CtlFlags flags;
   Command command;
   CLI::App app{
@@ -171,9 +180,8 @@ int Main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_DFL);
   absl::StatusOr<std::unique_ptr<Client>> client = Open(flags);
   if (!client.ok()) return Fail(client.status());
-  if (!command) return RunPrompt(client->get(), flags);
-  const int result = RunCommand(command, client->get(), flags);
-  return std::fflush(stdout) == 0 ? result : kError;
+  if (!command) command = RunPrompt;
+  return RunCommand(command, client->get(), flags);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ int Get(Client* client, const CtlFlags& flags) {
     const bool raw = !terminal || IsPrintable(**value);  // A terminal acts upon what is no text.
     const std::string text = raw ? std::string() : EscapeText(**value);
     const std::string& shown = raw ? **value : text;
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    fmt::print("{}", shown);
     if (terminal || flags.prompt) fmt::print("\n");
   }
   if (!value->has_value()) return Absent(flags);
@@ -199,8 +199,7 @@ int RunScan(Client* client, const CtlFlags& flags) {
     std::string line = EscapeText(scan.key());
     if (!flags.keys_only) line += "\t" + EscapeText(scan.value());
     line += "\n";
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    if (std::ferror(stdout) != 0) return kError;  // Nobody reads any more.
+    fmt::print("{}", line);
   }
   return more.ok() ? kDone : Fail(more.status());
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cell/base/json.h"
+#include "cell/io/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/cellctl_commands.h"
@@ -243,7 +244,7 @@ int Top(Client* client, const CtlFlags& flags) {
                    walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
                    fmt::format("{}/{}", serving, servers.size()), tables);
       }
-      std::fflush(stdout);
+      if (const absl::Status written = FlushOutput(); !written.ok()) return Fail(written);
       if (i == flags.count) break;
     }
     last = now;

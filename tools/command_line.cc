@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -138,7 +139,7 @@ std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
 
 int EndOfParse(const char* program, const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  fmt::print(stderr, "{}: {}\n", program, ParseMessage(app, error));
+  std::fputs(fmt::format("{}: {}\n", program, ParseMessage(app, error)).c_str(), stderr);
   return 2;
 }
 

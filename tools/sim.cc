@@ -14,6 +14,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/mutant.h"
+#include "cell/io/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -361,6 +362,7 @@ int Main(int argc, char** argv) {
   bool list = false, plan = false;
   app.add_flag("--list-mutants", list, "Print the mutants that there are.");
   app.add_flag("--plan", plan, "Print the plan that the seed draws, and do no more.");
+  EnterCallersDirectory();
   CLI11_PARSE(app, argc, argv);
   if (list) {
     for (const MutantName& one : kMutantNames) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/open_membership.h"
+#include "cell/io/invocation.h"
 #include "fmt/format.h"
 #include "tools/cluster_remains.h"
 
@@ -37,13 +37,9 @@ bool Confirmed(const std::string& name, std::string typed) {
   return typed == name;
 }
 
-// `bazel run` changes the directory.
-std::string UserPath(const std::string& path) {
-  const char* const from = std::getenv("BUILD_WORKING_DIRECTORY");
-  return path.empty() ? path : (std::filesystem::path(from == nullptr ? "" : from) / path).string();
-}
-
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
   std::string dir, cluster, digest, log_dir, confirm;
   bool dry_run = false;
   CLI::App app{
@@ -65,8 +61,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kDone : kError;
   }
   absl::StatusOr<ClusterRemains> remains =
-      dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, UserPath(log_dir))
-                  : ClusterRemains::InDirectory(UserPath(dir), digest, UserPath(log_dir));
+      dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, log_dir)
+                  : ClusterRemains::InDirectory(dir, digest, log_dir);
   if (!remains.ok()) return Fail(remains.status());
   fmt::print("Cluster {}{}:\n", remains->name(), remains->uuid().empty() ? "" : " (" + remains->uuid() + ")");
   for (const std::string& line : remains->listed()) fmt::print("  {}\n", line);

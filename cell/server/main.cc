@@ -17,6 +17,7 @@
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/control/control_server.h"
 #include "cell/io/descriptors.h"
+#include "cell/io/invocation.h"
 #include "cell/io/open_fabric.h"
 #include "cell/io/posix_files.h"
 #include "cell/io/verbs_device.h"
@@ -285,6 +286,8 @@ absl::Status Run(Flags flags) {
 }
 
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
   Flags flags;
   CLI::App app{
       "A Cell server: holds regions of a cluster and serves them. Without --cluster, the cluster is the directory DIR "
