@@ -356,6 +356,26 @@ class Cellctl(unittest.TestCase):
             finally:
                 self.directory, self.servers = kept[0], kept[1] + self.servers
 
+    def test_a_backup_that_a_signal_ends_leaves_no_file(self):
+        self.up()
+        self.load_large()
+        for ends in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for attempt in range(50):
+                backup = Path(self.temporary.name) / f"backup-{ends}-{attempt}"
+                running = subprocess.Popen(self.command("backup", str(backup)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                while not (backup / "backup.unfinished").exists() and running.poll() is None:
+                    pass
+                running.send_signal(signal.SIGSTOP)  # It cannot finish meanwhile.
+                os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                stopped = (backup / "backup.unfinished").exists()
+                running.send_signal(ends)
+                running.send_signal(signal.SIGCONT)
+                running.communicate(timeout=60)
+                if stopped:
+                    break
+            self.assertTrue(stopped)
+            self.assertEqual((running.returncode, os.listdir(backup)), (-ends, []))
+
     def test_a_restore_is_whole_or_an_error(self):
         self.up(node_bytes=1024)
         values = self.load_large(300)

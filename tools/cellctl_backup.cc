@@ -2,7 +2,12 @@
 //
 // A backup is one file, DIR/backup (backup_file.h). It gets its name only once it is whole, on disk, and was read back.
 // It is a scan: every key that was there throughout is in it, and it is not a snapshot.
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -85,6 +90,38 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
   }
 }
 
+// Removes a file, while it lives, when a signal ends the program.
+class RemovedBySignal {
+ public:
+  explicit RemovedBySignal(const std::string& path) {
+    path_ = path;
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction action {};
+      action.sa_handler = &RemoveAndEnd;
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      // A signal that is ignored stays so: of nohup, for one.
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  RemovedBySignal(const RemovedBySignal&) = delete;
+  RemovedBySignal& operator=(const RemovedBySignal&) = delete;
+  ~RemovedBySignal() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+
+  static void RemoveAndEnd(int signal) {
+    ::unlink(path_.c_str());
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+
+  inline static std::string path_;  // Does not change while the handlers are there.
+  std::array<struct sigaction, kSignals.size()> before_;
+};
+
 absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   PosixFiles files;
   const std::string path = BackupPath(flags), unfinished = path + ".unfinished";
@@ -92,6 +129,7 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
     return absl::AlreadyExistsError(fmt::format("there is a backup in {} already", flags.file));
   RETURN_IF_ERROR(files.MakeDirectory(flags.file));
   (void)files.Remove(unfinished);
+  const RemovedBySignal removed(unfinished);
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(unfinished));
   absl::Cleanup remove = [&] { (void)files.Remove(unfinished); };
   ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get()));
