@@ -175,11 +175,15 @@ class Cellctl(unittest.TestCase):
         self.refused('there is no command "delete": did you mean del?', "delete", "a", "key")
         self.refused("did you mean --cluster?", "--clustre", "/tmp", "get", "key")
         self.refused("key is required", "get")
+        self.refused("is longer than 226 bytes, the most that this cluster's nodes take", "get", "k" * 227)
+        none = subprocess.run([cluster.binary("tools/cellctl"), "--cluster", "/no/such", "status"], stderr=subprocess.PIPE, check=False)
+        self.assertIn(b"./bazelw run //tools:up -- --dir '/no/such'", none.stderr)
         self.refused("--path: hybird not in", "--path", "hybird", "get", "a")
         for form in (["hash", "create", "t"], ["hash", "put", "t", "k", "v"], ["hash", "put", "--table", "t", "k", "w"]):
             self.done(*form)
         self.assertEqual(self.done("hash", "get", "t", "k"), b"w")
         self.assertEqual(self.done("hash", "get", "--table", "t", "k"), b"w")
+        self.refused("is longer than 4096 bytes, the most that Pilaf tables take", "hash", "get", "t", "k" * 4097)
         self.assertIn(b"buckets", self.done("hash", "stats", "t"))
         self.done("hash", "drop", "--table", "t")
 

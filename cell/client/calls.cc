@@ -74,11 +74,11 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
 
 }  // namespace
 
-absl::Status CheckKey(std::string_view key, size_t key_bytes_max) {
+absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers) {
   if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
   if (key.size() > key_bytes_max) {
     return absl::InvalidArgumentError(fmt::format(
-        "key {} is longer than {} bytes, the most that this cluster's nodes take", ForMessage(key), key_bytes_max));
+        "key {} is longer than {} bytes, the most that {} take", ForMessage(key), key_bytes_max, takers));
   }
   return absl::OkStatus();
 }

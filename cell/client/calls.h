@@ -19,7 +19,8 @@ using Maybe = absl::StatusOr<std::optional<T>>;
 // How often an operation reads again what has changed meanwhile, before it goes by a call.
 inline constexpr int kReadAttemptsMax = 8;
 
-absl::Status CheckKey(std::string_view key, size_t key_bytes_max);
+// `takers`: says in the message who takes no longer ones.
+absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers);
 // The status of a write whose value is too long, or ok.
 absl::Status CheckValue(std::string_view key, std::string_view value);
 // A connection lost during a read is no more than that.

@@ -14,7 +14,8 @@ template <typename T, typename Here>
 Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
                                 Here here) {
   if (session->closed()) co_return Session::Closed();
-  absl::Status status = CheckKey(key, table == nullptr ? KeyBytesMax(session->node_bytes()) : kHashKeyBytesMax);
+  absl::Status status = table == nullptr ? CheckKey(key, KeyBytesMax(session->node_bytes()), "this cluster's nodes")
+                                         : CheckKey(key, kHashKeyBytesMax, "Pilaf tables");
   if (!status.ok()) co_return status;
   // What is read by a table that is too old would have to be read again.
   if (context.path == Path::kClient && context.started_ns > session->LeaseUntilNs()) {

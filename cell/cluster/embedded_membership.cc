@@ -63,7 +63,8 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadFile(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(
-        "no cluster in \"{}\" (no cluster.json there): start one with //tools:up --dir {}", directory, directory));
+        "no cluster in \"{}\" (no cluster.json there): start one with ./bazelw run //tools:up -- --dir '{}'", directory,
+        directory));
   }
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
   std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, options, std::move(state)));

@@ -346,8 +346,9 @@ class ZooKeeperMembership::Impl {
     const absl::StatusOr<std::string> config = Get(root_, nullptr, false);
     if (config.status().code() == absl::StatusCode::kNotFound) {
       return absl::NotFoundError(
-          fmt::format("no cluster {} in the ZooKeeper at {}: start one with //tools:up --zookeeper", options_.name,
-                      options_.servers));
+          fmt::format("no cluster {} in the ZooKeeper at {}: start one with ./bazelw run //tools:up -- --zookeeper {} "
+                      "--name {}",
+                      options_.name, options_.servers, options_.servers, options_.name));
     }
     if (!config.ok()) return config.status();
     ASSIGN_OR_RETURN(const Config parsed, ParseConfig(*config));

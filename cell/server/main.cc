@@ -83,7 +83,8 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
-        fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with //tools:down --dir {}",
+        fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with "
+                    "./bazelw run //tools:down -- --dir '{}'",
                     flags.name, flags.dir, path, flags.dir));
   }
   // So that //tools:down finds servers that were started by hand.
