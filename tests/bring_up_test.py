@@ -99,7 +99,7 @@ class BringUp(unittest.TestCase):
                     process.kill()
                     process.wait()
             else:
-                self.assertEqual(cluster.down(self.directory), 2)
+                self.assertEqual(cluster.down(self.directory), (2, []))
             self.processes += cluster.up(self.directory)  # No flags.
             self.assertEqual(self.keys(), 20_000)
         self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
@@ -138,14 +138,14 @@ class BringUp(unittest.TestCase):
             cluster.up(self.directory, only="server-1")
         with self.assertRaisesRegex(cluster.ClusterError, "has no server-9"):
             cluster.up(self.directory, only="server-9")
-        self.assertEqual(cluster.down(self.directory), 3)
+        self.assertEqual(cluster.down(self.directory), (3, []))
 
     def test_down_ends_servers_that_were_started_by_hand(self):
         servers = self.up(servers=2, durability="sync")
         servers[1].kill()
         servers[1].wait()
         mine = self.by_hand("server-1")
-        self.assertEqual(cluster.down(self.directory), 2)
+        self.assertEqual(cluster.down(self.directory), (2, []))
         self.assertEqual(mine.wait(10), 0)
 
     def test_an_embedded_cluster_grows_while_it_runs(self):
@@ -242,6 +242,60 @@ class BringUp(unittest.TestCase):
         up.send_signal(signal.SIGINT)
         self.assertEqual(up.wait(20), 0)
         self.assertIsNone(cluster.lock_holder(self.directory, "server-0"))
+
+    def test_foreground_up_tells_of_each_end_of_a_server(self):
+        up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",
+                               "--meganode-bytes", "2M", "--extents-bytes", "8M"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(up.communicate)
+        while "//tools:down" not in up.stdout.readline():
+            self.assertIsNone(up.poll())
+        for how in (" (signal 9)", "", ""):
+            os.kill(cluster.lock_holder(self.directory, "server-0"), signal.SIGKILL)
+            self.assertIn(f"server-0 has ended{how};", up.stderr.readline())
+            self.assertIn("--server server-0", up.stderr.readline())
+            again = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--server", "server-0", "--detach"],
+                                   stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+            self.assertIn(f"1 started, 2 of 2 are up in {self.directory}\n", again.stdout)
+            time.sleep(0.5)  # It looks five times a second for what others start.
+        up.send_signal(signal.SIGINT)
+        self.assertEqual(up.wait(20), 0)
+
+    def test_down_waits_and_says_what_it_kills(self):
+        servers = self.up(servers=2, durability="sync")
+        servers[1].send_signal(signal.SIGSTOP)
+        down = subprocess.run([cluster.binary("tools/down"), "--dir", str(self.directory), "--kill-after", "5"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+        self.assertEqual((down.returncode, down.stdout), (1, "2 server(s) ended\n"))
+        waits, killed = down.stderr.splitlines()
+        who = f"server-1 (process {servers[1].pid})"
+        self.assertIn(f"down: waiting for {who} (the process is stopped: state T)", waits)
+        self.assertEqual(killed, f"down: {who} was killed, for it had not ended after 5 s (the process is stopped: state T)")
+        self.assertEqual((servers[0].wait(10), servers[1].wait(10)), (0, -signal.SIGKILL))
+
+    def test_up_that_is_interrupted_or_cannot_begin(self):
+        command = [cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "8"]
+        for ends in (signal.SIGINT, signal.SIGTERM):
+            up = subprocess.Popen([*command, "--detach"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            while not (self.directory / "processes.json").exists():
+                self.assertIsNone(up.poll())
+            up.send_signal(ends)
+            _, error = up.communicate(timeout=60)
+            self.assertEqual((up.returncode, error), (130, f"up: interrupted; what it had started has ended. In {self.directory}: no cluster\n"))
+        run = lambda *arguments: subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
+        self.assertEqual(run(*command, "--host", "192.0.2.1").stderr,
+                         "up: cannot listen at 192.0.2.1: Cannot assign requested address; name an address of this machine\n")
+        file = self.directory.with_name("file")
+        file.write_text("mine")
+        for program in ("up", "down"):
+            self.assertEqual(run(cluster.binary(f"tools/{program}"), "--dir", str(file)).stderr, f"{program}: {file} is not a directory\n")
+
+    def test_directories_with_spaces_are_quoted(self):
+        self.directory = self.directory.with_name("d i r")
+        made = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--detach"], stdout=subprocess.PIPE, check=True,
+                              text=True, timeout=60)
+        cluster.down(self.directory)
+        self.assertIn(f"export CELL_CLUSTER='{self.directory}'\n", made.stdout)
+        self.assertIn(f"--dir '{self.directory}'\n", made.stdout)
 
     def test_wipe_says_what_it_deletes_and_wants_the_name(self):
         self.up(servers=2, durability="sync")

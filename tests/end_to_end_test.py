@@ -145,10 +145,10 @@ class EndToEnd(unittest.TestCase):
             # A process that has another's id since: its start time tells.
             listed = json.loads(file.read_text()) + [{"pid": bystander.pid, "start_time": 1}]
             file.write_text(json.dumps(listed))
-            self.assertEqual(cluster.down(self.directory), 2)
+            self.assertEqual(cluster.down(self.directory), (2, []))
             self.assertIsNone(bystander.poll())
             self.assertTrue(all(p.wait(5) == 0 for p in self.processes))
-            self.assertEqual(cluster.down(self.directory), 0)
+            self.assertEqual(cluster.down(self.directory), (0, []))
         finally:
             bystander.kill()
             bystander.wait()

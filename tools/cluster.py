@@ -17,10 +17,12 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -117,6 +119,8 @@ def settings_of(directory):
             text = (directory / file).read_text()
         except FileNotFoundError:
             continue
+        except NotADirectoryError as error:
+            raise ClusterError(f"{directory} is not a directory") from error
         try:
             there = json.loads(text)
             if file == "up.json":
@@ -232,7 +236,10 @@ def free_ports(count, host="127.0.0.1"):
     with contextlib.ExitStack() as probes:
         sockets = [probes.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) for _ in range(count)]
         for probe in sockets:
-            probe.bind((host, 0))
+            try:
+                probe.bind((host, 0))
+            except OSError as error:
+                raise ClusterError(f"cannot listen at {host}: {error.strerror}; name an address of this machine") from error
         return [probe.getsockname()[1] for probe in sockets]
 
 
@@ -451,35 +458,110 @@ def end(processes, seconds=10):
             process.wait()
 
 
-def down(directory, seconds=10):
+def state_of(pid):
+    """A process's state, as ps shows it; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def why_it_runs(pid):
+    """Why a process may not have ended by SIGTERM, as far as that can be seen."""
+    state = state_of(pid)
+    return {"T": "the process is stopped: state T", "t": "a debugger has stopped the process: state t",
+            "D": "the process waits for a disk or a device: state D"}.get(state, f"state {state}")
+
+
+def last_line(path, begin=0, kind=""):
+    """The last line of a log from an offset on that has `kind` in it, without its time; empty: there is none."""
+    try:
+        lines = [line for line in path.read_bytes()[begin:].decode(errors="replace").splitlines() if kind in line]
+    except OSError:
+        return ""
+    return lines[-1].split("] ", 3)[-1] if lines else ""
+
+
+def down(directory, kill_after=60, say=lambda text: None):
     """Ends the cluster there: all of its servers on this machine, those that were started by hand too, then its ZooKeeper.
 
-    Returns the number of servers.
+    A server that is told to end waits as long as its disk gets on. Kills what runs after `kill_after` seconds.
+    say: is told what is waited for.
+    Returns the number of servers, and what went wrong: of each that was killed, or ended with an error, a line.
     """
     if settings_of(directory) is None:
         raise ClusterError(f"no cluster in {directory}")
+    wrong = []
     with alone_in(directory):
         ours = running(directory)
         for name in servers_of(directory):
             pid = lock_holder(directory, name)
-            if pid is None or any(p["pid"] == pid for p in ours):
+            if pid is None:
                 continue
-            if pid == 0 or not has_open(pid, directory / f"{name}.lock"):
+            noted = next((p for p in ours if p["pid"] == pid), None)
+            if noted is None and (pid == 0 or not has_open(pid, directory / f"{name}.lock")):
                 if not ours:
                     raise ClusterError(f"{name} runs in {directory}, and it is not known as which process: end it by hand")
                 continue  # It is one of them, of an earlier release.
-            ours.append({"pid": pid, "start_time": start_time(pid)})
+            if noted is None:
+                noted = {"pid": pid, "start_time": start_time(pid)}
+                ours.append(noted)
+            noted["name"] = name
         for helper in (False, True):
-            left = [p for p in ours if p.get("helper", False) == helper]
-            for p in left:
+            told = [p for p in ours if p.get("helper", False) == helper]
+            for p in told:
+                p["log"] = directory / f"{p.get('name')}.log"
+                p["log_begins"] = p["log"].stat().st_size if p["log"].exists() else 0
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(p["pid"], signal.SIGTERM)
-            deadline = time.monotonic() + seconds
-            while left and time.monotonic() < deadline:
+            left, begun, said = told, time.monotonic(), False
+            while left and time.monotonic() < begun + kill_after:
                 time.sleep(0.02)
                 left = [p for p in left if start_time(p["pid"]) == p["start_time"]]
+                if left and not said and time.monotonic() > begun + 3:
+                    said = True
+                    say("waiting for " + ", ".join(f"{called(p)} ({why_it_runs(p['pid'])})" for p in left) +
+                        f", which may be writing to disk; kills what runs after {kill_after:g} s (--kill-after)")
             for p in left:
+                wrong.append(f"{called(p)} was killed, for it had not ended after {kill_after:g} s ({why_it_runs(p['pid'])})")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(p["pid"], signal.SIGKILL)
+            for p in told:
+                error = last_line(p["log"], p["log_begins"], "[error]")
+                if p not in left and error and last_line(p["log"], p["log_begins"]) != f"{p.get('name')} ends":
+                    wrong.append(f"{called(p)} ended with an error: {error}")
         (directory / "processes.json").unlink(missing_ok=True)
-    return sum(not p.get("helper", False) for p in ours)
+    return sum(not p.get("helper", False) for p in ours), wrong
+
+
+def called(process):
+    """A noted process, for messages."""
+    return f"{process.get('name', 'ZooKeeper' if process.get('helper') else 'a server')} (process {process['pid']})"
+
+
+def add_kill_after_flag(parser):
+    """--kill-after, of programs that end a cluster."""
+    def seconds(text):
+        number = float(text)
+        if not 0 <= number < float("inf"):
+            raise ValueError(text)
+        return number
+
+    parser.add_argument("--kill-after", metavar="SECONDS", type=seconds, default=60,
+                        help="kill servers that were told to end and run yet after so long; what waits for the disk then is lost "
+                             "(default: %(default)s)")
+
+
+def end_cluster(program, directory, kill_after):
+    """As `down`, for a program that tells its user. Returns the exit status, and the number of servers."""
+    try:
+        ended, wrong = down(directory, kill_after, lambda text: print(f"{program}: {text}", file=sys.stderr, flush=True))
+    except (ClusterError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2, 0
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; servers may run yet: ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", file=sys.stderr)
+        return 130, 0
+    for line in wrong:
+        print(f"{program}: {line}", file=sys.stderr)
+    return 1 if wrong else 0, ended

@@ -7,17 +7,14 @@ from tools import cluster
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory (default: %(default)s)")
+    cluster.add_kill_after_flag(parser)
     args = parser.parse_args()
-    directory = cluster.user_path(args.dir)
-    try:
-        ended = cluster.down(directory)
-    except (cluster.ClusterError, OSError) as error:
-        print(f"down: {error}", file=sys.stderr)
-        return 2
-    print(f"{ended} server(s) ended" if ended else "no server was running")
-    return 0
+    status, ended = cluster.end_cluster("down", cluster.user_path(args.dir), args.kill_after)
+    if status < 2:
+        print(f"{ended} server(s) ended" if ended else "no server was running")
+    return status
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def install(prefix):
     config = prefix / "lib" / "pkgconfig" / "cell.pc"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(f"prefix={prefix}\n\nName: cell\nDescription: The client of Cell, a sorted key-value store in other machines' memory\n"
-                      f"Version: 0\nCflags: -std=c++20 -I${{prefix}}/include\nLibs: -L${{prefix}}/lib -lcell {flags}\n")
+                      f"Version: 0\nCflags: -std=c++20 \"-I${{prefix}}/include\"\nLibs: \"-L${{prefix}}/lib\" -lcell {flags}\n")
 
 
 def main():
@@ -53,7 +54,7 @@ def main():
         print(f"install: {error}", file=sys.stderr)
         return 2
     print(f"Cell is in {prefix}. To build a program with it:\n"
-          f"  export PKG_CONFIG_PATH={prefix}/lib/pkgconfig\n"
+          f"  export PKG_CONFIG_PATH={shlex.quote(str(prefix))}/lib/pkgconfig\n"
           f"  g++ program.cc $(pkg-config --cflags --libs cell)")
     return 0
 

@@ -6,6 +6,7 @@ further flags, and with its keys if it is durable; of one that runs, the servers
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -41,6 +42,7 @@ def parse(arguments=None):
         choices=("none", "async", "sync"))
     parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
     parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
+    cluster.add_kill_after_flag(parser)
     args = parser.parse_args(arguments)
     for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
         if value is not None and not 1 <= value <= 64:
@@ -71,12 +73,13 @@ def bring_up(directory, args):
     started = cluster.up(directory, only=args.server, **given)
     sys.stderr.write(memory_note(cluster.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     running = [name for name in cluster.servers_of(directory) if cluster.lock_holder(directory, name) is not None]
-    what = f"{len(running)} server(s)" if len(started) == len(running) else f"{len(started)} of {len(running)} server(s)"
-    print(f"{what} up in {directory}\n"
-          f"  export CELL_CLUSTER={cluster.address_of(directory)}\n"
-          + (f"  export CELL_SECRET_FILE={secret}\n" if secret else "") +
+    total = cluster.settings_of(directory)["servers"]
+    what = f"{total} server(s) up" if len(started) == total else f"{len(started)} started, {len(running)} of {total} are up"
+    print(f"{what} in {directory}\n"
+          f"  export CELL_CLUSTER={shlex.quote(cluster.address_of(directory))}\n"
+          + (f"  export CELL_SECRET_FILE={shlex.quote(secret)}\n" if secret else "") +
           f"  ./bazelw run //tools:cellctl -- status\n"
-          f"  ./bazelw run //tools:down -- --dir {directory}", flush=True)
+          f"  ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", flush=True)
     return started
 
 
@@ -90,42 +93,58 @@ def memory_note(settings, machine_bytes):
             f"of memory, and this machine has {machine_bytes / 2**30:.1f} GB (--regions-max, --meganode-bytes, --extents-bytes)\n")
 
 
-def watch(directory, processes):
+def watch(directory, processes, kill_after):
     """Until all servers there have ended. One that ends leaves the others as they are."""
     names = {process.pid: process.args[process.args.index("--name") + 1] for process in processes}
+    others = {}  # Servers that others started here, by process: name and when it began.
     while True:
+        for name in cluster.servers_of(directory):
+            pid = cluster.lock_holder(directory, name)
+            if pid and pid not in names and pid not in others:
+                others[pid] = name, cluster.start_time(pid)
+        for pid in [pid for pid, (_, began) in others.items() if cluster.start_time(pid) != began]:
+            name, _ = others.pop(pid)
+            if (directory / "processes.json").exists():
+                tell_of_end(directory, name, "")
         for process in [p for p in processes if p.poll() is not None]:
             processes.remove(process)
             if not (directory / "processes.json").exists():
                 continue  # By //tools:down.
             how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
-            print(f"up: {names[process.pid]} has ended ({how}); see {directory / names[process.pid]}.log. The others go on. To start it again:\n"
-                  f"  ./bazelw run //tools:up -- --dir {directory} --server {names[process.pid]} --detach", file=sys.stderr, flush=True)
+            tell_of_end(directory, names.pop(process.pid), f" ({how})")
         if not (directory / "processes.json").exists():
             return 0
         if all(p.get("helper") for p in cluster.running(directory)):
             print(f"up: all servers have ended; see the logs in {directory}", file=sys.stderr)
-            cluster.down(directory)
+            cluster.end_cluster("up", directory, kill_after)
             return 2
         time.sleep(0.2)
+
+
+def tell_of_end(directory, name, how):
+    print(f"up: {name} has ended{how}; see {directory / name}.log. The others go on. To start it again:\n"
+          f"  ./bazelw run //tools:up -- --dir {shlex.quote(str(directory))} --server {name} --detach", file=sys.stderr, flush=True)
 
 
 def main():
     args = parse()
     directory = cluster.user_path(args.dir)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # As Ctrl-C.
     try:
         started = bring_up(directory, args)
     except (cluster.ClusterError, OSError) as error:
         print(f"up: {error}", file=sys.stderr)
         return 2
+    except (KeyboardInterrupt, SystemExit):
+        print(f"up: interrupted; what it had started has ended. In {directory}: "
+              f"{'no cluster' if not directory.exists() or cluster.settings_of(directory) is None else 'the cluster that was there'}", file=sys.stderr)
+        return 130
     if args.detach:
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        return watch(directory, started)
+        return watch(directory, started, args.kill_after)
     except (KeyboardInterrupt, SystemExit):
-        cluster.down(directory)
-        return 0
+        return cluster.end_cluster("up", directory, args.kill_after)[0]
 
 
 if __name__ == "__main__":
