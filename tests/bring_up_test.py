@@ -289,6 +289,14 @@ class BringUp(unittest.TestCase):
         for program in ("up", "down"):
             self.assertEqual(run(cluster.binary(f"tools/{program}"), "--dir", str(file)).stderr, f"{program}: {file} is not a directory\n")
 
+    def test_a_server_of_a_zookeepers_cluster_makes_its_directory(self):
+        directory = self.directory / "run" / "cell"
+        process = subprocess.Popen([cluster.binary("cell/server/cell_server"), "--cluster", "zk://127.0.0.1:1/none", "--dir", str(directory),
+                                    "--name", "server-9"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.processes.append(process)
+        while not (directory / "server-9.lock").exists():
+            self.assertIsNone(process.poll())
+
     def test_directories_with_spaces_are_quoted(self):
         self.directory = self.directory.with_name("d i r")
         made = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--detach"], stdout=subprocess.PIPE, check=True,

@@ -186,6 +186,8 @@ class Cellctl(unittest.TestCase):
         self.refused("is longer than 4096 bytes, the most that Pilaf tables take", "hash", "get", "t", "k" * 4097)
         self.assertIn(b"buckets", self.done("hash", "stats", "t"))
         self.done("hash", "drop", "--table", "t")
+        self.refused("slots have no buckets", "hash", "create", "u", "--layout", "slots", "--bucket-bytes", "512")
+        self.refused("server-0 is not draining", "drain", "server-0", "--cancel")
 
     def test_another_users_cluster(self):
         self.up()

@@ -438,7 +438,10 @@ int Main(int argc, char** argv) {
       "  retries             reads and walks that were begun again; errors: operations that failed; absent: keys that\n"
       "                      were not there\n"
       "  lookups, reads_per_lookup, lookup_retries    of a table's keys by reads, and why they were read again\n"
-      "  load_...            of the keys that were loaded first");
+      "  load_...            of the keys that were loaded first; deleted: keys that --cleanup deleted\n"
+      "  node_reads_per_second    one-sided reads of nodes, of all threads\n"
+      "  data_bytes_per_key  of local and lmdb: bytes of a key and its value; stored_bytes_per_key: memory they take\n"
+      "  commit              the commit of the source tree that it was called in");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

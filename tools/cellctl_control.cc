@@ -225,10 +225,24 @@ int Move(Client* client, const CtlFlags& flags) {
   return status.ok() ? kDone : Fail(status);
 }
 
+namespace {
+
+absl::Status CancelDrain(Client* client, const CtlFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, flags.server));
+  ASSIGN_OR_RETURN(const std::vector<std::string> workers, control->Status());
+  const bool draining = std::any_of(workers.begin(), workers.end(), [](const std::string& text) {
+    const absl::StatusOr<nlohmann::json> json = ParseJson(text);
+    return json.ok() && JsonView(*json)["draining"].Or(false);
+  });
+  if (!draining) return absl::FailedPreconditionError(fmt::format("{} is not draining", flags.server));
+  return control->Drain(true);
+}
+
+}  // namespace
+
 int Drain(Client* client, const CtlFlags& flags) {
   if (flags.cancel) {
-    const auto control = ControlOf(client, flags, flags.server);
-    const absl::Status status = control.ok() ? (*control)->Drain(true) : control.status();
+    const absl::Status status = CancelDrain(client, flags);
     return status.ok() ? kDone : Fail(status);
   }
   Progress progress("draining");

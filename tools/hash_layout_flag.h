@@ -20,9 +20,15 @@ inline void AddHashLayoutFlags(CLI::App* app, HashLayoutFlags* flags) {
                   "buckets: small pairs inline, found by one read; slots: all pairs in extents, as in the thesis")
       ->check(CLI::IsMember({"buckets", "slots"}))
       ->capture_default_str();
-  app->add_option("--bucket-bytes", flags->bucket_bytes, "Of buckets; pairs up to an eighth of it are inline")
-      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
-      ->capture_default_str();
+  CLI::Option* bucket_bytes =
+      app->add_option("--bucket-bytes", flags->bucket_bytes, "Of buckets; pairs up to an eighth of it are inline")
+          ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+          ->capture_default_str();
+  app->parse_complete_callback([flags, bucket_bytes] {
+    if (flags->layout == "slots" && bucket_bytes->count() > 0) {
+      throw CLI::ValidationError("--bucket-bytes", "slots have no buckets: it goes with --layout buckets");
+    }
+  });
 }
 
 }  // namespace cell

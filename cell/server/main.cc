@@ -259,6 +259,8 @@ absl::Status Run(Flags flags) {
     }
     count = static_cast<uint32_t>(self->workers.size());
   }
+  // Without --cluster it is there: it is the cluster.
+  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   std::vector<std::unique_ptr<Worker>> workers;
   for (uint32_t i = 0; i < count; ++i) {
