@@ -1,50 +1,67 @@
 #!/usr/bin/env bash
 # Runs all unit tests and 300 seeds of the simulation under sanitizers: the address and the undefined behaviour sanitizer
-# together, then the thread sanitizer. It takes hours on two cores; each part can be run alone.
+# together, and the thread sanitizer. It takes hours on two cores; each part can be run alone.
 #
 #   tools/sanitize.sh              all parts
 #   tools/sanitize.sh --part 3     one of them
-#   tools/sanitize.sh --rotate     the part whose turn it is at this commit: successive commits run all of them
+#   tools/sanitize.sh --rotate     the part whose turn it is at this commit: successive commits run all that take minutes
 #   tools/sanitize.sh --list       what the parts are
 #
 # The exit status is 0 if no test failed and no sanitizer reported anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sanitizers=("address" "thread")
 flags_address=(--config=asan --config=ubsan)
 flags_thread=(--config=tsan)
 
-# Query expressions; together they are all unit tests, and the simulation's seeds.
-pure='kind(cc_test, //cell/base/... + //cell/layout/... + //cell/tree/... + //cell/log/... + //cell/cluster/... + //pilaf/... + //selector/...)'
-groups=(
-  "$pure"
-  "kind(cc_test, //cell/...) except $pure"
-  "kind(cc_test, //tests/... + //tools/...) except kind(cc_test, //tests/simulation/...)"
-  "kind(cc_test, //tests/simulation/...) + //tests/simulation:seeds_test"
+# Query expressions. Together they are all unit tests, and the simulation's seeds.
+logs="//cell/log:log_test"
+lookups="//pilaf:lookup_test"
+clusters="//tests:crash_test + //tests:linearizable_test"
+takeovers="//tests:takeover_test + //tests:torn_read_test"
+io="kind(cc_test, //cell/io/... + //cell/client/...)"
+serving="kind(cc_test, //cell/server/... + //cell/control/...)"
+simulation="kind(cc_test, //tests/simulation/...) + //tests/simulation:seeds_test"
+short=(
+  "kind(cc_test, //cell/...) except ($io + $serving + $logs)"
+  "kind(cc_test, //pilaf/... + //selector/...) except $lookups"
+  "$io"
+  "$serving"
+  "kind(cc_test, //tests/... + //tools/...) except ($clusters + $takeovers + $simulation)"
 )
-parts=$((${#groups[@]} * ${#sanitizers[@]}))
+# These run in one thread, where the thread sanitizer, under which they take longest, has little to find.
+long=("$lookups" "$clusters" "$takeovers" "$simulation")
+
+# Each is a sanitizer and the tests.
+parts=()
+for tests in "${short[@]}"; do parts+=("address $tests" "thread $tests"); done
+for tests in "${long[@]}"; do parts+=("address $tests"); done
+turns=${#parts[@]}  # --rotate takes one of these: each takes minutes.
+for tests in "${long[@]}"; do parts+=("thread $tests"); done
+parts+=("address $logs" "thread $logs")
 
 describe() {  # PART, from 1 on
-  echo "part $1 of $parts: ${sanitizers[$((($1 - 1) % 2))]} sanitizer, ${groups[$((($1 - 1) / 2))]}"
+  local part=${parts[$(($1 - 1))]}
+  echo "part $1 of ${#parts[@]}: ${part%% *} sanitizer, ${part#* }"
 }
 
 run() {  # PART
   describe "$1"
-  local -n flags="flags_${sanitizers[$((($1 - 1) % 2))]}"
+  local part=${parts[$(($1 - 1))]}
+  local -n flags="flags_${part%% *}"
   local tests
-  mapfile -t tests < <(./bazelw query --noshow_progress "${groups[$((($1 - 1) / 2))]}" 2>/dev/null)
+  mapfile -t tests < <(./bazelw query --noshow_progress "${part#* }" 2>/dev/null)
   ((${#tests[@]})) || { echo "no tests: ./bazelw query fails" >&2; return 1; }
   # A test takes up to twenty times as long as without the sanitizer.
   ./bazelw test "${flags[@]}" --build_tests_only --test_timeout=1200,2400,3600,3600 "${tests[@]}"
 }
 
 case "${1:-}" in
-  "") chosen=($(seq 1 "$parts")) ;;
+  "") chosen=($(seq 1 "${#parts[@]}")) ;;
   --part) chosen=("${2:?which part?}") ;;
-  --rotate) chosen=($(($(git rev-list --count HEAD) % parts + 1))) ;;
+  --rotate) chosen=($(($(git rev-list --count HEAD) % turns + 1))) ;;
   --list)
-    for ((part = 1; part <= parts; ++part)); do describe "$part"; done
+    for ((part = 1; part <= ${#parts[@]}; ++part)); do describe "$part"; done
     exit
     ;;
   *)
@@ -54,7 +71,7 @@ case "${1:-}" in
 esac
 failed=()
 for part in "${chosen[@]}"; do
-  ((part >= 1 && part <= parts)) || { echo "there are parts 1 to $parts" >&2; exit 2; }
+  ((part >= 1 && part <= ${#parts[@]})) || { echo "there are parts 1 to ${#parts[@]}" >&2; exit 2; }
   run "$part" || failed+=("$part")
 done
 if ((${#failed[@]})); then
