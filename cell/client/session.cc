@@ -238,7 +238,7 @@ Task<absl::Status> Session::Connect(ServerConnection* server, int64_t deadline_n
     const int64_t pause_ns = (options_.reconnect_us * 1000)
                              << std::min(std::max(server->failed_attempts - 1, 0), kReconnectDoublings);
     if (server->last_attempt_ns != INT64_MIN && fabric_->NowNs() - server->last_attempt_ns < pause_ns) {
-      co_return absl::UnavailableError(fmt::format("no server answers at {}", server->address));
+      co_return server->why_down;
     }
     server->connecting = true;
     Keep(std::make_unique<Attempt>(this, server));
@@ -280,6 +280,7 @@ absl::Status Session::Note(ServerConnection* server, absl::Status status) {
   const bool lost = status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
   if (lost && server->up) {
     server->up = false;
+    server->why_down = status;
     server->last_attempt_ns = fabric_->NowNs();
     lost_.push_back(server->id);
   }

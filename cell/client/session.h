@@ -38,7 +38,7 @@ struct ServerConnection {
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
   int failed_attempts = 0;  // Since it was up last.
-  absl::Status why_down;    // Of the last attempt, if it failed.
+  absl::Status why_down;    // Of the last attempt that failed, or of the loss of a connection since.
   bool silent = false;      // It failed because no answer came.
   Selector searches;
   Selector scans;
