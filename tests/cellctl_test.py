@@ -296,6 +296,21 @@ class Cellctl(unittest.TestCase):
         self.servers[0].send_signal(signal.SIGSTOP)
         self.refused("the other servers have room for 0", "drain", "server-1")
 
+    def test_a_region_is_moved_while_the_balancer_moves_others(self):
+        self.up(servers=2, workers=2)
+        pairs = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(40_000)).encode()  # They fill about 20 regions.
+        load = subprocess.Popen(self.command("load", "-"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        feed = threading.Thread(target=load.communicate, args=(pairs,))
+        feed.start()
+        self.addCleanup(load.wait)
+        self.addCleanup(feed.join)
+        for i in range(20):
+            self.done("move", "1", f"server-{i % 2}")
+            rows = [line.split()[1] for line in self.done("status").decode().split("\n\n")[1].splitlines()[1:]]
+            self.assertEqual(len(rows), len(set(rows)), rows)
+        self.refused("the cluster has no region 9999", "move", "9999", "server-0")
+        self.refused("no server named nobody", "move", "1", "nobody")
+
     def test_progress_on_a_terminal(self):
         self.up()
         file = Path(self.temporary.name) / "lines"

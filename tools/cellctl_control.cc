@@ -30,19 +30,6 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const C
   return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
 }
 
-// The server that holds a region, by the servers' own word.
-absl::StatusOr<std::unique_ptr<ControlClient>> ControlOfRegion(Client* client, const CtlFlags& flags) {
-  for (const auto& server : client->Servers()) {
-    ASSIGN_OR_RETURN(std::unique_ptr<ControlClient> control, ControlOf(client, flags, server.name));
-    const absl::StatusOr<ControlClient::Regions> regions = control->ListRegions();
-    if (!regions.ok()) continue;
-    for (const auto& region : regions->regions) {
-      if (region.region == flags.region) return control;
-    }
-  }
-  return absl::NotFoundError(fmt::format("no server holds region {}", flags.region));
-}
-
 // How long nothing may move until whoever waits for it is told. A checkpoint of one region takes seconds.
 constexpr std::chrono::seconds kPatience{120};
 constexpr int kSilencesMax = 3;
@@ -140,6 +127,33 @@ Listed ListAll(Client* client, const CtlFlags& flags) {
   return listed;
 }
 
+using AtServer = std::function<absl::Status(ControlClient*)>;
+
+// Does `work` at the server that owns the region by the newest region table that a server has.
+absl::Status OnceAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
+  const Listed listed = ListAll(client, flags);
+  const auto is_it = [&flags](const ControlClient::Owner& owner) { return owner.region == flags.region; };
+  const auto owner = std::find_if(listed.owners.begin(), listed.owners.end(), is_it);
+  if (owner == listed.owners.end()) {
+    if (!listed.failed.ok()) return listed.failed;
+    return absl::FailedPreconditionError(fmt::format("the cluster has no region {}", flags.region));
+  }
+  if (listed.silent.contains(owner->server)) return listed.failed;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, owner->server));
+  return work(control.get());
+}
+
+// The same, and again while the region moves or is busy, until the time of one operation is up.
+absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
+  for (;;) {
+    absl::Status status = OnceAtOwner(client, flags, work);
+    const bool passing = absl::IsAborted(status) || absl::IsNotFound(status);
+    if (!passing || std::chrono::steady_clock::now() >= end) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 }  // namespace
 
 int Regions(Client* client, const CtlFlags& flags) {
@@ -214,14 +228,18 @@ int Allocate(Client* client, const CtlFlags& flags) {
 }
 
 int Split(Client* client, const CtlFlags& flags) {
-  const auto control = ControlOfRegion(client, flags);
-  const absl::Status status = control.ok() ? (*control)->Split(flags.region) : control.status();
+  const absl::Status status =
+      DoAtOwner(client, flags, [&flags](ControlClient* control) { return control->Split(flags.region); });
   return status.ok() ? kDone : Fail(status);
 }
 
 int Move(Client* client, const CtlFlags& flags) {
-  const auto control = ControlOfRegion(client, flags);
-  const absl::Status status = control.ok() ? (*control)->Move(flags.region, flags.server, 0) : control.status();
+  const auto names = client->Servers();
+  if (std::none_of(names.begin(), names.end(), [&flags](const auto& one) { return one.name == flags.server; })) {
+    return Fail(absl::NotFoundError(fmt::format("no server named {} is in the cluster", flags.server)));
+  }
+  const absl::Status status = DoAtOwner(
+      client, flags, [&flags](ControlClient* control) { return control->Move(flags.region, flags.server, 0); });
   return status.ok() ? kDone : Fail(status);
 }
 

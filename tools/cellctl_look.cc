@@ -59,15 +59,39 @@ struct ServerSum {
   }
 };
 
-// All servers of the cluster by their names, those that do not answer among them. `texts`: as of ServerStatus.
-std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<absl::StatusOr<std::string>>& texts) {
+// What the workers answered, `texts`, as of ServerStatus. A region that moves meanwhile is told of by two: it is left to
+// the one with the newer epoch.
+std::vector<nlohmann::json> Answers(const std::vector<absl::StatusOr<std::string>>& texts) {
+  std::vector<nlohmann::json> answers;
+  std::map<uint32_t, uint64_t> epochs;
+  const auto epoch_of = [](JsonView region) { return region["epoch"].Or<uint64_t>(0); };
+  for (const auto& text : texts) {
+    absl::StatusOr<nlohmann::json> json = text.ok() ? ParseJson(*text) : text.status();
+    if (!json.ok()) continue;
+    answers.push_back(*std::move(json));
+    for (const JsonView region : JsonView(answers.back())["regions"].elements()) {
+      uint64_t& newest = epochs[region["region"].Or<uint32_t>(0)];
+      newest = std::max(newest, epoch_of(region));
+    }
+  }
+  for (nlohmann::json& answer : answers) {
+    const auto regions = answer.find("regions");
+    if (regions == answer.end() || !regions->is_array()) continue;
+    nlohmann::json kept = nlohmann::json::array();
+    for (const nlohmann::json& region : *regions) {
+      const JsonView view(region);
+      if (epoch_of(view) == epochs[view["region"].Or<uint32_t>(0)]) kept.push_back(region);
+    }
+    *regions = std::move(kept);
+  }
+  return answers;
+}
+
+// All servers of the cluster by their names, those that do not answer among them.
+std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<nlohmann::json>& answers) {
   std::map<std::string, ServerSum> servers;
   for (const auto& server : client->Servers()) servers[server.name];
-  for (const auto& text : texts) {
-    if (!text.ok()) continue;
-    const absl::StatusOr<nlohmann::json> json = ParseJson(*text);
-    if (json.ok()) servers[JsonView(*json)["server"].Or<std::string>("")].Add(*json);
-  }
+  for (const nlohmann::json& answer : answers) servers[JsonView(answer)["server"].Or<std::string>("")].Add(answer);
   return servers;
 }
 
@@ -82,7 +106,8 @@ absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
 
 int Status(Client* client, const CtlFlags& flags) {
   const std::vector<absl::StatusOr<std::string>> texts = client->ServerStatus();
-  const std::map<std::string, ServerSum> servers = SumUp(client, texts);
+  const std::vector<nlohmann::json> answers = Answers(texts);
+  const std::map<std::string, ServerSum> servers = SumUp(client, answers);
   const absl::Status failed = FirstError(texts);
   if (flags.json()) {
     for (const auto& text : texts) {
@@ -103,11 +128,8 @@ int Status(Client* client, const CtlFlags& flags) {
   }
   fmt::print("\n{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", "server", "region", "tier", "keys",
              "data bytes", "nodes", "extents", "fragmentation", "state");
-  for (const auto& text : texts) {
-    if (!text.ok()) continue;
-    const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
-    if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
-    const JsonView json(*parsed);
+  for (const nlohmann::json& answer : answers) {
+    const JsonView json(answer);
     for (const JsonView region : json["regions"].elements()) {
       const bool hash = region["hash"].there();
       fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>6.1f}% {:>7.1f}% {:>12.1f}%  {}\n",
@@ -169,7 +191,8 @@ int Top(Client* client, const CtlFlags& flags) {
     double uptime = 0, p50 = 0, p99 = 0, weight = 0;
     size_t clients = 0;
     const std::vector<absl::StatusOr<std::string>> texts = client->ServerStatus();
-    const std::map<std::string, ServerSum> servers = SumUp(client, texts);
+    const std::vector<nlohmann::json> answers = Answers(texts);
+    const std::map<std::string, ServerSum> servers = SumUp(client, answers);
     size_t serving = 0;
     std::string wrong;
     for (const auto& [name, sum] : servers) {
@@ -177,11 +200,8 @@ int Top(Client* client, const CtlFlags& flags) {
       if (!sum.Wrong().empty()) wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "; ", name, sum.Wrong());
     }
     if (serving == 0) return Fail(FirstError(texts));
-    for (const absl::StatusOr<std::string>& text : texts) {
-      if (!text.ok()) continue;
-      const absl::StatusOr<nlohmann::json> parsed = ParseJson(*text);
-      if (!parsed.ok()) return Fail(absl::DataLossError("the server's status is not JSON"));
-      const JsonView json(*parsed);
+    for (const nlohmann::json& answer : answers) {
+      const JsonView json(answer);
       uptime = std::max(uptime, json["uptime_seconds"].Or(0.0));
       const auto add = [&now](JsonView report) {
         now.operations += report["operations"].Or(0.0);

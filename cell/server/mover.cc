@@ -49,9 +49,9 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   }
   HeldRegion* const region = regions_->Find(id);
   if (region == nullptr || entry == nullptr || entry->owner != self_) {
-    co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker", id));
+    co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
   }
-  if (region->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", id));
+  if (region->busy) co_return absl::AbortedError(fmt::format("region {} is busy", id));
   if (to == self_) co_return absl::OkStatus();  // It is there already.
   if (region->log != nullptr && !region->log->status().ok()) co_return region->log->status();
   region->busy = true;
@@ -72,7 +72,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   if (kept == nullptr) co_return absl::OkStatus();
   if (status.ok() && kept->log != nullptr) status = kept->log->status();
   if (status.ok()) {
-    status = absl::AbortedError(
+    status = absl::FailedPreconditionError(
         fmt::format("{} did not take region {}: {}", ToString(to), id, why->empty() ? "it went silent" : *why));
   }
   ++counters_.failed;

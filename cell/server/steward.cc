@@ -342,7 +342,7 @@ Task<absl::Status> Steward::AllocateNow(uint32_t count) {
 Task<absl::Status> Steward::SplitNow(uint32_t id) {
   HeldRegion* const region = regions_->Find(id);
   if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
-  if (region->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is being split or moved", id));
+  if (region->busy) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
   region->busy = region->splitting = true;
   co_return co_await Split(region);
