@@ -97,7 +97,7 @@ class Cluster(unittest.TestCase):
         # It may be on its way on by now: balance goes on. Or it had been given before it was asked for.
         self.assertIn(f"region {one} was taken from", (self.directory / "server-2.log").read_text())
         self.assertGreater(next(r["epoch"] for r in self.settled() if r["region"] == one), 1)
-        self.refused("no server holds region 999", "split", "999")
+        self.refused("the cluster has no region 999", "split", "999")
         self.refused("server-9", "move", str(one), "server-9")
         self.done("move", str(one), next(r["server"] for r in self.settled() if r["region"] == one))  # Where it is.
         self.refused("log level", "log-level", "server-0", "loud")
