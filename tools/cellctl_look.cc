@@ -59,7 +59,7 @@ struct ServerSum {
   }
 };
 
-// What the workers answered, `texts`, as of ServerStatus. A region that moves meanwhile is told of by two: it is left to
+// The workers' answers to ServerStatus (`texts`), parsed. Two of them list a region that moves meanwhile: it is kept in
 // the one with the newer epoch.
 std::vector<nlohmann::json> Answers(const std::vector<absl::StatusOr<std::string>>& texts) {
   std::vector<nlohmann::json> answers;
