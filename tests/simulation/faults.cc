@@ -71,9 +71,12 @@ void Faults::Restart(size_t i) {
   server.disk_failed_ns.reset();
 }
 
-// What `async` had acknowledged when its log failed is lost, whether the region is recovered by a restart or without.
+// What `async` had acknowledged when its log failed is lost, whether the region is recovered by a restart or without. The
+// server hears that it failed when the call to the disk ends, which may be after the disk has room again.
 void Faults::DiskMayHaveLost(size_t i) {
-  if (servers_[i].disk_failed_ns.has_value()) world_->history.MayLose(*servers_[i].disk_failed_ns, world_->now_ns());
+  if (!servers_[i].disk_failed_ns.has_value()) return;
+  const int64_t heard_ns = world_->now_ns() + 3 * kSlowestDisk * world_->plan.disk_ns;
+  world_->history.MayLose(*servers_[i].disk_failed_ns, heard_ns);
 }
 
 bool Faults::Inject(const FaultPlan& fault) {
