@@ -92,7 +92,6 @@ struct HeldRegion {
   uint64_t epoch;         // At which this worker has it.
   State state = State::kServing;
   bool busy = false;   // Being split, moved or checkpointed.
-  bool splitting = false;  // So there will be room, or word that there is none.
   int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
   bool joined = true;  // Part of the tree; else being filled.
   bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.

@@ -184,10 +184,10 @@ bool RequestService::Mending(HeldRegion* region) const {
   return !region->pending.empty() || (on_full_ && on_full_(region));
 }
 
-absl::Status RequestService::Refusal(const absl::Status& status, const HeldRegion* region) {
-  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || !region->splitting) return status;
-  return absl::UnavailableError(
-      fmt::format("region {} is full, and its split takes long; nothing was written", region->region()));
+absl::Status RequestService::Refusal(const absl::Status& status, HeldRegion* region) const {
+  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || !Mending(region)) return status;
+  return absl::UnavailableError(fmt::format(
+      "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
 
 bool RequestService::Hold(const IncomingCall& call, MessageKind kind, const absl::Status* outcome) {

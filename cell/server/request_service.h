@@ -120,9 +120,9 @@ class RequestService : public Service {
   HeldRegion* RegionOf(const IncomingCall& call) const;
   // Whether a region that is full will have room soon.
   bool Mending(HeldRegion* region) const;
-  // Returns the error that a write's client gets: Unavailable, and so worth another try, while its region is full only
-  // until its split ends.
-  static absl::Status Refusal(const absl::Status& status, const HeldRegion* region);
+  // Returns the error that a write's client gets: Unavailable, and so worth another try, while its region may still have
+  // room soon. ResourceExhausted only when no split is possible.
+  absl::Status Refusal(const absl::Status& status, HeldRegion* region) const;
   void AnswerPending(const PendingWrite& write, absl::StatusOr<bool> existed);
 
   // Whether a write is to wait, before it is tried (null), or after it had this outcome. Keeps it then.

@@ -134,7 +134,7 @@ void Steward::Step() {
 
 bool Steward::BeginSplit(HeldRegion* region) {
   if (turns_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
-  region->busy = region->splitting = true;
+  region->busy = true;
   turns_->Begin(SplitAlone(region));
   return true;
 }
@@ -158,7 +158,7 @@ Task<absl::Status> Steward::Split(HeldRegion* region) {
                    std::string(status.message()), *more);
     }
   }
-  region->busy = region->splitting = false;
+  region->busy = false;
   co_return status;
 }
 
@@ -344,7 +344,7 @@ Task<absl::Status> Steward::SplitNow(uint32_t id) {
   if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
   if (region->busy) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-  region->busy = region->splitting = true;
+  region->busy = true;
   co_return co_await Split(region);
 }
 

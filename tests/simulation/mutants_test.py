@@ -24,7 +24,7 @@ MUTANTS = {
     "epoch-unchecked": (50, 150),
     "table-lease-unchecked": (980, 2900),
     "stale-cache-trusted": (1, 30),
-    "cuckoo-from-front": (159, 480),
+    "cuckoo-from-front": (255, 770),
     "no-second-look": (117, 350),
     "applied-before-log": (4, 30),
     "fence-checked-too-early": (587, 1800),
