@@ -12,7 +12,7 @@
 #include "cell/io/sim_background.h"
 #include "cell/io/sim_fabric.h"
 #include "cell/io/sim_files.h"
-#include "cell/log/directory_log_store.h"
+#include "tests/later_release_store.h"
 #include "tests/test_cluster.h"
 
 namespace cell {
@@ -115,6 +115,8 @@ class SimCluster : public TestCluster {
     Bury(i);
     Start(i);
   }
+  // From its next start on the server is of this release, though the cluster's is a later one; or of that again.
+  void SetRolledBack(size_t i, bool rolled_back) { servers_[i].rolled_back = rolled_back; }
   // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
   void Stop(size_t i) {
     servers_[i].fabric->SetPaused(true);
@@ -202,17 +204,18 @@ class SimCluster : public TestCluster {
     int life = 0;  // Grows with each start.
     bool dead = true, stopped = false, expired = false, unheard = false;
     bool leaderless = false;
+    bool rolled_back = false;  // To this release.
     int64_t heard_ns = 0, rejoins_ns = 0;
     int64_t frozen_ns = 0;
   };
 
   // A store on a host's files, which live as long.
-  struct HostStore : DirectoryLogStore {
-    HostStore(std::shared_ptr<SimFiles> files, Mutant mutant)
-        : DirectoryLogStore(files.get(), "log"), host(std::move(files)), mutant(mutant) {}
+  struct HostStore : LaterReleaseStore {
+    HostStore(std::shared_ptr<SimFiles> files, bool later, Mutant mutant)
+        : LaterReleaseStore(files.get(), "log", later), host(std::move(files)), mutant(mutant) {}
     absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                     std::string_view first) override {
-      absl::StatusOr<std::unique_ptr<LogWriter>> writer = DirectoryLogStore::Open(region, epoch, sequence, first);
+      absl::StatusOr<std::unique_ptr<LogWriter>> writer = LaterReleaseStore::Open(region, epoch, sequence, first);
       if (!writer.ok() || (mutant != Mutant::kNoFence && mutant != Mutant::kSyncedTooEarly)) return writer;
       return std::make_unique<BadWriter>(*std::move(writer), mutant);
     }
@@ -249,7 +252,8 @@ class SimCluster : public TestCluster {
       server.disk = disk.get();
       auto replay = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
-      logs = {std::make_shared<HostStore>(server.files, options_.mutant), std::move(disk), std::move(replay)};
+      const bool later = options_.later_release && !server.rolled_back;
+      logs = {std::make_shared<HostStore>(server.files, later, options_.mutant), std::move(disk), std::move(replay)};
     }
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
                                              WorkerOptions(options_, static_cast<int>(i)));

@@ -45,6 +45,7 @@ enum class Mutant {
   kSleepsPastDeadline,    // A search for a region's owner pauses for as long as it likes.
   kDescriptorsFailLogs,   // A log that finds no descriptor to be opened with has failed.
   kCancelledPlainly,      // A write whose client was destroyed is said not to have happened.
+  kForeignFormatTorn,     // A log of a format that is not known counts as never written whole.
 };
 
 struct MutantName {
@@ -83,6 +84,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kSleepsPastDeadline, "sleeps-past-deadline", false},
     MutantName{Mutant::kDescriptorsFailLogs, "descriptors-fail-logs", false},
     MutantName{Mutant::kCancelledPlainly, "cancelled-plainly", false},
+    MutantName{Mutant::kForeignFormatTorn, "foreign-format-torn", false},
 };
 
 #ifdef CELL_MUTANTS

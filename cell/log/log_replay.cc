@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/container/flat_hash_set.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/log/record_reader.h"
 #include "cell/log/region_log.h"
@@ -142,7 +143,11 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
     const std::optional<LogRecord> frame = ParseFrame(all.substr(at), region_);
     if (!frame.has_value() || frame->sequence != expected || frame->epoch != part.epoch) break;
     const std::optional<LogRecord> record = ParseRecord(all.substr(at), region_);
-    if (at == 0) RETURN_IF_ERROR(CheckBegin(record.has_value() ? *record : *frame, part.name, region_));
+    if (at == 0) {
+      const absl::Status known = CheckBegin(record.has_value() ? *record : *frame, part.name, region_);
+      if (!known.ok() && Mutated(Mutant::kForeignFormatTorn)) break;
+      RETURN_IF_ERROR(known);
+    }
     if (!record.has_value()) {  // It is whole: so it is not the torn end.
       return ForeignFile(part.name, fmt::format("it has a record of kind {} at offset {}, which this release does not know",
                                                 static_cast<int>(frame->kind), at));

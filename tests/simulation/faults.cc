@@ -71,6 +71,13 @@ void Faults::Restart(size_t i) {
   server.disk_failed_ns.reset();
 }
 
+void Faults::SetRolledBack(size_t i, bool rolled_back) {
+  Kill(i, false);
+  world_->cluster.SetRolledBack(i, rolled_back);
+  servers_[i].rolled_back = rolled_back;
+  Restart(i);
+}
+
 // What `async` had acknowledged when its log failed is lost, whether the region is recovered by a restart or without. The
 // server hears that it failed when the call to the disk ends, which may be after the disk has room again.
 void Faults::DiskMayHaveLost(size_t i) {
@@ -117,6 +124,10 @@ bool Faults::Inject(const FaultPlan& fault) {
     case Fault::kMembership:
     case Fault::kLeaderless:
       return InjectMembership(fault, i, until_ns, &random);
+    case Fault::kRollback:
+      SetRolledBack(i, true);
+      Later(i, until_ns, [this, i] { SetRolledBack(i, false); });
+      return true;
     case Fault::kFreeze:
       if (cluster.Stopped(i)) return false;
       MayLose(until_ns + kTimeoutNs);
@@ -302,6 +313,8 @@ void Faults::Heal() {
     const bool joins_yet = i >= static_cast<size_t>(world_->plan.servers) && servers_[i].life == 0;
     if (joins_yet) continue;
     cluster.SlowHost(i, 1);
+    cluster.SetRolledBack(i, false);
+    if (std::exchange(servers_[i].rolled_back, false) && !cluster.Dead(i)) Kill(i, false);
     if (cluster.Dead(i)) {
       Restart(i);
       if (servers_[i].draining) cluster.SetDraining(i, false);

@@ -19,7 +19,8 @@ constexpr size_t kHurry = 16;  // So many times as much is copied in a turn whil
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
     "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint", "client cut",
-    "disk full", "slow directory", "no descriptors", "membership error", "leaderless", "freeze"};
+    "disk full", "slow directory", "no descriptors", "membership error", "leaderless", "freeze",
+    "rollback"};
 
 // What may be when nobody recovers regions: a server that dies takes what it holds with it.
 bool WithoutLogs(Fault fault) {
@@ -33,6 +34,7 @@ bool WithoutLogs(Fault fault) {
     case Fault::kDiskFull:
     case Fault::kSlowDirectory:
     case Fault::kDescriptors:
+    case Fault::kRollback:
       return false;
     default:
       return true;
@@ -303,7 +305,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
   for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
-    Dice own = dice_for(8 + i);
+    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 32 are others'.
     const auto fault = static_cast<Fault>(i);
     const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
     if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
@@ -325,7 +327,8 @@ bool SimulationPlan::MayLose() const {
   if (durability != Durability::kAsync) return false;
   return Has(Fault::kKill) || Has(Fault::kPowerLoss) || Has(Fault::kStop) || Has(Fault::kDiskError) ||
          Has(Fault::kExpire) || Has(Fault::kCoordinator) || Has(Fault::kSlowHost) || Has(Fault::kDiskFull) ||
-         Has(Fault::kDescriptors) || Has(Fault::kLeaderless) || Has(Fault::kFreeze) || Has(Fault::kMembership);
+         Has(Fault::kDescriptors) || Has(Fault::kLeaderless) || Has(Fault::kFreeze) || Has(Fault::kMembership) ||
+         Has(Fault::kRollback);
 }
 
 std::string SimulationPlan::Summary() const {

@@ -39,8 +39,9 @@ enum class Fault : uint8_t {
   kMembership,     // What a server asks of the coordinator ends with an error that is not Unavailable.
   kLeaderless,     // The part of the coordinator that a server talks to loses its leader.
   kFreeze,         // The virtual machine that a server is in stands still, and its clock with it.
+  kRollback,       // A server is started again with a release that does not know the format of the logs, for a while.
 };
-inline constexpr size_t kFaults = 22;
+inline constexpr size_t kFaults = 23;
 std::string_view ToString(Fault fault);
 
 // One fault, at one moment.
@@ -74,7 +75,7 @@ struct Draws {
   bool suspicion = true;  // Servers that live are taken for dead, again and again.
   bool disk_steps = true;
   bool disk_cached = true;
-  std::array<bool, 6> faults = {true, true, true, true, true, true};  // From kDiskFull on.
+  std::array<bool, 7> faults = {true, true, true, true, true, true, true};  // From kDiskFull on.
   bool deadlines = true;      // Every call ends soon after its deadline.
   bool disks_heal = true;     // A disk that has failed is found to answer again without a restart.
   bool files_account = true;  // At the end no file is left that nobody needs.

@@ -100,6 +100,7 @@ class World {
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;
     options.disk_cached = plan.disk_cached;
+    options.later_release = plan.Has(Fault::kRollback);
     options.regions_max = static_cast<size_t>(plan.regions_max);
     options.quiet_at_end = plan.regions_max >= kRegionsEnough;
     options.mutant = mutant;
