@@ -78,6 +78,36 @@ TEST_F(LogFormatTest, ABeginningMayHaveMoreFieldsInALaterFormat) {
   ExpectForeign(Open(), first_, "has format");
 }
 
+TEST_F(LogFormatTest, AFormatBeforeTheFirstThatIsReadIsNamed) {
+  Write(1, 1, Segment(kLogFormatMin - 1));
+  ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormatMin - 1));
+}
+
+// Such records say nothing of this segment: neither that it goes on, nor that it went on.
+TEST_F(LogFormatTest, RecordsOfAnotherEpochAreNoPartOfASegment) {
+  std::string bytes = Segment(kLogFormat);
+  AppendRecord({kRegion, 2, 4, 1}, RecordKind::kPut, "key", "stale", {}, &bytes);
+  AppendRecord({kRegion, 2, 5, 1}, RecordKind::kPut, "key", "stale", {}, &bytes);
+  Write(1, 1, bytes);
+  uint64_t next = 0;
+  const absl::Status status = Open(&next);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(next, 4u);
+}
+
+TEST_F(LogFormatTest, ACheckpointWithAnotherEpochsRecordsIsDamage) {
+  Write(1, 1, Segment(kLogFormat));
+  std::string bytes;
+  AppendRecord({kRegion, 2, 1, 0}, RecordKind::kBegin, "", BeginOf(kLogFormat), {}, &bytes);
+  AppendRecord({kRegion, 2, 2, 0}, RecordKind::kRange, "", EncodeRange({}), {}, &bytes);
+  const std::unique_ptr<LogWriter> writer = *store_.BeginCheckpoint(kRegion, 1, 1);
+  ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
+  ASSERT_TRUE(store_.CommitCheckpoint(kRegion, 1, 1).ok());
+  const absl::Status status = Open();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_NE(status.message().find("checkpoint"), std::string::npos) << status;
+}
+
 TEST_F(LogFormatTest, ACheckpointOfALaterFormatIsNamed) {
   Write(1, 1, Segment(kLogFormat));
   const std::unique_ptr<LogWriter> writer = *store_.BeginCheckpoint(kRegion, 1, 1);

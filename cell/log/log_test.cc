@@ -376,6 +376,44 @@ TEST(LogSuccession, WhatWasBuiltUponStays) {
   }
 }
 
+// A segment's name alone says that all before it is on disk. An owner dies before there is more of its segment; the
+// next one must not begin before it, or it would cut off what is there.
+TEST_F(LogTest, WhatComesBeforeASegmentThatWasOnlyBegunStays) {
+  Owner owner(&store_, 1);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  for (const char* key : {"a", "b", "c"}) owner.Put(key, "1");
+  ASSERT_TRUE(owner.Flush().ok());  // No later record says so.
+  const uint64_t sequence = owner.log()->BeginRoll();
+  ASSERT_TRUE(owner.Flush().ok());
+  ASSERT_TRUE(store_.Open(kRegion, 1, sequence).ok());
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(replay.RestFor(2).sequence, sequence);
+  Owner next(&store_, 2);
+  ASSERT_TRUE(next.GoOn(replay).ok());
+  next.Put("d", "2");
+  ASSERT_TRUE(next.Flush().ok());
+  LogReplay again(&store_, kRegion);
+  ASSERT_TRUE(again.Open().ok());
+  EXPECT_EQ(*Replayed(again), (Model{{"a", "1"}, {"b", "1"}, {"c", "1"}, {"d", "2"}}));
+}
+
+// The log that goes with a checkpoint may have cuts that were made before its range was noted.
+TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
+  RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({0, "", "m", RootOf(9)}));
+  log.Append(RecordKind::kCut, "t", RootOf(8));
+  auto flush = log.BeginFlush();
+  const absl::Status status = flush.Write();
+  log.EndFlush(std::move(flush), status);
+  ASSERT_TRUE(status.ok()) << status;
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(replay.range().high, "m");
+  EXPECT_EQ(replay.range().right, RootOf(9));
+}
+
 TEST_F(LogTest, AMissingSegmentIsNoticed) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
@@ -390,7 +428,9 @@ TEST_F(LogTest, AMissingSegmentIsNoticed) {
   std::string* bytes = disk_.bytes(Segment(1, 1));
   const std::string whole = *bytes;
   bytes->resize(owner.log()->bytes() - 1);  // Not at the log's end: the next owner saw it whole.
-  EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kDataLoss);
+  const absl::Status torn = LogReplay(&store_, kRegion).Open();
+  EXPECT_EQ(torn.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(torn.message().find(Segment(1, 1)), std::string::npos) << torn;  // A copy of this file is wanted.
   ASSERT_TRUE(host_->Remove(Segment(1, 1)).ok());
   EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kDataLoss);
 }

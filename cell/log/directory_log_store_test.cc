@@ -1,0 +1,103 @@
+// What the store promises (log_store.h) outlives the machine that it was promised to.
+#include "cell/log/directory_log_store.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/io/sim_files.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kRegion = 7;
+
+class DirectoryLogStoreTest : public ::testing::Test {
+ protected:
+  static std::string Path(uint64_t sequence, uint32_t epoch, const char* kind) {
+    return fmt::format("log/region-{}/{:016x}.{:08x}.{}", kRegion, sequence, epoch, kind);
+  }
+  static bool Has(const SimDisk& disk, const std::string& path) {
+    const std::vector<std::string> paths = disk.paths();
+    return std::find(paths.begin(), paths.end(), path) != paths.end();
+  }
+  bool Has(const std::string& path) const { return Has(disk_, path); }
+  // A whole checkpoint, but for its name.
+  static void Write(DirectoryLogStore* store, uint32_t epoch, uint64_t sequence) {
+    const std::unique_ptr<LogWriter> writer = *store->BeginCheckpoint(kRegion, epoch, sequence);
+    ASSERT_TRUE(writer->Append("checkpoint").ok() && writer->Sync().ok());
+  }
+
+  SimDisk disk_{1};
+  std::unique_ptr<SimFiles> host_ = disk_.NewHost();
+  DirectoryLogStore store_{host_.get(), "log"};
+};
+
+// Each of many disks takes its own choice of the names that were not synced.
+TEST_F(DirectoryLogStoreTest, WhatHasReturnedSurvivesAPowerLoss) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    SimDisk disk(seed);
+    const auto owners_host = disk.NewHost(), host = disk.NewHost();
+    DirectoryLogStore owners(owners_host.get(), "log"), store(host.get(), "log");
+    const std::unique_ptr<LogWriter> segment = *owners.Open(kRegion, 1, 1);
+    Write(&owners, 1, 1);
+    ASSERT_TRUE(owners.CommitCheckpoint(kRegion, 1, 1).ok());
+    owners_host->Crash();
+    EXPECT_TRUE(Has(disk, Path(1, 1, "log")));
+    EXPECT_TRUE(Has(disk, Path(1, 1, "checkpoint")));
+    ASSERT_TRUE(owners.NoteEnd(kRegion, 1, 5).ok());
+    owners_host->Crash();
+    EXPECT_EQ(*owners.NotedEnd(kRegion), 5u);
+  }
+}
+
+// Whoever fenced and has read counts on it that no write of the old owner is acknowledged any more.
+TEST_F(DirectoryLogStoreTest, AFenceSurvivesAPowerLoss) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    SimDisk disk(seed);
+    const auto owners_host = disk.NewHost(), host = disk.NewHost();
+    DirectoryLogStore owners(owners_host.get(), "log"), store(host.get(), "log");
+    const std::unique_ptr<LogWriter> segment = *owners.Open(kRegion, 1, 1);
+    ASSERT_TRUE(store.Fence(kRegion, 2).ok());
+    host->Crash();
+    ASSERT_TRUE(segment->Append("record").ok());
+    EXPECT_TRUE(absl::IsAborted(segment->Sync()));
+  }
+}
+
+TEST_F(DirectoryLogStoreTest, NothingIsAcknowledgedIntoALogThatWasRemoved) {
+  const std::unique_ptr<LogWriter> segment = *store_.Open(kRegion, 1, 1);
+  ASSERT_TRUE(segment->Append("record").ok() && segment->Sync().ok());
+  for (const char* name : {"0000000000000001.00000001.log", "00000001.fence"}) {
+    ASSERT_TRUE(host_->Remove(fmt::format("log/region-{}/{}", kRegion, name)).ok());
+  }
+  ASSERT_TRUE(segment->Append("record").ok());
+  EXPECT_TRUE(absl::IsNotFound(segment->Sync()));
+}
+
+TEST_F(DirectoryLogStoreTest, TrimKeepsWhatARecoveryNeeds) {
+  ASSERT_TRUE(store_.Open(kRegion, 1, 1).ok());
+  ASSERT_TRUE(store_.Open(kRegion, 1, 10).ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 1, 5).ok());
+  ASSERT_TRUE(store_.Trim(kRegion, 1, 5).ok());
+  EXPECT_TRUE(Has(Path(1, 1, "log")));  // It has records 5 to 9.
+  EXPECT_EQ(*store_.NotedEnd(kRegion), 5u);
+  ASSERT_TRUE(store_.Trim(kRegion, 1, 10).ok());
+  EXPECT_FALSE(Has(Path(1, 1, "log")));
+  EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
+}
+
+// An owner that does not know yet that it is none takes nothing away from the next one.
+TEST_F(DirectoryLogStoreTest, AFormerOwnersTrimKeepsTheNextOnesCheckpoint) {
+  ASSERT_TRUE(store_.Open(kRegion, 1, 1).ok());
+  Write(&store_, 1, 1);
+  ASSERT_TRUE(store_.Open(kRegion, 2, 5).ok());
+  EXPECT_FALSE(Has(Path(1, 1, "unfinished")));
+  Write(&store_, 2, 8);
+  ASSERT_TRUE(store_.Trim(kRegion, 1, 3).ok());
+  EXPECT_TRUE(store_.CommitCheckpoint(kRegion, 2, 8).ok());
+}
+
+}  // namespace
+}  // namespace cell
