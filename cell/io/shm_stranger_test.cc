@@ -193,6 +193,36 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
   }
 }
 
+// One frame each that no client of ours writes. The first two ask for more room than there is for a reply.
+TEST_F(StrangerTest, AFrameThatCannotBeClosesTheConnection) {
+  for (const RingFrame& frame :
+       {RingFrame{5, kMessageBytesMax + 1, 1}, RingFrame{5, 0xffffffff, 1}, RingFrame{5, 0, 1},
+        RingFrame{kMessageBytesMax + 1, kReplyBytesMin, 1}}) {
+    SCOPED_TRACE(fmt::format("{} {}", frame.bytes, frame.reply_bytes_max));
+    const Fd socket = *ConnectUnix(path_);
+    auto rings = ShmMemory::Map(std::move(Greet(socket)[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite);
+    ASSERT_TRUE(rings.ok());
+    Store(rings->base() + kRequestRing, frame);
+    ControlAt(*rings, kRequestControl)->written = FrameBytes(frame.bytes);
+    ASSERT_TRUE(SendPacket(socket.get(), BytesOf(kByte), {}).ok());
+    EXPECT_TRUE(Receive(socket).bytes.empty());
+  }
+}
+
+TEST_F(StrangerTest, AsksForRegionsThatCannotBe) {
+  const Fd socket = *ConnectUnix(path_);
+  (void)Greet(socket);
+  for (const uint64_t region : {uint64_t{2}, (uint64_t{1} << 32) + 1, UINT64_MAX}) {
+    ASSERT_TRUE(SendPacket(socket.get(), BytesOf(AskRegion{kMagic, region}), {}).ok());
+    const AnyPacket answer = Receive(socket);
+    ASSERT_EQ(answer.bytes.size(), sizeof(RegionPacket));
+    EXPECT_EQ(Load<RegionPacket>(answer.bytes.data()).bytes, 0u) << region;
+    EXPECT_TRUE(answer.fds.empty()) << region;
+  }
+  ASSERT_TRUE(SendPacket(socket.get(), BytesOf(AskRegion{kMagic + 1, 1}), {}).ok());
+  EXPECT_TRUE(Receive(socket).bytes.empty());
+}
+
 // A client may change the flags of all that it was handed, fill what can be filled, and take nothing from its socket.
 TEST_F(StrangerTest, NothingThatIsSharedStopsTheServer) {
   const Fd socket = *ConnectUnix(path_);

@@ -185,17 +185,21 @@ class TcpStrangerTest : public ::testing::Test {
     const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
-  // Greeted, with the secret.
-  Fd Greeted(Purpose purpose, int receive_buffer = 0) const {
-    Fd socket = Socket(receive_buffer);
+  // Greets, with the secret. False: the server closes instead.
+  static bool Greet(const Fd& socket, Purpose purpose) {
     ClientHandshake handshake(kSecret, purpose, RandomNonce());
     std::string message = handshake.Hello();
     while (!handshake.done()) {
-      CELL_CHECK(Send(socket, message));
+      if (!Send(socket, message)) return false;
       const std::string answer = Receive(socket, handshake.wants());
       message.clear();
-      CELL_CHECK(handshake.Take(AsBytes(answer), &message).ok());
+      if (!handshake.Take(AsBytes(answer), &message).ok()) return false;
     }
+    return true;
+  }
+  Fd Greeted(Purpose purpose, int receive_buffer = 0) const {
+    Fd socket = Socket(receive_buffer);
+    CELL_CHECK(Greet(socket, purpose));
     return socket;
   }
   // Of this process, that the kernel has given pages for.
@@ -299,6 +303,17 @@ TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
   char byte;
   EXPECT_LT(::recv(silent[2].get(), &byte, 1, MSG_DONTWAIT), 0);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+// A place is free again when who had it has gone: then it is the next one's.
+TEST_F(TcpStrangerTest, AsManyReadAsMay) {
+  StartServer({.huge_pages = false, .secret = kSecret, .peers_max = 2});
+  for (int round = 0; round < 4; ++round) {
+    const Fd first = Socket(), second = Socket(), third = Socket();
+    EXPECT_TRUE(Greet(first, Purpose::kReads));
+    EXPECT_TRUE(Greet(second, Purpose::kReads));
+    EXPECT_FALSE(Greet(third, Purpose::kReads));
+  }
 }
 
 TEST_F(TcpStrangerTest, CannotFillTheLog) {
