@@ -1,4 +1,5 @@
-// A taker trusts nothing of what a giver says: neither its pages nor what is in them.
+// A taker trusts nothing of what a giver says: neither its pages nor what is in them. A giver gives nothing away before
+// its taker has it all.
 #include "cell/server/mover.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace cell {
 namespace {
 
-constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr RegionShape kShape{512, 64 << 10, 176 << 10};
 constexpr uint32_t kRegion = 7;
 constexpr uint32_t kPages = kShape.region_bytes() / WrittenPages::kPageBytes;
 
@@ -62,7 +63,9 @@ class MoverTest : public ::testing::Test {
     Worker::Options options;
     options.steward.self = {"taker", 0};
     options.steward.balance = false;
-    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_), options);
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    membership_ = membership.get();
+    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), options);
     CELL_CHECK(worker_->Start("taker").ok());
     memory_ = *giver_fabric_->CreateRegion(kRegion, kShape.region_bytes());
     CELL_CHECK(giver_fabric_->Listen("giver", &giver_).ok());
@@ -103,10 +106,20 @@ class MoverTest : public ::testing::Test {
     EXPECT_EQ(held, giver_.Saw(MoveStep::kSeal));
     return held;
   }
+  void SetDraining(bool draining) {
+    const auto set = [](Worker* worker, bool draining) -> Task<bool> {
+      co_return (co_await worker->steward()->SetDraining(draining)).ok();
+    };
+    worker_->turns()->Begin(set(worker_.get(), draining));
+    for (int i = 0; i < 100'000 && worker_->steward()->draining() != draining; ++i) {
+      if (worker_->Poll() == 0) network_.Step();
+    }
+  }
 
   SimNetwork network_{{}};
   std::shared_ptr<MemoryCluster> cluster_;
   std::unique_ptr<Worker> worker_;
+  MemoryMembership* membership_;  // The worker's.
   std::unique_ptr<SimFabric> giver_fabric_ = network_.NewEndpoint();
   Giver giver_{giver_fabric_.get()};
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
@@ -143,6 +156,14 @@ TEST_F(MoverTest, RefusesOffersThatCannotBe) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, 5, 1, 0, "taker")).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(worker_->regions()->size(), 0u);
+}
+
+TEST_F(MoverTest, TakesNothingWhileItsServerIsDrained) {
+  const std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+  SetDraining(true);
+  EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kResourceExhausted);
+  SetDraining(false);
+  EXPECT_TRUE(AnswerTo(offer).ok());
 }
 
 // Nor does it keep anything of one who offers what it is not there to give.
@@ -219,6 +240,163 @@ TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
   EXPECT_EQ(worker_->regions()->Find(kRegion), nullptr);
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->owner.server, "giver");
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
+}
+
+// The giver was taken for dead meanwhile, and this worker has claimed the region: at the very epoch that the move would
+// end with. Its recovery may have less than the copy, or more: it alone decides.
+TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  giver_.runs = {{0, kPages}};
+  worker_->points()->on_reach = [this](std::string_view point) {
+    if (point != "move: taker: before the table") return;
+    CELL_CHECK(cluster_->state.table.Claim(kRegion, 1, {"taker", 0}).ok());
+  };
+  Offer();
+  EXPECT_EQ(worker_->regions()->Find(kRegion), nullptr);
+  EXPECT_TRUE(cluster_->state.table.Find(kRegion)->recovering);
+  EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
+}
+
+// Here the worker gives, and the test takes.
+class GiverTest : public MoverTest {
+ protected:
+  static constexpr uint32_t kOwn = kRegion + 1;
+
+  GiverTest() {
+    region_ = *worker_->regions()->Create(kOwn, {});
+    // More runs than a short reply has room for.
+    for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
+    cluster_->state.table.next_region = kOwn + 1;
+    cluster_->state.table.regions[kOwn] = {{"taker", 0}, 1};
+    ++cluster_->state.table.version;
+    Give();
+    taker_ = Connect();
+  }
+  void Turn() {
+    if (client_->Poll() + giver_fabric_->Poll() + worker_->Poll() > 0) return;
+    network_.At(network_.now_ns() + 1'000, [] {});  // Time goes on when nothing happens.
+    network_.Step();
+  }
+  // Until it has been offered.
+  void Give() {
+    const auto give = [](Worker* worker) -> Task<bool> {
+      WorkerId to{"giver", 0};
+      co_return (co_await worker->mover()->Give(kOwn, std::move(to))).ok();
+    };
+    giver_.steps.clear();
+    worker_->turns()->Begin(give(worker_.get()));
+    for (int i = 0; i < 100'000 && !giver_.Saw(MoveStep::kOffer); ++i) Turn();
+    CELL_CHECK(giver_.Saw(MoveStep::kOffer));
+  }
+  ConnectionId Connect() {
+    Waiter connected;
+    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    CELL_CHECK(connected.Await(client_.get()).ok());
+    return connection;
+  }
+  // Pages that do not fit into the answer. What it tells is added to told_.
+  absl::StatusOr<uint32_t> Ask(ConnectionId taker, MoveStep step, uint64_t epoch = 1) {
+    const std::string request = MakeMoveRequest(step, kOwn, epoch);
+    Waiter answered;
+    client_->Call(taker, AsBytes(request), {}, kReplyBytesMin, INT64_MAX, &answered);
+    while (!answered.done()) Turn();
+    std::vector<PageRun> runs;
+    ASSIGN_OR_RETURN(const MoveReply reply, ParseMoveReply(AsBytes(answered.reply()), &runs));
+    for (const PageRun& run : runs) {
+      for (uint32_t page = run.first; page < run.first + run.pages; ++page) told_.insert(page);
+    }
+    return reply.more;
+  }
+
+  HeldRegion* region_;
+  ConnectionId taker_;
+  std::set<uint32_t> told_;
+};
+
+TEST_F(GiverTest, SealsWhatItsTakerHasBeenToldOfAlone) {
+  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
+  ASSERT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
+  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
+  while (Ask(taker_, MoveStep::kWritten).value_or(0) > 0) {
+  }
+  for (uint32_t page = 1; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
+  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kFreeze);
+  ASSERT_GT(more.value_or(0), 0u);
+  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
+  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+  EXPECT_FALSE(Ask(taker_, MoveStep::kDone).ok());
+  EXPECT_EQ(region_->state, HeldRegion::State::kFrozen);
+  EXPECT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
+  EXPECT_EQ(region_->state, HeldRegion::State::kSealed);
+  EXPECT_EQ(told_.size(), kPages);
+  EXPECT_TRUE(Ask(taker_, MoveStep::kDone).ok());
+  EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
+}
+
+TEST_F(GiverTest, AnswersItsTakerAlone) {
+  const auto refused = [this](ConnectionId taker, MoveStep step, uint64_t epoch) {
+    return absl::IsFailedPrecondition(Ask(taker, step, epoch).status());
+  };
+  EXPECT_TRUE(refused(taker_, MoveStep::kBegin, 2));
+  EXPECT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
+  const ConnectionId other = Connect();
+  for (const MoveStep step : {MoveStep::kBegin, MoveStep::kWritten, MoveStep::kFreeze, MoveStep::kSeal, MoveStep::kDone,
+                              MoveStep::kCancel}) {
+    EXPECT_TRUE(refused(other, step, 1)) << static_cast<int>(step);
+    EXPECT_TRUE(refused(taker_, step, 2)) << static_cast<int>(step);
+  }
+  EXPECT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
+}
+
+// What a taker has been told of, and did not take in the end, is still all that there is.
+TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
+  const auto begin = [this] {
+    absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
+    while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+    EXPECT_TRUE(more.ok()) << more.status();
+    return std::exchange(told_, {});
+  };
+  const std::set<uint32_t> first = begin();
+  EXPECT_GE(first.size(), kPages / 2);
+  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());
+  for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) Turn();
+  ASSERT_FALSE(region_->busy);
+  EXPECT_EQ(region_->state, HeldRegion::State::kServing);
+  Give();
+  EXPECT_EQ(begin(), first);
+}
+
+TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
+  ASSERT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
+  ASSERT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
+  const int64_t begun_ns = network_.now_ns();
+  client_->Disconnect(taker_);
+  for (int i = 0; i < 100'000 && region_->busy; ++i) Turn();
+  ASSERT_FALSE(region_->busy);
+  EXPECT_EQ(region_->state, HeldRegion::State::kServing);
+  EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
+}
+
+// The table says that the region stays here; but it was recovered elsewhere since.
+TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
+  const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
+  const uint64_t serving = root();
+  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+  more = Ask(taker_, MoveStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+  ASSERT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
+  EXPECT_NE(root(), serving);
+  membership_->set_unreachable(true);
+  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());  // It asks the table, again and again.
+  region_->lost = true;
+  membership_->set_unreachable(false);
+  for (int i = 0; i < 100'000 && region_->busy; ++i) Turn();
+  ASSERT_FALSE(region_->busy);
+  ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
+  EXPECT_EQ(cluster_->state.table.Find(kOwn)->epoch, 2u);
+  EXPECT_EQ(region_->state, HeldRegion::State::kSealed);
+  EXPECT_NE(root(), serving);
 }
 
 }  // namespace
