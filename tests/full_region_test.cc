@@ -132,5 +132,22 @@ TEST_P(FullRegion, TakesWhatReplacesAValue) {
   EXPECT_EQ(report.error_count, 0u) << report.errors[0];
 }
 
+// Values that go ahead in pieces, to a server that has no room for so many bytes. Each takes one of the few numbers that
+// its client has for them, and gives it back.
+TEST(FullServer, AValueThatIsRefusedLeavesRoomForTheNext) {
+  TestClusterOptions options;
+  options.uploads.bytes_max = 100'000;
+  SimCluster cluster({512, 32 << 10, 1 << 20}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  const std::unique_ptr<Client> client = cluster.NewClient(client_options);
+  for (int i = 0; i < 10; ++i) {
+    const absl::Status refused = client->Put("large", std::string(200'000, 'v')).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  }
+  const absl::Status taken = client->Put("large", std::string(90'000, 'v')).status();
+  EXPECT_TRUE(taken.ok()) << taken;
+}
+
 }  // namespace
 }  // namespace cell

@@ -298,5 +298,26 @@ TEST_P(TableTest, OverSharedMemory) {
   EXPECT_TRUE(report.ok()) << report.errors[0];
 }
 
+// Whoever asks for a table gets an answer that was given after that: not one that was on its way already.
+TEST(Tables, AreFoundAsSoonAsTheyAreMade) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  options.table_lease_ns = 2'000'000;
+  SimCluster cluster(kShape, {}, options);
+  const SimCluster::DrivenClient client = cluster.NewDrivenClient({});
+  ASSERT_TRUE(client.client->Put("key", "value").ok());
+  // A get asks for the region table once its lease has lapsed.
+  const int64_t lapsed_ns = cluster.network()->now_ns() + options.table_lease_ns;
+  while (cluster.network()->now_ns() <= lapsed_ns) cluster.network()->Step();
+  auto get = client.client->AsyncGet("key", By(Path::kClient));
+  get.Start();
+  while (!client.membership->pending()) client.client->Poll(client.client->NowNs() + 1'000);
+  ASSERT_TRUE(cluster.CreateTable("t", 0, 1).ok());
+  ASSERT_TRUE(client.membership->pending());
+  EXPECT_TRUE(client.client->OpenTable("t").ok());
+  while (!get.done()) client.client->Poll(INT64_MAX);
+  EXPECT_EQ(get.Take()->value_or("absent"), "value");
+}
+
 }  // namespace
 }  // namespace cell

@@ -112,6 +112,41 @@ TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
   }
 }
 
+// A table counts from when it was asked for, however long the answer is on its way: the region is taken over meanwhile.
+TEST(TakeoverLeases, NorByATableThatTookLongToCome) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kSync;
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  ClientOptions client;
+  client.report = false;
+  client.reconnect_us = 20;
+  client.timeout_us = 50'000;
+  client.path = Path::kClient;
+  const SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);
+  ASSERT_TRUE(reader.client->Put("key", "old").ok());
+  ASSERT_EQ(reader.client->Get("key")->value_or("absent"), "old");
+  const uint32_t region = cluster.table().root;
+  const RegionTable::Entry before = *cluster.table().Find(region);
+  const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
+  const int64_t lapsed_ns = cluster.network()->now_ns() + options.table_lease_ns;
+  while (cluster.network()->now_ns() <= lapsed_ns) cluster.network()->Step();
+  auto get = reader.client->AsyncGet("key");
+  get.Start();
+  while (!reader.membership->pending()) reader.client->Poll(reader.client->NowNs() + 1'000);
+  ASSERT_EQ(cluster.table().Find(region)->owner, before.owner);
+  cluster.Stop(owner);
+  while (cluster.table().Find(region)->owner == before.owner || cluster.table().Find(region)->recovering) {
+    cluster.network()->Step();
+  }
+  ASSERT_TRUE(cluster.NewClient(client)->Put("key", "new").ok());
+  ASSERT_TRUE(reader.membership->pending());
+  while (!get.done()) reader.client->Poll(INT64_MAX);
+  EXPECT_EQ(get.Take()->value_or("absent"), "new");
+}
+
 // Nor by a scan whose server is lost in the middle of a batch: what it had read until then is not trusted either.
 TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
   int lost = 0;
