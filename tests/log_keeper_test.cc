@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "tests/clusters.h"
@@ -295,6 +296,62 @@ TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
   EXPECT_EQ(has_logs(), listed());
   EXPECT_EQ(cluster.worker()->collector()->removed(), 3u);
   EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
+}
+
+// While a server is down somebody puts back a region table from before it made a table. The logs of that one are left
+// alone, whether its region's number has been given out again or not: the newer region table may be put back, too.
+TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
+  TestClusterOptions options;
+  options.servers = 2;
+  options.logs.durability = Durability::kSync;
+  options.collector.look_every_ns = 100'000;
+  options.steward.balance = false;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  auto client = cluster.NewClient(Quiet());
+  ASSERT_TRUE(client->Put("key", "value").ok());
+  const RegionTable older = cluster.table();
+  const auto owner = static_cast<size_t>(std::stoi(older.Find(older.root)->owner.server.substr(7)));
+  Worker* const maker = cluster.worker(1 - owner);
+  std::optional<absl::Status> done;
+  const auto run = [&](Task<absl::Status> task) -> Task<bool> {
+    done = co_await std::move(task);
+    co_return true;
+  };
+  const auto finish = [&](Worker* worker, Task<absl::Status> task) {
+    done.reset();
+    worker->turns()->Begin(run(std::move(task)));
+    while (!done.has_value()) cluster.network()->Step();
+    return *done;
+  };
+  ASSERT_TRUE(finish(maker, maker->tables()->Create("t", 0, 1)).ok());
+  const uint32_t region = cluster.table().tables.at("t").RegionOf(0);
+  ASSERT_TRUE(client->OpenTable("t")->Put("key", "in t").ok());
+  ASSERT_TRUE(finish(maker, maker->logs()->Checkpoint(region)).ok());  // Its log has no first segment now.
+  const auto logs = [&] {
+    std::map<std::string, std::string> all;
+    for (const std::string& path : cluster.disk()->paths()) {
+      if (path.find(fmt::format("region-{}/", region)) != std::string::npos) all[path] = *cluster.disk()->bytes(path);
+    }
+    return all;
+  };
+  cluster.Kill(1 - owner);
+  const RegionTable newer = cluster.table();
+  const auto kept = logs();
+  const auto put_back = [&](RegionTable table) {
+    table.version = cluster.table().version + 1;
+    cluster.shared()->state.table = std::move(table);
+    ++cluster.shared()->changes;
+    Sleep(client.get(), 5 * options.collector.look_every_ns);
+    EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
+  };
+  put_back(older);
+  EXPECT_TRUE(logs() == kept);
+  const absl::Status taken = finish(cluster.worker(owner), cluster.worker(owner)->tables()->Create("other", 0, 1));
+  EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
+  Sleep(client.get(), 5 * options.collector.look_every_ns);
+  EXPECT_TRUE(logs() == kept);
+  put_back(newer);
+  EXPECT_EQ(client->OpenTable("t")->Get("key")->value_or("absent"), "in t");
 }
 
 }  // namespace
