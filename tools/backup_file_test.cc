@@ -76,12 +76,24 @@ TEST(BackupFile, RefusesKeysOutOfOrder) {
   EXPECT_TRUE(writer.Add("b", "").ok());
   EXPECT_EQ(writer.Add("b", "").code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(writer.Add("a", "").code(), absl::StatusCode::kDataLoss);
-  std::string file;
-  const SegmentBegin begin{kBackupMagic, kBackupFormat, 0};
-  AppendRecord({0, 0, 1, 0}, RecordKind::kBegin, "", {reinterpret_cast<const char*>(&begin), sizeof(begin)}, {}, &file);
-  AppendRecord({0, 0, 2, 0}, RecordKind::kPut, "b", "", {}, &file);
-  AppendRecord({0, 0, 3, 0}, RecordKind::kPut, "a", "", {}, &file);
-  EXPECT_EQ(Read(file).status().code(), absl::StatusCode::kDataLoss);
+  const auto file = [](const std::string& first, const std::string& second) {
+    std::string bytes;
+    const SegmentBegin begin{kBackupMagic, kBackupFormat, 0};
+    const auto text = [](const auto& value) {
+      return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+    };
+    PairSum sum;
+    sum.Add(first, "");
+    sum.Add(second, "");
+    AppendRecord({0, 0, 1, 0}, RecordKind::kBegin, "", text(begin), {}, &bytes);
+    AppendRecord({0, 0, 2, 0}, RecordKind::kPut, first, "", {}, &bytes);
+    AppendRecord({0, 0, 3, 0}, RecordKind::kPut, second, "", {}, &bytes);
+    AppendRecord({0, 0, 4, 0}, RecordKind::kEnd, "", text(BackupEnd{sum.pairs, sum.checksum}), {}, &bytes);
+    return bytes;
+  };
+  EXPECT_EQ(*Read(file("a", "b")), (Pairs{{"a", ""}, {"b", ""}}));
+  EXPECT_EQ(Read(file("b", "a")).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Read(file("a", "a")).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(BackupFile, ReadsTheFormatBefore) {

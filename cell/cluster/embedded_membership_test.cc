@@ -10,14 +10,44 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <thread>
+
+namespace {
+
+// What was told to the disk, in order, by the file's name: these are called instead of the system's.
+std::mutex disk_calls_mutex;
+std::vector<std::string> disk_calls;
+
+void Note(const std::string& call, const std::filesystem::path& path) {
+  const std::lock_guard lock(disk_calls_mutex);
+  disk_calls.push_back(fmt::format("{} {}", call, path.filename().string()));
+}
+int NoteSync(long number, int fd) {
+  Note("sync", std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", fd)));
+  return static_cast<int>(::syscall(number, fd));
+}
+
+}  // namespace
+
+extern "C" int fdatasync(int fd) { return NoteSync(SYS_fdatasync, fd); }
+extern "C" int fsync(int fd) { return NoteSync(SYS_fsync, fd); }
+extern "C" int rename(const char* from, const char* to) noexcept {
+  Note("rename to", to);
+  return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
 
 namespace cell {
 namespace {
 
 constexpr char kGood[] = R"({"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 4096,
   "servers": [{"name": "server-0", "workers": [{"socket": "a.sock", "regions_max": 4}, {"socket": "b.sock", "regions_max": 5}]}]})";
+
+// The same with a server before it.
+constexpr char kServer1[] =
+    R"("servers": [{"name": "server-1", "workers": [{"socket": "c.sock", "regions_max": 7}]}, )";
 
 std::string With(const std::string& from, const std::string& to) {
   std::string text = kGood;
@@ -135,6 +165,22 @@ TEST_F(EmbeddedMembershipTest, AChangeThatIsRefusedChangesNothing) {
   EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(membership->state().table, before);
   EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table, before);
+}
+
+// A table with durability is to be there after a power loss: the whole of it, under its name.
+TEST_F(EmbeddedMembershipTest, AChangeIsOnDiskBeforeItIsTold) {
+  for (const bool durable : {false, true}) {
+    if (durable) Replace("\"format\": 2,", "\"format\": 2, \"durability\": \"sync\",");
+    const auto membership = *EmbeddedMembership::Open(directory_);
+    disk_calls.clear();
+    ASSERT_TRUE(Add(membership.get()).ok());
+    std::vector<std::string> expected = {"rename to regions.json"};
+    if (durable) {
+      const std::string directory = std::filesystem::path(directory_).filename();
+      expected = {"sync regions.json.new", "rename to regions.json", "sync " + directory};
+    }
+    EXPECT_EQ(disk_calls, expected);
+  }
 }
 
 TEST_F(EmbeddedMembershipTest, ManyAtOnceLoseNothing) {
@@ -344,7 +390,7 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   ASSERT_TRUE(Refresh(membership->get()).ok());
   EXPECT_EQ((*membership)->state().revision, revision);
 
-  Replace("\"servers\": [", "\"servers\": [{\"name\": \"server-1\", \"workers\": [{\"socket\": \"c.sock\", \"regions_max\": 7}]}, ");
+  Replace("\"servers\": [", kServer1);
   EXPECT_EQ((*membership)->state().FindServer("server-1"), nullptr);  // Not before it is asked for.
   ASSERT_TRUE(Refresh(membership->get()).ok());
   ASSERT_NE((*membership)->state().FindWorker({"server-1", 0}), nullptr);
@@ -356,6 +402,22 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   ASSERT_TRUE(Refresh(membership->get()).ok());
   EXPECT_EQ((*membership)->state().FindServer("server-0")->control, "127.0.0.1:7");
   ::unlink((directory_ + "/server-0.control").c_str());
+}
+
+// By a change, too, it learns of a table that names servers which came meanwhile.
+TEST_F(EmbeddedMembershipTest, ListsTheOwnersInATableThatItHasChanged) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(Add(membership.get()).ok());
+  Replace("\"servers\": [", kServer1);
+  const auto other = *EmbeddedMembership::Open(directory_);
+  absl::Status moved = absl::UnknownError("not told");
+  other->Change([](RegionTable* table) { return table->Move(1, 1, {"server-1", 0}); },
+                [&moved](const absl::Status& status) { moved = status; });
+  PollAll(other.get());
+  ASSERT_TRUE(moved.ok()) << moved;
+  ASSERT_TRUE(Add(membership.get()).ok());
+  EXPECT_EQ(membership->state().table.Find(1)->owner.server, "server-1");
+  EXPECT_NE(membership->state().FindWorker({"server-1", 0}), nullptr);
 }
 
 TEST_F(EmbeddedMembershipTest, IsUnavailableOnceAnotherClusterIsThere) {

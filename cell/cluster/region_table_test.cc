@@ -210,6 +210,8 @@ TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
   table.Joined(3);
   EXPECT_TRUE(RegionTable::Parse(table.ToJson()).ok());
+  table.root = 2;  // Nor is a part of a table a root.
+  EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // What a change makes can be read.
