@@ -270,6 +270,40 @@ class Cellctl(unittest.TestCase):
         self.assertIn("server-1: it has ended", top)
         self.assertIn(" 2/3 ", top)
 
+    def test_what_needs_no_tree_works_without_its_root(self):
+        self.up(servers=2, durability="none", server_flags=["--no-balance"])
+        self.done("hash", "create", "t")
+        self.done("load", "-", "--table", "t", input=b"".join(b"key%d\tvalue\n" % i for i in range(8)))
+        regions = self.lines("regions")
+        root = next(r for r in regions if not r["table"])
+        dead = int(root["server"][7:])
+        lost = {r["region"] for r in regions if r["server"] == root["server"]}
+        self.assertEqual(len(lost), 2)  # The root, and a part of the table.
+        other = f"server-{1 - dead}"
+        self.servers[dead].kill()
+        self.servers[dead].wait()
+        shown = self.ctl("status")
+        self.assertEqual(shown.returncode, ERROR, shown)
+        self.assertRegex(shown.stdout.decode(), f"(?m)^server-{dead} +no answer .*it has ended.*; 2 of its regions are not served$")
+        self.assertRegex(shown.stdout.decode(), f"(?m)^{other} +serving")
+        for region in lost:
+            self.assertRegex(shown.stdout.decode(), f"(?m)^server-{dead} +{region} .*not served: its server does not answer$")
+        silent = next(s for s in self.lines("status") if "error" in s)
+        self.assertEqual((silent["server"], {r["region"] for r in silent["regions_not_served"]}), (f"server-{dead}", lost))
+        self.assertEqual({r["region"] for r in self.lines("regions") if not r["served"]}, lost)
+        self.assertIn(f"server-{dead}: it has ended", self.done("top", "--count", "1", "--interval", "0.1").decode())
+        self.assertIn(b"2", self.done("hash", "list").splitlines()[1])
+        self.assertIn(b"not there", self.done("hash", "stats", "t"))
+        got = [self.ctl("--timeout", "2", "hash", "get", "t", f"key{i}") for i in range(8)]
+        self.assertEqual({g.returncode for g in got}, {0, ERROR})
+        self.refused("1 regions are left, and none can be given away", "drain", other)
+        self.done("drain", other, "--cancel")
+        self.done("log-level", other, "debug")
+        # The prompt opens, too; the tree is not there.
+        prompt = self.ctl("--timeout", "2", input=b"status\nget key\n")
+        self.assertIn(b"no answer", prompt.stdout)
+        self.assertIn(f"region {root['region']} on server-{dead}", prompt.stderr.decode().splitlines()[-1])
+
     def test_a_drain_that_is_cancelled_or_cannot_end(self):
         self.up(servers=2, durability="none", regions_max=8)
         self.done("load", "-", input="".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000)).encode())

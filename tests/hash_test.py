@@ -133,7 +133,7 @@ class Tables(unittest.TestCase):
         self.assertIn(f"{2 * KEYS} in tables", self.done("check"))
 
     def test_what_is_lost_without_logs_is_said(self):
-        self.up(servers=2, server_flags=["--no-balance"])  # So that the tree's root, which clients need, stays at server-0.
+        self.up(servers=2, server_flags=["--no-balance"])
         self.done("hash", "create", "t", "--layout", "slots")
         self.load("t")
         owners = [r for r in map(json.loads, self.done("-o", "json", "regions").splitlines()) if r["table"] == "t"]

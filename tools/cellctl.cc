@@ -147,7 +147,8 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
   }
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
-  options.report = false;  // `top` shows the others.
+  options.report = false;   // `top` shows the others.
+  options.connect = false;  // The commands that read the tree do.
   return Client::Open(options);
 }
 

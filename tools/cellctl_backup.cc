@@ -218,11 +218,16 @@ int Say(const absl::StatusOr<uint64_t>& pairs, const char* what, const CtlFlags&
 }  // namespace
 
 int Backup(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   if (const size_t tables = client->Tables().size(); tables > 0) {
     fmt::print(stderr, "cellctl: the tree alone is backed up, not the cluster's {} hash tables\n", tables);
   }
   return Say(Write(client, flags), "are backed up in", flags);
 }
-int Restore(Client* client, const CtlFlags& flags) { return Say(Read(client, flags), "were restored from", flags); }
+
+int Restore(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
+  return Say(Read(client, flags), "were restored from", flags);
+}
 
 }  // namespace cell

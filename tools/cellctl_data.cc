@@ -177,6 +177,7 @@ int Del(Client* client, const CtlFlags& flags) {
 }
 
 int RunScan(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   ScanOptions options;
   if (flags.has_prefix) {
     options = PrefixScan(flags.prefix);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -23,6 +24,7 @@ double Share(JsonView region, const char* used, const char* total) {
 // Of a server: what its workers say together.
 struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
+  size_t not_served = 0;  // Regions that it owns by the region table, and does not serve.
   uint64_t keys = 0, data_bytes = 0;
   double uptime_seconds = 0;
   bool draining = false, lapsed = false;
@@ -48,8 +50,10 @@ struct ServerSum {
   }
   // Empty: nothing.
   std::string Wrong() const {
-    if (workers == 0) return "it has ended, is stopped, or cannot be reached";
     std::vector<std::string> wrong;
+    if (workers == 0) wrong.push_back("it has ended, is stopped, or cannot be reached");
+    if (not_served > 0) wrong.push_back(fmt::format("{} of its regions are not served", not_served));
+    if (workers == 0) return fmt::format("{}", fmt::join(wrong, "; "));
     if (lapsed) wrong.push_back("it cannot renew its session, and takes no writes");
     if (failed_logs > 0) {
       wrong.push_back(fmt::format("the logs of {} regions have failed: they take no writes", failed_logs));
@@ -95,6 +99,21 @@ std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<nlohman
   return servers;
 }
 
+// A region that its owner does not serve.
+struct NotServed {
+  Client::RegionInfo region;
+  std::string why;
+};
+
+// What the servers of a cluster say, beside the region table.
+struct Overview {
+  std::vector<absl::StatusOr<std::string>> texts;  // Of each worker.
+  std::vector<nlohmann::json> answers;             // Those that could be parsed.
+  std::map<std::string, ServerSum> servers;        // By name, those that do not answer among them.
+  std::vector<NotServed> not_served;               // By region.
+  absl::Status wrong;                              // Ok: all that should be there is.
+};
+
 absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
   for (const auto& text : texts) {
     if (!text.ok()) return text.status();
@@ -102,23 +121,97 @@ absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
   return absl::OkStatus();
 }
 
+std::string WhyNotServed(const Client::RegionInfo& region, const std::map<std::string, ServerSum>& servers) {
+  if (region.recovering) return "being recovered from its log";
+  const auto owner = servers.find(region.server);
+  if (owner == servers.end()) return "not served: its server is gone";
+  if (owner->second.workers == 0) return "not served: its server does not answer";
+  return "not served: its server has not begun to serve it";
+}
+
+// Without a word of regions that are being made.
+Overview LookOnce(Client* client, Client::RegionList* table) {
+  Overview overview;
+  overview.texts = client->ServerStatus();
+  overview.answers = Answers(overview.texts);
+  overview.servers = SumUp(client, overview.answers);
+  std::set<uint32_t> held;
+  for (const nlohmann::json& answer : overview.answers) {
+    for (const JsonView region : JsonView(answer)["regions"].elements()) held.insert(region["region"].Or<uint32_t>(0));
+  }
+  *table = client->Regions();
+  for (const Client::RegionInfo& region : table->regions) {
+    if (region.in_making || (held.contains(region.region) && !region.recovering)) continue;
+    overview.not_served.push_back({region, WhyNotServed(region, overview.servers)});
+  }
+  return overview;
+}
+
+constexpr int kLooksMax = 4;
+
+// A region that moves while servers are asked one after the other is missed where it was and where it goes: one whose
+// owner answers counts as not served if it is not found again and again, in the same hands.
+Overview Look(Client* client) {
+  Client::RegionList table;
+  Overview overview = LookOnce(client, &table);
+  const auto may_move = [&overview](const NotServed& one) {
+    const auto owner = overview.servers.find(one.region.server);
+    return !one.region.recovering && owner != overview.servers.end() && owner->second.workers > 0;
+  };
+  for (int looks = 1; looks < kLooksMax; ++looks) {
+    if (std::none_of(overview.not_served.begin(), overview.not_served.end(), may_move)) break;
+    std::map<uint32_t, uint64_t> before;
+    for (const NotServed& one : overview.not_served) before[one.region.region] = one.region.epoch;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    overview = LookOnce(client, &table);
+    std::erase_if(overview.not_served, [&](const NotServed& one) {
+      const auto it = before.find(one.region.region);
+      return may_move(one) && (it == before.end() || it->second != one.region.epoch);
+    });
+  }
+  overview.wrong = FirstError(overview.texts);
+  for (const NotServed& one : overview.not_served) {
+    if (!one.region.recovering) ++overview.servers[one.region.server].not_served;
+    const bool fails = !one.region.recovering || one.region.region == table.root;
+    if (!fails || !overview.wrong.ok()) continue;
+    overview.wrong = absl::UnavailableError(fmt::format("region {}{} of {}: {}", one.region.region,
+                                                        one.region.region == table.root ? ", the tree's root," : "",
+                                                        one.region.server, one.why));
+  }
+  if (overview.wrong.ok() && table.root == 0) {
+    overview.wrong = absl::UnavailableError(overview.answers.empty()
+                                                ? "the cluster has no root yet: no server has started"
+                                                : "the cluster has no root yet: its first server is about to make it");
+  }
+  return overview;
+}
+
+// Of a server that does not answer.
+nlohmann::json SilentJson(const std::string& name, const Overview& overview) {
+  nlohmann::json json = {{"server", name},
+                         {"error", overview.servers.at(name).Wrong()},
+                         {"regions", nlohmann::json::array()},
+                         {"regions_not_served", nlohmann::json::array()}};
+  for (const NotServed& one : overview.not_served) {
+    if (one.region.server != name) continue;
+    json["regions_not_served"].push_back({{"region", one.region.region}, {"state", one.why}});
+  }
+  return json;
+}
+
 }  // namespace
 
 int Status(Client* client, const CtlFlags& flags) {
-  const std::vector<absl::StatusOr<std::string>> texts = client->ServerStatus();
-  const std::vector<nlohmann::json> answers = Answers(texts);
-  const std::map<std::string, ServerSum> servers = SumUp(client, answers);
-  const absl::Status failed = FirstError(texts);
+  const Overview overview = Look(client);
+  const auto& [texts, answers, servers, not_served, wrong] = overview;
   if (flags.json()) {
     for (const auto& text : texts) {
       if (text.ok()) fmt::print("{}\n", *text);
     }
     for (const auto& [name, sum] : servers) {
-      if (sum.workers > 0) continue;
-      const nlohmann::json silent = {{"server", name}, {"error", sum.Wrong()}, {"regions", nlohmann::json::array()}};
-      fmt::print("{}\n", JsonText(silent));
+      if (sum.workers == 0) fmt::print("{}\n", JsonText(SilentJson(name, overview)));
     }
-    return failed.ok() ? kDone : Fail(failed);
+    return wrong.ok() ? kDone : Fail(wrong);
   }
   fmt::print("{:<12} {:<10} {:>9} {:>8} {:>8} {:>12} {:>14}  {}\n", "server", "state", "uptime s", "clients", "regions",
              "keys", "data bytes", "what is wrong");
@@ -141,10 +234,15 @@ int Status(Client* client, const CtlFlags& flags) {
                  region["state"].Or<std::string>(""));
     }
   }
-  return failed.ok() ? kDone : Fail(failed);
+  for (const auto& [region, why] : not_served) {
+    fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", region.server, region.region, "-", "-", "-",
+               "-", "-", "-", why);
+  }
+  return wrong.ok() ? kDone : Fail(wrong);
 }
 
 int Check(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   const auto check = client->Check();
   if (!check.ok()) return Fail(check.status());
   for (const std::string& text : check->regions_json) {

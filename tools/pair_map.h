@@ -16,7 +16,10 @@ class PairMap {
   // `table` empty: the tree. NotFound: there is no such table.
   static absl::StatusOr<PairMap> Open(Client* client, const std::string& table) {
     PairMap map(client);
-    if (table.empty()) return map;
+    if (table.empty()) {
+      RETURN_IF_ERROR(client->Connect());
+      return map;
+    }
     ASSIGN_OR_RETURN(Table opened, client->OpenTable(table));
     map.table_ = std::make_unique<Table>(std::move(opened));
     return map;

@@ -92,9 +92,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
   }
   std::unique_ptr<Client> client(
       new Client(std::make_unique<Session>(options, std::move(fabric), std::move(membership))));
-  Session* session = client->session_.get();
-  RETURN_IF_ERROR(client->Run(ConnectToRoot(session)));
+  if (options.connect) RETURN_IF_ERROR(client->Connect());
   return client;
+}
+
+absl::Status Client::Connect() {
+  if (!connected_) RETURN_IF_ERROR(Run(ConnectToRoot(session_.get())));
+  connected_ = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<std::string>> Client::Get(std::string_view key, const CallOptions& options) {
@@ -126,6 +131,16 @@ std::vector<Client::ServerInfo> Client::Servers() const {
   for (const ClusterState::Server& server : session_->cluster().servers)
     servers.push_back({server.name, server.control});
   return servers;
+}
+Client::RegionList Client::Regions() {
+  Run(session_->Refresh(session_->Begin({}).deadline_ns));
+  const RegionTable& table = session_->cluster().table;
+  RegionList list{{}, table.root};
+  for (const auto& [region, entry] : table.regions) {
+    list.regions.push_back(
+        {region, entry.epoch, entry.owner.server, entry.recovering, /*in_making=*/entry.made_for.has_value()});
+  }
+  return list;
 }
 size_t Client::key_bytes_max() const { return KeyBytesMax(session_->node_bytes()); }
 const ClientMetrics& Client::metrics() const { return *session_->metrics(); }

@@ -80,6 +80,7 @@ struct ClientOptions {
   uint64_t seed = 1;       // Of the selector's chances.
   bool busy_poll = false;  // Never sleep while waiting: for a core of its own.
   bool report = true;      // Tell the server this client's counters once a second, for `cellctl top`.
+  bool connect = true;     // Open connects to the tree's root. Off: for those who use no tree, until they call Connect.
 };
 
 struct CallOptions {
@@ -210,6 +211,10 @@ class Client {
                                                       std::unique_ptr<Membership> membership);
   ~Client();
 
+  // Connects to the root of the tree, with the errors and the patience of Open; once it has succeeded, does nothing. For
+  // ClientOptions::connect = false: such a client can ask servers and use tables while nobody serves the root.
+  absl::Status Connect();
+
   // The value, or nothing if the key is not stored.
   absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
   // Many at once, over all their servers: the values in the order of the keys. Each is read as by Get; together they
@@ -281,6 +286,20 @@ class Client {
   };
   std::vector<ServerInfo> Servers() const;
 
+  // All regions, by the region table as it is now; and which of them has the root of the tree.
+  struct RegionInfo {
+    uint32_t region = 0;
+    uint64_t epoch = 0;
+    std::string server;       // Its owner.
+    bool recovering = false;  // The owner reads its log, and does not serve it yet.
+    bool in_making = false;   // It is being split from another, or is to be the root.
+  };
+  struct RegionList {
+    std::vector<RegionInfo> regions;
+    uint32_t root = 0;  // 0: none yet.
+  };
+  RegionList Regions();
+
   size_t key_bytes_max() const;
   const ClientMetrics& metrics() const;
   // Counts from zero again: after a warm-up.
@@ -299,6 +318,7 @@ class Client {
   explicit Client(std::unique_ptr<Session> session);
 
   std::unique_ptr<Session> session_;
+  bool connected_ = false;  // To the root of the tree, at least once.
 };
 
 }  // namespace cell
