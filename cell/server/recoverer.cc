@@ -365,7 +365,9 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   held->busy = false;
   if (held->lost || !status.ok()) {
     seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
-    co_return status.ok() ? absl::AbortedError("the region is another worker's by now") : status;
+    // An error of the membership says nothing of the log: with its session back this worker may find the region its own.
+    co_return held->lost ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
+                         : status;
   }
   held->state = HeldRegion::State::kServing;
   if (held->tree != nullptr &&

@@ -174,5 +174,32 @@ TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// A membership has errors of many kinds. One that says DataLoss when the region is to be served, and a session that is
+// lost meanwhile, do not make a log that is whole a damaged one.
+TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+  MemoryMembership* const its = membership.get();
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), [] {}), Options());
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->recovering() > 0; });
+  ASSERT_EQ(worker.recoverer()->counters().recovered, 0u);
+  its->set_failure(absl::DataLossError("the region table cannot be read"));
+  RunUntil(&network, &worker, [&worker] { return worker.regions()->Find(kRegion) != nullptr; });
+  its->Rejoin();
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->recovering() == 0; });
+  EXPECT_EQ(worker.recoverer()->counters().failed, 1u);
+  its->set_failure(absl::OkStatus());
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 }  // namespace
 }  // namespace cell
