@@ -134,6 +134,52 @@ TEST(Tables, WhatIsRefused) {
   EXPECT_EQ(client->Tables().size(), 2u);
 }
 
+// No worker need ever have more parts than its share, so that a table fits if the cluster has room.
+TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
+  TestClusterOptions options = Servers(3);
+  options.regions_max = 8;
+  options.steward.balance_every_ns = 1'000'000'000'000;
+  SimCluster cluster(kShape, {}, options);
+  ASSERT_TRUE(cluster.CreateTable("t", GetParam(), 20).ok());
+  const std::unique_ptr<Client> client = cluster.NewClient({});
+  const Client::TableInfo made = client->Tables().at(0);
+  ASSERT_EQ(made.parts.size(), 20u);
+  uint64_t before = 0;
+  for (const Client::TableInfo::Part& part : made.parts) {
+    if (part.first > 0) {
+      EXPECT_NEAR(static_cast<double>(part.first - before), 0x1p32 / 20, 20);
+    }
+    before = part.first;
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_GE(cluster.worker(i)->regions()->size(), 6u);
+  // Of 24 there are 3 left.
+  const absl::Status refused = cluster.CreateTable("u", GetParam(), 4);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("4 parts was asked for"), std::string_view::npos) << refused;
+  EXPECT_EQ(client->Tables().size(), 1u);
+  EXPECT_EQ(cluster.table().regions.size(), 21u);
+  EXPECT_TRUE(cluster.CreateTable("v", GetParam(), 0, 1).ok());  // One for each worker, or fewer.
+  absl::StatusOr<Table> table = client->OpenTable("t");
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(table->Put(fmt::format("{}", i), "v").ok());
+  EXPECT_EQ(cluster.Check().hash_keys, 100u);
+}
+
+// A worker whose room the region table knows, and which takes nothing.
+TEST_P(TableTest, FewerPartsThanWereAskedForAreSaid) {
+  TestClusterOptions options = Servers(3);
+  options.regions_max = 8;
+  options.steward.balance_every_ns = 1'000'000'000'000;
+  SimCluster cluster(kShape, {}, options);
+  cluster.Kill(2);
+  const absl::Status status = cluster.CreateTable("t", GetParam(), 20);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("15 of 20 parts"), std::string_view::npos) << status;
+  const std::unique_ptr<Client> client = cluster.NewClient({});
+  ASSERT_EQ(client->Tables().at(0).parts.size(), 15u);
+  absl::StatusOr<Table> table = client->OpenTable("t");
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(table->Put(fmt::format("{}", i), "v").ok());
+}
+
 // Puts that have no place are refused, and all else is as it was; with more memory it goes on.
 TEST_P(TableTest, WithoutMemoryToGrowItServesWhatItHas) {
   TestClusterOptions options = Servers(1);

@@ -9,17 +9,27 @@
 namespace cell {
 namespace {
 
-// The first server that answers.
-absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags) {
+// The first server that answers and has room for `regions` more; if none has, the one with most room.
+absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions = 0) {
   absl::Status failed = absl::UnavailableError("no server tells of a control plane");
+  std::unique_ptr<ControlClient> roomiest;
+  uint32_t most = 0;
   for (const auto& server : client->Servers()) {
     if (server.control.empty()) continue;
     auto control = ControlClient::Open(server.control, flags.tls);
     if (!control.ok()) return control.status();
-    failed = (*control)->ListRegions().status();
-    if (failed.ok()) return control;
+    const absl::StatusOr<ControlClient::Regions> its = (*control)->ListRegions();
+    if (!its.ok()) {
+      failed = its.status();
+      continue;
+    }
+    if (its->free >= regions) return control;
+    if (roomiest != nullptr && its->free <= most) continue;
+    most = its->free;
+    roomiest = *std::move(control);
   }
-  return failed;
+  if (roomiest == nullptr) return failed;
+  return roomiest;
 }
 
 std::string LayoutName(uint32_t bucket_bytes) {
@@ -110,7 +120,7 @@ nlohmann::json StatsJson(const Client::TableInfo& table, const TableStats& sum) 
 }  // namespace
 
 int HashCreate(Client* client, const CtlFlags& flags) {
-  const auto control = AnyControl(client, flags);
+  const auto control = AnyControl(client, flags, flags.parts == 1 ? 1 : 2);
   const absl::Status status =
       control.ok() ? (*control)->CreateTable(flags.table, flags.layout.wanted(), flags.parts) : control.status();
   return status.ok() ? kDone : Fail(status);

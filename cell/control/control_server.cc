@@ -212,9 +212,19 @@ class ControlServer::Impl : public control::Control::Service {
 
   grpc::Status CreateTable(grpc::ServerContext*, const control::CreateTableRequest* request,
                            control::CreateTableReply*) override {
+    Worker* roomy = workers_[0];
+    for (size_t most = 0; Worker* const worker : workers_) {
+      const absl::StatusOr<size_t> room = On<size_t>(worker, [](Worker* its) {
+        return absl::StatusOr<size_t>(its->regions()->regions_max() - its->regions()->size());
+      });
+      if (!room.ok()) return ToGrpc(room.status());
+      if (*room <= most) continue;
+      most = *room;
+      roomy = worker;
+    }
     return ToGrpc(
-        Task1(workers_[0], [name = request->table(), bucket_bytes = request->bucket_bytes(), parts = request->parts()](
-                               Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
+        Task1(roomy, [name = request->table(), bucket_bytes = request->bucket_bytes(), parts = request->parts()](
+                         Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
   }
 
   grpc::Status DropTable(grpc::ServerContext*, const control::DropTableRequest* request,

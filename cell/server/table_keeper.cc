@@ -59,6 +59,8 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   if (membership_->state().table.tables.contains(name)) {
     co_return absl::AlreadyExistsError(fmt::format("there is a table {} already", name));
   }
+  const absl::Status room = parts > 0 ? CheckRoom(parts) : absl::OkStatus();
+  if (!room.ok()) co_return room;
   RegionContent content;
   content.hash_range.emplace();
   content.bucket_bytes = bucket_bytes;
@@ -76,56 +78,95 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
     co_return status;
   }
   (*made)->joined = true;
-  (*made)->busy = false;
   spdlog::info("table {} begins in region {}", name, region);
   points_->Reach("table: made");
-  if (parts == 0) {
+  const bool asked = parts > 0;
+  if (!asked) {
     for (const ClusterState::Server& server : membership_->state().servers) {
       parts += static_cast<uint32_t>(server.workers.size());
     }
   }
-  co_await Spread(std::move(name), std::min(parts, kPartsMax));
-  co_return absl::OkStatus();
+  const absl::Status spread = co_await Spread(std::move(name), *made, std::min(parts, kPartsMax));
+  (*made)->busy = false;
+  co_return asked ? spread : absl::OkStatus();
 }
 
-HeldRegion* TableKeeper::LargestPart(const std::string& name) const {
+absl::Status TableKeeper::CheckRoom(uint32_t parts) {
+  const ClusterState& state = membership_->state();
+  const size_t here = regions_->regions_max() - std::min(regions_->size(), regions_->regions_max());
+  size_t room = here;
+  for (const WorkerId& taker : Takers(state, options_.self, &random_)) {
+    room += state.FindWorker(taker)->regions_max - state.table.CountOf(taker);
+  }
+  const auto refuse = [parts](const std::string& why) {
+    return absl::ResourceExhaustedError(
+        fmt::format("a table of {} parts was asked for, and {} (--regions-max). Nothing was made", parts, why));
+  };
+  if (room < parts) return refuse(fmt::format("the cluster's workers have room for {} more regions", room));
+  // One that is split off is here until another worker takes it.
+  if (parts > 1 && here < 2) return refuse(fmt::format("{} has room for {} more", ToString(options_.self), here));
+  return absl::OkStatus();
+}
+
+HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
   const auto& tables = membership_->state().table.tables;
   const auto table = tables.find(name);
-  HeldRegion* largest = nullptr;
-  for (const auto& [first, region] : table == tables.end() ? std::map<uint32_t, uint32_t>() : table->second.parts) {
+  if (table == tables.end()) return nullptr;
+  for (const auto& [first, region] : table->second.parts) {
     HeldRegion* const held = regions_->Find(region);
-    if (held == nullptr || held->busy || held->lost) continue;
-    const auto size = [](const HeldRegion* one) { return one->hash->range().last - one->hash->range().first; };
-    if (largest == nullptr || size(held) > size(largest)) largest = held;
+    if (held != nullptr && !held->busy && !held->lost) return held;
   }
-  return largest;
+  return nullptr;
 }
 
-Task<bool> TableKeeper::Spread(std::string name, uint32_t parts) {
-  for (uint32_t made = 1; made < parts && !turns_->stopping(); ++made) {
-    HeldRegion* const part = LargestPart(name);
-    if (part == nullptr) break;
-    part->busy = true;
-    const absl::Status status = co_await Split(part);
-    part->busy = false;
-    if (!status.ok()) {
-      spdlog::warn("table {} has {} of {} parts: {}", name, made, parts, std::string(status.message()));
+Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TakersInTurn* takers) {
+  while (!takers->in_turn.empty() && !turns_->stopping()) {
+    const HeldRegion* const part = PartToGive(*name);
+    if (part == nullptr) co_return false;
+    Taker& taker = takers->in_turn.front();
+    if (taker.given >= share) co_return false;  // So have the others: they take in turns.
+    const absl::Status status = co_await mover_->Give(part->region(), taker.worker);
+    if (status.ok()) {
+      ++taker.given;
+      takers->in_turn.push_back(std::move(taker));
+      takers->in_turn.pop_front();
+      co_return true;
+    }
+    takers->refused = std::string(status.message());
+    spdlog::info("a part of table {} was not given to {}: {}", *name, ToString(taker.worker), takers->refused);
+    takers->in_turn.pop_front();
+  }
+  co_return false;
+}
+
+Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint32_t parts) {
+  TakersInTurn takers;
+  for (WorkerId& worker : Takers(membership_->state(), options_.self, &random_)) {
+    takers.in_turn.push_back({std::move(worker)});
+  }
+  const size_t share = std::max<size_t>(1, parts / (takers.in_turn.size() + 1));
+  absl::Status status;
+  uint32_t made = 1;
+  for (; made < parts; ++made) {
+    if (turns_->stopping()) {
+      status = Stopping();
       break;
     }
+    // Others take more than their share if there is no room here for the next one.
+    if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &takers);
+    const HashRange range = rest->hash->range();
+    const uint64_t places = uint64_t{range.last} - range.first + 1;
+    const auto its = static_cast<uint32_t>(places / (parts - made + 1));
+    status = co_await Split(rest, range.last - std::max(its, 1u) + 1);
+    if (!status.ok()) break;
+    co_await GivePart(&name, share, &takers);
   }
-  // Every worker its share; the rest stays here.
-  std::vector<WorkerId> takers = Takers(membership_->state(), options_.self, &random_);
-  const size_t share = std::max<size_t>(1, parts / (takers.size() + 1));
-  for (size_t given = 0; given < takers.size() * share && !turns_->stopping(); ++given) {
-    HeldRegion* const part = LargestPart(name);
-    if (part == nullptr || given + 1 >= parts) break;
-    const absl::Status status = co_await mover_->Give(part->region(), takers[given % takers.size()]);
-    if (!status.ok()) {
-      spdlog::info("a part of table {} was not given to {}: {}", name, ToString(takers[given % takers.size()]),
-                   std::string(status.message()));
-    }
-  }
-  co_return true;
+  if (status.ok()) co_return status;
+  const std::string why = fmt::format("{}{}{}", std::string(status.message()), takers.refused.empty() ? "" : "; ",
+                                      takers.refused);
+  spdlog::warn("table {} has {} of {} parts: {}", name, made, parts, why);
+  co_return absl::ResourceExhaustedError(
+      fmt::format("table {} was made with {} of {} parts, and can be used: {}", name, made, parts, why));
 }
 
 Task<absl::Status> TableKeeper::Drop(std::string name) {
@@ -196,10 +237,14 @@ void TableKeeper::Step() {
 }
 
 Task<absl::Status> TableKeeper::Split(HeldRegion* region) {
+  return Split(region, HashSplit::ChoosePlace(region->hash->range()));
+}
+
+Task<absl::Status> TableKeeper::Split(HeldRegion* region, uint32_t place) {
   const HashRange range = region->hash->range();
   if (range.first == range.last) co_return absl::FailedPreconditionError("its part of the hash space is one place");
   RegionContent content = region->content();
-  content.hash_range->first = HashSplit::ChoosePlace(range);
+  content.hash_range->first = place;
   const absl::StatusOr<HeldRegion*> upper = co_await maker_->Make(std::move(content), region->region());
   if (!upper.ok()) co_return upper.status();
   const uint32_t made = (*upper)->region();

@@ -1,8 +1,9 @@
 // TableKeeper: looks after a worker's parts of Pilaf tables: makes tables, splits parts that fill up, and drops what
 // belongs to tables that are gone.
 //
-// A table is made of one part, which has the whole hash space; it is split, and its parts given away, until there are
-// as many as were asked for. From then on parts are split as meganodes are (Steward), and move in the same way.
+// A table is made of one part, which has the whole hash space. The parts that were asked for are split off it one by
+// one, all of one size, and given to the workers in turns. From then on parts are split as meganodes are (Steward), and
+// move in the same way.
 //
 //   the pairs of the upper half are copied, some a turn; writes go to both     nobody waits
 //   the new region's log is on disk; then a record of the cut is               writes of the part wait, with logs
@@ -16,6 +17,7 @@
 // One thread: the worker's.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -39,15 +41,17 @@ class TableKeeper {
   TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Mover* mover,
               Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns, const Points* points, Options options);
 
-  // A new table, of `parts` parts over all workers; 0: as many as there are workers. It can be used from its first part
-  // on; with fewer than it was to have, if there is no room for them, it is complete.
-  // InvalidArgument, AlreadyExists, ResourceExhausted.
+  // A new table, of `parts` parts over all workers; 0: as many as there are workers, or as have room. It can be used
+  // from its first part on, and is complete with any number of them. InvalidArgument, AlreadyExists. ResourceExhausted:
+  // the workers have no room for the parts, and there is no table; or fewer of them took one than the region table gave
+  // reason to expect. Then there is a table of fewer parts, as the message says.
   Task<absl::Status> Create(std::string name, uint32_t bucket_bytes, uint32_t parts);
   // With all that is in it; ends when no worker that answers serves any of it. NotFound.
   Task<absl::Status> Drop(std::string name);
 
-  // Splits a part, which is busy.
+  // Splits a part, which is busy, in the middle, or at a place that is not its first one.
   Task<absl::Status> Split(HeldRegion* region);
+  Task<absl::Status> Split(HeldRegion* region, uint32_t place);
   // Cleans what splits have left, all of it.
   void CleanAll();
   // Drops regions of tables that are gone.
@@ -68,9 +72,23 @@ class TableKeeper {
   // Until the worker does not serve the region any more, or does not answer.
   Task<bool> AwaitDropped(WorkerId owner, uint32_t region);
   Task<bool> Refresh();
-  Task<bool> Spread(std::string name, uint32_t parts);
-  // That this worker holds, of the table, and is not busy: the one with most of the hash space. Null: there is none.
-  HeldRegion* LargestPart(const std::string& name) const;
+  // Whether the workers have room for a table's parts, by the region table. ResourceExhausted.
+  absl::Status CheckRoom(uint32_t parts);
+  // Makes a table's parts from its first one, `rest`, which is busy all the while. ResourceExhausted: there are fewer.
+  Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
+  struct Taker {
+    WorkerId worker;
+    size_t given = 0;
+  };
+  struct TakersInTurn {
+    std::deque<Taker> in_turn;  // The first is the next.
+    std::string refused;  // Why the last one that took none did not; empty: none did so.
+  };
+  // Gives a part of the table to the first of `takers`, which is the last one then. One that does not take it is no
+  // taker any more. False: all of them have `share` parts, or there is no part to give.
+  Task<bool> GivePart(const std::string* name, size_t share, TakersInTurn* takers);
+  // A part that this worker holds, and is not busy. Null: there is none.
+  HeldRegion* PartToGive(const std::string& name) const;
   uint32_t UnitsPerTurn(const HashTable& table) const;
 
   Fabric* const fabric_;

@@ -1,5 +1,6 @@
 #include "tests/simulation/simulation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tests/simulation/account.h"
@@ -19,7 +20,9 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
 
   world.journal.Trace("plan: {}", plan.Summary());
   if (world.table_keys > 0) {
-    CELL_CHECK(world.cluster.CreateTable("t", plan.bucket_bytes, 1 + plan.seed % 3).ok());
+    const auto room = static_cast<uint64_t>(std::max(1, plan.regions_max - 1));  // One server may be all there is.
+    const auto parts = static_cast<uint32_t>(std::min(1 + plan.seed % 3, room));
+    CELL_CHECK(world.cluster.CreateTable("t", plan.bucket_bytes, parts).ok());
   }
   users.Open();
   faults.Plan();
