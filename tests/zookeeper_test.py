@@ -298,7 +298,7 @@ class ZooKeeper(unittest.TestCase):
         other = subprocess.run([cluster.binary("cell/server/cell_server"), *flags, "--name", "other", "--node-bytes", "512"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         self.assertEqual(other.returncode, 2)
-        self.assertIn("was started with", other.stderr)
+        self.assertIn("was started with other constants than those of the cluster cell: --node-bytes 512 (the cluster has 1024), ", other.stderr)
         del os.environ["CELL_ZOOKEEPER_DIGEST"]
         self.assertIn("not authenticated", self.ctl("get", "key").stderr)
         os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"

@@ -1,8 +1,10 @@
 #include "cell/cluster/cluster_text.h"
 
 #include <charconv>
+#include <vector>
 
 #include "cell/base/status_macros.h"
+#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
@@ -36,6 +38,19 @@ absl::StatusOr<Durability> ParseDurability(JsonView json) {
   const std::optional<Durability> durability = ParseDurability(text);
   if (!durability.has_value()) return absl::InvalidArgumentError("durability is not none, async or sync");
   return *durability;
+}
+
+std::string Differences(const ClusterConstants& started_with, const ClusterConstants& cluster) {
+  std::vector<std::string> all;
+  const auto compare = [&all](const char* flag, const auto& mine, const auto& theirs) {
+    if (mine != theirs) all.push_back(fmt::format("{} {} (the cluster has {})", flag, mine, theirs));
+  };
+  compare("--node-bytes", started_with.shape.node_bytes, cluster.shape.node_bytes);
+  compare("--meganode-bytes", started_with.shape.meganode_bytes, cluster.shape.meganode_bytes);
+  compare("--extents-bytes", started_with.shape.extents_bytes, cluster.shape.extents_bytes);
+  compare("--durability", std::string_view(ToString(started_with.durability)),
+          std::string_view(ToString(cluster.durability)));
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
 std::string ToText(const WorkerText& worker) {

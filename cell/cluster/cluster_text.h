@@ -18,6 +18,15 @@ absl::StatusOr<RegionShape> ParseShape(JsonView json);
 // The member "durability"; kNone, if it is missing.
 absl::StatusOr<Durability> ParseDurability(JsonView json);
 
+// The constants that all members of a cluster must agree on.
+struct ClusterConstants {
+  RegionShape shape;
+  Durability durability = Durability::kNone;
+};
+// Names the constants that are not `cluster`'s, as a server's flags, with both values: "--node-bytes 512 (the cluster
+// has 1024)". Empty: all are.
+std::string Differences(const ClusterConstants& started_with, const ClusterConstants& cluster);
+
 // A worker as it announces itself.
 struct WorkerText {
   ClusterState::Worker worker;

@@ -25,6 +25,17 @@ TEST(WorkerText, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(ParseWorkerText(ToText({{"\xff", 1}, "\xff"})).ok());
 }
 
+TEST(ClusterConstants, ThoseThatDifferAreNamedWithBothValues) {
+  const ClusterConstants cluster{{1024, 1 << 20, 4 << 20}, Durability::kSync};
+  EXPECT_EQ(Differences(cluster, cluster), "");
+  ClusterConstants other = cluster;
+  other.shape.node_bytes = 512;
+  EXPECT_EQ(Differences(other, cluster), "--node-bytes 512 (the cluster has 1024)");
+  EXPECT_EQ(Differences({{1024, 2 << 20, 8 << 20}, Durability::kNone}, cluster),
+            "--meganode-bytes 2097152 (the cluster has 1048576), --extents-bytes 8388608 (the cluster has 4194304), "
+            "--durability none (the cluster has sync)");
+}
+
 TEST(WorkerId, IsASeverAndANumber) {
   EXPECT_EQ(ParseWorkerId("a.b.3"), (WorkerId{"a.b", 3}));
   for (const char* text : {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.1025", "a.4294967296"}) {

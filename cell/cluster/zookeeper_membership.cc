@@ -141,10 +141,10 @@ class ZooKeeperMembership::Impl {
     }
     ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
     ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
-    wanted.uuid = theirs.uuid;
-    if (ConfigJson(theirs) != ConfigJson(wanted)) {
-      return absl::FailedPreconditionError(fmt::format("the cluster {} has {}, and this server was started with {}",
-                                                       options_.name, there, ConfigJson(wanted)));
+    const std::string other = Differences({wanted.shape, wanted.durability}, {theirs.shape, theirs.durability});
+    if (!other.empty()) {
+      return absl::FailedPreconditionError(fmt::format(
+          "this server was started with other constants than those of the cluster {}: {}", options_.name, other));
     }
     RETURN_IF_ERROR(Announce());
     return Open();
