@@ -1,5 +1,6 @@
 """cellctl as its users meet it: text that goes out and comes back, backups, the prompt, what is wrong with a cluster."""
 
+import fcntl
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import select
 import signal
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -238,6 +240,45 @@ class Cellctl(unittest.TestCase):
         self.assertIn("\u20ac\r\n", shown.decode())
         self.assertEqual(self.done("get", "gr\u00fc\u00df"), "\u20ac".encode())
         self.assertEqual(self.done("hash", "list").splitlines()[1:], [], shown)  # "hash create tab" and "hash drop tab" were completed.
+
+    def test_an_interrupt_at_the_prompt_abandons_the_line(self):
+        self.up()
+        master, slave = pty.openpty()
+        process = subprocess.Popen(self.command(), stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "vt100", "HOME": self.temporary.name},
+                                   start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(process.kill)
+        os.close(slave)
+        shown = b""
+
+        def until(condition, again=b""):
+            nonlocal shown
+            deadline = time.monotonic() + 30
+            while not condition() and time.monotonic() < deadline:
+                if select.select([master], [], [], 0.5)[0]:
+                    try:
+                        shown += os.read(master, 1 << 16)
+                    except OSError:
+                        break  # The terminal is closed.
+                elif again and process.poll() is None:
+                    os.write(master, again)  # It came between two reads.
+            self.assertTrue(condition() or process.wait(10) is not None, shown)
+
+        until(lambda: shown.count(b"cell> ") == 1)
+        os.write(master, b"put key abandoned")
+        until(lambda: b"abandoned" in shown)
+        os.write(master, b"\x03")
+        until(lambda: shown.count(b"cell> ") >= 2, again=b"\x03")
+        self.assertIsNone(process.poll(), shown)
+        os.write(master, b"put key value\r")
+        until(lambda: shown.count(b"cell> ") >= 3)
+        self.assertEqual(self.done("get", "key"), b"value")
+        for _ in range(2):  # On an empty line.
+            self.assertIsNone(process.poll(), shown)
+            before = shown.count(b"^C")
+            os.write(master, b"\x03")
+            until(lambda: shown.count(b"^C") > before, again=b"\x03")
+        self.assertEqual(process.wait(30), 0)
+        os.close(master)
 
     # What servers do, and what is wrong.
 

@@ -3,10 +3,12 @@
 
 #include <histedit.h>
 #include <langinfo.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -49,6 +51,26 @@ int RunLine(Client* client, const CtlFlags& given, const std::string& text) {
   return line.command ? RunCommand(line.command, client, line.flags) : kError;
 }
 
+volatile std::sig_atomic_t interrupted = 0;
+
+// While it lives, SIGINT interrupts the reading of a line, and does not end the program.
+class InterruptsReading {
+ public:
+  InterruptsReading() {
+    interrupted = 0;
+    struct sigaction action {};  // Without SA_RESTART.
+    action.sa_handler = [](int) { interrupted = 1; };
+    ::sigaction(SIGINT, nullptr, &before_);
+    if (before_.sa_handler != SIG_IGN) ::sigaction(SIGINT, &action, nullptr);
+  }
+  InterruptsReading(const InterruptsReading&) = delete;
+  InterruptsReading& operator=(const InterruptsReading&) = delete;
+  ~InterruptsReading() { ::sigaction(SIGINT, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
+
 // A terminal's lines.
 class Editor {
  public:
@@ -77,9 +99,20 @@ class Editor {
     el_end(edit_);
   }
 
+  // The next line. False: the user ends it, by Ctrl-D, or by Ctrl-C on an empty line after another Ctrl-C.
   bool Next(std::string* line) {
     int bytes = 0;
-    const char* text = el_gets(edit_, &bytes);
+    const char* text = Read(&bytes);
+    for (bool again = false; text == nullptr && bytes < 0 && interrupted != 0; again = true) {
+      const LineInfo* const info = el_line(edit_);
+      const bool empty = info->lastchar == info->buffer;
+      el_reset(edit_);
+      fmt::print("^C{}", !empty || again ? "" : "  (once more, or Ctrl-D, ends cellctl)");
+      if (empty && again) break;
+      fmt::print("\n");
+      std::fflush(stdout);
+      text = Read(&bytes);
+    }
     if (text == nullptr || bytes <= 0) {
       fmt::print("\n");
       return false;
@@ -91,6 +124,11 @@ class Editor {
   }
 
  private:
+  const char* Read(int* bytes) {
+    const InterruptsReading interrupts;
+    return el_gets(edit_, bytes);
+  }
+
   static unsigned char OnTab(EditLine* edit, int) {
     Editor* editor = nullptr;
     el_get(edit, EL_CLIENTDATA, &editor);
@@ -152,7 +190,7 @@ int RunPrompt(Client* client, const CtlFlags& given) {
     for (const CLI::App* sub : line.app.get_subcommands([](const CLI::App*) { return true; })) {
       names += " " + sub->get_name();
     }
-    fmt::print("Commands:{}\nhelp [COMMAND], exit; the Tab key completes words.\n", names);
+    fmt::print("Commands:{}\nhelp [COMMAND], exit; the Tab key completes words, Ctrl-C abandons a line, Ctrl-D ends.\n", names);
   }
   int last = kDone;
   for (std::string text; editor != nullptr ? editor->Next(&text) : static_cast<bool>(std::getline(std::cin, text));) {
