@@ -38,6 +38,7 @@ class HookedStore : public DirectoryLogStore {
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override {
     return hook_(), DirectoryLogStore::Size(region, part);
   }
+  absl::Status Probe(uint32_t region) override { return hook_(), DirectoryLogStore::Probe(region); }
 
  private:
   const std::function<void()> hook_;
@@ -198,6 +199,49 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   its->set_failure(absl::OkStatus());
   RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
   EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+// While it is found out whether the disk of a failed log answers again, others may begin something with the region.
+TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore old_store(old_host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  HeldRegion* failed = nullptr;
+  int probes = 0;
+  const auto hook = [&] {
+    if (failed == nullptr) return;
+    failed->busy = true;
+    ++probes;
+  };
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+  Worker::Options options = Options();
+  options.recoverer.probe_every_ns = 1'000;
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), hook), options);
+  CELL_CHECK(worker.Start("new").ok());
+  const auto counters = [&worker] { return worker.recoverer()->counters(); };
+  RunUntil(&network, &worker, [&] { return counters().recovered > 0 && worker.turns()->idle(); });
+  HeldRegion* const held = worker.regions()->Find(kRegion);
+  ASSERT_NE(held, nullptr);
+  held->log->Fail(absl::UnavailableError("EIO"));
+  failed = held;
+  const auto run_on = [&] {
+    const int64_t end_ns = network.now_ns() + 100'000;
+    RunUntil(&network, &worker, [&] { return network.now_ns() >= end_ns; });
+  };
+  run_on();
+  EXPECT_EQ(probes, 1);
+  EXPECT_FALSE(held->lost);
+  EXPECT_EQ(counters().retaken, 0u);
+  failed = nullptr;
+  held->busy = false;
+  run_on();
+  EXPECT_EQ(counters().retaken, 1u);
+  EXPECT_EQ(counters().recovered, 2u);
   EXPECT_TRUE(worker.Stop().ok());
 }
 

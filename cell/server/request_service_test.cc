@@ -265,6 +265,15 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   bool splits = true;
   service_.set_on_full([&splits](HeldRegion*) { return splits; });
+  Reply first, second;
+  SendPut("z", value, &first);
+  const std::string erase = MakeKeyRequest(MessageKind::kDelete, root_, {}, "z");
+  client_->Call(connection_, AsBytes(erase), {}, kMessageBytesMax, INT64_MAX, &second);
+  for (int i = 0; i < 1000 && service_.held(1) < 2; ++i) Turn();
+  ASSERT_EQ(service_.held(1), 2u);
+  EXPECT_EQ(service_.RetryHeld(), 0u);  // One that came later does not overtake it, though there is room for it.
+  splits = false;
+  EXPECT_EQ(service_.RetryHeld(), 2u);
   for (const bool ends : {false, true}) {
     SCOPED_TRACE(ends);
     splits = true;
@@ -282,6 +291,43 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
   }
+}
+
+// Nor does a move that takes longer.
+TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
+  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  Reply reply;
+  SendPut("key", "value", &reply);
+  ASSERT_EQ(service_.held(1), 1u);
+  EXPECT_EQ(service_.RetryHeld(), 0u);
+  const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+  while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+  ASSERT_EQ(service_.RetryHeld(), 1u);
+  while (!reply.done) Turn();
+  EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kUnavailable);
+}
+
+// What writes that wait take of the server's memory is bounded.
+TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
+  constexpr size_t kMore = 4;
+  std::vector<Reply> replies(4096 + kMore);
+  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  const auto done = [&replies] {
+    return static_cast<size_t>(
+        std::count_if(replies.begin(), replies.end(), [](const Reply& reply) { return reply.done; }));
+  };
+  const std::string put = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
+  for (Reply& reply : replies) {
+    client_->Call(connection_, AsBytes(put), AsBytes("v"), kReplyBytesMin, INT64_MAX, &reply);
+  }
+  for (int i = 0; i < 100'000 && (!replies.back().done || done() < kMore); ++i) Turn();
+  EXPECT_EQ(done(), kMore);
+  EXPECT_EQ(service_.held(1), replies.size() - kMore);
+  EXPECT_EQ(CodeOf(replies.back().bytes), absl::StatusCode::kUnavailable);
+  regions_.Find(1)->state = HeldRegion::State::kServing;
+  EXPECT_EQ(service_.RetryHeld(), replies.size() - kMore);
+  for (int i = 0; i < 100'000 && done() < replies.size(); ++i) Turn();
+  EXPECT_EQ(CodeOf(replies.front().bytes), absl::StatusCode::kOk);
 }
 
 TEST_F(RequestServiceTest, ARouteThatNoNodeTakesIsRefused) {
