@@ -100,5 +100,22 @@ TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
   EXPECT_EQ(cluster.Check().error_count, 0u);
 }
 
+// A bit of a value turns over in its server's memory. Whichever way it is read, nobody takes it for the value.
+TEST(DamagedMemory, GivesNoWrongValue) {
+  SimCluster cluster({512, 128 << 10, 512 << 10}, {}, Options(1, Durability::kNone));
+  auto client = cluster.NewClient(Quiet());
+  for (const size_t bytes : {size_t{10}, size_t{200'000}}) {  // The second comes in pieces.
+    ASSERT_TRUE(client->Put("key", std::string(bytes, 'v')).ok());
+    HeldRegion* const held = cluster.worker()->regions()->Find(cluster.table().root);
+    const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
+    ASSERT_TRUE(slot.has_value());
+    held->memory->base()[slot->extent.offset() + 3 + bytes / 2] ^= std::byte{1};
+    for (const Path path : {Path::kServer, Path::kClient}) {
+      const auto value = client->Get("key", {.path = path, .timeout_us = 5'000});
+      EXPECT_FALSE(value.ok()) << bytes << " " << static_cast<int>(path);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cell
