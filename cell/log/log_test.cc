@@ -414,6 +414,30 @@ TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
   EXPECT_EQ(replay.range().right, RootOf(9));
 }
 
+// What the next owner writes once more is cut off from the segment that has it: so it is on disk before it has a name.
+TEST(LogSuccession, WhatIsWrittenOnceMoreIsThereAtOnce) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    SimDisk disk(seed);
+    const auto first_host = disk.NewHost(), second_host = disk.NewHost();
+    DirectoryLogStore first(first_host.get(), "log"), second(second_host.get(), "log");
+    Owner owner(&first, 1);
+    ASSERT_TRUE(owner.Open(1).ok());
+    owner.Range({});
+    owner.Put("a", "1");
+    ASSERT_TRUE(owner.Flush().ok());  // It is acknowledged, and no later record says so.
+    LogReplay read(&second, kRegion);
+    ASSERT_TRUE(read.Open().ok());
+    ASSERT_LT(read.RestFor(2).sequence, read.next_sequence());
+    ASSERT_TRUE(Owner(&second, 2).GoOn(read).ok());
+    second_host->Crash();
+    LogReplay again(&first, kRegion);
+    const absl::Status status = again.Open();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(*Replayed(again), (Model{{"a", "1"}}));
+  }
+}
+
 TEST_F(LogTest, AMissingSegmentIsNoticed) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
