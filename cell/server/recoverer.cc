@@ -365,7 +365,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   held->busy = false;
   if (held->lost || !status.ok()) {
     seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
-    // An error of the membership says nothing of the log: with its session back this worker may find the region its own.
+    // An error of the membership says nothing of the log: the region may still be for this worker to recover.
     co_return held->lost ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
                          : status;
   }

@@ -194,6 +194,7 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   its->set_failure(absl::DataLossError("the region table cannot be read"));
   RunUntil(&network, &worker, [&worker] { return worker.regions()->Find(kRegion) != nullptr; });
   its->Rejoin();
+  worker.recoverer()->Step();  // The region is lost before the answer comes.
   RunUntil(&network, &worker, [&worker] { return worker.recoverer()->recovering() == 0; });
   EXPECT_EQ(worker.recoverer()->counters().failed, 1u);
   its->set_failure(absl::OkStatus());
