@@ -93,6 +93,8 @@ absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
   RETURN_IF_ERROR(files_->MakeDirectory(PathOf(region)));
   const absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
+  // A former owner may have looked for fences already, and be about to give what it has begun its name.
+  RemoveUnfinished(region, epoch, 0);
   return files_->SyncDirectory(PathOf(region));
 }
 
@@ -116,7 +118,6 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
   if (!first.empty() || !Mutated(Mutant::kNoDirectorySync)) {
     RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));
   }
-  RemoveUnfinished(region, epoch, 0);
   return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }
 

@@ -66,6 +66,20 @@ TEST_F(DirectoryLogStoreTest, AFenceSurvivesAPowerLoss) {
   }
 }
 
+// Two owners stand still between their last look for fences and the rename, of a segment and of a checkpoint. Who has
+// fenced and read since would not know of what they add.
+TEST_F(DirectoryLogStoreTest, WhatAFormerOwnerHasBegunGetsNoName) {
+  const auto host = disk_.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  ASSERT_TRUE(store_.Open(kRegion, 1, 1).ok());
+  Write(&store_, 1, 5);
+  ASSERT_TRUE(host_->CreateLog(Path(3, 2, "unfinished")).ok());
+  ASSERT_TRUE(store.Fence(kRegion, 3).ok());
+  EXPECT_TRUE(absl::IsNotFound(store_.CommitCheckpoint(kRegion, 1, 5)));
+  EXPECT_TRUE(absl::IsNotFound(host_->Rename(Path(3, 2, "unfinished"), Path(3, 2, "log"))));
+  EXPECT_EQ(store.List(kRegion)->size(), 1u);
+}
+
 TEST_F(DirectoryLogStoreTest, NothingIsAcknowledgedIntoALogThatWasRemoved) {
   const std::unique_ptr<LogWriter> segment = *store_.Open(kRegion, 1, 1);
   ASSERT_TRUE(segment->Append("record").ok() && segment->Sync().ok());

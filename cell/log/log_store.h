@@ -46,9 +46,9 @@ class LogStore {
 
   // Whether anything is kept of a region.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
+  // Removes what was begun at lower epochs and never finished: nothing of it is in the log any more, however late.
   virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
-  // A new segment, after fencing. Removes what was begun at lower epochs and never finished. Aborted: there is a higher
-  // epoch. AlreadyExists: there is this very segment. `first`:
+  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment. `first`:
   // what it begins with; it is there with that, on disk, or not at all.
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                           std::string_view first) = 0;
