@@ -94,7 +94,7 @@ absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
   const absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
   // A former owner may have looked for fences already, and be about to give what it has begun its name.
-  RemoveUnfinished(region, epoch, 0);
+  RETURN_IF_ERROR(RemoveUnfinished(region, epoch, 0));
   return files_->SyncDirectory(PathOf(region));
 }
 
@@ -121,20 +121,20 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
   return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }
 
-void DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence) {
-  const absl::StatusOr<std::vector<std::string>> names = files_->List(PathOf(region));
-  if (!names.ok()) return;
-  for (const std::string& name : *names) {
+absl::Status DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
+  for (const std::string& name : names) {
     uint64_t its_sequence = 0;
     uint32_t its_epoch = 0;
     if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &its_sequence, &its_epoch) != 2 ||
         name != NameOf(its_sequence, its_epoch, "unfinished")) {
       continue;
     }
-    if (std::pair(its_epoch, its_sequence) < std::pair(epoch, sequence)) {
-      (void)files_->Remove(PathOf(region) + "/" + name);
-    }
+    if (std::pair(its_epoch, its_sequence) >= std::pair(epoch, sequence)) continue;
+    const absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it just got its name.
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string& path) {
@@ -214,7 +214,7 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
     const bool passed = EndOf(name).value_or(UINT64_MAX) < sequence;
     if (passed || (fence.has_value() && *fence < epoch)) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
   }
-  RemoveUnfinished(region, epoch, sequence);
+  (void)RemoveUnfinished(region, epoch, sequence);  // The next fence, or trim, tries again.
   return absl::OkStatus();
 }
 

@@ -51,8 +51,8 @@ class DirectoryLogStore : public LogStore {
   std::string PathOf(uint32_t region) const;
   // A file that is not there yet for whoever reads; one that is left of an earlier try goes.
   absl::StatusOr<std::unique_ptr<File>> Begin(const std::string& path);
-  // Removes what was begun before `sequence` of `epoch` and never finished, as far as that can be done now.
-  void RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence);
+  // Removes what was begun before `sequence` of `epoch` and never finished.
+  absl::Status RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence);
   // Aborted when there is a fence of a higher epoch. NotFound: nor is there one of this epoch, so the log was removed.
   static absl::Status CheckFence(Directory* directory, uint32_t region, uint32_t epoch);
 
