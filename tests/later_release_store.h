@@ -1,5 +1,5 @@
-// LaterReleaseStore: logs as a later release writes and reads them: it gives their files the next format's number, and
-// reads both. So a simulated server can be rolled back to this release, and meets files that it does not know.
+// LaterReleaseStore: logs as a later release writes and reads them, if it is `later`: it gives their files the next
+// format's number, and reads both. So a simulated server that is rolled back meets files that it does not know.
 #pragma once
 
 #include <memory>

@@ -310,7 +310,7 @@ TEST_P(LinearizableTable, MixedPathsThroughSplitsAndMoves) {
   load.cluster.membership_polls_max = 20;
   load.table = GetParam();
   Totals totals;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
     if (!RunSeed(load, seed, &totals)) break;
   }
   EXPECT_GT(totals.reads, 50'000u);

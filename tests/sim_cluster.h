@@ -115,8 +115,9 @@ class SimCluster : public TestCluster {
     Bury(i);
     Start(i);
   }
-  // From its next start on the server is of this release, though the cluster's is a later one; or of that again.
-  void SetRolledBack(size_t i, bool rolled_back) { servers_[i].rolled_back = rolled_back; }
+  // From its next start on the server is of a release that writes the next format of logs (LaterReleaseStore); or not.
+  void SetLaterRelease(size_t i, bool later) { servers_[i].later_release = later; }
+  bool later_release(size_t i) const { return servers_[i].later_release; }
   // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
   void Stop(size_t i) {
     servers_[i].fabric->SetPaused(true);
@@ -204,7 +205,7 @@ class SimCluster : public TestCluster {
     int life = 0;  // Grows with each start.
     bool dead = true, stopped = false, expired = false, unheard = false;
     bool leaderless = false;
-    bool rolled_back = false;  // To this release.
+    bool later_release = false;
     int64_t heard_ns = 0, rejoins_ns = 0;
     int64_t frozen_ns = 0;
   };
@@ -252,8 +253,7 @@ class SimCluster : public TestCluster {
       server.disk = disk.get();
       auto replay = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
-      const bool later = options_.later_release && !server.rolled_back;
-      logs = {std::make_shared<HostStore>(server.files, later, options_.mutant), std::move(disk), std::move(replay)};
+      logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk), std::move(replay)};
     }
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
                                              WorkerOptions(options_, static_cast<int>(i)));

@@ -91,7 +91,8 @@ struct HeldRegion {
   HashTable* const hash;  // it is that.
   uint64_t epoch;         // At which this worker has it.
   State state = State::kServing;
-  bool busy = false;   // Being split, moved or checkpointed.
+  bool busy = false;   // Being split, moved or checkpointed, or until its route is known...
+  bool unrouted = false;  // ...which takes for ever where no region is to be had for the tier above.
   int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
   bool joined = true;  // Part of the tree; else being filled.
   bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.

@@ -89,7 +89,7 @@ absl::Status Steward::Start() {
   turns_->Begin(run());
   while (!turns_->idle()) {
     logs_->Step();
-    if (membership_->Poll() + logs_->Poll() + turns_->Step() == 0) fabric_->Wait(fabric_->NowNs() + 1'000'000);
+    if (membership_->Poll() + logs_->Poll() + turns_->Step() == 0) fabric_->Wait(fabric_->NowNs() + options_.start_pause_ns);
   }
   if (status.ok() && !logs_->on()) ReportLost();
   return status;
@@ -256,7 +256,7 @@ Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
     const absl::Status status = co_await TryAddRoute(tier, key, RootOf(region));
     if (status.ok()) {
       ++counters_.routes_added;
-      if (HeldRegion* const held = regions_->Find(region)) held->busy = false;
+      if (HeldRegion* const held = regions_->Find(region)) held->busy = held->unrouted = false;
       points_->Reach("split: route added");
       co_return true;
     }
@@ -264,6 +264,8 @@ Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
     if (HeldRegion* const held = regions_->Find(region); held == nullptr || held->lost) {
       if (held != nullptr) held->busy = false;
       co_return false;  // Whoever has it now sees to it.
+    } else {
+      held->unrouted = true;
     }
     co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (turns_->stopping()) break;

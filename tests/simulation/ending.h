@@ -15,6 +15,8 @@ class Ending {
   // Both must outlive it.
   Ending(World* world, Users* users) : world_(world), users_(users) {}
 
+  // Whether every server that lives is a member, and every region is served. Looks from time to time.
+  bool Settled();
   // Lets time pass until every operation has ended and every region is served. False, and a violation: that takes
   // longer than it may.
   bool Settle();
@@ -25,7 +27,6 @@ class Ending {
   void CheckHistories();
 
  private:
-  bool Settled();
   // Regions that nobody serves.
   std::string Unserved();
 

@@ -71,10 +71,9 @@ void Faults::Restart(size_t i) {
   server.disk_failed_ns.reset();
 }
 
-void Faults::SetRolledBack(size_t i, bool rolled_back) {
+void Faults::SetLaterRelease(size_t i, bool later) {
   Kill(i, false);
-  world_->cluster.SetRolledBack(i, rolled_back);
-  servers_[i].rolled_back = rolled_back;
+  world_->cluster.SetLaterRelease(i, later);
   Restart(i);
 }
 
@@ -125,8 +124,8 @@ bool Faults::Inject(const FaultPlan& fault) {
     case Fault::kLeaderless:
       return InjectMembership(fault, i, until_ns, &random);
     case Fault::kRollback:
-      SetRolledBack(i, true);
-      Later(i, until_ns, [this, i] { SetRolledBack(i, false); });
+      SetLaterRelease(i, true);
+      Later(i, until_ns, [this, i] { SetLaterRelease(i, false); });
       return true;
     case Fault::kFreeze:
       if (cluster.Stopped(i)) return false;
@@ -313,8 +312,10 @@ void Faults::Heal() {
     const bool joins_yet = i >= static_cast<size_t>(world_->plan.servers) && servers_[i].life == 0;
     if (joins_yet) continue;
     cluster.SlowHost(i, 1);
-    cluster.SetRolledBack(i, false);
-    if (std::exchange(servers_[i].rolled_back, false) && !cluster.Dead(i)) Kill(i, false);
+    if (world_->plan.Has(Fault::kRollback) && !cluster.later_release(i)) {  // In the end all can read all logs.
+      if (!cluster.Dead(i)) Kill(i, false);
+      cluster.SetLaterRelease(i, true);
+    }
     if (cluster.Dead(i)) {
       Restart(i);
       if (servers_[i].draining) cluster.SetDraining(i, false);

@@ -30,7 +30,6 @@ class Faults {
     std::optional<int64_t> disk_failed_ns;  // Since when its disk may have failed: it is to be started again.
     bool draining = false;
     bool frozen = false;
-    bool rolled_back = false;
   };
   // Sets what the disk of server `i` has too little of, or gives it back.
   void SetShort(size_t i, Fault fault, bool on);
@@ -53,8 +52,8 @@ class Faults {
   void MayLose(int64_t until_ns) { world_->history.MayLose(world_->now_ns(), until_ns); }
   void Kill(size_t i, bool machine);
   void Restart(size_t i);
-  // Starts it again, with this release or with a later one.
-  void SetRolledBack(size_t i, bool rolled_back);
+  // Starts it again, with a later release or with this one.
+  void SetLaterRelease(size_t i, bool later);
 
   World* const world_;
   Users* const users_;

@@ -39,7 +39,7 @@ enum class Fault : uint8_t {
   kMembership,     // What a server asks of the coordinator ends with an error that is not Unavailable.
   kLeaderless,     // The part of the coordinator that a server talks to loses its leader.
   kFreeze,         // The virtual machine that a server is in stands still, and its clock with it.
-  kRollback,       // A server is started again with a release that does not know the format of the logs, for a while.
+  kRollback,       // A server is upgraded, to a release that writes another format of logs, and rolled back.
 };
 inline constexpr size_t kFaults = 23;
 std::string_view ToString(Fault fault);

@@ -12,7 +12,6 @@ using Kind = KeyOperation::Kind;
 
 // A key with more writes whose outcome is not known is written no more: its history would take too long to decide.
 constexpr int kUnknownMax = 4;
-constexpr int64_t kComingNs = 200'000;
 constexpr int64_t kGoingNs = 10'000;
 constexpr std::array kWords = {"put", "delete", "get", "contains"};
 
@@ -60,8 +59,9 @@ bool Users::Come(User* user) {
   const SimulationPlan& plan = world_->plan;
   ClientOptions options;
   options.cache_level_min = plan.cache_level_min;
-  // Nothing that is planned happens while it connects: whoever comes late does not try for long.
-  options.timeout_us = (user->plan->comes_ns == 0 ? kTimeoutNs : kComingNs) / 1000;
+  options.timeout_us = kTimeoutNs / 1000;
+  // Nothing that is planned happens while it connects: a client that comes late does so with its first operation.
+  options.connect = user->plan->comes_ns == 0;
   options.reconnect_us = 20;
   options.refused_pause_us = 5;
   options.report = false;

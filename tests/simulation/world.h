@@ -20,6 +20,7 @@ namespace cell {
 inline constexpr int64_t kTimeoutNs = 3'000'000;
 inline constexpr int64_t kAsyncBoundNs = 40'000;
 // Timers of servers, some ten thousand times as short as by default.
+inline constexpr int64_t kStartPauseNs = 1'000;  // Nothing that is planned happens while a server starts.
 inline constexpr int64_t kMarkAfterNs = 10'000;
 inline constexpr int64_t kDescriptorPauseNs = 20'000;
 inline constexpr int64_t kProbeEveryNs = 100'000;
@@ -86,6 +87,7 @@ class World {
     options.joining = plan.joining;
     options.silence_ns = 100'000;
     options.steward = plan.steward;
+    options.steward.start_pause_ns = kStartPauseNs;
     options.membership_polls_max = plan.membership_polls_max;
     options.logs.durability = plan.durability;
     options.logs.bound_ns = kAsyncBoundNs;
@@ -100,7 +102,6 @@ class World {
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;
     options.disk_cached = plan.disk_cached;
-    options.later_release = plan.Has(Fault::kRollback);
     options.regions_max = static_cast<size_t>(plan.regions_max);
     options.quiet_at_end = plan.regions_max >= kRegionsEnough;
     options.mutant = mutant;
