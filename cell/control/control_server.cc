@@ -215,7 +215,8 @@ class ControlServer::Impl : public control::Control::Service {
     Worker* roomy = workers_[0];
     for (size_t most = 0; Worker* const worker : workers_) {
       const absl::StatusOr<size_t> room = On<size_t>(worker, [](Worker* its) {
-        return absl::StatusOr<size_t>(its->regions()->regions_max() - its->regions()->size());
+        const size_t max = its->regions()->regions_max();
+        return absl::StatusOr<size_t>(max - std::min(its->regions()->size(), max));
       });
       if (!room.ok()) return ToGrpc(room.status());
       if (*room <= most) continue;

@@ -98,6 +98,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     }
     const WorkerId from{std::string(request.key), request.fixed.worker};
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
+    RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
     RETURN_IF_ERROR(regions_->Expect(id));  // A giver that heard nothing offers it again.
     turns_->Begin(Take(id, request.fixed.epoch, from));
     return absl::OkStatus();

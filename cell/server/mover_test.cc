@@ -126,6 +126,25 @@ class MoverTest : public ::testing::Test {
   RegionMemory* memory_;
 };
 
+// A worker that recovers its own regions needs their places.
+TEST_F(MoverTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  {
+    const std::lock_guard lock(cluster_->mutex);
+    for (uint32_t i = 0; i < worker_->regions()->regions_max(); ++i) {
+      cluster_->state.table.regions[kRegion + 1 + i] = {{"taker", 0}, 1};
+    }
+    ++cluster_->state.table.version;
+    ++cluster_->changes;
+  }
+  SetDraining(true);  // It reads the table.
+  SetDraining(false);
+  Offer();
+  EXPECT_FALSE(Taken());
+  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver")).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(MoverTest, TakesARegionThatIsOne) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
@@ -348,7 +367,7 @@ TEST_F(GiverTest, AnswersItsTakerAlone) {
   EXPECT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
 }
 
-// What a taker has been told of, and did not take in the end, is still all that there is.
+// A taker that gave up was told of some written pages already: the next one is told of them again.
 TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
   const auto begin = [this] {
     absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);

@@ -203,6 +203,38 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// A worker has claimed its own region anew, and is about to recover it: a new one does not take its place.
+TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore old_store(old_host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  ClusterState state = OldOwnersCluster();
+  state.table.regions[kRegion].owner = {"new", 0};
+  state.servers[0].workers[0].regions_max = 1;
+  const auto cluster = std::make_shared<MemoryCluster>(state);
+  SimNetwork network{SimOptions{}};
+  Worker::Options options = Options();
+  options.regions_max = 1;
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
+                LogsOf(&network, host.get(), [] {}), options);
+  CELL_CHECK(worker.Start("new").ok());
+  ASSERT_EQ(worker.regions()->size(), 0u);
+  absl::Status made;
+  const auto make = [](Worker* its, absl::Status* status) -> Task<bool> {
+    *status = co_await its->tables()->Create("t", 0, 0);
+    co_return true;
+  };
+  worker.turns()->Begin(make(&worker, &made));
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_EQ(made.code(), absl::StatusCode::kResourceExhausted) << made;
+  EXPECT_EQ(cluster->state.table.regions.size(), 1u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 // While it is found out whether the disk of a failed log answers again, others may begin something with the region.
 TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   SimDisk disk(1);

@@ -12,10 +12,8 @@ constexpr int64_t kPauseNs = 200'000;
 }  // namespace
 
 Task<absl::StatusOr<HeldRegion*>> RegionMaker::Make(RegionContent content, uint32_t made_for) {
-  if (regions_->size() >= regions_->regions_max()) {
-    co_return absl::ResourceExhaustedError(
-        fmt::format("this worker holds {} regions, its limit (--regions-max)", regions_->size()));
-  }
+  const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
+  if (!room.ok()) co_return room;
   // One at a time: an id that is not known to be taken could be another's else.
   while (adding_ && !turns_->stopping()) co_await turns_->Sleep(kPauseNs);
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
@@ -52,6 +50,7 @@ Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
     if (made_for != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
       return absl::AbortedError("the region is another worker's by now");
     }
+    RETURN_IF_ERROR(regions_->CheckRoomBeside(*table, self_));
     ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
     return absl::OkStatus();
   };

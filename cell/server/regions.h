@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/region_table.h"
 #include "cell/io/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
@@ -91,8 +92,8 @@ struct HeldRegion {
   HashTable* const hash;  // it is that.
   uint64_t epoch;         // At which this worker has it.
   State state = State::kServing;
-  bool busy = false;   // Being split, moved or checkpointed, or until its route is known...
-  bool unrouted = false;  // ...which takes for ever where no region is to be had for the tier above.
+  bool busy = false;      // Being split, moved or checkpointed, or until its route is known.
+  bool unrouted = false;  // Its route is not known, since the tier above has no room. That may last.
   int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
   bool joined = true;  // Part of the tree; else being filled.
   bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.
@@ -187,6 +188,14 @@ class Regions {
     return fabric_->PrepareRegion(shape_.region_bytes(), slice);
   }
 
+  // Whether one more may come, beside those that `table` gives to `self` and that are not here yet: they are being
+  // recovered, and need their places. ResourceExhausted: it may not.
+  absl::Status CheckRoomBeside(const RegionTable& table, const WorkerId& self) const {
+    const auto missing = std::count_if(table.regions.begin(), table.regions.end(), [&](const auto& one) {
+      return one.second.owner == self && Find(one.first) == nullptr && !Arriving(one.first);
+    });
+    return HasRoom(static_cast<size_t>(missing));
+  }
   // Keeps room for a region that may come here: from now on it is arriving, and nothing else arrives under its id.
   // Receive follows, or Unexpect. AlreadyExists: it is here, or on its way. ResourceExhausted: there is no room.
   absl::Status Expect(uint32_t region) {
@@ -249,9 +258,11 @@ class Regions {
     if (Find(region) == nullptr && !Arriving(region)) return absl::OkStatus();
     return absl::AlreadyExistsError(fmt::format("region {} is here already, or on its way", region));
   }
-  absl::Status HasRoom() const {
-    if (size() < regions_max_) return absl::OkStatus();
-    return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions, its limit (--regions-max)", size()));
+  absl::Status HasRoom(size_t missing = 0) const {
+    if (size() + missing < regions_max_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions{}, its limit (--regions-max)",
+                                                    size() + missing,
+                                                    missing == 0 ? "" : ", with those that it recovers"));
   }
 
   Fabric* const fabric_;
