@@ -77,8 +77,8 @@ void Faults::SetLaterRelease(size_t i, bool later) {
   Restart(i);
 }
 
-// What `async` had acknowledged when its log failed is lost, whether the region is recovered by a restart or without. The
-// server hears that it failed when the call to the disk ends, which may be after the disk has room again.
+// With `async`, writes that were acknowledged before the log failed are lost, however the region is recovered. The server
+// sees the failure when its call to the disk returns, which may be after the disk has room again.
 void Faults::DiskMayHaveLost(size_t i) {
   if (!servers_[i].disk_failed_ns.has_value()) return;
   const int64_t heard_ns = world_->now_ns() + 3 * kSlowestDisk * world_->plan.disk_ns;

@@ -11,7 +11,7 @@ import time
 # The seed that finds it, and how many from 1 on are tried if that does not any more.
 MUTANTS = {
     "no-fence": (67, 210),
-    "synced-too-early": (3, 30),
+    "synced-too-early": (12, 30),
     "no-server-lease": (248, 750),
     "no-version-check": (53, 160),
     "no-node-crc": (235, 710),
@@ -42,7 +42,7 @@ MUTANTS = {
 }
 
 
-# No seed is known that finds these. The first has a test of its own (docs/testing.md).
+# No seed is known that finds these: takeover_leases_test does.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower"}
 
 

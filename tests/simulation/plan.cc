@@ -12,8 +12,10 @@ namespace {
 
 // A call ends so soon after its deadline, by its client's clock.
 constexpr int64_t kLateNs = 1'000;
-// The longest turn of a split, about: half of a session.
+// The longest turn of a split, about: half of a session. With a longer one its server loses the region before the split is
+// through, and the next owner loses it in the same way, for ever.
 constexpr int64_t kSplitTurnNs = 150'000;
+constexpr uint32_t kLineBytes = 64;  // A step of a writer.
 constexpr size_t kHurry = 16;  // So many times as much is copied in a turn while writes wait (cell/server/table_keeper.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
@@ -290,8 +292,11 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
-  // A turn in which a split hurries takes half of a session at most; else its server loses the region before the split is
-  // through, and the next owner loses it in the same way, for ever.
+  // A split that hurries copies at least kHurry buckets in a turn, with about two steps for each of their lines.
+  if (plan.bucket_bytes > 0) {
+    const auto steps = static_cast<int64_t>(2 * kHurry * plan.bucket_bytes / kLineBytes);
+    plan.writer_step_ns = std::min(plan.writer_step_ns, kSplitTurnNs / steps);
+  }
   const auto turn_steps = static_cast<size_t>(kSplitTurnNs / plan.writer_step_ns);
   plan.steward.copied_per_turn = std::min(plan.steward.copied_per_turn, std::max<size_t>(1, turn_steps / kHurry));
   plan.files_account = draws.files_account;
