@@ -13,7 +13,10 @@ std::string Key(int i) { return fmt::format("k{:05}", i); }
 // that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
 // which goes on just then. `in_table`: the region is that of a Pilaf table.
 // `amid_refresh`: it asks for the table, and reads beside that until it has it.
-std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false) {
+// `leaderless`: the owner does not stop: the part of the coordinator that it talks to loses its leader, and confirms no
+// lease.
+std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false,
+                              bool leaderless = false) {
   TestClusterOptions options;
   options.servers = 2;
   options.logs.durability = Durability::kSync;
@@ -45,7 +48,11 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   for (uint64_t i = 0; i < seed; ++i) CELL_CHECK(get() == "old");
   const RegionTable::Entry before = *cluster.table().Find(region);
   const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
-  cluster.Stop(owner);
+  if (leaderless) {
+    cluster.CutLeader(owner, true);
+  } else {
+    cluster.Stop(owner);
+  }
   const auto taken = [&] {
     for (const auto& [id, entry] : cluster.table().regions) {
       if (entry.owner == before.owner || entry.recovering) return false;
@@ -54,7 +61,7 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   };
   while (!taken()) cluster.network()->Step();
   CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
-  if (path == Path::kServer) cluster.Continue(owner);
+  if (path == Path::kServer && !leaderless) cluster.Continue(owner);
   if (!amid_refresh) return get();
   const auto begin = [&](Path way) {
     CallOptions call;
@@ -82,6 +89,17 @@ TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
   for (const bool in_table : {false, true}) {
     EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient, in_table), "new");
     EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient, in_table), "old");
+  }
+}
+
+// A follower that is cut off from its leader still answers, and knows nothing of the takeover: its word is no lease.
+TEST(TakeoverLeases, NoServerServesByTheWordOfAFollowerWithoutALeader) {
+  for (const bool in_table : {false, true}) {
+    const auto read = [in_table](Mutant mutant) {
+      return ReadAfterTakeover(mutant, Path::kServer, in_table, 1, /*amid_refresh=*/false, /*leaderless=*/true);
+    };
+    EXPECT_NE(read(Mutant::kNone), "old");
+    EXPECT_EQ(read(Mutant::kLeaseByFollower), "old");
   }
 }
 
