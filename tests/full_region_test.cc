@@ -132,8 +132,8 @@ TEST_P(FullRegion, TakesWhatReplacesAValue) {
   EXPECT_EQ(report.error_count, 0u) << report.errors[0];
 }
 
-// Values that go ahead in pieces, to a server that has no room for so many bytes. Each takes one of the few numbers that
-// its client has for them, and gives it back.
+// Large values are uploaded in pieces, and the server has no room for them. Each upload takes one of its client's few
+// upload numbers, and gives it back when it is refused.
 TEST(FullServer, AValueThatIsRefusedLeavesRoomForTheNext) {
   TestClusterOptions options;
   options.uploads.bytes_max = 100'000;

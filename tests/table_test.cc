@@ -152,7 +152,7 @@ TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
     before = part.first;
   }
   for (size_t i = 0; i < 3; ++i) EXPECT_GE(cluster.worker(i)->regions()->size(), 6u);
-  // Of 24 there are 3 left.
+  // 21 of the workers' 24 places are taken.
   const absl::Status refused = cluster.CreateTable("u", GetParam(), 4);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_NE(refused.message().find("4 parts was asked for"), std::string_view::npos) << refused;
@@ -344,7 +344,8 @@ TEST_P(TableTest, OverSharedMemory) {
   EXPECT_TRUE(report.ok()) << report.errors[0];
 }
 
-// Whoever asks for a table gets an answer that was given after that: not one that was on its way already.
+// A lookup of a table waits for a table of regions that was asked for after it began. One that was already on its way may
+// be too old to name the table.
 TEST(Tables, AreFoundAsSoonAsTheyAreMade) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;

@@ -105,7 +105,7 @@ struct NotServed {
   std::string why;
 };
 
-// What the servers of a cluster say, beside the region table.
+// The servers' own reports, put together with the region table.
 struct Overview {
   std::vector<absl::StatusOr<std::string>> texts;  // Of each worker.
   std::vector<nlohmann::json> answers;             // Those that could be parsed.
@@ -129,7 +129,7 @@ std::string WhyNotServed(const Client::RegionInfo& region, const std::map<std::s
   return "not served: its server has not begun to serve it";
 }
 
-// Without a word of regions that are being made.
+// Regions in the making are left out; one that moves meanwhile may seem to have no server.
 Overview LookOnce(Client* client, Client::RegionList* table) {
   Overview overview;
   overview.texts = client->ServerStatus();
@@ -186,7 +186,7 @@ Overview Look(Client* client) {
   return overview;
 }
 
-// Of a server that does not answer.
+// The entry of a server that does not answer.
 nlohmann::json SilentJson(const std::string& name, const Overview& overview) {
   nlohmann::json json = {{"server", name},
                          {"error", overview.servers.at(name).Wrong()},

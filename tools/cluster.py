@@ -474,7 +474,7 @@ def why_it_runs(pid):
 
 
 def last_line(path, begin=0, kind=""):
-    """The last line of a log from an offset on that has `kind` in it, without its time; empty: there is none."""
+    """The last line of a log file, read from byte `begin` on, that contains `kind`; without its time. Empty if there is none."""
     try:
         lines = [line for line in path.read_bytes()[begin:].decode(errors="replace").splitlines() if kind in line]
     except OSError:

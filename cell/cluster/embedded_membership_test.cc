@@ -17,7 +17,8 @@
 
 namespace {
 
-// What was told to the disk, in order, by the file's name: these are called instead of the system's.
+// The syncs and renames that were called, in order, each with its file's name. The functions below are linked in instead
+// of the C library's.
 std::mutex disk_calls_mutex;
 std::vector<std::string> disk_calls;
 
@@ -404,7 +405,7 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   ::unlink((directory_ + "/server-0.control").c_str());
 }
 
-// By a change, too, it learns of a table that names servers which came meanwhile.
+// A change reads the table anew. That may name servers that have joined since the last look: they are looked up, too.
 TEST_F(EmbeddedMembershipTest, ListsTheOwnersInATableThatItHasChanged) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());

@@ -1,4 +1,4 @@
-// What the store promises (log_store.h) outlives the machine that it was promised to.
+// The promises of log_store.h, across power losses and changes of owner.
 #include "cell/log/directory_log_store.h"
 
 #include <gtest/gtest.h>
@@ -27,6 +27,15 @@ class DirectoryLogStoreTest : public ::testing::Test {
     ASSERT_TRUE(writer->Append("checkpoint").ok() && writer->Sync().ok());
   }
 
+  // A disk with two machines at it: the owner's, and another.
+  struct TwoHosts {
+    explicit TwoHosts(uint64_t seed) : disk(seed) {}
+    SimDisk disk;
+    std::unique_ptr<SimFiles> owners_host = disk.NewHost(), host = disk.NewHost();
+    DirectoryLogStore owners{owners_host.get(), "log"}, store{host.get(), "log"};
+    std::unique_ptr<LogWriter> segment = *owners.Open(kRegion, 1, 1);
+  };
+
   SimDisk disk_{1};
   std::unique_ptr<SimFiles> host_ = disk_.NewHost();
   DirectoryLogStore store_{host_.get(), "log"};
@@ -36,33 +45,27 @@ class DirectoryLogStoreTest : public ::testing::Test {
 TEST_F(DirectoryLogStoreTest, WhatHasReturnedSurvivesAPowerLoss) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    SimDisk disk(seed);
-    const auto owners_host = disk.NewHost(), host = disk.NewHost();
-    DirectoryLogStore owners(owners_host.get(), "log"), store(host.get(), "log");
-    const std::unique_ptr<LogWriter> segment = *owners.Open(kRegion, 1, 1);
-    Write(&owners, 1, 1);
-    ASSERT_TRUE(owners.CommitCheckpoint(kRegion, 1, 1).ok());
-    owners_host->Crash();
-    EXPECT_TRUE(Has(disk, Path(1, 1, "log")));
-    EXPECT_TRUE(Has(disk, Path(1, 1, "checkpoint")));
-    ASSERT_TRUE(owners.NoteEnd(kRegion, 1, 5).ok());
-    owners_host->Crash();
-    EXPECT_EQ(*owners.NotedEnd(kRegion), 5u);
+    TwoHosts two(seed);
+    Write(&two.owners, 1, 1);
+    ASSERT_TRUE(two.owners.CommitCheckpoint(kRegion, 1, 1).ok());
+    two.owners_host->Crash();
+    EXPECT_TRUE(Has(two.disk, Path(1, 1, "log")));
+    EXPECT_TRUE(Has(two.disk, Path(1, 1, "checkpoint")));
+    ASSERT_TRUE(two.owners.NoteEnd(kRegion, 1, 5).ok());
+    two.owners_host->Crash();
+    EXPECT_EQ(*two.owners.NotedEnd(kRegion), 5u);
   }
 }
 
-// Whoever fenced and has read counts on it that no write of the old owner is acknowledged any more.
+// After a fence the former owner acknowledges no write, even if the machine that fenced has lost power since.
 TEST_F(DirectoryLogStoreTest, AFenceSurvivesAPowerLoss) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    SimDisk disk(seed);
-    const auto owners_host = disk.NewHost(), host = disk.NewHost();
-    DirectoryLogStore owners(owners_host.get(), "log"), store(host.get(), "log");
-    const std::unique_ptr<LogWriter> segment = *owners.Open(kRegion, 1, 1);
-    ASSERT_TRUE(store.Fence(kRegion, 2).ok());
-    host->Crash();
-    ASSERT_TRUE(segment->Append("record").ok());
-    EXPECT_TRUE(absl::IsAborted(segment->Sync()));
+    TwoHosts two(seed);
+    ASSERT_TRUE(two.store.Fence(kRegion, 2).ok());
+    two.host->Crash();
+    ASSERT_TRUE(two.segment->Append("record").ok());
+    EXPECT_TRUE(absl::IsAborted(two.segment->Sync()));
   }
 }
 
@@ -102,7 +105,7 @@ TEST_F(DirectoryLogStoreTest, TrimKeepsWhatARecoveryNeeds) {
   EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
 }
 
-// An owner that does not know yet that it is none takes nothing away from the next one.
+// A former owner that has not heard yet that the region was taken over trims its log: the next owner's files stay.
 TEST_F(DirectoryLogStoreTest, AFormerOwnersTrimKeepsTheNextOnesCheckpoint) {
   ASSERT_TRUE(store_.Open(kRegion, 1, 1).ok());
   Write(&store_, 1, 1);

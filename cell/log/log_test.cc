@@ -414,7 +414,8 @@ TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
   EXPECT_EQ(replay.range().right, RootOf(9));
 }
 
-// What the next owner writes once more is cut off from the segment that has it: so it is on disk before it has a name.
+// The next owner copies the last segment's records into its own, and cuts them off the old one. So its segment is on disk
+// before it has its name.
 TEST(LogSuccession, WhatIsWrittenOnceMoreIsThereAtOnce) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);

@@ -185,7 +185,8 @@ bool RequestService::Mending(HeldRegion* region) const {
 }
 
 absl::Status RequestService::Refusal(const absl::Status& status, HeldRegion* region) const {
-  if (status.code() != absl::StatusCode::kResourceExhausted || region == nullptr || region->unrouted || !Mending(region)) return status;
+  const bool full = status.code() == absl::StatusCode::kResourceExhausted && region != nullptr;
+  if (!full || region->unrouted || !Mending(region)) return status;
   return absl::UnavailableError(fmt::format(
       "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }

@@ -291,6 +291,17 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
   }
+  // One that waits for its own route, since the tier above has no room, is full for good as far as anybody knows.
+  splits = true;
+  regions_.Find(1)->unrouted = true;
+  Reply reply;
+  SendPut("z", value, &reply);
+  ASSERT_EQ(service_.held(1), 1u);
+  const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+  while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+  EXPECT_EQ(service_.RetryHeld(), 1u);
+  while (!reply.done) Turn();
+  EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kResourceExhausted);
 }
 
 // Nor does a move that takes longer.
@@ -307,7 +318,7 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kUnavailable);
 }
 
-// What writes that wait take of the server's memory is bounded.
+// The memory that waiting writes take is bounded.
 TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   constexpr size_t kMore = 4;
   std::vector<Reply> replies(4096 + kMore);

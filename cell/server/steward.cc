@@ -89,7 +89,8 @@ absl::Status Steward::Start() {
   turns_->Begin(run());
   while (!turns_->idle()) {
     logs_->Step();
-    if (membership_->Poll() + logs_->Poll() + turns_->Step() == 0) fabric_->Wait(fabric_->NowNs() + options_.start_pause_ns);
+    if (membership_->Poll() + logs_->Poll() + turns_->Step() > 0) continue;
+    fabric_->Wait(fabric_->NowNs() + options_.start_pause_ns);
   }
   if (status.ok() && !logs_->on()) ReportLost();
   return status;
@@ -261,12 +262,13 @@ Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
       co_return true;
     }
     spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
-    if (HeldRegion* const held = regions_->Find(region); held == nullptr || held->lost) {
-      if (held != nullptr) held->busy = false;
-      co_return false;  // Whoever has it now sees to it.
-    } else {
-      held->unrouted = true;
+    HeldRegion* const held = regions_->Find(region);
+    if (held == nullptr) co_return false;  // Whoever has it now sees to it.
+    if (held->lost) {
+      held->busy = false;
+      co_return false;
     }
+    held->unrouted = absl::IsResourceExhausted(status);
     co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (turns_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);

@@ -41,7 +41,7 @@ struct StewardOptions {
   bool balance = true;          // Give regions to workers that hold less, by itself.
   int64_t balance_every_ns = 100'000'000;
   uint64_t seed = 1;
-  int64_t start_pause_ns = 1'000'000;  // Between two looks whether the first region is made; it may be done sooner.
+  int64_t start_pause_ns = 1'000'000;  // In Start, between two looks whether the first region is made.
 };
 
 class Steward {

@@ -82,12 +82,12 @@ class TableKeeper {
   };
   struct TakersInTurn {
     std::deque<Taker> in_turn;  // The first is the next.
-    std::string refused;  // Why the last one that took none did not; empty: none did so.
+    std::string refused;      // Why the last one that refused did so; empty if none did.
   };
-  // Gives a part of the table to the first of `takers`, which is the last one then. One that does not take it is no
-  // taker any more. False: all of them have `share` parts, or there is no part to give.
+  // Gives a part of the table to the first of `takers`, and puts that one to their end; one that refuses it is taken
+  // off. False: each has been given `share` parts, or there is no part to give.
   Task<bool> GivePart(const std::string* name, size_t share, TakersInTurn* takers);
-  // A part that this worker holds, and is not busy. Null: there is none.
+  // A part of the table that this worker holds and that is not busy; null if there is none.
   HeldRegion* PartToGive(const std::string& name) const;
   uint32_t UnitsPerTurn(const HashTable& table) const;
 
