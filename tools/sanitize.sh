@@ -15,7 +15,6 @@ flags_address=(--config=asan --config=ubsan)
 flags_thread=(--config=tsan)
 
 # Query expressions. Together they are all unit tests, and the simulation's seeds.
-logs="//cell/log:log_test"
 lookups="//pilaf:lookup_test"
 clusters="//tests:crash_test + //tests:linearizable_test"
 takeovers="//tests:takeover_test + //tests:torn_read_test"
@@ -23,7 +22,7 @@ io="kind(cc_test, //cell/io/... + //cell/client/...)"
 serving="kind(cc_test, //cell/server/... + //cell/control/...)"
 simulation="kind(cc_test, //tests/simulation/...) + //tests/simulation:seeds_test"
 short=(
-  "kind(cc_test, //cell/...) except ($io + $serving + $logs)"
+  "kind(cc_test, //cell/...) except ($io + $serving)"
   "kind(cc_test, //pilaf/... + //selector/...) except $lookups"
   "$io"
   "$serving"
@@ -38,7 +37,6 @@ for tests in "${short[@]}"; do parts+=("address $tests" "thread $tests"); done
 for tests in "${long[@]}"; do parts+=("address $tests"); done
 turns=${#parts[@]}  # --rotate takes one of these: each takes minutes.
 for tests in "${long[@]}"; do parts+=("thread $tests"); done
-parts+=("address $logs" "thread $logs")
 
 describe() {  # PART, from 1 on
   local part=${parts[$(($1 - 1))]}
