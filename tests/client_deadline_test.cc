@@ -107,6 +107,52 @@ TEST_F(ClientDeadline, EndsWhatWaitsForOtherUploads) {
   }
 }
 
+// Takes connections, and answers no calls.
+struct Deaf : Service {
+  void Serve(absl::Span<const IncomingCall>) override {}
+  void Disconnected(ConnectionId) override {}
+};
+
+// While the client connects to where its server was, that comes back elsewhere. The connection is made in the end, by a
+// process that is not the server any more.
+TEST_F(ClientDeadline, AServerThatCameBackElsewhereIsSoughtThere) {
+  SimHost* const host = cluster_.network()->NewHost();
+  const auto former = cluster_.network()->NewEndpoint(host);
+  Deaf deaf;
+  ASSERT_TRUE(former->Listen("former", &deaf).ok());
+  const auto move = [this](const std::string& address) {
+    MemoryCluster* const shared = cluster_.shared().get();
+    const std::lock_guard lock(shared->mutex);
+    shared->state.servers[0].workers[0].address = address;
+    ++shared->state.table.version;
+    ++shared->changes;
+  };
+  const std::string address = cluster_.shared()->state.servers[0].workers[0].address;
+  move("former");
+  ClientOptions options = Options(20'000);
+  options.connect = false;
+  const SimCluster::DrivenClient late = cluster_.NewDrivenClient(options);
+  cluster_.network()->SetCut(late.host, host, true);
+  auto first = late.client->AsyncGet("key", {.path = Path::kServer});
+  first.Start();
+  late.client->Poll(0);
+  move(address);
+  EXPECT_EQ(late.client->Tables().size(), 1u);  // It sees the table.
+  auto second = late.client->AsyncGet("key", {.path = Path::kServer});
+  second.Start();
+  late.client->Poll(0);
+  cluster_.network()->SetCut(late.host, host, false);
+  for (auto* const get : {&first, &second}) {
+    while (!get->done()) late.client->Poll(INT64_MAX);
+    const auto value = get->Take();
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ(**value, "value");
+  }
+  for (int i = 0; i < 100; ++i) cluster_.network()->Step();
+  former->Poll();
+  EXPECT_EQ(former->peers(), 0u);
+}
+
 TEST_F(ClientDeadline, NoneIsNone) {
   for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
     const CallOptions call{.path = path, .timeout_us = INT64_MAX};

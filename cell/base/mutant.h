@@ -45,6 +45,8 @@ enum class Mutant {
   kSleepsPastDeadline,    // A search for a region's owner pauses for as long as it likes.
   kDescriptorsFailLogs,   // A log that finds no descriptor to be opened with has failed.
   kCancelledPlainly,      // A write whose client was destroyed is said not to have happened.
+  kErrorIsRefusal,        // Any error of a change to the region table says that the table would not have it.
+  kHeldUnleased,          // A write that waited is carried out though the server's lease has lapsed meanwhile.
   kForeignFormatTorn,     // A log of a format that is not known counts as never written whole.
 };
 
@@ -84,6 +86,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kSleepsPastDeadline, "sleeps-past-deadline", false},
     MutantName{Mutant::kDescriptorsFailLogs, "descriptors-fail-logs", false},
     MutantName{Mutant::kCancelledPlainly, "cancelled-plainly", false},
+    MutantName{Mutant::kErrorIsRefusal, "error-is-refusal", false},
+    MutantName{Mutant::kHeldUnleased, "held-unleased", false},
     MutantName{Mutant::kForeignFormatTorn, "foreign-format-torn", false},
 };
 

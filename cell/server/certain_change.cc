@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "cell/base/mutant.h"
 #include "cell/cluster/membership_await.h"
 #include "spdlog/spdlog.h"
 
@@ -20,7 +21,8 @@ Task<absl::Status> ChangeForCertain(Membership* membership, Turns* turns, Member
     const auto refused = std::make_shared<absl::Status>();
     Membership::TableChange heard = [change, refused](RegionTable* table) { return *refused = change(table); };
     absl::Status status = co_await ChangeAwaiter(membership, std::move(heard));
-    if (status.ok() || (!absl::IsUnavailable(status) && status.code() == refused->code())) co_return status;
+    const bool certain = status.code() == refused->code() || Mutated(Mutant::kErrorIsRefusal);
+    if (status.ok() || (!absl::IsUnavailable(status) && certain)) co_return status;
     if (turns->stopping()) {
       if (absl::IsUnavailable(status)) co_return status;
       co_return absl::UnavailableError(std::string(status.message()));

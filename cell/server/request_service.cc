@@ -219,7 +219,7 @@ void RequestService::GiveUpHeld(ConnectionId peer, uint16_t upload) {
 
 size_t RequestService::RetryHeld() {
   size_t answered = 0;
-  if (!held_.empty()) leased_ = Leased();
+  if (!held_.empty() && !Mutated(Mutant::kHeldUnleased)) leased_ = Leased();
   std::vector<uint32_t> waiting;  // Whose first still has to wait: then the others have, too.
   for (auto it = held_.begin(); it != held_.end();) {
     if (std::find(waiting.begin(), waiting.end(), it->region) != waiting.end()) {

@@ -38,6 +38,7 @@ MUTANTS = {
     "sleeps-past-deadline": (1, 30),
     "descriptors-fail-logs": (48, 150),
     "cancelled-plainly": (1, 30),
+    "error-is-refusal": (828, 1400),
     "foreign-format-torn": (11, 40),
 }
 
