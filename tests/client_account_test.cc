@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "cell/io/open_fabric.h"
+#include "cell/io/fabric/open/open_fabric.h"
 #include "tests/clusters.h"
 
 namespace cell {

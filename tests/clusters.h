@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "cell/io/shm_fabric.h"
+#include "cell/io/fabric/shm/shm_fabric.h"
 #include "tests/sim_cluster.h"
 
 namespace cell {

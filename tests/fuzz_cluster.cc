@@ -12,7 +12,7 @@
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/placement.h"
-#include "cell/io/fabric_address.h"
+#include "cell/io/fabric/fabric_address.h"
 
 namespace cell {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "cell/base/crc64.h"
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_replay.h"
 #include "cell/log/region_log.h"

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "cell/io/fabric_harness.h"
-#include "cell/io/shm_connection.h"
+#include "cell/io/fabric/fabric_harness.h"
+#include "cell/io/fabric/shm/shm_connection.h"
 #include "spdlog/spdlog.h"
 
 namespace {

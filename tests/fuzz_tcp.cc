@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "cell/io/tcp_connection.h"
-#include "cell/io/tcp_fabric.h"
-#include "cell/io/waiter.h"
+#include "cell/io/fabric/tcp/tcp_connection.h"
+#include "cell/io/fabric/tcp/tcp_fabric.h"
+#include "cell/io/fabric/waiter.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "cell/io/handshake.h"
-#include "cell/io/verbs_messages.h"
+#include "cell/io/fabric/verbs/verbs_messages.h"
+#include "cell/io/net/handshake.h"
 
 namespace {
 

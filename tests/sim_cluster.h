@@ -9,9 +9,9 @@
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/session_lease.h"
-#include "cell/io/sim_background.h"
-#include "cell/io/sim_fabric.h"
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_background.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
 #include "tests/later_release_store.h"
 #include "tests/test_cluster.h"
 

@@ -3,8 +3,8 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
-#include "cell/io/sim_fabric.h"
-#include "cell/io/waiter.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/io/sim/sim_fabric.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {

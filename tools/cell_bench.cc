@@ -15,7 +15,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
-#include "cell/io/invocation.h"
+#include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"

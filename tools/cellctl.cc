@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "CLI/CLI.hpp"
-#include "cell/io/invocation.h"
+#include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
 #include "tools/cellctl_prompt.h"

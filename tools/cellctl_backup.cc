@@ -13,7 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
-#include "cell/io/posix_files.h"
+#include "cell/io/file/posix_files.h"
 #include "tools/backup_file.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cell/base/json.h"
-#include "cell/io/invocation.h"
+#include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/cellctl_commands.h"

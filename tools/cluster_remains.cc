@@ -12,7 +12,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/open_membership.h"
-#include "cell/io/posix_files.h"
+#include "cell/io/file/posix_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
 #include "fmt/format.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/zookeeper_membership.h"
-#include "cell/io/fd.h"
+#include "cell/io/net/fd.h"
 
 namespace cell {
 

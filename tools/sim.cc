@@ -14,7 +14,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/mutant.h"
-#include "cell/io/invocation.h"
+#include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"

@@ -5,7 +5,7 @@
 #include "cell/client/region_report.h"
 #include "cell/client/session.h"
 #include "cell/cluster/open_membership.h"
-#include "cell/io/open_fabric.h"
+#include "cell/io/fabric/open/open_fabric.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"

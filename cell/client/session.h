@@ -17,7 +17,7 @@
 #include "cell/client/node_cache.h"
 #include "cell/client/route_cache.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/fabric_await.h"
+#include "cell/io/fabric/fabric_await.h"
 #include "cell/layout/wire.h"
 #include "cell/tree/walk.h"
 #include "selector/selector.h"

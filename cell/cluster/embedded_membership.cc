@@ -14,9 +14,9 @@
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
-#include "cell/io/fabric_address.h"
-#include "cell/io/fd.h"
-#include "cell/io/posix_files.h"
+#include "cell/io/fabric/fabric_address.h"
+#include "cell/io/file/posix_files.h"
+#include "cell/io/net/fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 

@@ -31,7 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/fd.h"
+#include "cell/io/net/fd.h"
 
 namespace cell {
 

@@ -21,7 +21,7 @@
 #include "cell/cluster/session_lease.h"
 #include "cell/cluster/told_states.h"
 #include "cell/cluster/uuid.h"
-#include "cell/io/clock.h"
+#include "cell/io/exec/clock.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 

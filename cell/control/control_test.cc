@@ -7,7 +7,7 @@
 #include "cell/cluster/memory_membership.h"
 #include "cell/control/control_client.h"
 #include "cell/control/control_server.h"
-#include "cell/io/sim_fabric.h"
+#include "cell/io/sim/sim_fabric.h"
 
 namespace cell {
 namespace {

@@ -22,10 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
+#include "fmt/format.h"
 
 namespace cell {
 
@@ -138,6 +140,18 @@ class WrittenPages {
  private:
   std::vector<uint64_t> words_;
 };
+
+// Whether there can be such a region: a Pointer must be able to say where each word of it is.
+inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
+  if (region == 0 || region > Pointer::kRegionMax) {
+    return absl::InvalidArgumentError(fmt::format("region {} cannot be: ids are 1 to {}", region, Pointer::kRegionMax));
+  }
+  if (bytes == 0 || bytes > Pointer::kOffsetMax || bytes % kWordBytes != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("region {} cannot have {} bytes: not whole words, or beyond 1 TB", region, bytes));
+  }
+  return absl::OkStatus();
+}
 
 // A region as its writing thread sees it. All stores that readers may race with go through here.
 class RegionMemory {

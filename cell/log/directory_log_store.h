@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/files.h"
+#include "cell/io/file/files.h"
 #include "cell/log/log_store.h"
 
 namespace cell {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_files.h"
 #include "fmt/format.h"
 
 namespace cell {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cell/base/status_macros.h"
-#include "cell/io/fd.h"
-#include "cell/io/posix_files.h"
+#include "cell/io/file/posix_files.h"
+#include "cell/io/net/fd.h"
 #include "cell/log/directory_log_store.h"
 #include "fmt/format.h"
 

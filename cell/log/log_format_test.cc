@@ -1,7 +1,7 @@
 // What replay makes of a log's end: torn, damaged, or written by another release.
 #include <gtest/gtest.h>
 
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_replay.h"
 #include "cell/log/record_reader.h"

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/block_buffer.h"
+#include "cell/io/file/block_buffer.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/log/log_store.h"

@@ -6,7 +6,7 @@
 
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_replay.h"
 #include "cell/log/region_log.h"

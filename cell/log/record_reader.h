@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "cell/io/block_buffer.h"
+#include "cell/io/file/block_buffer.h"
 #include "cell/layout/log_record.h"
 
 namespace cell {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/mutant.h"
-#include "cell/io/descriptors.h"
+#include "cell/io/net/descriptors.h"
 #include "pilaf/hash_walk.h"
 #include "spdlog/spdlog.h"
 

@@ -21,7 +21,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/background.h"
+#include "cell/io/exec/background.h"
 #include "cell/log/log_store.h"
 #include "cell/server/regions.h"
 #include "cell/server/turns.h"

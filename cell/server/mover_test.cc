@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "cell/cluster/memory_membership.h"
-#include "cell/io/sim_fabric.h"
-#include "cell/io/waiter.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/io/sim/sim_fabric.h"
 #include "cell/server/worker.h"
 #include "nlohmann/json.hpp"
 

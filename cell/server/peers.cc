@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "cell/io/fabric_await.h"
+#include "cell/io/fabric/fabric_await.h"
 #include "cell/layout/wire.h"
 
 namespace cell {

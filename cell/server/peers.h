@@ -7,7 +7,7 @@
 
 #include "cell/base/task.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 
 namespace cell {
 

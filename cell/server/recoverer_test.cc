@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "cell/cluster/memory_membership.h"
-#include "cell/io/sim_background.h"
-#include "cell/io/sim_fabric.h"
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_background.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/server/worker.h"
 

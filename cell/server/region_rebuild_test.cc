@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "cell/base/status_macros.h"
-#include "cell/io/sim_files.h"
+#include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/region_log.h"
 #include "cell/tree/tree_check.h"

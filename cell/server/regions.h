@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/region_table.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
 #include "cell/tree/meganode.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cell/io/shm_fabric.h"
+#include "cell/io/fabric/shm/shm_fabric.h"
 
 namespace cell {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/regions.h"
 #include "cell/server/uploads.h"

@@ -7,8 +7,8 @@
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/cluster/memory_membership.h"
-#include "cell/io/sim_fabric.h"
-#include "cell/io/waiter.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/io/sim/sim_fabric.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
 

@@ -1,8 +1,8 @@
 #include "cell/server/serving_address.h"
 
 #include "cell/base/status_macros.h"
-#include "cell/io/tcp_socket.h"
-#include "cell/io/verbs_device.h"
+#include "cell/io/fabric/verbs/verbs_device.h"
+#include "cell/io/net/tcp_socket.h"
 
 namespace cell {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "cell/io/fabric_address.h"
+#include "cell/io/fabric/fabric_address.h"
 
 namespace cell {
 

@@ -21,7 +21,7 @@
 #include "cell/base/repeats.h"
 #include "cell/base/task.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 #include "cell/server/mover.h"
 #include "cell/server/peers.h"
 #include "cell/server/region_maker.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cell/base/task.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 
 namespace cell {
 

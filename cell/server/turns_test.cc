@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cell/io/sim_fabric.h"
+#include "cell/io/sim/sim_fabric.h"
 
 namespace cell {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 
 namespace cell {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cell/io/fabric.h"
+#include "cell/io/fabric/fabric.h"
 
 namespace cell {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "cell/io/descriptors.h"
+#include "cell/io/net/descriptors.h"
 
 namespace cell {
 namespace {

@@ -20,7 +20,7 @@
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
-#include "cell/io/fd.h"
+#include "cell/io/net/fd.h"
 #include "fmt/format.h"
 #include "tests/simulation/linearizability.h"
 

@@ -13,7 +13,7 @@
 
 #include "cell/base/random.h"
 #include "cell/client/client.h"
-#include "cell/io/sim_fabric.h"
+#include "cell/io/sim/sim_fabric.h"
 #include "cell/server/worker.h"
 
 namespace cell {

@@ -1,0 +1,103 @@
+// Work is done elsewhere, at the same time, and told where Poll is called, each once.
+#include "cell/io/exec/background.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <semaphore>
+
+#include "cell/base/task.h"
+
+namespace cell {
+namespace {
+
+TEST(ThreadBackground, DoesAllAndTellsItWhereItIsPolled) {
+  std::atomic<int> wakes = 0;
+  std::counting_semaphore<> woken(0);
+  ThreadBackground background(3, [&] {
+    ++wakes;
+    woken.release();
+  });
+  EXPECT_TRUE(background.idle());
+  EXPECT_EQ(background.Poll(), 0u);
+  const std::thread::id here = std::this_thread::get_id();
+  constexpr int kJobs = 2'000;
+  std::vector<int> done_by_work(kJobs), told(kJobs);  // Plain: what work did is seen by whoever is told of it.
+  size_t polled = 0;
+  for (int i = 0; i < kJobs; ++i) {
+    background.Run(
+        [&, i] {
+          EXPECT_NE(std::this_thread::get_id(), here);
+          done_by_work[static_cast<size_t>(i)] = i + 1;
+        },
+        [&, i] {
+          EXPECT_EQ(std::this_thread::get_id(), here);
+          EXPECT_EQ(done_by_work[static_cast<size_t>(i)], i + 1);
+          ++told[static_cast<size_t>(i)];
+        });
+    if (i % 7 == 0) polled += background.Poll();
+  }
+  while (!background.idle()) {
+    woken.acquire();
+    polled += background.Poll();
+  }
+  EXPECT_EQ(polled, static_cast<size_t>(kJobs));
+  EXPECT_EQ(told, std::vector<int>(kJobs, 1));
+  EXPECT_EQ(wakes, kJobs);
+}
+
+// One that waits does not hold up the others.
+TEST(ThreadBackground, WorksAtTheSameTime) {
+  std::counting_semaphore<> woken(0);
+  ThreadBackground background(2, [&] { woken.release(); });
+  std::binary_semaphore go_on(0);
+  int ended = 0;
+  background.Run([&] { go_on.acquire(); }, [&] { ended = 2; });
+  background.Run([&] { go_on.release(); }, [&] { ++ended; });
+  while (!background.idle()) {
+    woken.acquire();
+    background.Poll();
+  }
+  EXPECT_GE(ended, 2);
+}
+
+// What was given to it is done, though nobody is told.
+TEST(ThreadBackground, EndsWithWhatItHasToDo) {
+  std::atomic<int> done = 0;
+  {
+    ThreadBackground background(2, [] {});
+    for (int i = 0; i < 100; ++i) background.Run([&] { ++done; }, [] { ADD_FAILURE(); });
+  }
+  EXPECT_EQ(done, 100);
+}
+
+Task<int> Sum(Background* background, int n) {
+  int sum = 0;
+  for (int i = 1; i <= n; ++i) {
+    const Offload::Work add = [&sum, i]() -> absl::Status {
+      sum += i;
+      if (sum > 50) return absl::OutOfRangeError("enough");
+      return absl::OkStatus();
+    };
+    const absl::Status status = co_await Offload(background, add);
+    if (!status.ok()) co_return -sum;
+  }
+  co_return sum;
+}
+
+TEST(ThreadBackground, ACoroutineAwaitsWork) {
+  std::counting_semaphore<> woken(0);
+  ThreadBackground background(2, [&] { woken.release(); });
+  for (const auto& [n, expected] : {std::pair(9, 45), std::pair(20, -55)}) {
+    Task<int> task = Sum(&background, n);
+    task.Start();
+    while (!task.done()) {
+      woken.acquire();
+      background.Poll();
+    }
+    EXPECT_EQ(task.Take(), expected);
+  }
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,516 @@
+// What every fabric must do, as one test suite: FabricConformance over a Harness. A fabric's test instantiates it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric/fabric_harness.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+class FabricConformance : public ::testing::TestWithParam<MakeHarness> {
+ protected:
+  static constexpr uint64_t kRegionBytes = 1 << 20;
+  static constexpr int64_t kSecondNs = 1'000'000'000;
+
+  void SetUp() override {
+    harness_ = GetParam()();
+    if (const std::string missing = harness_->Missing(); !missing.empty()) GTEST_SKIP() << missing;
+    server_ = harness_->NewEndpoint();
+    client_ = harness_->NewEndpoint();
+    service_ = std::make_unique<EchoService>(server_.get());
+    memory_ = *server_->CreateRegion(7, kRegionBytes);
+    for (uint64_t at = 0; at < kRegionBytes; at += 8) memory_->StoreWord(at, at * 3);
+    ASSERT_TRUE(server_->Listen(harness_->Address(0), service_.get()).ok());
+    harness_->Run(server_.get());
+    running_ = true;
+    connection_ = *ConnectTo(client_.get(), harness_->Address(0));
+  }
+  void TearDown() override {
+    client_.reset();
+    StopServer();
+  }
+  void StopServer() {
+    if (running_) harness_->Stop(server_.get());
+    running_ = false;
+  }
+
+  absl::Status Read(Pointer from, std::byte* to, uint32_t bytes) {
+    Waiter waiter;
+    const ReadPart part{from, to, bytes};
+    client_->Read(connection_, {&part, 1}, Soon(), &waiter);
+    return waiter.Await(client_.get());
+  }
+  int64_t Soon() { return client_->NowNs() + 10 * kSecondNs; }
+
+  std::unique_ptr<FabricHarness> harness_;
+  std::unique_ptr<Fabric> server_, client_;
+  std::unique_ptr<EchoService> service_;
+  RegionMemory* memory_ = nullptr;
+  ConnectionId connection_ = 0;
+  bool running_ = false;
+};
+
+TEST_P(FabricConformance, ReadsWhatTheServerStored) {
+  for (const uint32_t bytes : {8u, 64u, 1024u, 65536u}) {
+    std::vector<uint64_t> to(bytes / 8);
+    ASSERT_TRUE(Read(Pointer(7, 4096), reinterpret_cast<std::byte*>(to.data()), bytes).ok());
+    for (size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], (4096 + i * 8) * 3);
+  }
+}
+
+// Regions come and go while clients are connected.
+TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGone) {
+  alignas(8) std::byte to[64] = {};
+  EXPECT_EQ(Read(Pointer(9, 0), to, 8).code(), absl::StatusCode::kOutOfRange);
+  StopServer();
+  RegionMemory* memory = *server_->CreateRegion(9, kRegionBytes);
+  memory->StoreWord(4096, 99);
+  harness_->Run(server_.get());
+  running_ = true;
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 99u);
+  StopServer();
+  server_->DropRegion(9);
+  EXPECT_EQ(server_->free_regions(), 1u);
+  memory = *server_->CreateRegion(10, kRegionBytes);  // In the same memory.
+  EXPECT_EQ(LoadWord(memory->at(4096)), 99u);
+  harness_->Run(server_.get());
+  running_ = true;
+  client_->ForgetRegion(connection_, 9);
+  EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
+  ASSERT_TRUE(Read(Pointer(10, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 99u);
+  // Made again, elsewhere: once it is forgotten, the very next read is of the new place.
+  StopServer();
+  memory = *server_->CreateRegion(9, 2 * kRegionBytes);
+  memory->StoreWord(4096, 1);
+  harness_->Run(server_.get());
+  running_ = true;
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 1u);
+  for (uint64_t round = 2; round < 20; ++round) {
+    StopServer();
+    server_->DropRegion(9);
+    memory = *server_->CreateRegion(9, (round + 1) * kRegionBytes);
+    memory->StoreWord(4096, round);
+    harness_->Run(server_.get());
+    running_ = true;
+    client_->ForgetRegion(connection_, 9);
+    ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+    ASSERT_EQ(Load<uint64_t>(to), round);
+  }
+}
+
+// What is being made of a region that comes from a log is seen by nobody: not by who finds it, nor by who knew it
+// before.
+TEST_P(FabricConformance, AHiddenRegionIsReadOnceItIsShown) {
+  alignas(8) std::byte to[64] = {};
+  const auto serve = [this](const std::function<void()>& change) {
+    StopServer();
+    change();
+    harness_->Run(server_.get());
+    running_ = true;
+  };
+  RegionMemory* memory = nullptr;
+  serve([&] {
+    memory = *server_->CreateRegion(9, kRegionBytes);
+    memory->StoreWord(4096, 1);
+  });
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());  // The client may have mapped it now.
+  serve([&] {
+    server_->DropRegion(9);
+    memory = *server_->CreateHiddenRegion(9, kRegionBytes);
+    memory->StoreWord(4096, 2);
+  });
+  EXPECT_TRUE(!Read(Pointer(9, 4096), to, 8).ok() || Load<uint64_t>(to) == 1);
+  client_->ForgetRegion(connection_, 9);
+  EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
+  serve([&] { server_->ShowRegion(9); });
+  client_->ForgetRegion(connection_, 9);
+  ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 2u);
+  // Another region may have the memory.
+  serve([&] {
+    server_->DropRegion(9);
+    const size_t free = server_->free_regions();
+    memory = *server_->CreateHiddenRegion(10, kRegionBytes);
+    EXPECT_EQ(server_->free_regions(), free - 1);
+  });
+}
+
+TEST_P(FabricConformance, PreparedMemoryServesTheNextRegion) {
+  StopServer();
+  absl::StatusOr<bool> ready = false;
+  for (int slices = 0; ready.ok() && !*ready; ++slices) {
+    ASSERT_LE(slices, 8);
+    EXPECT_EQ(server_->free_regions(), 0u);
+    ready = server_->PrepareRegion(kRegionBytes, kRegionBytes / 8);
+  }
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  EXPECT_EQ(server_->free_regions(), 1u);
+  RegionMemory* memory = *server_->CreateRegion(9, kRegionBytes);
+  EXPECT_EQ(server_->free_regions(), 0u);
+  for (uint64_t at = 0; at < kRegionBytes; at += 512) ASSERT_EQ(LoadWord(memory->at(at)), 0u);
+  memory->StoreWord(64, 5);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  ASSERT_TRUE(Read(Pointer(9, 64), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 5u);
+}
+
+TEST_P(FabricConformance, CallsMayBeAnsweredLater) {
+  const auto server = harness_->NewEndpoint();
+  PatientService service;
+  ASSERT_TRUE(server->Listen(harness_->Address(2), &service).ok());
+  Waiter connected, first, second;
+  const ConnectionId connection = client_->Connect(harness_->Address(2), Soon(), &connected);
+  const auto until = [&](const std::function<bool()>& done) {
+    for (int i = 0; i < 1'000'000 && !done(); ++i) {
+      if (server->Poll() + client_->Poll() == 0) client_->Wait(client_->NowNs() + 1'000);
+      server->Wait(server->NowNs() + 1'000);
+    }
+    ASSERT_TRUE(done());
+  };
+  until([&] { return connected.done(); });
+  client_->Call(connection, AsBytes("1"), {}, kReplyBytesMin, Soon(), &first);
+  client_->Call(connection, AsBytes("2"), {}, kReplyBytesMin, Soon(), &second);
+  until([&] { return service.kept.size() == 2; });
+  EXPECT_FALSE(first.done() || second.done());
+  for (const size_t i : {size_t{1}, size_t{0}}) {
+    const MutableBytes to = server->BeginReply(service.kept[i]);
+    to[0] = static_cast<std::byte>('a' + i);
+    server->EndReply(service.kept[i], 1);
+    until([&] { return (i == 1 ? second : first).done(); });
+  }
+  EXPECT_EQ(first.reply(), "a");
+  EXPECT_EQ(second.reply(), "b");
+}
+
+TEST_P(FabricConformance, ReadsSeveralPartsAtOnce) {
+  std::vector<uint64_t> to(16 * 20);
+  std::vector<ReadPart> parts;
+  for (uint64_t i = 0; i < 20; ++i)
+    parts.push_back({Pointer(7, i * 5000 * 8), reinterpret_cast<std::byte*>(&to[i * 16]), 128});
+  Waiter waiter;
+  client_->Read(connection_, parts, Soon(), &waiter);
+  ASSERT_TRUE(waiter.Await(client_.get()).ok());
+  for (size_t i = 0; i < 20; ++i) {
+    for (size_t j = 0; j < 16; ++j) ASSERT_EQ(to[i * 16 + j], (i * 5000 * 8 + j * 8) * 3);
+  }
+}
+
+TEST_P(FabricConformance, RefusesReadsOutsideTheRegions) {
+  alignas(8) std::byte to[64] = {};
+  const auto code = [&](Pointer from, uint32_t bytes) { return Read(from, to, bytes).code(); };
+  EXPECT_EQ(code(Pointer(7, kRegionBytes - 56), 64), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, kRegionBytes + 64), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, Pointer::kOffsetMax - 7), 64), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(8, 0), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, 4), 8), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, 0), 12), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(code(Pointer(7, kRegionBytes - 64), 64), absl::StatusCode::kOk);
+}
+
+TEST_P(FabricConformance, AnswersCallsOfEverySize) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{4096}, kMessageBytesMax}) {
+    const std::string head(bytes / 2, 'a');
+    const std::string body(bytes - bytes / 2, 'b');
+    Waiter waiter;
+    client_->Call(connection_, AsBytes(head), AsBytes(body), kMessageBytesMax, Soon(), &waiter);
+    ASSERT_TRUE(waiter.Await(client_.get()).ok());
+    EXPECT_EQ(waiter.reply(), std::string(bytes / 2, 'A') + std::string(bytes - bytes / 2, 'B'));
+  }
+}
+
+// More than the rings hold: the rest waits, in order, and all is answered.
+TEST_P(FabricConformance, ManyCallsInFlightAllComeBack) {
+  std::vector<std::unique_ptr<Waiter>> waiters;
+  std::vector<std::string> requests;
+  for (int i = 0; i < 3000; ++i) {
+    requests.push_back(fmt::format("call {} ", i) + std::string(static_cast<size_t>(i) % 700, 'x'));
+    waiters.push_back(std::make_unique<Waiter>());
+    client_->Call(connection_, AsBytes(requests.back()), {}, i % 50 == 0 ? kMessageBytesMax : 4096, Soon(),
+                  waiters.back().get());
+  }
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    const absl::Status status = waiters[i]->Await(client_.get());
+    ASSERT_TRUE(status.ok()) << i << ": " << status;
+    std::string want = requests[i];
+    for (char& c : want) c = static_cast<char>(std::toupper(c));
+    ASSERT_EQ(waiters[i]->reply(), want);
+  }
+}
+
+TEST_P(FabricConformance, ACallPastItsDeadlineEnds) {
+  StopServer();
+  Waiter late;
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Call(connection_, AsBytes("late"), {}, kReplyBytesMin, deadline_ns, &late);
+  while (!late.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  harness_->Run(server_.get());
+  running_ = true;
+  Waiter next;  // The late reply is dropped, and does not answer this call.
+  client_->Call(connection_, AsBytes("next"), {}, kReplyBytesMin, Soon(), &next);
+  ASSERT_TRUE(next.Await(client_.get()).ok());
+  EXPECT_EQ(next.reply(), "NEXT");
+}
+
+// Wherever it waits: for the region's place, for the server, for the network. One wait ends at the deadline.
+TEST_P(FabricConformance, AReadPastItsDeadlineEndsAndItsMemoryIsNotWrittenAnyMore) {
+  StopServer();
+  (*server_->CreateRegion(9, kRegionBytes))->StoreWord(4096, 1);  // The client has never read there.
+  harness_->Run(server_.get());
+  const bool silent = harness_->Silence(server_.get());
+  running_ = false;
+  std::vector<uint64_t> to(2048, 77);
+  const ReadPart part{Pointer(9, 4096), reinterpret_cast<std::byte*>(to.data()), 16384};
+  Waiter late;
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Read(connection_, {&part, 1}, deadline_ns, &late);
+  while (!late.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  ASSERT_TRUE(late.done());
+  if (silent) {
+    EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  std::fill(to.begin(), to.end(), 77);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte word[8];
+  ASSERT_TRUE(Read(Pointer(9, 4096), word, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(word), 1u);
+  EXPECT_EQ(std::count(to.begin(), to.end(), 77u), 2048);
+}
+
+TEST_P(FabricConformance, WhenTheServerIsGoneAllFails) {
+  StopServer();
+  Waiter sent;
+  client_->Call(connection_, AsBytes("sent"), {}, kReplyBytesMin, Soon(), &sent);
+  client_->Poll();
+  server_.reset();
+  EXPECT_EQ(sent.Await(client_.get()).code(), absl::StatusCode::kUnknown);
+  Waiter later;
+  client_->Call(connection_, AsBytes("later"), {}, kReplyBytesMin, Soon(), &later);
+  EXPECT_EQ(later.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+  alignas(8) std::byte to[8];
+  EXPECT_EQ(Read(Pointer(7, 0), to, 8).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
+  Waiter call, read;
+  alignas(8) std::byte to[8];
+  const ReadPart part{Pointer(7, 0), to, 8};
+  client_->Call(connection_, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
+  client_->Read(connection_, {&part, 1}, Soon(), &read);
+  client_->Disconnect(connection_);
+  call.Await(client_.get());
+  read.Await(client_.get());
+  const absl::StatusOr<ConnectionId> again = ConnectTo(client_.get(), harness_->Address(0));
+  ASSERT_TRUE(again.ok());
+  Waiter next;
+  client_->Call(*again, AsBytes("again"), {}, kReplyBytesMin, Soon(), &next);
+  ASSERT_TRUE(next.Await(client_.get()).ok());
+  for (int i = 0; i < 1000 && service_->disconnected == 0; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  EXPECT_EQ(service_->disconnected, 1);
+}
+
+// A second one would share the first one's fate: whichever is dropped, the memory of either goes to another region.
+TEST_P(FabricConformance, ARegionIsMadeOnce) {
+  StopServer();
+  const auto code = [](const absl::StatusOr<RegionMemory*>& made) { return made.status().code(); };
+  const size_t free = server_->free_regions();
+  EXPECT_EQ(code(server_->CreateRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateRegion(7, 2 * kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateHiddenRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(server_->CreateHiddenRegion(9, kRegionBytes).ok());
+  EXPECT_EQ(code(server_->CreateRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateHiddenRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  server_->DropRegion(9);  // The one that there is, and no other.
+  EXPECT_EQ(server_->free_regions(), free + 1);
+  server_->DropRegion(9);
+  server_->ShowRegion(9);
+  EXPECT_EQ(server_->free_regions(), free + 1);
+  RegionMemory* const other = *server_->CreateRegion(10, kRegionBytes);
+  EXPECT_NE(other->base(), memory_->base());
+  other->StoreWord(4096, 5);
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  ASSERT_TRUE(Read(Pointer(7, 4096), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 4096u * 3);
+  EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_P(FabricConformance, RefusesRegionsThatNoPointerCouldNameAWordOf) {
+  StopServer();
+  for (const uint32_t region : {0u, Pointer::kRegionMax + 1, UINT32_MAX}) {
+    EXPECT_EQ(server_->CreateRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(server_->CreateHiddenRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4097}, Pointer::kOffsetMax + 1, UINT64_MAX}) {
+    EXPECT_EQ(server_->CreateRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+    EXPECT_EQ(server_->CreateHiddenRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  ASSERT_TRUE(server_->CreateRegion(Pointer::kRegionMax, 8).ok());
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[16] = {};
+  EXPECT_TRUE(Read(Pointer(Pointer::kRegionMax, 0), to, 8).ok());
+  EXPECT_EQ(Read(Pointer(Pointer::kRegionMax, 0), to, 16).code(), absl::StatusCode::kOutOfRange);
+}
+
+// What is asked of a connection that never was, or is gone, is refused, and harms no other.
+TEST_P(FabricConformance, ConnectionsThatAreNotThere) {
+  const ConnectionId never = connection_ + 1000;
+  client_->Disconnect(never);
+  client_->ForgetRegion(never, 7);
+  const ConnectionId gone = *ConnectTo(client_.get(), harness_->Address(0));
+  client_->Disconnect(gone);
+  client_->Disconnect(gone);
+  client_->ForgetRegion(gone, 7);
+  alignas(8) std::byte to[8] = {};
+  const ReadPart part{Pointer(7, 0), to, 8};
+  for (const ConnectionId id : {never, gone}) {
+    Waiter read, call;
+    client_->Read(id, {&part, 1}, Soon(), &read);
+    client_->Call(id, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
+    EXPECT_FALSE(read.done() || call.done());  // Told from Poll, as all are.
+    EXPECT_EQ(read.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(call.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 24u);
+}
+
+TEST_P(FabricConformance, ReadsOfNothing) {
+  alignas(8) std::byte to[8] = {std::byte{9}};
+  Waiter nothing;
+  client_->Read(connection_, {}, Soon(), &nothing);
+  EXPECT_TRUE(nothing.Await(client_.get()).ok());
+  EXPECT_TRUE(Read(Pointer(7, 64), to, 0).ok());
+  EXPECT_TRUE(Read(Pointer(7, kRegionBytes), to, 0).ok());
+  EXPECT_EQ(Read(Pointer(7, kRegionBytes + 8), to, 0).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Read(Pointer(8, 0), to, 0).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(to[0], std::byte{9});
+}
+
+// One bad part: no part is OK, and the next read is.
+TEST_P(FabricConformance, OnePartOutsideRefusesTheRead) {
+  alignas(8) std::byte to[24] = {};
+  for (const Pointer outside : {Pointer(7, kRegionBytes), Pointer(8, 0)}) {
+    const ReadPart parts[] = {{Pointer(7, 8), to, 8}, {outside, to + 8, 8}, {Pointer(7, 16), to + 16, 8}};
+    Waiter read;
+    client_->Read(connection_, parts, Soon(), &read);
+    EXPECT_EQ(read.Await(client_.get()).code(), absl::StatusCode::kOutOfRange);
+  }
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 24u);
+}
+
+TEST_P(FabricConformance, ReplyIsCutByNobodyButTheServer) {
+  for (const size_t room : {kReplyBytesMin, kReplyBytesMin + 1, kMessageBytesMax}) {
+    const std::string request(kMessageBytesMax, 'r');
+    Waiter call;
+    client_->Call(connection_, AsBytes(request), {}, room, Soon(), &call);
+    ASSERT_TRUE(call.Await(client_.get()).ok());
+    EXPECT_EQ(call.reply().size(), room);  // What EchoService has room for.
+  }
+}
+
+TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
+  const bool silent = harness_->Silence(server_.get());
+  running_ = false;
+  Waiter connected, cancelled;
+  const int64_t deadline_ns = client_->NowNs() + 20'000'000;
+  client_->Connect(harness_->Address(0), deadline_ns, &connected);
+  while (!connected.done()) {
+    client_->Wait(deadline_ns + 3000 * kSecondNs);
+    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
+    client_->Poll();
+  }
+  // One that is given up before: told then, once.
+  const ConnectionId id = client_->Connect(harness_->Address(0), Soon(), &cancelled);
+  client_->Disconnect(id);
+  client_->Poll();
+  ASSERT_TRUE(cancelled.done());
+  if (silent) {
+    EXPECT_EQ(connected.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(cancelled.status().code(), absl::StatusCode::kUnavailable);
+  }
+  harness_->Run(server_.get());
+  running_ = true;
+  alignas(8) std::byte to[8] = {};
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+}
+
+// A client that tries for days to reach a server that is gone, or loses and finds it.
+TEST_P(FabricConformance, ConnectionsThatFailOrEndLeaveNothing) {
+  if (!harness_->Real()) GTEST_SKIP() << "nothing of it is the process's";
+  constexpr int kRounds = 400;
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto fail = [&] {
+    for (int i = 0; i < kRounds; ++i) {
+      ASSERT_EQ(ConnectTo(client_.get(), harness_->Address(1)).status().code(), absl::StatusCode::kUnavailable);
+    }
+    client_->Poll();
+  };
+  const auto lose = [&] {
+    for (int i = 0; i < kRounds / 10; ++i) {
+      const absl::StatusOr<ConnectionId> connection = ConnectTo(client_.get(), harness_->Address(0));
+      ASSERT_TRUE(connection.ok()) << connection.status();
+      client_->Disconnect(*connection);
+    }
+    client_->Poll();
+    for (int i = 0; i < 10'000 && harness_->PeersOf(server_.get()) > 1; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  };
+  fail();
+  lose();
+  const auto before = descriptors();
+  const size_t bytes = ::mallinfo2().uordblks;
+  fail();
+  EXPECT_LT(::mallinfo2().uordblks, bytes + kRounds * 64);
+  lose();
+  for (int i = 0; i < 10'000 && descriptors() > before; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+  EXPECT_LE(descriptors(), before);
+  EXPECT_LT(::mallinfo2().uordblks, bytes + kRounds * 64);
+  alignas(8) std::byte to[8] = {};
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());  // The connection that was there all the time.
+}
+
+TEST_P(FabricConformance, AddressesThatCannotBe) {
+  for (const char* address : {"", " ", "no such place", "shm:", "tcp:host", "256.256.256.256:1", "/", "host:99999"}) {
+    EXPECT_EQ(ConnectTo(client_.get(), address).status().code(), absl::StatusCode::kUnavailable) << address;
+  }
+}
+
+TEST_P(FabricConformance, AnAddressServesOnce) {
+  const std::unique_ptr<Fabric> other = harness_->NewEndpoint();
+  EXPECT_EQ(other->Listen(harness_->Address(0), service_.get()).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ConnectTo(client_.get(), harness_->Address(1)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace cell

@@ -1,0 +1,174 @@
+#include "cell/io/fabric/open/multi_fabric.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "cell/io/fabric/fabric_conformance.h"
+#include "cell/io/fabric/open/open_fabric.h"
+#include "cell/io/fabric/shm/shm_fabric.h"
+#include "cell/io/fabric/tcp/tcp_fabric.h"
+
+namespace cell {
+namespace {
+
+int Unique() {
+  static std::atomic<int> counter = 0;
+  return counter++;
+}
+std::string TempPath() { return fmt::format("/tmp/cell-test-multi-{}-{}", ::getpid(), Unique()); }
+std::string HostPort() {
+  const int pid = ::getpid();
+  return fmt::format("127.{}.{}.9:{}", 1 + pid / 250 % 250, 1 + pid % 250, 20'000 + Unique());
+}
+std::string Tcp() { return ToString({{FabricKind::kTcp, HostPort(), {}}}); }
+std::string Shm(const std::string& machine = ThisMachine()) {
+  return ToString({{FabricKind::kShm, TempPath(), machine}});
+}
+
+// Servers that offer both; clients as the kind says.
+class MultiHarness : public ThreadsHarness {
+ public:
+  explicit MultiHarness(std::string kind) : kind_(std::move(kind)) {}
+  std::unique_ptr<Fabric> NewEndpoint() override {
+    // The first is the server: it has all.
+    const std::string kind = endpoints_++ == 0 || kind_ == "auto" ? "auto" : kind_;
+    return *OpenFabric({.kind = kind, .huge_pages = false});
+  }
+  std::string Address(int n) override {
+    if (!addresses_.contains(n)) addresses_[n] = kind_ == "tcp" ? Tcp() : kind_ == "shm" ? Shm() : Tcp() + "," + Shm();
+    return addresses_[n];
+  }
+
+  bool Silence(Fabric* server) override {
+    Stop(server);
+    return kind_ != "tcp";  // Its listener's thread goes on answering reads.
+  }
+
+ private:
+  const std::string kind_;
+  int endpoints_ = 0;
+  std::map<int, std::string> addresses_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Multi, FabricConformance,
+                         ::testing::Values(MakeHarness([] { return std::make_unique<MultiHarness>("auto"); }),
+                                           MakeHarness([] { return std::make_unique<MultiHarness>("tcp"); })));
+
+TEST(FabricAddress, WhatIsWrittenIsRead) {
+  const std::vector<FabricAddress> all = {{FabricKind::kTcp, "10.0.0.1:7", {}},
+                                          {FabricKind::kVerbs, "[fe80::1]:8", {}},
+                                          {FabricKind::kShm, "/run/a,b c.sock", "0f-1"}};
+  EXPECT_EQ(*ParseAddresses(ToString(all)), all);
+  EXPECT_EQ(*ParseAddresses(ToString({all[2], all[0]})), (std::vector<FabricAddress>{all[0], all[2]}));
+  EXPECT_EQ(*ParseAddresses("/run/x.sock"), (std::vector<FabricAddress>{{FabricKind::kShm, "/run/x.sock", {}}}));
+  for (const char* bad : {"", "udp://a:1", "tcp://", "tcp://,", "tcp://a:1,", "shm://m", "shm://m/", "tcp://a:1,x"}) {
+    EXPECT_EQ(ParseAddresses(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+class MultiFabricTest : public ::testing::Test {
+ protected:
+  void Serve(const std::string& address) {
+    ASSERT_TRUE(server_->CreateRegion(1, 1 << 16).ok());
+    ASSERT_TRUE(server_->Listen(address, &service_).ok());
+    threads_.Run(server_.get());
+  }
+  void TearDown() override { threads_.Stop(server_.get()); }
+  static void ExpectAnswer(Fabric* client, ConnectionId connection) {
+    Waiter call;
+    client->Call(connection, AsBytes("x"), {}, kReplyBytesMin, client->NowNs() + 5'000'000'000, &call);
+    ASSERT_TRUE(call.Await(client).ok());
+    EXPECT_EQ(call.reply(), "X");
+  }
+
+  struct Threads : ThreadsHarness {
+    std::unique_ptr<Fabric> NewEndpoint() override { return nullptr; }
+    std::string Address(int) override { return {}; }
+  };
+  Threads threads_;
+  std::unique_ptr<MultiFabric> server_ = *OpenFabric({.huge_pages = false});
+  EchoService service_{server_.get()};
+};
+
+TEST_F(MultiFabricTest, TheSameMachineTakesSharedMemory) {
+  const std::string address = Tcp() + "," + Shm();
+  Serve(address);
+  const auto client = *OpenFabric({});
+  const auto connection = ConnectTo(client.get(), address);
+  ASSERT_TRUE(connection.ok());
+  EXPECT_EQ(client->KindOf(*connection), FabricKind::kShm);
+  ExpectAnswer(client.get(), *connection);
+  const auto plain = *OpenFabric({.kind = "tcp"});
+  const auto other = ConnectTo(plain.get(), address);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(plain->KindOf(*other), FabricKind::kTcp);
+  ExpectAnswer(plain.get(), *other);
+  EXPECT_EQ(threads_.PeersOf(server_.get()), 2u);
+}
+
+TEST_F(MultiFabricTest, AnotherMachinesSharedMemoryIsNotTried) {
+  const std::string tcp = Tcp(), shm = Shm("another-machine");
+  Serve(tcp + "," + shm);
+  const auto client = *OpenFabric({});
+  const auto connection = ConnectTo(client.get(), tcp + "," + shm);
+  ASSERT_TRUE(connection.ok());
+  EXPECT_EQ(client->KindOf(*connection), FabricKind::kTcp);
+  const absl::Status status = ConnectTo(client.get(), shm).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(std::string(status.message()).find("no way leads"), std::string::npos) << status;
+}
+
+// The same boot, but not the same files: a container.
+TEST_F(MultiFabricTest, WhatDoesNotAnswerIsPassedOver) {
+  const std::string tcp = Tcp();
+  Serve(tcp);
+  const auto client = *OpenFabric({});
+  const auto connection = ConnectTo(client.get(), tcp + "," + Shm());
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  EXPECT_EQ(client->KindOf(*connection), FabricKind::kTcp);
+  ExpectAnswer(client.get(), *connection);
+  // Where nothing answers, every reason is told.
+  const absl::Status status = ConnectTo(client.get(), "tcp://127.0.0.1:1," + Shm()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos) << status;
+  EXPECT_NE(std::string(status.message()).find("cell-test-multi"), std::string::npos) << status;
+}
+
+TEST(OpenFabric, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(OpenFabric({.kind = "carrier-pigeon"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Nobody is asked for the secret at the socket of shm: so with one, only the same user can connect there.
+TEST(OpenFabric, WithASecretTheSocketIsThisUsersAlone) {
+  const std::string secret = TempPath(), socket = TempPath();
+  std::ofstream(secret) << "0123456789abcdef\n";
+  ASSERT_EQ(::chmod(secret.c_str(), 0600), 0);
+  const auto server = *OpenFabric({.kind = "shm", .huge_pages = false, .secret_file = secret});
+  EchoService service(server.get());
+  ASSERT_TRUE(server->Listen(ToString({{FabricKind::kShm, socket, ThisMachine()}}), &service).ok());
+  struct stat info;
+  ASSERT_EQ(::stat(socket.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  ::unlink(secret.c_str());
+}
+
+TEST(ReadSecret, OfAFileThatOthersCannotRead) {
+  const std::string path = TempPath();
+  std::ofstream(path) << "0123456789abcdef\n";
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  EXPECT_NE(std::string(ReadSecret(path).status().message()).find("chmod"), std::string::npos);
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  EXPECT_EQ(*ReadSecret(path), "0123456789abcdef");
+  std::ofstream(path) << "short\n";
+  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
+  std::ofstream(path) << std::string(5000, 'x');
+  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
+  ::unlink(path.c_str());
+  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace cell

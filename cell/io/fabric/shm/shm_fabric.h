@@ -1,0 +1,140 @@
+// ShmFabric: the fabric between processes of one machine.
+//
+// Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only. A Unix
+// socket hands over the connection's two rings (shm_ring.h), and each region when it is first read. A one-sided read
+// copies from the mapping: the server's CPU does nothing. The socket stays open: by it each side wakes the other one up,
+// and its end tells each side that the other is gone, however it ended.
+//
+// Neither side shares a descriptor with the other that it waits for, reads or writes: with the description a peer has its
+// flags, and could make it block. What is shared is memory, and the socket's ends are each side's own (unix_socket.h).
+//
+// Whoever may connect to the socket may read and change all; its file's mode says who may. A secret (handshake.h) is not
+// asked for here.
+//
+// Addresses are paths of Unix sockets. One thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric/connection_table.h"
+#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/net/limited_warnings.h"
+#include "cell/io/net/unix_socket.h"
+
+namespace cell {
+
+struct AskRegion;
+
+struct ShmFabricOptions {
+  Polling polling = Polling::kAdaptive;
+  bool huge_pages = true;
+  bool only_this_user = false;  // The socket's mode is 0600; else what the umask leaves of 0777.
+  size_t peers_max = 4096;
+  int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
+};
+
+class ShmFabric : public RealFabric {
+ public:
+  // A handshake of another version of this is refused.
+  static constexpr uint32_t kVersion = 3;
+  static constexpr size_t kRequestRingBytes = size_t{256} << 10;
+  static constexpr size_t kReplyRingBytes = size_t{1} << 20;
+
+  // Its regions are those of `pool`; null: of a pool of its own.
+  explicit ShmFabric(ShmFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
+  ~ShmFabric() override;
+
+  absl::Status Listen(const std::string& address, Service* service) override;
+  MutableBytes BeginReply(const IncomingCall& call) override;
+  void EndReply(const IncomingCall& call, size_t bytes) override;
+  // Clients copy: their reads take nothing here.
+  ServiceTimes TimesOf(const IncomingCall&, uint64_t) const override { return {}; }
+  size_t peers() const override;
+
+  ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
+  void Disconnect(ConnectionId connection) override;
+  void ForgetRegion(ConnectionId connection, uint32_t region) override;
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
+  void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+            Completion* completion) override;
+
+  size_t Poll() override;
+  void Flush() override { FlushCalls(); }
+  bool HasWork() const override;
+  bool BeginSleep() override;
+  int wait_fd() const override { return epoll_.get(); }
+  void EndSleep() override;
+  void AfterWait() override;
+
+ private:
+  struct Peer;
+  struct Connection;
+  struct PendingRead {
+    ConnectionId connection;
+    uint32_t parts;
+    Completion* completion;
+  };
+
+  // Server.
+  void AcceptPeers();
+  void Welcome(ConnectionId peer);
+  void TakePackets(ConnectionId peer);
+  bool HandOverRegion(ConnectionId peer, const AskRegion& ask);
+  void DropPeer(ConnectionId peer);
+  void RestListener(int error);
+  void DropSilentPeers();
+  bool DropOldestSilent();
+  size_t ServeCalls();
+
+  // Client.
+  Connection* Live(ConnectionId connection) const;
+  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status FinishHandshake(Connection* connection);
+  void ReceiveFromServer(Connection* connection);
+  bool TakePacket(Connection* connection);
+  void MapRegion(Connection* connection, Packet packet);
+  void Ask(Connection* connection, uint32_t region);
+  void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
+  void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
+  void FlushCalls();
+  size_t TakeReplies();
+  size_t FinishReads();
+  void Expire();
+  void Break(Connection* connection, const std::string& why);
+
+  // Both.
+  bool asking() const;
+  void PollSockets();
+  bool Watch(int fd, uint64_t tag);
+
+  const ShmFabricOptions options_;
+  const std::shared_ptr<Closer> closer_ = std::make_shared<Closer>();
+  Fd epoll_;
+  uint32_t polls_ = 0;
+
+  bool serving_ = false;
+  Service* service_ = nullptr;
+  Fd listener_;
+  int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
+  LimitedWarnings warnings_;
+  size_t greeting_ = 0;  // Peers that have not greeted yet.
+  std::string address_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::byte> request_bytes_;
+  std::vector<IncomingCall> calls_;
+  std::vector<std::byte> spare_reply_;  // For a peer that left no room.
+  size_t first_peer_ = 0;
+
+  ConnectionTable<Connection> connections_;
+  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
+  size_t connecting_ = 0;
+  std::vector<PendingRead> reads_, finishing_;
+  std::vector<ReadPart> parts_, finishing_parts_;
+  std::vector<std::byte> reply_bytes_;
+};
+
+}  // namespace cell

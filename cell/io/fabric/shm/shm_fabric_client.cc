@@ -1,0 +1,370 @@
+// ShmFabric's client half: connections made, reads and calls in flight.
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/fabric/shm/shm_connection.h"
+
+namespace cell {
+namespace {
+
+// What of a reply ring may be reserved by calls in flight; the rest is for what is lost where the ring wraps.
+constexpr size_t kReplyReserveBytes = ShmFabric::kReplyRingBytes - 2 * kMessageBytesMax;
+
+}  // namespace
+
+ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
+  const ConnectionId id = connections_.Add([](ConnectionId) { return std::make_unique<Connection>(); });
+  Connection* connection = connections_.Find(id);
+  connection->id = id;
+  connection->address = address;
+  connection->connecting = completion;
+  connection->connect_deadline_ns = deadline_ns;
+  NoteDeadline(deadline_ns);
+  ++connecting_;
+  reply_bytes_.resize(kMessageBytesMax);
+  const Hello hello{kMagic, kVersion, 0};
+  absl::StatusOr<Fd> socket = ConnectUnix(address);
+  if (!socket.ok()) {
+    Break(connection, std::string(socket.status().message()));
+    return id;
+  }
+  connection->socket = PeerSocket(*std::move(socket), closer_);
+  if (!Watch(connection->socket.get(), kConnectionTag | id)) {
+    Break(connection, "no more sockets can be waited for");
+    return id;
+  }
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello));
+  if (!SendPacket(connection->socket.get(), bytes, {}).ok())
+    Break(connection, "the server does not take the handshake");
+  return id;
+}
+
+// The server's welcome has come, or nothing will.
+absl::Status ShmFabric::FinishHandshake(Connection* connection) {
+  ASSIGN_OR_RETURN(Packet welcome,
+                   connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
+  if (welcome.bytes.size() < sizeof(WelcomePacket)) {
+    return absl::DataLossError("the server refused the connection; see its log");
+  }
+  const auto header = Load<WelcomePacket>(welcome.bytes.data());
+  if (header.magic != kMagic || header.version != kVersion) {
+    return absl::FailedPreconditionError(
+        fmt::format("the server speaks handshake version {}, this client {}", header.version, kVersion));
+  }
+  if (!welcome.memory.valid()) return absl::DataLossError("the server sent a malformed handshake");
+  ASSIGN_OR_RETURN(connection->rings,
+                   ShmMemory::Map(std::move(welcome.memory), kRingsBytes, ShmMemory::Sharing::kReadWrite));
+  connection->requests = RingWriter(ControlAt(connection->rings, kRequestControl),
+                                    connection->rings.base() + kRequestRing, kRequestRingBytes);
+  connection->replies = RingReader(ControlAt(connection->rings, kReplyControl), connection->rings.base() + kReplyRing,
+                                   kReplyRingBytes, kMessageBytesMax);
+  return absl::OkStatus();
+}
+
+void ShmFabric::ReceiveFromServer(Connection* connection) {
+  if (connection->connecting != nullptr) {
+    const absl::Status status = FinishHandshake(connection);
+    if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing yet.
+    if (!status.ok()) return Break(connection, std::string(status.message()));
+    --connecting_;
+    TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
+    return;
+  }
+  for (int left = kPacketsAtOnce; left > 0 && TakePacket(connection);) --left;
+}
+
+// Returns whether there may be more.
+bool ShmFabric::TakePacket(Connection* connection) {
+  absl::StatusOr<Packet> packet = connection->socket.Receive(sizeof(RegionPacket), PeerSocket::Takes::kMemory);
+  if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return false;
+  if (!packet.ok()) {
+    Break(connection, std::string(packet.status().message()));
+  } else if (packet->bytes.empty()) {
+    Break(connection, "the server is gone");
+  } else if (packet->bytes.size() != kRingBytes) {
+    MapRegion(connection, *std::move(packet));
+  }
+  return !connection->broken;
+}
+
+void ShmFabric::MapRegion(Connection* connection, Packet packet) {
+  if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent nonsense");
+  const auto answer = Load<RegionPacket>(packet.bytes.data());
+  const auto it = connection->regions.find(static_cast<uint32_t>(answer.region));
+  if (answer.magic != kMagic || answer.region > UINT32_MAX || it == connection->regions.end() || !it->second.asked) {
+    return Break(connection, "the server sent a region that was not asked for");
+  }
+  it->second = {};
+  if (packet.memory.valid()) {
+    absl::StatusOr<ShmMemory> shm =
+        ShmMemory::Map(std::move(packet.memory), answer.bytes, ShmMemory::Sharing::kReadOnly);
+    if (!shm.ok()) return Break(connection, std::string(shm.status().message()));
+    it->second.bytes = answer.bytes;
+    it->second.shm = *std::move(shm);
+    it->second.known = true;
+  }
+  // Reads that waited for it: some may wait for others still.
+  std::vector<Connection::WaitingRead> waiting;
+  waiting.swap(connection->waiting);
+  for (const Connection::WaitingRead& read : waiting) {
+    const bool refused = !it->second.known && std::any_of(read.parts.begin(), read.parts.end(), [&](const auto& part) {
+      return part.from.region() == answer.region;
+    });
+    if (refused) {
+      TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
+                                                                   answer.region, connection->address)));
+    } else {
+      StartRead(connection->id, read.parts, read.deadline_ns, read.completion);
+    }
+  }
+}
+
+void ShmFabric::Ask(Connection* connection, uint32_t region) {
+  Connection::Mapped& mapped = connection->regions[region];
+  if (mapped.asked) return;
+  mapped.asked = true;
+  const AskRegion ask{kMagic, region};
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&ask), sizeof(ask));
+  if (!SendPacket(connection->socket.get(), bytes, {}).ok()) Break(connection, "the server takes no questions");
+}
+
+void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
+  Connection* connection = Live(id);
+  if (connection == nullptr) return;
+  const auto it = connection->regions.find(region);
+  if (it == connection->regions.end() || !it->second.known) return;
+  it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
+  Ask(connection, region);
+}
+
+// Null: gone, broken, or not connected yet.
+ShmFabric::Connection* ShmFabric::Live(ConnectionId id) const {
+  Connection* connection = connections_.Find(id);
+  return connection != nullptr && connection->Up() ? connection : nullptr;
+}
+
+void ShmFabric::Refuse(ConnectionId id, Completion* completion) {
+  const Connection* connection = connections_.Find(id);
+  const bool known = connection != nullptr && connection->broken;
+  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
+}
+
+void ShmFabric::Disconnect(ConnectionId id) {
+  Connection* connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  Break(connection, "disconnected");
+  FinishReads();
+  TellNow();
+  connections_.Remove(id);
+}
+
+void ShmFabric::Break(Connection* connection, const std::string& why) {
+  if (connection->broken) return;
+  connection->broken = true;
+  connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
+  connection->backlog.clear();
+  if (connection->connecting != nullptr) {
+    --connecting_;
+    TellLater(std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken));
+    failed_.push_back(connection->id);
+  }
+  for (const Connection::WaitingRead& read : std::exchange(connection->waiting, {})) {
+    TellLater(read.completion, absl::UnavailableError(connection->why_broken));
+  }
+  for (Connection::Pending& pending : connection->pending) {
+    if (pending.completion == nullptr) continue;
+    TellLater(std::exchange(pending.completion, nullptr), pending.sent
+                                                              ? absl::UnknownError(connection->why_broken)
+                                                              : absl::UnavailableError(connection->why_broken));
+  }
+  if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+}
+
+void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
+  if (Live(id) == nullptr) return Refuse(id, completion);
+  StartRead(id, parts, deadline_ns, completion);
+}
+
+void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                          Completion* completion) {
+  Connection* connection = connections_.Find(id);
+  for (const ReadPart& part : parts) {
+    const Connection::Mapped* region = connection->Find(part.from.region());
+    if (region == nullptr) {
+      connection->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
+      NoteDeadline(deadline_ns);
+      return Ask(connection, part.from.region());
+    }
+    if (!Connection::Holds(*region, part)) {
+      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
+                                                              part.bytes, ToString(part.from), connection->address)));
+      return;
+    }
+  }
+  for (const ReadPart& part : parts) {
+    Prefetch(connection->Find(part.from.region())->shm.base() + part.from.offset(), part.bytes);
+    parts_.push_back(part);
+  }
+  reads_.push_back({id, static_cast<uint32_t>(parts.size()), completion});
+}
+
+size_t ShmFabric::FinishReads() {
+  if (reads_.empty()) return 0;
+  finishing_.swap(reads_);  // What completions ask for next waits for the next Poll.
+  finishing_parts_.swap(parts_);
+  const ReadPart* part = finishing_parts_.data();
+  for (const PendingRead& read : finishing_) {
+    const Connection* connection = Live(read.connection);
+    absl::Status status = connection != nullptr ? absl::OkStatus() : absl::UnavailableError("connection lost");
+    for (uint32_t i = 0; i < read.parts; ++i, ++part) {
+      if (!status.ok()) continue;
+      const Connection::Mapped* region = connection->Find(part->from.region());
+      if (region == nullptr || !Connection::Holds(*region, *part)) {  // Asked for again meanwhile, and it is not there.
+        status = absl::OutOfRangeError(fmt::format("region {} is gone", part->from.region()));
+        continue;
+      }
+      CopyFromShared(region->shm.base() + part->from.offset(), part->to, part->bytes);
+    }
+    read.completion->Done(status, {});
+  }
+  const size_t finished = finishing_.size();
+  finishing_.clear();
+  finishing_parts_.clear();
+  return finished;
+}
+
+void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                     Completion* completion) {
+  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  Connection* connection = Live(id);
+  if (connection == nullptr) return Refuse(id, completion);
+  if (connection->free_pending.empty()) {
+    connection->free_pending.push_back(static_cast<uint32_t>(connection->pending.size()));
+    connection->pending.emplace_back();
+  }
+  const uint32_t index = connection->free_pending.back();
+  connection->free_pending.pop_back();
+  Connection::Pending& pending = connection->pending[index];
+  pending.completion = completion;
+  pending.deadline_ns = deadline_ns;
+  NoteDeadline(deadline_ns);
+  pending.reply_bytes_max = reply_bytes_max;
+  pending.reserved = FrameBytes(reply_bytes_max);
+  pending.sent = false;
+  ++connection->in_flight;
+  const uint64_t call = uint64_t{++pending.generation} << 32 | index;
+  if (connection->backlog.empty() && connection->reply_reserved + pending.reserved <= kReplyReserveBytes) {
+    Send(connection, head, body, call);
+    if (pending.sent) return;
+  }
+  connection->backlog.push_back({std::string(AsText(head)), std::string(AsText(body)), call});
+}
+
+// Puts the call into the ring if there is room, and then marks it as sent.
+void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id) {
+  Connection::Pending& pending = connection->pending[static_cast<uint32_t>(id)];
+  const size_t bytes = head.size() + body.size();
+  std::byte* to = connection->requests.Begin(bytes);
+  if (to == nullptr) return;
+  std::memcpy(to, head.data(), head.size());
+  if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
+  connection->requests.End(bytes, id, static_cast<uint32_t>(pending.reply_bytes_max));
+  connection->reply_reserved += pending.reserved;
+  pending.sent = true;
+}
+
+void ShmFabric::FlushCalls() {
+  for (Connection* connection : connections_) {
+    if (!connection->Up()) continue;
+    while (!connection->backlog.empty()) {
+      const Connection::Queued& next = connection->backlog.front();
+      Connection::Pending& pending = connection->pending[static_cast<uint32_t>(next.id)];
+      if (pending.completion != nullptr) {
+        if (connection->reply_reserved + pending.reserved > kReplyReserveBytes) break;
+        Send(connection, AsBytes(next.head), AsBytes(next.body), next.id);
+        if (!pending.sent) break;
+      } else {  // Expired before it was sent.
+        connection->free_pending.push_back(static_cast<uint32_t>(next.id));
+        --connection->in_flight;
+      }
+      connection->backlog.pop_front();
+    }
+    if (connection->requests.unpublished() && connection->requests.Publish()) connection->socket.Ring();
+  }
+}
+
+size_t ShmFabric::TakeReplies() {
+  size_t taken = 0;
+  for (Connection* connection : connections_) {
+    if (!connection->Up() || connection->in_flight == 0) continue;
+    for (int budget = 256; budget > 0; --budget) {
+      const std::optional<RingReader::Message> message = connection->replies.Next();
+      if (!message.has_value()) break;
+      const auto index = static_cast<uint32_t>(message->frame.id);
+      const auto generation = static_cast<uint32_t>(message->frame.id >> 32);
+      if (index >= connection->pending.size() || connection->pending[index].generation != generation ||
+          !connection->pending[index].sent || message->frame.bytes > connection->pending[index].reply_bytes_max) {
+        Break(connection, "the server answered a call that was not made");
+        break;
+      }
+      Connection::Pending& pending = connection->pending[index];
+      Completion* completion = std::exchange(pending.completion, nullptr);
+      pending.sent = false;
+      connection->reply_reserved -= pending.reserved;
+      --connection->in_flight;
+      connection->free_pending.push_back(index);
+      std::memcpy(reply_bytes_.data(), message->bytes, message->frame.bytes);
+      if (completion != nullptr) {
+        ++taken;
+        completion->Done(absl::OkStatus(), ConstBytes(reply_bytes_.data(), message->frame.bytes));
+        // What was asked for meanwhile goes out as soon as it is a server's turn of work. Kept until no reply is left,
+        // a server that is the faster one would wait for us, and then we for it.
+        if (taken % kCallsMax == 0) {
+          connection->replies.Release();  // Before the room is promised to answers that are asked for now.
+          FlushCalls();
+        }
+      }
+    }
+    if (connection->replies.damaged()) Break(connection, "its reply ring holds nonsense");
+    connection->replies.Release();
+  }
+  return taken;
+}
+
+void ShmFabric::Expire() {
+  const int64_t now = NowNs();
+  if (!TakeDeadline(now)) return;
+  for (Connection* connection : connections_) {
+    if (connection->broken) continue;
+    if (connection->connecting != nullptr) {
+      if (connection->connect_deadline_ns <= now) {
+        Break(connection, "the server does not answer the handshake");
+      } else {
+        NoteDeadline(connection->connect_deadline_ns);
+      }
+      continue;
+    }
+    const auto expired = [&](int64_t deadline_ns, Completion* completion, const char* what) {
+      if (deadline_ns > now) {
+        NoteDeadline(deadline_ns);
+        return false;
+      }
+      TellLater(completion,
+                absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
+      return true;
+    };
+    std::erase_if(connection->waiting, [&](const Connection::WaitingRead& read) {
+      return expired(read.deadline_ns, read.completion, "memory");
+    });
+    if (connection->in_flight == 0) continue;
+    for (Connection::Pending& pending : connection->pending) {
+      if (pending.completion == nullptr) continue;
+      if (expired(pending.deadline_ns, pending.completion, "answer")) pending.completion = nullptr;
+    }
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,240 @@
+// ShmFabric's server half: regions, connections accepted, calls served.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/fabric/shm/shm_connection.h"
+#include "cell/io/net/descriptors.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kRequestArenaBytes = size_t{1} << 20;
+constexpr int64_t kListenerRestNs = 100'000'000;
+constexpr int kAcceptsAtOnce = 64;
+
+}  // namespace
+
+absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
+  CELL_CHECK(service_ == nullptr);
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.only_this_user ? 0600 : 0777));
+  if (!Watch(listener.get(), kListenerTag)) return ErrnoError(absl::StatusCode::kInternal, "epoll");
+  listener_ = std::move(listener);
+  address_ = address;
+  service_ = service;
+  request_bytes_.resize(kRequestArenaBytes);
+  spare_reply_.resize(kMessageBytesMax);
+  return absl::OkStatus();
+}
+
+size_t ShmFabric::peers() const {
+  return static_cast<size_t>(
+      std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) { return peer != nullptr && peer->welcome; }));
+}
+
+void ShmFabric::AcceptPeers() {
+  for (int left = kAcceptsAtOnce; left > 0; --left) {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      const int error = errno;
+      if (IsOutOfDescriptors(error) && DropOldestSilent()) continue;
+      return RestListener(error);
+    }
+    if (greeting_ >= GreetingMax()) DropOldestSilent();
+    while (!LeavesEnough(fd) && DropOldestSilent()) LowestNumber(&fd);
+    const bool enough = LeavesEnough(fd);
+    PeerSocket socket(std::move(fd), closer_);
+    if (!enough) {
+      warnings_.Warn(NowNs(), "refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
+                     DescriptorLimit());
+      continue;
+    }
+    auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
+    if (slot == peers_.end() && peers_.size() < options_.peers_max) slot = peers_.insert(peers_.end(), nullptr);
+    if (slot == peers_.end() && DropOldestSilent()) slot = std::find(peers_.begin(), peers_.end(), nullptr);
+    if (slot == peers_.end()) {
+      warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers_.size());
+      continue;
+    }
+    *slot = std::make_unique<Peer>();
+    (*slot)->socket = std::move(socket);
+    (*slot)->accepted_ns = NowNs();
+    ++greeting_;
+    const auto id = static_cast<ConnectionId>(slot - peers_.begin());
+    if (!Watch((*slot)->socket.get(), kPeerTag | id)) {
+      DropPeer(id);
+    } else {
+      Welcome(id);  // Who has greeted already is not taken for silent, however many come behind it.
+    }
+  }
+}
+
+// Out of descriptors: whoever connects stays in the listener's queue, which would wake us again at once.
+void ShmFabric::RestListener(int error) {
+  warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(error));
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  listen_again_ns_ = NowNs() + kListenerRestNs;
+}
+
+void ShmFabric::DropSilentPeers() {
+  if (greeting_ == 0 && listen_again_ns_ == 0) return;
+  const int64_t now = NowNs();
+  for (size_t i = 0; i < peers_.size() && greeting_ > 0; ++i) {
+    const Peer* peer = peers_[i].get();
+    if (peer == nullptr || peer->welcome || now - peer->accepted_ns < options_.handshake_ns) continue;
+    warnings_.Warn(now, "closed a connection: nobody has greeted");
+    DropPeer(static_cast<ConnectionId>(i));
+  }
+  if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
+    listen_again_ns_ = Watch(listener_.get(), kListenerTag) ? 0 : now + kListenerRestNs;
+  }
+}
+
+// Strangers who say nothing keep nobody out: the oldest of them leaves. False: nobody is silent.
+bool ShmFabric::DropOldestSilent() {
+  if (greeting_ == 0) return false;
+  size_t oldest = peers_.size();
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i] == nullptr || peers_[i]->welcome) continue;
+    if (oldest == peers_.size() || peers_[i]->accepted_ns < peers_[oldest]->accepted_ns) oldest = i;
+  }
+  warnings_.Warn(NowNs(), "closed a connection: others came, and it has not greeted");
+  DropPeer(static_cast<ConnectionId>(oldest));
+  return true;
+}
+
+// A peer greets, asks for regions, rings, or has closed its socket.
+void ShmFabric::TakePackets(ConnectionId id) {
+  for (int left = kPacketsAtOnce; left > 0 && peers_[id] != nullptr; --left) {
+    if (!peers_[id]->welcome) return Welcome(id);
+    const absl::StatusOr<Packet> packet = peers_[id]->socket.Receive(sizeof(AskRegion), PeerSocket::Takes::kBytes);
+    if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return;
+    if (packet.ok() && packet->bytes.size() == kRingBytes) continue;
+    if (!packet.ok() || packet->bytes.size() != sizeof(AskRegion) ||
+        !HandOverRegion(id, Load<AskRegion>(packet->bytes.data()))) {
+      return DropPeer(id);
+    }
+  }
+}
+
+void ShmFabric::Welcome(ConnectionId id) {
+  Peer* peer = peers_[id].get();
+  const absl::StatusOr<Packet> hello = peer->socket.Receive(sizeof(Hello), PeerSocket::Takes::kBytes);
+  if (!hello.ok() && hello.status().code() == absl::StatusCode::kUnavailable) return;
+  if (!hello.ok() || hello->bytes.size() != sizeof(Hello) || Load<Hello>(hello->bytes.data()).magic != kMagic) {
+    if (!hello.ok() || !hello->bytes.empty()) warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
+    return DropPeer(id);
+  }
+  const uint32_t version = Load<Hello>(hello->bytes.data()).version;
+  const WelcomePacket packet{kMagic, kVersion, 0};
+  const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
+  if (version != kVersion) {  // Tell it ours, so that it can say so.
+    warnings_.Warn(NowNs(), "refused a client of handshake version {}; this server has {}", version, kVersion);
+    (void)SendPacket(peer->socket.get(), welcome, {});
+    return DropPeer(id);
+  }
+  absl::StatusOr<ShmMemory> rings =
+      ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
+  if (!rings.ok()) {
+    warnings_.Warn(NowNs(), "refused a connection: {}", std::string(rings.status().message()));
+    return DropPeer(id);
+  }
+  peer->rings = *std::move(rings);
+  peer->requests = RingReader(ControlAt(peer->rings, kRequestControl), peer->rings.base() + kRequestRing,
+                              kRequestRingBytes, kMessageBytesMax);
+  peer->replies = RingWriter(ControlAt(peer->rings, kReplyControl), peer->rings.base() + kReplyRing, kReplyRingBytes);
+  if (!SendPacket(peer->socket.get(), welcome, {peer->rings.fd()}).ok()) return DropPeer(id);
+  peer->welcome = true;
+  --greeting_;
+}
+
+// False: the peer asks for nothing that there can be, or does not take what it asked for.
+bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
+  if (ask.magic != kMagic) return false;
+  RegionPacket answer{kMagic, ask.region, 0};
+  std::vector<int> fds;
+  if (const auto region = pool()->Find(static_cast<uint32_t>(ask.region));
+      region.has_value() && ask.region <= UINT32_MAX) {
+    answer.bytes = region->bytes;
+    fds.push_back(region->shm->fd());
+  }
+  const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
+  if (SendPacket(peers_[id]->socket.get(), bytes, fds).ok()) return true;
+  warnings_.Warn(NowNs(), "closed a connection: it asks for regions and does not take them");
+  return false;
+}
+
+void ShmFabric::DropPeer(ConnectionId id) {
+  if (peers_[id]->welcome) {
+    service_->Disconnected(id);
+  } else {
+    --greeting_;
+  }
+  peers_[id].reset();  // Closing the socket takes it out of epoll.
+}
+
+size_t ShmFabric::ServeCalls() {
+  if (service_ == nullptr) return 0;
+  calls_.clear();
+  size_t arena = 0;
+  const size_t count = peers_.size();
+  // Begins with another peer each time, so that none is starved by those before it.
+  for (size_t i = 0; i < count && calls_.size() < kCallsMax; ++i) {
+    const auto id = static_cast<ConnectionId>((first_peer_ + i) % count);
+    Peer* peer = peers_[id].get();
+    if (peer == nullptr || !peer->welcome || peer->broken) continue;
+    while (calls_.size() < kCallsMax && arena + kMessageBytesMax <= request_bytes_.size()) {
+      const std::optional<RingReader::Message> message = peer->requests.Next();
+      if (!message.has_value()) break;
+      if (message->frame.reply_bytes_max < kReplyBytesMin || message->frame.reply_bytes_max > kMessageBytesMax) {
+        peer->broken = true;
+        break;
+      }
+      std::memcpy(request_bytes_.data() + arena, message->bytes, message->frame.bytes);
+      calls_.push_back({id, message->frame.id, ConstBytes(request_bytes_.data() + arena, message->frame.bytes),
+                        message->frame.reply_bytes_max});
+      arena += RoundUp(message->frame.bytes, kFrameAlign);
+    }
+    peer->broken |= peer->requests.damaged();
+    peer->requests.Release();
+  }
+  if (count > 0) first_peer_ = (first_peer_ + 1) % count;
+  serving_ = true;
+  if (!calls_.empty()) service_->Serve(calls_);
+  serving_ = false;
+  for (const IncomingCall& call : calls_) {
+    Peer* peer = peers_[call.peer].get();
+    if (peer != nullptr && peer->replies.unpublished() && peer->replies.Publish()) peer->socket.Ring();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (peers_[i] == nullptr || !peers_[i]->broken) continue;
+    warnings_.Warn(NowNs(), "closed a connection: its rings hold nonsense");
+    DropPeer(static_cast<ConnectionId>(i));
+  }
+  return calls_.size();
+}
+
+MutableBytes ShmFabric::BeginReply(const IncomingCall& call) {
+  Peer* peer = peers_[call.peer].get();
+  std::byte* to = peer->broken ? nullptr : peer->replies.Begin(call.reply_bytes_max);
+  if (to == nullptr) {  // A client keeps room for what it asks for; this one does not.
+    peer->broken = true;
+    to = spare_reply_.data();
+  }
+  return {to, call.reply_bytes_max};
+}
+
+void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
+  CELL_CHECK(bytes <= call.reply_bytes_max);
+  Peer* peer = peers_[call.peer].get();
+  if (peer->broken) return;
+  peer->replies.End(bytes, call.id, 0);
+  if (!serving_ && peer->replies.Publish()) peer->socket.Ring();  // Else ServeCalls does it, once for all.
+}
+
+}  // namespace cell

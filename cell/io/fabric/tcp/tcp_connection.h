@@ -1,0 +1,113 @@
+// The parts of TcpFabric that its two halves share: what each side keeps of the other. Internal to TcpFabric.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/tcp/tcp_fabric.h"
+#include "cell/io/net/byte_queue.h"
+#include "cell/io/net/tcp_socket.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+// Goes before each message on a connection for calls.
+struct CallFrame {
+  uint32_t bytes;            // Of the message that follows; at most kMessageBytesMax.
+  uint32_t reply_bytes_max;  // Of requests: kReplyBytesMin to kMessageBytesMax. Of replies: 0.
+  uint64_t id;
+};
+static_assert(sizeof(CallFrame) == 16);
+
+inline constexpr size_t kReceiveBytes = size_t{64} << 10;
+inline constexpr size_t kFrameBytesMax = sizeof(CallFrame) + kMessageBytesMax;
+inline constexpr size_t kIdleQueueBytesMax = size_t{128} << 10;
+
+inline constexpr uint64_t kCallersTag = 0;
+inline constexpr uint64_t kPeerTag = uint64_t{1} << 32;
+inline constexpr uint64_t kCallsTag = uint64_t{2} << 32;
+inline constexpr uint64_t kReadsTag = uint64_t{3} << 32;
+
+enum class FrameState { kNone, kWhole, kNonsense };
+
+// Whether `in` begins with a whole frame. *frame: once it says so.
+inline FrameState NextFrame(const ByteQueue& in, CallFrame* frame) {
+  if (in.size() < sizeof(CallFrame)) return FrameState::kNone;
+  *frame = Load<CallFrame>(in.data());
+  if (frame->bytes > kMessageBytesMax) return FrameState::kNonsense;
+  return in.size() < sizeof(CallFrame) + frame->bytes ? FrameState::kNone : FrameState::kWhole;
+}
+
+struct TcpFabric::Peer {
+  Fd socket;
+  ByteQueue in, out;
+  size_t promised = 0;  // Bytes that replies to its unanswered calls may have.
+  bool ready = false;   // In ready_.
+  bool broken = false;
+  uint32_t watched = 0;
+
+  explicit Peer(Fd socket) : socket(std::move(socket)) {}
+  bool Full() const { return out.size() + promised >= kPeerBytesMax; }
+};
+
+// One of a connection's two sockets.
+struct TcpFabric::Channel {
+  Fd socket;
+  uint64_t tag;
+  ClientHandshake handshake;
+  std::vector<SocketAddress> addresses;  // To be tried, the next one last.
+  bool connected = false;                // The socket is; the handshake may not be done.
+  ByteQueue in, out;
+  uint64_t appended = 0;  // Bytes ever put into out: a call is sent once it has gone so far.
+  uint32_t watched = 0;
+  std::string why;  // It could not connect, to the address that was tried last.
+
+  Channel(uint64_t tag, const std::string& secret, Purpose purpose)
+      : tag(tag), handshake(secret, purpose, RandomNonce()) {}
+  void Append(ConstBytes bytes) {
+    out.Append(bytes);
+    appended += bytes.size();
+  }
+};
+
+struct TcpFabric::Connection {
+  struct PartInFlight {
+    std::byte* to;  // Null: its read has ended already, and what comes is dropped.
+    uint32_t bytes;
+  };
+  struct ReadInFlight {
+    Completion* completion;  // Null: told already.
+    int64_t deadline_ns;
+    size_t parts_left;
+    bool refused;
+  };
+
+  const ConnectionId id;
+  std::string address;
+  Channel calls_channel, reads_channel;
+  Completion* connecting;
+  int64_t connect_deadline_ns;
+  bool broken = false;
+  std::string why_broken;
+
+  CallTable calls;
+  std::deque<ReadInFlight> reads;
+  std::deque<PartInFlight> parts;
+  uint64_t next_read = 0;    // The id of the next part...
+  uint64_t expected = 0;     // ...and of the answer that comes next.
+  uint32_t answer_left = 0;  // Bytes of the answer that is coming.
+  int64_t progress_ns = 0;   // When a read was last answered, or the first one asked for.
+
+  Connection(std::string address, ConnectionId id, const std::string& secret, Completion* completion,
+             int64_t deadline_ns)
+      : id(id),
+        address(std::move(address)),
+        calls_channel(kCallsTag | id, secret, Purpose::kCalls),
+        reads_channel(kReadsTag | id, secret, Purpose::kReads),
+        connecting(completion),
+        connect_deadline_ns(deadline_ns) {}
+};
+
+}  // namespace cell

@@ -1,0 +1,121 @@
+// TcpFabric: the fabric between machines whose network cannot read memory.
+//
+// A server listens at one port, HOST:PORT, by a thread of its own (tcp_listener.h) that also answers one-sided reads:
+// the worker's thread serves calls and nothing else. A client has two connections to a server, one for calls and one
+// for reads, so that neither waits behind the other; both begin with the handshake (handshake.h).
+//
+// On a connection for calls go, each way, frames {bytes, reply_bytes_max, id} and the message. A length is checked
+// before anything is done with it. Requests that arrived are served in turns, one of each peer. A peer holds at most
+// kPeerBytesMax of replies, those included that its calls may still get; beyond, its requests wait unread in its
+// socket, and so in the end in the client.
+//
+// Who does not acknowledge packets for 5 s is gone; so is a server that answers no read for 5 s.
+//
+// Addresses are HOST:PORT. One thread, beside the listener's.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/fabric/connection_table.h"
+#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/tcp/tcp_listener.h"
+#include "cell/io/net/limited_warnings.h"
+
+namespace cell {
+
+struct TcpFabricOptions {
+  Polling polling = Polling::kAdaptive;
+  bool huge_pages = true;
+  std::string secret = {};  // The cluster's; see handshake.h.
+  size_t peers_max = 4096;
+  int64_t handshake_ns = 5'000'000'000;     // Who has not greeted by then is sent away.
+  int64_t read_timeout_ns = 5'000'000'000;  // A server that answers no read for so long is taken for gone.
+};
+
+class TcpFabric : public RealFabric {
+ public:
+  static constexpr size_t kPeerBytesMax = size_t{1} << 20;
+
+  // Its regions are those of `pool`; null: of a pool of its own.
+  explicit TcpFabric(TcpFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
+  ~TcpFabric() override;
+
+  absl::Status Listen(const std::string& address, Service* service) override;
+  MutableBytes BeginReply(const IncomingCall& call) override;
+  void EndReply(const IncomingCall& call, size_t bytes) override;
+  // Reads and calls are answered alike, by one thread each: what a read takes is not measured.
+  ServiceTimes TimesOf(const IncomingCall&, uint64_t) const override { return {}; }
+  size_t peers() const override { return peers_.size() - free_peers_.size(); }
+  // Where it listens, with the port that it got instead of 0.
+  const std::string& address() const { return listener_->address(); }
+
+  ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
+  void Disconnect(ConnectionId connection) override;
+  void ForgetRegion(ConnectionId, uint32_t) override {}  // Every read is checked where the region is.
+  void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+            Completion* completion) override;
+  void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+            Completion* completion) override;
+
+  size_t Poll() override;
+  void Flush() override;
+  bool HasWork() const override;
+  bool BeginSleep() override { return HasWork(); }
+  int wait_fd() const override { return epoll_.get(); }
+  void EndSleep() override {}
+  void AfterWait() override;
+
+ private:
+  struct Peer;
+  struct Channel;
+  struct Connection;
+
+  // Server.
+  void TakeCallers();
+  void ReceiveRequests(ConnectionId peer);
+  void MakeReady(ConnectionId peer);
+  size_t ServeCalls();
+  void SendReplies(ConnectionId peer);
+  void WatchPeer(ConnectionId peer);
+  void DropBroken();
+
+  // Client.
+  Connection* Live(ConnectionId connection) const;
+  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status BeginConnecting(Connection* connection, Channel* channel);
+  void ChannelEvent(ConnectionId id, bool reads, uint32_t events);
+  bool FinishConnecting(Connection* connection, Channel* channel);
+  void Greet(Connection* connection, Channel* channel);
+  size_t TakeReplies(Connection* connection);
+  size_t TakeReads(Connection* connection);
+  void SendChannel(Connection* connection, Channel* channel);
+  void Expire();
+  void ExpireReads(Connection* connection, int64_t now_ns);
+  void Break(Connection* connection, const std::string& why);
+
+  size_t PollSockets();
+  bool Watch(int operation, int fd, uint32_t events, uint64_t tag);
+
+  const TcpFabricOptions options_;
+  Fd epoll_;
+  std::vector<std::byte> scratch_;
+
+  std::unique_ptr<TcpListener> listener_;
+  Service* service_ = nullptr;
+  bool serving_ = false;
+  LimitedWarnings warnings_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<ConnectionId> free_peers_;
+  std::vector<ConnectionId> broken_;  // To be dropped at the end of Poll.
+  std::deque<ConnectionId> ready_;    // Peers with a whole request, in turn.
+  std::vector<IncomingCall> calls_;
+
+  ConnectionTable<Connection> connections_;
+  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
+  int64_t expired_ns_ = 0;
+};
+
+}  // namespace cell

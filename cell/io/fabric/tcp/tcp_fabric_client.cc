@@ -1,0 +1,293 @@
+// TcpFabric's client half: connections made, reads and calls in flight.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cell/base/shared_words.h"
+#include "cell/base/status_macros.h"
+#include "cell/io/fabric/tcp/tcp_connection.h"
+
+namespace cell {
+
+ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
+  const ConnectionId id = connections_.Add([&](ConnectionId made) {
+    return std::make_unique<Connection>(address, made, options_.secret, completion, deadline_ns);
+  });
+  Connection* connection = connections_.Find(id);
+  NoteDeadline(deadline_ns);
+  absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddress(address);
+  if (!addresses.ok()) {
+    Break(connection, std::string(addresses.status().message()));
+    return id;
+  }
+  std::reverse(addresses->begin(), addresses->end());
+  for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
+    channel->addresses = *addresses;
+    if (const absl::Status status = BeginConnecting(connection, channel); !status.ok()) {
+      Break(connection, std::string(status.message()));
+      break;
+    }
+  }
+  return id;
+}
+
+// Begins with the next address. Unavailable: there is none left.
+absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel) {
+  while (!channel->addresses.empty()) {
+    absl::StatusOr<Fd> socket = ConnectTcp(channel->addresses.back());
+    channel->addresses.pop_back();
+    if (!socket.ok()) {
+      channel->why = std::string(socket.status().message());
+      continue;
+    }
+    channel->socket = *std::move(socket);
+    channel->watched = EPOLLOUT;
+    if (Watch(EPOLL_CTL_ADD, channel->socket.get(), EPOLLOUT, channel->tag)) return absl::OkStatus();
+  }
+  return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address, channel->why));
+}
+
+// Null: gone, broken, or not connected yet.
+TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
+  Connection* connection = connections_.Find(id);
+  return connection == nullptr || connection->broken || connection->connecting != nullptr ? nullptr : connection;
+}
+
+void TcpFabric::Refuse(ConnectionId id, Completion* completion) {
+  const Connection* connection = connections_.Find(id);
+  const bool known = connection != nullptr && connection->broken;
+  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
+}
+
+void TcpFabric::Disconnect(ConnectionId id) {
+  Connection* connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  Break(connection, "disconnected");
+  TellNow();
+  connections_.Remove(id);
+}
+
+void TcpFabric::Break(Connection* connection, const std::string& why) {
+  if (connection->broken) return;
+  connection->broken = true;
+  connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
+  const absl::Status lost = absl::UnavailableError(connection->why_broken);
+  if (connection->connecting != nullptr) {
+    TellLater(std::exchange(connection->connecting, nullptr), lost);
+    failed_.push_back(connection->id);
+  }
+  for (const Connection::ReadInFlight& read : connection->reads) {
+    if (read.completion != nullptr) TellLater(read.completion, lost);
+  }
+  connection->reads.clear();
+  connection->parts.clear();
+  const Channel& channel = connection->calls_channel;
+  connection->calls.Fail(channel.appended - channel.out.size(), [&](Completion* completion, bool sent) {
+    TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
+  });
+  connection->calls_channel.socket = Fd();  // Closing it takes it out of epoll.
+  connection->reads_channel.socket = Fd();
+}
+
+void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
+  Connection* connection = connections_.Find(id);
+  Channel* channel = reads ? &connection->reads_channel : &connection->calls_channel;
+  if (!channel->connected && !FinishConnecting(connection, channel)) return;
+  if ((events & ~uint32_t{EPOLLOUT}) != 0) {
+    if (!ReceiveSome(channel->socket.get(), absl::MakeSpan(scratch_), &channel->in)) {
+      return Break(connection, connection->connecting == nullptr ? "the server is gone"
+                                                                 : "the server closed it during the handshake");
+    }
+    if (!channel->handshake.done()) Greet(connection, channel);
+  }
+  if (!connection->broken) SendChannel(connection, channel);
+}
+
+// The socket is connected, or failed: then the next address is tried.
+bool TcpFabric::FinishConnecting(Connection* connection, Channel* channel) {
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  ::getsockopt(channel->socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error != 0) {
+    channel->why = std::strerror(error);
+    if (const absl::Status next = BeginConnecting(connection, channel); !next.ok()) {
+      Break(connection, std::string(next.message()));
+    }
+    return false;
+  }
+  channel->connected = true;
+  channel->Append(AsBytes(channel->handshake.Hello()));
+  return true;
+}
+
+void TcpFabric::Greet(Connection* connection, Channel* channel) {
+  while (channel->handshake.wants() > 0 && channel->in.size() >= channel->handshake.wants()) {
+    const size_t bytes = channel->handshake.wants();
+    std::string answer;
+    const absl::Status status = channel->handshake.Take({channel->in.data(), bytes}, &answer);
+    channel->in.Consume(bytes);
+    if (!status.ok()) return Break(connection, std::string(status.message()));
+    channel->Append(AsBytes(answer));
+  }
+  if (!connection->calls_channel.handshake.done() || !connection->reads_channel.handshake.done()) return;
+  TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
+}
+
+void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
+  Connection* connection = Live(id);
+  if (connection == nullptr) return Refuse(id, completion);
+  for (const ReadPart& part : parts) {
+    if ((part.from.offset() | part.bytes) % kWordBytes == 0) continue;
+    TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is not of whole words", part.bytes,
+                                                            ToString(part.from))));
+    return;
+  }
+  if (parts.empty()) return TellLater(completion, absl::OkStatus());
+  if (connection->reads.empty()) connection->progress_ns = NowNs();
+  for (const ReadPart& part : parts) {
+    const ReadRequest request{connection->next_read++, part.from.raw(), part.bytes, 0};
+    connection->reads_channel.Append({reinterpret_cast<const std::byte*>(&request), sizeof(request)});
+    connection->parts.push_back({part.to, part.bytes});
+  }
+  connection->reads.push_back({completion, deadline_ns, parts.size(), false});
+  NoteDeadline(deadline_ns);
+}
+
+void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                     Completion* completion) {
+  const size_t bytes = head.size() + body.size();
+  CELL_CHECK(bytes <= kMessageBytesMax);
+  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  Connection* connection = Live(id);
+  if (connection == nullptr) return Refuse(id, completion);
+  Channel* channel = &connection->calls_channel;
+  const uint64_t end = channel->appended + sizeof(CallFrame) + bytes;
+  NoteDeadline(deadline_ns);
+  const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, end);
+  const CallFrame frame{static_cast<uint32_t>(bytes), static_cast<uint32_t>(reply_bytes_max), call};
+  channel->Append({reinterpret_cast<const std::byte*>(&frame), sizeof(frame)});
+  channel->Append(head);
+  channel->Append(body);
+}
+
+size_t TcpFabric::TakeReplies(Connection* connection) {
+  if (connection->connecting != nullptr) return 0;
+  ByteQueue* in = &connection->calls_channel.in;
+  size_t taken = 0;
+  CallFrame frame;
+  FrameState state;
+  while ((state = NextFrame(*in, &frame)) == FrameState::kWhole) {
+    Completion* completion = nullptr;
+    if (!connection->calls.Take(frame.id, frame.bytes, &completion)) {
+      Break(connection, "the server answered a call that was not made");
+      return taken;
+    }
+    const ConstBytes reply(in->data() + sizeof(frame), frame.bytes);
+    in->Consume(sizeof(frame) + frame.bytes);  // The bytes stay: nothing is received until the next Poll.
+    if (completion == nullptr) continue;
+    ++taken;
+    completion->Done(absl::OkStatus(), reply);
+  }
+  if (state == FrameState::kNonsense) Break(connection, "the server's replies are nonsense");
+  in->Shrink(kIdleQueueBytesMax);
+  return taken;
+}
+
+// Answers come in the order of the requests; what is in the queue of each goes to where it belongs.
+size_t TcpFabric::TakeReads(Connection* connection) {
+  if (connection->connecting != nullptr) return 0;
+  ByteQueue* in = &connection->reads_channel.in;
+  size_t taken = 0;
+  while (!connection->broken) {
+    if (connection->answer_left > 0) {
+      Connection::PartInFlight& part = connection->parts.front();
+      const size_t bytes = std::min<size_t>(connection->answer_left, in->size());
+      if (bytes == 0) break;
+      if (part.to != nullptr) std::memcpy(part.to + part.bytes - connection->answer_left, in->data(), bytes);
+      in->Consume(bytes);
+      connection->answer_left -= static_cast<uint32_t>(bytes);
+      if (connection->answer_left > 0) break;
+    } else {
+      if (in->size() < sizeof(ReadAnswer)) break;
+      const auto answer = Load<ReadAnswer>(in->data());
+      in->Consume(sizeof(answer));
+      const bool refused = answer.code == kReadOutside;
+      if (connection->parts.empty() || answer.id != connection->expected || (!refused && answer.code != kReadOk) ||
+          answer.bytes != (refused ? 0 : connection->parts.front().bytes)) {
+        Break(connection, "the server answered a read that was not asked for");
+        break;
+      }
+      ++connection->expected;
+      connection->reads.front().refused |= refused;
+      connection->answer_left = answer.bytes;
+      if (answer.bytes > 0) continue;
+    }
+    connection->parts.pop_front();
+    connection->progress_ns = NowNs();
+    Connection::ReadInFlight& read = connection->reads.front();
+    if (--read.parts_left > 0) continue;
+    const Connection::ReadInFlight ended = read;
+    connection->reads.pop_front();
+    if (ended.completion == nullptr) continue;
+    ++taken;
+    ended.completion->Done(
+        ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address))
+                      : absl::OkStatus(),
+        {});
+  }
+  return taken;
+}
+
+void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
+  if (!SendSome(channel->socket.get(), &channel->out)) return Break(connection, "the server is gone");
+  channel->out.Shrink(kIdleQueueBytesMax);
+  const uint32_t events = uint32_t{EPOLLIN} | (channel->out.empty() ? 0u : uint32_t{EPOLLOUT});
+  if (events == channel->watched) return;
+  channel->watched = events;
+  (void)Watch(EPOLL_CTL_MOD, channel->socket.get(), events, channel->tag);
+}
+
+void TcpFabric::Expire() {
+  const int64_t now = NowNs();
+  const bool due = TakeDeadline(now);
+  for (Connection* connection : connections_) {
+    if (connection->broken) continue;
+    if (connection->connecting != nullptr) {
+      if (connection->connect_deadline_ns <= now) {
+        Break(connection, "the server does not answer in time");
+      } else {
+        NoteDeadline(connection->connect_deadline_ns);
+      }
+      continue;
+    }
+    if (!connection->reads.empty() && now - connection->progress_ns > options_.read_timeout_ns) {
+      Break(connection, "the server answers no reads");
+      continue;
+    }
+    if (!due) continue;
+    ExpireReads(connection, now);
+    NoteDeadline(connection->calls.Expire(now, [&](Completion* completion) {
+      TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
+    }));
+  }
+}
+
+// Its answer still comes, or the connection breaks.
+void TcpFabric::ExpireReads(Connection* connection, int64_t now_ns) {
+  auto part = connection->parts.begin();
+  for (Connection::ReadInFlight& read : connection->reads) {
+    const auto end = part + static_cast<ptrdiff_t>(read.parts_left);
+    if (read.completion != nullptr && read.deadline_ns <= now_ns) {
+      for (auto it = part; it != end; ++it) it->to = nullptr;
+      TellLater(std::exchange(read.completion, nullptr),
+                absl::DeadlineExceededError(fmt::format("no memory from {} in time", connection->address)));
+    } else if (read.completion != nullptr) {
+      NoteDeadline(read.deadline_ns);
+    }
+    part = end;
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,532 @@
+#include "cell/io/fabric/tcp/tcp_fabric.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "cell/base/random.h"
+#include "cell/io/fabric/fabric_conformance.h"
+#include "cell/io/fabric/tcp/tcp_connection.h"
+#include "cell/io/net/descriptors.h"
+#include "cell/io/net/strangers.h"
+#include "cell/io/net/tcp_socket.h"
+
+namespace cell {
+namespace {
+
+constexpr const char* kSecret = "a secret for this test";
+
+// Of this test process alone: a loopback address of its own.
+std::string HostPort(int n) {
+  static std::atomic<int> counter = 0;
+  const int pid = ::getpid();
+  return fmt::format("127.{}.{}.{}:{}", 1 + pid / 250 % 250, 1 + pid % 250, 1 + n, 20'000 + counter++);
+}
+
+class TcpHarness : public ThreadsHarness {
+ public:
+  explicit TcpHarness(TcpFabricOptions options) : options_(std::move(options)) {}
+  std::unique_ptr<Fabric> NewEndpoint() override { return std::make_unique<TcpFabric>(options_); }
+  std::string Address(int n) override {
+    if (!addresses_.contains(n)) addresses_[n] = HostPort(n);
+    return addresses_[n];
+  }
+
+  // Its listener's thread goes on answering reads; AReadPastItsDeadlineEnds is of one that does not.
+  bool Silence(Fabric* server) override {
+    Stop(server);
+    return false;
+  }
+
+ private:
+  const TcpFabricOptions options_;
+  std::map<int, std::string> addresses_;
+};
+
+INSTANTIATE_TEST_SUITE_P(TcpAdaptive, FabricConformance, ::testing::Values(MakeHarness([] {
+                           return std::make_unique<TcpHarness>(TcpFabricOptions{.huge_pages = false});
+                         })));
+INSTANTIATE_TEST_SUITE_P(TcpBusy, FabricConformance, ::testing::Values(MakeHarness([] {
+                           return std::make_unique<TcpHarness>(
+                               TcpFabricOptions{.polling = Polling::kBusy, .huge_pages = false, .secret = kSecret});
+                         })));
+
+TEST(ParseHostPort, TakesHostsAndNothingElse) {
+  using Parts = std::pair<std::string, uint16_t>;
+  EXPECT_EQ(*ParseHostPort("10.0.0.1:7000"), Parts("10.0.0.1", 7000));
+  EXPECT_EQ(*ParseHostPort("node-3:1"), Parts("node-3", 1));
+  EXPECT_EQ(*ParseHostPort("[fe80::1]:65535"), Parts("fe80::1", 65535));
+  for (const char* bad : {"", ":", "host", "host:", ":7000", "host:70000", "host:7x", "host:-1", "fe80::1:7", "[]:7"}) {
+    EXPECT_EQ(ParseHostPort(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(ByteQueue, WhatGoesInComesOutInOrder) {
+  Random random(2);
+  ByteQueue queue;
+  uint8_t in = 0, out = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const size_t bytes = random.Below(300);
+    std::byte* to = queue.Grow(bytes);
+    for (size_t j = 0; j < bytes; ++j) to[j] = std::byte{in++};
+    queue.Commit(bytes);
+    const size_t taken = std::min(queue.size(), random.Below(310));
+    for (size_t j = 0; j < taken; ++j) ASSERT_EQ(queue.data()[j], std::byte{out++});
+    queue.Consume(taken);
+    queue.Shrink(64);
+  }
+}
+
+TEST(CallTable, AReplyEndsItsCallAndNoOther) {
+  Waiter first, second;
+  CallTable calls;
+  const uint64_t a = calls.Add(&first, 100, 256, 10);
+  const uint64_t b = calls.Add(&second, 200, 256, 20);
+  Completion* told = nullptr;
+  EXPECT_FALSE(calls.Take(a, 257, &told));
+  EXPECT_FALSE(calls.Take(a + (uint64_t{1} << 32), 0, &told));
+  EXPECT_FALSE(calls.Take(77, 0, &told));
+  EXPECT_TRUE(calls.Take(a, 256, &told));
+  EXPECT_EQ(told, &first);
+  EXPECT_FALSE(calls.Take(a, 0, &told));
+  calls.Expire(200, [&](Completion* completion) { EXPECT_EQ(completion, &second); });
+  EXPECT_EQ(calls.in_flight(), 1u);  // Its reply may come yet...
+  EXPECT_TRUE(calls.Take(b, 0, &told));
+  EXPECT_EQ(told, nullptr);  // ...and is nobody's.
+  calls.Add(&first, 100, 256, 30);
+  calls.Add(&second, 100, 256, 40);
+  std::vector<bool> sent;
+  calls.Fail(39, [&](Completion*, bool was_sent) { sent.push_back(was_sent); });
+  std::sort(sent.begin(), sent.end());
+  EXPECT_EQ(sent, (std::vector<bool>{false, true}));
+}
+
+template <typename T>
+std::string Bytes(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+// A server, and strangers at its port. After each test it still serves.
+class TcpStrangerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { StartServer({.huge_pages = false, .secret = kSecret}); }
+  void StartServer(TcpFabricOptions options) {
+    StopServer();
+    server_ = std::make_unique<TcpFabric>(options);
+    service_ = std::make_unique<EchoService>(server_.get());
+    memory_ = *server_->CreateRegion(1, kRegionBytes);
+    for (uint64_t at = 0; at < kRegionBytes; at += 8) memory_->StoreWord(at, at);
+    ASSERT_TRUE(server_->Listen("127.0.0.1:0", service_.get()).ok());
+    RunServer();
+  }
+  void RunServer() {
+    stop_ = false;
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        if (server_->Poll() == 0) server_->Wait(server_->NowNs() + 1'000'000);
+      }
+    });
+  }
+  void StopServer() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  void TearDown() override {
+    ExpectStillServing();
+    StopServer();
+  }
+  void ExpectStillServing() {
+    TcpFabric client({.secret = kSecret});
+    const auto connection = ConnectTo(&client, server_->address());
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    Waiter call, read;
+    client.Call(*connection, AsBytes("hello"), {}, kReplyBytesMin, client.NowNs() + 5'000'000'000, &call);
+    ASSERT_TRUE(call.Await(&client).ok());
+    EXPECT_EQ(call.reply(), "HELLO");
+    uint64_t word = 0;
+    const ReadPart part{Pointer(1, 800), reinterpret_cast<std::byte*>(&word), 8};
+    client.Read(*connection, {&part, 1}, client.NowNs() + 5'000'000'000, &read);
+    ASSERT_TRUE(read.Await(&client).ok());
+    EXPECT_EQ(word, 800u);
+  }
+
+  // A blocking socket, with short buffers if they are to fill.
+  Fd Socket(int receive_buffer = 0) const {
+    const SocketAddress address = ResolveAddress(server_->address())->front();
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (receive_buffer > 0) {
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    }
+    const timeval timeout{10, 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    CELL_CHECK(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0);
+    return socket;
+  }
+  static bool Send(const Fd& socket, std::string_view bytes) {
+    return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+  // All that comes until `bytes` are there or the server closes.
+  static std::string Receive(const Fd& socket, size_t bytes) {
+    std::string all(bytes, 0);
+    size_t have = 0;
+    while (have < bytes) {
+      const ssize_t got = ::recv(socket.get(), all.data() + have, bytes - have, 0);
+      if (got <= 0) break;
+      have += static_cast<size_t>(got);
+    }
+    return all.substr(0, have);
+  }
+  // Whether the server closes before it says another word.
+  static bool Closed(const Fd& socket) {
+    char byte;
+    const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+  // Greets, with the secret. False: the server closes instead.
+  static bool Greet(const Fd& socket, Purpose purpose) {
+    ClientHandshake handshake(kSecret, purpose, RandomNonce());
+    std::string message = handshake.Hello();
+    while (!handshake.done()) {
+      if (!Send(socket, message)) return false;
+      const std::string answer = Receive(socket, handshake.wants());
+      message.clear();
+      if (!handshake.Take(AsBytes(answer), &message).ok()) return false;
+    }
+    return true;
+  }
+  Fd Greeted(Purpose purpose, int receive_buffer = 0) const {
+    Fd socket = Socket(receive_buffer);
+    CELL_CHECK(Greet(socket, purpose));
+    return socket;
+  }
+  // Of this process, that the kernel has given pages for.
+  static size_t PrivateBytes() {
+    size_t total = 0, resident = 0, shared = 0;
+    std::ifstream("/proc/self/statm") >> total >> resident >> shared;
+    return (resident - shared) * 4096;
+  }
+
+  static constexpr uint64_t kRegionBytes = 1 << 20;
+  std::unique_ptr<TcpFabric> server_;
+  std::unique_ptr<EchoService> service_;
+  RegionMemory* memory_ = nullptr;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST_F(TcpStrangerTest, GarbageInsteadOfAHandshake) {
+  const Fd socket = Socket();
+  ASSERT_TRUE(Send(socket, "GET / HTTP/1.1\r\nHost: a-name-that-is-long-enough\r\n\r\n"));
+  EXPECT_TRUE(Closed(socket));
+}
+
+TEST_F(TcpStrangerTest, AnotherVersionIsToldOurs) {
+  const Fd socket = Socket();
+  std::string hello = ClientHandshake("", Purpose::kCalls, RandomNonce()).Hello();
+  hello[8] = 99;
+  ASSERT_TRUE(Send(socket, hello));
+  const std::string challenge = Receive(socket, sizeof(ChallengeMessage));
+  ASSERT_EQ(challenge.size(), sizeof(ChallengeMessage));
+  EXPECT_EQ(Load<uint32_t>(AsBytes(challenge).data() + 8), kHandshakeVersion);
+  EXPECT_TRUE(Closed(socket));
+}
+
+TEST_F(TcpStrangerTest, WithoutTheSecretNobodyComesIn) {
+  TcpFabric client({.secret = "another"});
+  const absl::Status status = ConnectTo(&client, server_->address()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(std::string(status.message()).find("secret"), std::string::npos) << status;
+  // One that goes on as if nothing were.
+  for (const Purpose purpose : {Purpose::kCalls, Purpose::kReads}) {
+    const Fd socket = Socket();
+    ASSERT_TRUE(Send(socket, ClientHandshake("another", purpose, RandomNonce()).Hello()));
+    ASSERT_EQ(Receive(socket, sizeof(ChallengeMessage)).size(), sizeof(ChallengeMessage));
+    ASSERT_TRUE(Send(socket, std::string(32, 'p') + Bytes(ReadRequest{0, Pointer(1, 0).raw(), 1024, 0})));
+    EXPECT_EQ(Receive(socket, 4096).size(), sizeof(WelcomeMessage));  // The refusal, and not a byte of the region.
+  }
+  StopServer();
+  EXPECT_EQ(server_->peers(), 0u);
+  RunServer();
+}
+
+TEST_F(TcpStrangerTest, TheHandshakeMayComeByteByByte) {
+  const Fd socket = Socket();
+  ClientHandshake handshake(kSecret, Purpose::kReads, RandomNonce());
+  std::string message = handshake.Hello();
+  while (!handshake.done()) {
+    for (const char byte : message) ASSERT_TRUE(Send(socket, {&byte, 1}));
+    const std::string answer = Receive(socket, handshake.wants());
+    message.clear();
+    ASSERT_TRUE(handshake.Take(AsBytes(answer), &message).ok());
+  }
+}
+
+TEST_F(TcpStrangerTest, WhoDoesNotGreetIsSentAway) {
+  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 50'000'000});
+  const Fd silent = Socket(), halfway = Socket();
+  ASSERT_TRUE(Send(halfway, ClientHandshake("", Purpose::kCalls, RandomNonce()).Hello().substr(0, 20)));
+  EXPECT_TRUE(Closed(silent));
+  EXPECT_TRUE(Closed(halfway));
+}
+
+TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
+  StartServer(
+      {.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});  // It is not time that ends them.
+  std::vector<Fd> flood;
+  for (size_t i = 0; i < GreetingMax() + 100; ++i) flood.push_back(Socket());
+  EXPECT_TRUE(Closed(flood.front()));  // The oldest leave.
+  ExpectStillServing();
+}
+
+// With few descriptors: however many say nothing, those who greet come in, and by another fabric, too.
+TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
+  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  const FewDescriptors few(250);
+  std::vector<Fd> flood;
+  for (int i = 0; i < 110; ++i) flood.push_back(Socket());
+  for (int i = 0; i < 110 - FewDescriptors::kLimit / 8; ++i) EXPECT_TRUE(Closed(flood[static_cast<size_t>(i)])) << i;
+  ExpectStillServing();
+}
+
+TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
+  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  std::vector<Fd> silent, greeted;
+  for (int i = 0; i < 3; ++i) silent.push_back(Socket());
+  greeted.push_back(Greeted(Purpose::kReads));  // Those that came before it have been accepted.
+  const FewDescriptors few(0);
+  for (int i = 0; i < 2; ++i) greeted.push_back(Greeted(Purpose::kReads));
+  EXPECT_TRUE(Closed(silent[0]));
+  EXPECT_TRUE(Closed(silent[1]));
+  char byte;
+  EXPECT_LT(::recv(silent[2].get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+// A place is free again when who had it has gone: then it is the next one's.
+TEST_F(TcpStrangerTest, AsManyReadAsMay) {
+  StartServer({.huge_pages = false, .secret = kSecret, .peers_max = 2});
+  for (int round = 0; round < 4; ++round) {
+    const Fd first = Socket(), second = Socket(), third = Socket();
+    EXPECT_TRUE(Greet(first, Purpose::kReads));
+    EXPECT_TRUE(Greet(second, Purpose::kReads));
+    EXPECT_FALSE(Greet(third, Purpose::kReads));
+  }
+}
+
+TEST_F(TcpStrangerTest, CannotFillTheLog) {
+  const LogLines lines;
+  for (int i = 0; i < 100; ++i) {
+    const Fd socket = Greeted(Purpose::kCalls);
+    ASSERT_TRUE(Send(socket, Bytes(CallFrame{0xffffffff, 4096, 1})));
+    EXPECT_TRUE(Closed(socket));
+  }
+  ExpectStillServing();
+  EXPECT_TRUE(lines.AreFew());
+}
+
+TEST_F(TcpStrangerTest, LengthsThatLie) {
+  for (const CallFrame& frame :
+       {CallFrame{kMessageBytesMax + 1, 4096, 1}, CallFrame{0xffffffff, 4096, 1}, CallFrame{16, 0, 1},
+        CallFrame{16, kMessageBytesMax + 1, 1}, CallFrame{16, 0xffffffff, 1}}) {
+    const Fd socket = Greeted(Purpose::kCalls);
+    ASSERT_TRUE(Send(socket, Bytes(frame) + std::string(16, 'x')));
+    EXPECT_TRUE(Closed(socket)) << frame.bytes << " " << frame.reply_bytes_max;
+  }
+}
+
+TEST_F(TcpStrangerTest, APeerThatStopsMidMessageDisturbsNobody) {
+  const Fd stopped = Greeted(Purpose::kCalls);
+  ASSERT_TRUE(Send(stopped, Bytes(CallFrame{50'000, 4096, 1}) + std::string(20'000, 'x')));
+  const Fd reading = Greeted(Purpose::kReads);
+  ASSERT_TRUE(Send(reading, Bytes(ReadRequest{0, Pointer(1, 0).raw(), 64, 0}).substr(0, 11)));
+  ExpectStillServing();
+  ASSERT_TRUE(Send(stopped, std::string(30'000, 'y')));  // It goes on, and gets its answer.
+  const std::string answer = Receive(stopped, sizeof(CallFrame) + 4096);
+  ASSERT_EQ(answer.size(), sizeof(CallFrame) + 4096);
+  EXPECT_EQ(answer.back(), 'X');
+}
+
+TEST_F(TcpStrangerTest, AReadOutsideIsRefusedAndTheNextOneServed) {
+  const Fd socket = Greeted(Purpose::kReads);
+  std::string requests;
+  const std::vector<std::pair<uint64_t, uint32_t>> outside = {{Pointer(2, 0).raw(), 8},
+                                                              {Pointer(1, kRegionBytes - 8).raw(), 16},
+                                                              {Pointer(1, kRegionBytes).raw(), 0xfffffff8},
+                                                              {Pointer(1, Pointer::kOffsetMax - 7).raw(), 64},
+                                                              {Pointer(1, 4).raw(), 8},
+                                                              {Pointer(1, 0).raw(), 4},
+                                                              {0, 0xffffffff}};
+  for (const auto& [pointer, bytes] : outside) requests += Bytes(ReadRequest{5, pointer, bytes, 0});
+  requests += Bytes(ReadRequest{6, Pointer(1, kRegionBytes - 8).raw(), 8, 0});
+  ASSERT_TRUE(Send(socket, requests));
+  for (size_t i = 0; i < outside.size(); ++i) {
+    const auto answer = Load<ReadAnswer>(AsBytes(Receive(socket, sizeof(ReadAnswer))).data());
+    EXPECT_EQ(answer.id, 5u);
+    EXPECT_EQ(answer.code, kReadOutside);
+    EXPECT_EQ(answer.bytes, 0u);
+  }
+  const auto answer = Load<ReadAnswer>(AsBytes(Receive(socket, sizeof(ReadAnswer))).data());
+  EXPECT_EQ(answer.id, 6u);
+  EXPECT_EQ(answer.code, kReadOk);
+  EXPECT_EQ(Load<uint64_t>(AsBytes(Receive(socket, 8)).data()), kRegionBytes - 8);
+}
+
+// It asks for much and takes nothing: the server keeps kOutBytesMax for it, serves others, and later gives it all.
+TEST_F(TcpStrangerTest, ASlowReaderOfOneSidedReads) {
+  const Fd socket = Greeted(Purpose::kReads, 4096);
+  constexpr size_t kReads = 60;
+  for (size_t i = 0; i < kReads; ++i) {
+    ASSERT_TRUE(Send(socket, Bytes(ReadRequest{i, Pointer(1, 0).raw(), kRegionBytes, 0})));
+  }
+  const size_t before = PrivateBytes();
+  ExpectStillServing();
+  ExpectStillServing();  // By now the reader's thread has done all that it will do for who takes nothing.
+  EXPECT_LT(PrivateBytes(), before + kReads * kRegionBytes / 4);  // Sanitizers keep what was freed.
+  for (size_t i = 0; i < kReads; ++i) {
+    const std::string answer = Receive(socket, sizeof(ReadAnswer) + kRegionBytes);
+    ASSERT_EQ(answer.size(), sizeof(ReadAnswer) + kRegionBytes);
+    ASSERT_EQ(Load<ReadAnswer>(AsBytes(answer).data()).id, i);
+    ASSERT_EQ(Load<uint64_t>(AsBytes(answer).data() + answer.size() - 8), kRegionBytes - 8);
+  }
+}
+
+TEST_F(TcpStrangerTest, ASlowReaderOfReplies) {
+  const Fd socket = Greeted(Purpose::kCalls, 4096);
+  const std::string call = Bytes(CallFrame{60'000, kMessageBytesMax, 3}) + std::string(60'000, 'q');
+  // Sends until the server takes no more: what it holds is bounded, and so is what the sockets do.
+  size_t sent = 0;
+  for (int idle = 0; idle < 200;) {
+    const std::string_view rest = std::string_view(call).substr(sent % call.size());
+    const ssize_t some = ::send(socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (some > 0) {
+      sent += static_cast<size_t>(some);
+      idle = 0;
+    } else {
+      ++idle;
+      ::usleep(1000);
+    }
+    ASSERT_LT(sent, size_t{64} << 20);
+  }
+  ExpectStillServing();
+  // Then it takes them after all.
+  for (size_t i = 0; i < sent / call.size(); ++i) {
+    const std::string reply = Receive(socket, sizeof(CallFrame) + 60'000);
+    ASSERT_EQ(reply.size(), sizeof(CallFrame) + 60'000);
+    ASSERT_EQ(reply.back(), 'Q');
+  }
+}
+
+TEST_F(TcpStrangerTest, RandomBytesAfterTheHandshake) {
+  Random random(6);
+  for (int i = 0; i < 60; ++i) {
+    const Fd socket = Greeted(i % 2 == 0 ? Purpose::kCalls : Purpose::kReads);
+    std::string bytes;
+    while (bytes.size() < 3000) bytes += Bytes(random.Below(3) == 0 ? random.Next() : random.Below(70'000));
+    (void)Send(socket, bytes);
+  }
+}
+
+TEST_F(TcpStrangerTest, AServerOutOfDescriptorsRecovers) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<Fd> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const SocketAddress address = ResolveAddress(server_->address())->front();
+  for (const Fd& socket : waiting) {
+    ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
+  }
+  ::usleep(50'000);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ExpectStillServing();
+}
+
+// A server that greets, and answers nothing but what a test lets it.
+class MuteServer {
+ public:
+  ConnectionId Connect(TcpFabric* client) {
+    Waiter connected;
+    const ConnectionId connection =
+        client->Connect(BoundAddress(listener_.get(), "127.0.0.1:0"), client->NowNs() + 10'000'000'000, &connected);
+    while (!connected.done()) {
+      client->Poll();
+      if (Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
+        greeted_.emplace_back(std::move(socket), ServerHandshake(kSecret, RandomNonce()));
+      }
+      for (auto& [socket, handshake] : greeted_) {
+        std::string message(handshake.wants(), 0), answer;
+        if (message.empty() || ::recv(socket.get(), message.data(), message.size(), 0) <= 0) continue;
+        CELL_CHECK(handshake.Take(AsBytes(message), &answer).ok());
+        Send(socket, answer);
+      }
+    }
+    CELL_CHECK(connected.status().ok());
+    return connection;
+  }
+  void AnswerReads(const std::string& bytes) {
+    for (auto& [socket, handshake] : greeted_) {
+      if (handshake.purpose() == Purpose::kReads) Send(socket, bytes);
+    }
+  }
+
+ private:
+  static void Send(const Fd& socket, const std::string& bytes) {
+    CELL_CHECK(::send(socket.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  }
+
+  const Fd listener_ = *ListenTcp("127.0.0.1:0");
+  std::vector<std::pair<Fd, ServerHandshake>> greeted_;
+};
+
+// A server whose reader is stopped, and so is every answer: the client does not wait for ever.
+TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
+  MuteServer server;
+  TcpFabric client({.secret = kSecret, .read_timeout_ns = 20'000'000});
+  const ConnectionId connection = server.Connect(&client);
+  Waiter read;
+  alignas(8) std::byte to[8];
+  const ReadPart part{Pointer(1, 0), to, 8};
+  client.Read(connection, {&part, 1}, INT64_MAX, &read);
+  EXPECT_EQ(read.Await(&client).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
+  MuteServer server;
+  TcpFabric client({.secret = kSecret});
+  const ConnectionId connection = server.Connect(&client);
+  Waiter late, patient;
+  uint64_t of_late[3] = {77, 77, 77}, of_patient = 0;
+  const auto part = [](uint64_t* to, uint32_t bytes) {
+    return ReadPart{Pointer(1, 0), reinterpret_cast<std::byte*>(to), bytes};
+  };
+  const ReadPart parts[] = {part(of_late, 8), part(of_late + 1, 16)};
+  const int64_t deadline_ns = client.NowNs() + 20'000'000;
+  client.Read(connection, parts, deadline_ns, &late);
+  const ReadPart last = part(&of_patient, 8);
+  client.Read(connection, {&last, 1}, INT64_MAX, &patient);
+  const auto answer = [](uint64_t id, uint32_t bytes) {
+    return Bytes(ReadAnswer{id, bytes, kReadOk});
+  };
+  // Its first part, and the second half: what has begun to come is dropped like the rest.
+  server.AnswerReads(answer(0, 8) + Bytes(uint64_t{1}) + answer(1, 16) + Bytes(uint64_t{2}));
+  while (!late.done()) {
+    client.Wait(deadline_ns + 3'000'000'000'000);
+    ASSERT_LT(client.NowNs(), deadline_ns + 50'000'000'000) << "waited beyond the deadline";
+    client.Poll();
+  }
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(patient.done());
+  server.AnswerReads(Bytes(uint64_t{3}) + answer(2, 8) + Bytes(uint64_t{4}));
+  EXPECT_TRUE(patient.Await(&client).ok());
+  EXPECT_EQ(of_patient, 4u);
+  EXPECT_EQ(of_late[2], 77u);
+}
+
+}  // namespace
+}  // namespace cell

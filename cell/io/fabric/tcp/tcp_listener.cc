@@ -1,0 +1,310 @@
+#include "cell/io/fabric/tcp/tcp_listener.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "cell/base/shared_words.h"
+#include "cell/base/status_macros.h"
+#include "cell/io/net/descriptors.h"
+#include "cell/io/net/tcp_socket.h"
+
+namespace cell {
+namespace {
+
+constexpr uint64_t kListenerTag = 0;
+constexpr uint64_t kStopTag = 1;
+constexpr uint64_t kFirstGuestTag = 2;
+constexpr size_t kRequestsBytesMax = size_t{16} << 10;
+constexpr int kRoundsMax = 4;
+constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
+constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see real_fabric.cc.
+constexpr int64_t kListenerRestNs = 100'000'000;
+constexpr int kAcceptsAtOnce = 64;
+
+int64_t Now() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+bool Watch(int epoll, int operation, int fd, uint32_t events, uint64_t tag) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  return ::epoll_ctl(epoll, operation, fd, &event) == 0;
+}
+
+}  // namespace
+
+struct TcpListener::Guest {
+  Fd socket;
+  uint64_t number;
+  int64_t accepted_ns;
+  ServerHandshake handshake;
+  ByteQueue in, out;
+  bool refused = false;  // Closes once `out` is on its way.
+  uint32_t watched = EPOLLIN;
+  const std::byte* from = nullptr;  // Of the read that is being answered...
+  uint64_t left = 0;                // ...so many bytes are to come.
+
+  // Whether there is something to answer.
+  bool HasMore() const { return handshake.done() && (left > 0 || in.size() >= sizeof(ReadRequest)); }
+
+  Guest(Fd socket, uint64_t number, int64_t accepted_ns, const std::string& secret)
+      : socket(std::move(socket)), number(number), accepted_ns(accepted_ns), handshake(secret, RandomNonce()) {}
+};
+
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Start(const std::string& host_port, Options options,
+                                                                std::shared_ptr<const RegionPool> pool) {
+  ASSIGN_OR_RETURN(Fd listener, ListenTcp(host_port));
+  std::string address = BoundAddress(listener.get(), host_port);
+  std::unique_ptr<TcpListener> made(
+      new TcpListener(std::move(listener), std::move(address), std::move(options), std::move(pool)));
+  if (!made->epoll_.valid() || !made->stop_.valid() || !made->callers_ready_.valid() ||
+      !Watch(made->epoll_.get(), EPOLL_CTL_ADD, made->listener_.get(), EPOLLIN, kListenerTag) ||
+      !Watch(made->epoll_.get(), EPOLL_CTL_ADD, made->stop_.get(), EPOLLIN, kStopTag)) {
+    return ErrnoError(absl::StatusCode::kInternal, "cannot watch the listening socket");
+  }
+  made->thread_ = std::thread(&TcpListener::Run, made.get());
+  return made;
+}
+
+TcpListener::TcpListener(Fd listener, std::string address, Options options, std::shared_ptr<const RegionPool> pool)
+    : address_(std::move(address)),
+      options_(std::move(options)),
+      pool_(std::move(pool)),
+      listener_(std::move(listener)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      callers_ready_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      scratch_(kRequestsBytesMax) {}
+
+TcpListener::~TcpListener() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  (void)!::write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+std::vector<Fd> TcpListener::TakeCallers() {
+  uint64_t count;
+  (void)!::read(callers_ready_.get(), &count, sizeof(count));
+  const std::lock_guard lock(mutex_);
+  return std::exchange(callers_, {});
+}
+
+void TcpListener::Run() {
+  epoll_event events[64];
+  int64_t busy_ns = 0;  // When there was something to do last.
+  for (;;) {
+    int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+    if (count == 0 && readers_ > 0 && Now() - busy_ns < kSpinNs) {
+      ::sched_yield();  // Whoever we wait for may need this core.
+      continue;
+    }
+    if (count == 0) {
+      const int wait_ms = silent_ > 0 || listen_again_ns_ != 0 ? 50 : -1;
+      count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
+    }
+    busy_ns = Now();
+    for (int i = 0; i < count; ++i) {
+      const uint64_t tag = events[i].data.u64;
+      if (tag == kStopTag) return;
+      if (tag == kListenerTag) {
+        Accept();
+      } else {
+        Serve(tag - kFirstGuestTag, events[i].events);
+      }
+    }
+    CloseSilentGuests();
+    free_.insert(free_.end(), closed_.begin(), closed_.end());
+    closed_.clear();
+  }
+}
+
+void TcpListener::Accept() {
+  for (int left = kAcceptsAtOnce; left > 0; --left) {
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      const int error = errno;
+      if (IsOutOfDescriptors(error) && CloseOldestSilent()) continue;
+      // Whoever connects stays in the queue, which would wake us again at once.
+      Warn(fmt::format("cannot take connections for now: {}", std::strerror(error)));
+      (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
+      listen_again_ns_ = Now() + kListenerRestNs;
+      return;
+    }
+    if (silent_ >= GreetingMax()) CloseOldestSilent();
+    while (!LeavesEnough(socket) && CloseOldestSilent()) LowestNumber(&socket);
+    if (!LeavesEnough(socket)) {
+      Warn(fmt::format("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
+                       DescriptorLimit()));
+      continue;
+    }
+    SetTcpOptions(socket.get());
+    const int fd = socket.get();
+    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, Now(), options_.secret);
+    size_t index = guests_.size();
+    if (free_.empty()) {
+      guests_.push_back(std::move(guest));
+    } else {
+      index = free_.back();
+      free_.pop_back();
+      guests_[index] = std::move(guest);
+    }
+    greeting_.emplace_back(index, accepted_);
+    ++silent_;
+    if (!Watch(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN, kFirstGuestTag + index)) Close(index);
+  }
+}
+
+void TcpListener::Serve(size_t index, uint32_t events) {
+  Guest* guest = guests_[index].get();
+  if (guest == nullptr) return;
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    const size_t wanted = guest->handshake.done() ? kRequestsBytesMax : guest->handshake.wants();
+    if (guest->in.size() < wanted &&
+        !ReceiveSome(guest->socket.get(), absl::MakeSpan(scratch_).first(wanted - guest->in.size()), &guest->in)) {
+      return Close(index);
+    }
+  }
+  bool open = guest->handshake.done() ? AnswerReads(guest) : Greet(guest);
+  if (open && guest->handshake.done() && guest->out.empty() && guest->handshake.purpose() == Purpose::kCalls) {
+    const std::lock_guard lock(mutex_);
+    (void)Watch(epoll_.get(), EPOLL_CTL_DEL, guest->socket.get(), 0, 0);
+    callers_.push_back(std::move(guest->socket));
+    const uint64_t one = 1;
+    (void)!::write(callers_ready_.get(), &one, sizeof(one));
+    open = false;
+  }
+  if (!open || !WatchAgain(index)) Close(index);
+}
+
+// Takes the handshake's messages as they come, no byte of what follows. False: close.
+bool TcpListener::Greet(Guest* guest) {
+  std::string answer;
+  while (!guest->refused && guest->handshake.wants() > 0 && guest->in.size() >= guest->handshake.wants()) {
+    const size_t bytes = guest->handshake.wants();
+    const absl::Status taken = guest->handshake.Take({guest->in.data(), bytes}, &answer);
+    guest->in.Consume(bytes);
+    if (!taken.ok()) {
+      Warn(fmt::format("refused a connection: {}", std::string(taken.message())));
+      guest->refused = true;
+    }
+  }
+  guest->out.Append(AsBytes(answer));
+  if (guest->handshake.done()) {
+    --silent_;
+    if (guest->handshake.purpose() == Purpose::kReads) ++readers_;
+    if (readers_ > options_.readers_max) {
+      Warn(fmt::format("refused a connection: {} peers read already", readers_ - 1));
+      return false;
+    }
+  }
+  if (!SendSome(guest->socket.get(), &guest->out)) return false;
+  return !(guest->refused && guest->out.empty());
+}
+
+bool TcpListener::AnswerReads(Guest* guest) {
+  for (int rounds = 0; rounds < kRoundsMax; ++rounds) {  // Then it is others' turn.
+    FillAnswers(guest);
+    if (!SendSome(guest->socket.get(), &guest->out)) return false;
+    if (!guest->out.empty() || !guest->HasMore()) break;
+  }
+  guest->out.Shrink(kIdleBytesMax);
+  return true;
+}
+
+// Answers as many requests as there is room for. A large one is continued when there is room again.
+void TcpListener::FillAnswers(Guest* guest) {
+  while (guest->out.size() + kWordBytes <= kOutBytesMax) {
+    if (guest->left > 0) {
+      const size_t room = (kOutBytesMax - guest->out.size()) / kWordBytes * kWordBytes;
+      const size_t bytes = std::min<uint64_t>(guest->left, room);
+      CopyFromShared(guest->from, guest->out.Grow(bytes), bytes);
+      guest->out.Commit(bytes);
+      guest->from += bytes;
+      guest->left -= bytes;
+      continue;
+    }
+    if (guest->in.size() < sizeof(ReadRequest)) return;
+    const auto request = Load<ReadRequest>(guest->in.data());
+    guest->in.Consume(sizeof(ReadRequest));
+    const Pointer pointer = Pointer::FromRaw(request.pointer);
+    const auto region = pool_->Find(pointer.region());
+    const bool aligned = (pointer.offset() | request.bytes) % kWordBytes == 0;
+    ReadAnswer answer{request.id, 0, kReadOutside};
+    if (region.has_value() && aligned && region->Holds(pointer.offset(), request.bytes)) {
+      answer.bytes = request.bytes;
+      answer.code = kReadOk;
+      guest->from = region->shm->base() + pointer.offset();
+      guest->left = request.bytes;
+    }
+    guest->out.Append({reinterpret_cast<const std::byte*>(&answer), sizeof(answer)});
+  }
+}
+
+// Listens to who has taken its answers; of others it awaits the moment when they can be sent.
+bool TcpListener::WatchAgain(size_t index) {
+  Guest* guest = guests_[index].get();
+  const bool writes = !guest->out.empty() || guest->HasMore();
+  const uint32_t events = (writes || guest->refused ? 0u : uint32_t{EPOLLIN}) | (writes ? uint32_t{EPOLLOUT} : 0u);
+  if (events == guest->watched) return true;
+  guest->watched = events;
+  return Watch(epoll_.get(), EPOLL_CTL_MOD, guest->socket.get(), events, kFirstGuestTag + index);
+}
+
+void TcpListener::CloseSilentGuests() {
+  if (silent_ == 0 && listen_again_ns_ == 0) return;
+  const int64_t now = Now();
+  while (!greeting_.empty()) {
+    const auto [index, number] = greeting_.front();
+    const Guest* guest = guests_[index].get();
+    if (guest != nullptr && guest->number == number && !guest->handshake.done()) {
+      if (now - guest->accepted_ns < options_.handshake_ns) break;
+      Warn("closed a connection: nobody has greeted");
+      Close(index);
+    }
+    greeting_.pop_front();
+  }
+  if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
+    listen_again_ns_ = 0;
+    (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN, kListenerTag);
+  }
+}
+
+// False: nobody is silent.
+bool TcpListener::CloseOldestSilent() {
+  while (!greeting_.empty()) {
+    const auto [index, number] = greeting_.front();
+    greeting_.pop_front();
+    const Guest* guest = guests_[index].get();
+    if (guest == nullptr || guest->number != number || guest->handshake.done()) continue;
+    Warn("closed a connection: others came, and it has not greeted");
+    Close(index);
+    return true;
+  }
+  return false;
+}
+
+void TcpListener::Close(size_t index) {
+  const Guest* guest = guests_[index].get();
+  if (!guest->handshake.done()) {
+    --silent_;
+  } else if (guest->handshake.purpose() == Purpose::kReads) {
+    --readers_;
+  }
+  guests_[index].reset();  // Closing the socket takes it out of epoll.
+  closed_.push_back(index);
+}
+
+void TcpListener::Warn(const std::string& what) { warnings_.Warn(Now(), "{}: {}", address_, what); }
+
+}  // namespace cell

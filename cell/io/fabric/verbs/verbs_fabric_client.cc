@@ -1,0 +1,220 @@
+// VerbsFabric's client half: reads and calls in flight.
+#include <algorithm>
+
+#include "cell/base/shared_words.h"
+#include "cell/io/fabric/verbs/verbs_link.h"
+
+namespace cell {
+
+void VerbsFabric::TakeChallenge(Link* link, ConstBytes message) {
+  ClientHandshake& handshake = *link->client_handshake;
+  std::string answer;
+  const absl::Status taken = handshake.Take(message, &answer);
+  if (!taken.ok()) return Break(link, std::string(taken.message()));
+  if (!handshake.done()) {
+    return Send(link, static_cast<uint8_t>(MessageType::kHandshake), 0, 0, AsBytes(answer), {});
+  }
+  link->state = Link::State::kUp;
+  --unfinished_;
+  TellLater(std::exchange(link->connecting, nullptr), absl::OkStatus());
+}
+
+// Null: gone, broken, or not connected yet.
+VerbsFabric::Link* VerbsFabric::Live(ConnectionId id) const {
+  Link* link = Find(id);
+  return link != nullptr && link->state == Link::State::kUp ? link : nullptr;
+}
+
+void VerbsFabric::Refuse(ConnectionId id, Completion* completion) {
+  const Link* link = Find(id);
+  const bool known = link != nullptr && link->state == Link::State::kBroken;
+  TellLater(completion, absl::UnavailableError(known ? link->why_broken : "not connected"));
+}
+
+void VerbsFabric::Ask(Link* link, uint32_t region) {
+  Link::RemoteRegion& remote = link->regions[region];
+  if (std::exchange(remote.asked, true)) return;
+  Send(link, static_cast<uint8_t>(MessageType::kAskRegion), region, 0, {}, {});
+}
+
+void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
+  Link* link = Live(id);
+  if (link == nullptr) return;
+  const auto it = link->regions.find(region);
+  if (it == link->regions.end() || !it->second.known) return;
+  it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
+  Ask(link, region);
+}
+
+void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
+  const auto it = link->regions.find(region);
+  if (it == link->regions.end() || !it->second.asked || (!bytes.empty() && bytes.size() != sizeof(RegionKey))) {
+    return Break(link, "the server told of a region that was not asked for");
+  }
+  it->second = {};
+  const bool held = !bytes.empty();
+  if (held) {
+    it->second.key = Load<RegionKey>(bytes.data());
+    it->second.known = true;
+  }
+  // Reads that waited for it: some may wait for others still.
+  for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) {
+    const bool refused = !held && std::any_of(read.parts.begin(), read.parts.end(),
+                                              [&](const auto& part) { return part.from.region() == region; });
+    if (refused) {
+      TellLater(read.completion,
+                absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
+    } else {
+      StartRead(link, read.parts, read.deadline_ns, read.completion);
+    }
+  }
+}
+
+void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                       Completion* completion) {
+  Link* link = Live(id);
+  if (link == nullptr) return Refuse(id, completion);
+  StartRead(link, parts, deadline_ns, completion);
+}
+
+void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                            Completion* completion) {
+  NoteDeadline(deadline_ns);
+  for (const ReadPart& part : parts) {
+    const auto region = link->regions.find(part.from.region());
+    if (region == link->regions.end() || !region->second.known) {
+      if (link->waiting.empty()) link->waiting_since_ns = NowNs();
+      link->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
+      return Ask(link, part.from.region());
+    }
+    const RegionKey& key = region->second.key;
+    const uint64_t offset = part.from.offset();
+    if ((offset | part.bytes) % kWordBytes != 0 || offset > key.bytes || part.bytes > key.bytes - offset) {
+      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
+                                                              part.bytes, ToString(part.from), link->address)));
+      return;
+    }
+  }
+  const size_t before = link->pieces.size();
+  for (const ReadPart& part : parts) {
+    const RegionKey& key = link->regions.find(part.from.region())->second.key;
+    for (uint32_t at = 0; at < part.bytes; at += kPieceBytesMax) {
+      link->pieces.push_back({key.address + part.from.offset() + at, key.key, part.to + at,
+                              std::min(kPieceBytesMax, part.bytes - at), false});
+    }
+  }
+  if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // Of no bytes.
+  link->pieces.back().last = true;
+  link->reads.push_back({deadline_ns, completion});
+  MarkActive(link);
+}
+
+// Ends the reads that are past their deadline. The NIC may still be at them: what it brings stays in the staging ring.
+void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
+  const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
+  std::erase_if(link->waiting, [&](const Link::WaitingRead& read) {
+    if (read.deadline_ns > now_ns) {
+      NoteDeadline(read.deadline_ns);
+      return false;
+    }
+    TellLater(read.completion, late);
+    return true;
+  });
+  bool ended = false;
+  for (Link::ReadInFlight& read : link->reads) {
+    if (read.completion == nullptr) continue;
+    if (read.deadline_ns > now_ns) {
+      NoteDeadline(read.deadline_ns);
+      continue;
+    }
+    TellLater(std::exchange(read.completion, nullptr), late);
+    ended = true;
+  }
+  if (!ended) return;
+  // Their pieces, which are in the reads' order: those that are posted, then those that wait.
+  auto read = link->reads.begin();
+  const auto drop = [&](auto* piece) {
+    if (read->completion == nullptr) piece->to = nullptr;
+    if (piece->last) ++read;
+  };
+  for (Link::Posted& posted : link->posted) {
+    if (posted.is_read) drop(&posted);
+  }
+  for (Link::Piece& piece : link->pieces) drop(&piece);
+}
+
+// Posts as many reads as the connection may have in flight, as one chain.
+void VerbsFabric::PostReads(Link* link) {
+  constexpr size_t kChainMax = 32;
+  // The NIC has enough to do for now: a few more are worth no doorbell of their own.
+  if (link->reads_posted >= kReadsInFlightEnough && link->pieces.size() < kChainWanted) return;
+  while (!link->pieces.empty() && link->CanPost()) {
+    ibv_send_wr requests[kChainMax];
+    ibv_sge places[kChainMax];
+    size_t count = 0;
+    while (count < kChainMax && !link->pieces.empty() && link->reads_posted < link->reads_max &&
+           link->posted.size() + kSendsForMessages < link->sends_max()) {
+      const Link::Piece& piece = link->pieces.front();
+      // A piece does not wrap: what is left before the end goes with it.
+      const size_t bytes = RoundUp(piece.bytes, 64);
+      const size_t to_end = kStagingBytes - link->staging_end;
+      const size_t staging = bytes <= to_end ? bytes : to_end + bytes;
+      if (link->staging_used + staging > kStagingBytes) break;
+      const size_t at = bytes <= to_end ? link->staging_end : 0;
+      link->staging_end = (at + bytes) % kStagingBytes;
+      link->staging_used += staging;
+      Link::Posted posted{};
+      posted.sequence = ++link->sequence;
+      posted.is_read = true;
+      posted.to = piece.to;
+      posted.bytes = piece.bytes;
+      posted.staged_at = at;
+      posted.staging = staging;
+      posted.last = piece.last;
+      link->posted.push_back(posted);
+      ++link->reads_posted;
+      places[count] = {reinterpret_cast<uint64_t>(link->staging->bytes.get() + at), piece.bytes,
+                       link->staging->registration->lkey};
+      ibv_send_wr& request = requests[count];
+      request = {};
+      request.wr_id = uint64_t{link->id} << 32 | posted.sequence;
+      request.sg_list = &places[count];
+      request.num_sge = 1;
+      request.opcode = IBV_WR_RDMA_READ;
+      request.send_flags = piece.last ? IBV_SEND_SIGNALED : 0;
+      request.wr.rdma.remote_addr = piece.address;
+      request.wr.rdma.rkey = piece.key;
+      if (count > 0) requests[count - 1].next = &request;
+      ++count;
+      link->pieces.pop_front();
+    }
+    if (count == 0) return;
+    requests[count - 1].send_flags = IBV_SEND_SIGNALED;
+    link->unsignalled = 0;
+    if (!link->queue_pair->Post(requests)) return Break(link, "the NIC takes no more requests");
+  }
+}
+
+void VerbsFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
+                       Completion* completion) {
+  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  Link* link = Live(id);
+  if (link == nullptr) return Refuse(id, completion);
+  NoteDeadline(deadline_ns);
+  const uint64_t call = link->calls.Add(completion, deadline_ns, reply_bytes_max, link->messages + 1);
+  Send(link, static_cast<uint8_t>(MessageType::kCall), call, reply_bytes_max, head, body);
+}
+
+size_t VerbsFabric::TakeReply(Link* link, uint64_t id, ConstBytes reply) {
+  Completion* completion = nullptr;
+  if (!link->calls.Take(id, reply.size(), &completion)) {
+    Break(link, "the server answered a call that was not made");
+    return 0;
+  }
+  if (completion == nullptr) return 0;
+  completion->Done(absl::OkStatus(), reply);
+  return 1;
+}
+
+}  // namespace cell

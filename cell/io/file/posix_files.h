@@ -1,0 +1,31 @@
+// PosixFiles: the file system of this machine, or one that it has mounted.
+#pragma once
+
+#include "cell/io/file/files.h"
+#include "cell/io/net/descriptors.h"
+
+namespace cell {
+
+class PosixFiles : public Files {
+ public:
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override;
+  absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
+  absl::StatusOr<uint64_t> Size(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
+  absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) override;
+  absl::Status MakeDirectory(const std::string& directory) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& directory) override;
+
+ private:
+  // For what one thread each opens at the same time: a log, or its directory.
+  static constexpr size_t kReserve = 16;
+
+  Fd OpenFd(const std::string& path, int flags);
+
+  DescriptorReserve reserve_{kReserve};
+};
+
+}  // namespace cell

@@ -1,0 +1,68 @@
+// RegionPool: the memory of a process's regions, which fabrics give peers access to. Several fabrics may share one.
+//
+// Thread-safety: the server's thread creates, prepares and drops; any thread may Find. Memory stays mapped as long as
+// the pool lives, so that what was found can be read, whatever becomes of the region.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cell/io/memory/shm_memory.h"
+#include "cell/layout/region.h"
+
+namespace cell {
+
+class RegionPool {
+ public:
+  explicit RegionPool(bool huge_pages) : use_huge_pages_(huge_pages) {}
+
+  // As Fabric::CreateRegion, CreateHiddenRegion, ShowRegion, DropRegion, PrepareRegion.
+  absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes) { return Make(region, bytes, false); }
+  absl::StatusOr<RegionMemory*> CreateHidden(uint32_t region, uint64_t bytes) { return Make(region, bytes, true); }
+  void Show(uint32_t region);
+  void Drop(uint32_t region);
+  absl::StatusOr<bool> Prepare(uint64_t bytes, uint64_t slice);
+  size_t free_regions() const;
+  // Whether the regions made so far are in huge pages.
+  bool huge_pages() const;
+
+  struct Found {
+    const ShmMemory* shm;
+    uint64_t bytes;  // Of the region; its memory may be larger.
+    bool Holds(uint64_t offset, uint64_t length) const { return offset <= bytes && length <= bytes - offset; }
+  };
+  // Nothing of one that is hidden.
+  std::optional<Found> Find(uint32_t region) const;
+
+  // Tells of memory once it is there to stay, before a region is made in it; an error refuses it. Asked of memory that
+  // is there already at once. For fabrics that must register memory.
+  using OnMemory = std::function<absl::Status(const ShmMemory&)>;
+  absl::Status SetOnMemory(OnMemory on_memory);
+
+ private:
+  struct Region {
+    uint32_t id = 0;
+    bool hidden = false;
+    std::vector<uint32_t> former = {};  // All that were here.
+    uint64_t bytes = 0;
+    ShmMemory shm;
+    RegionMemory memory;
+  };
+
+  absl::StatusOr<std::unique_ptr<Region>> New(uint64_t bytes) const;
+  absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool hidden);
+
+  const bool use_huge_pages_;
+  mutable std::mutex mutex_;  // Of regions_ and dropped_.
+  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
+  OnMemory on_memory_;
+  std::unique_ptr<Region> preparing_;  // Free, once all its pages are there...
+  uint64_t prepared_bytes_ = 0;        // ...as so many are.
+};
+
+}  // namespace cell

@@ -1,0 +1,84 @@
+// SimBackground: work is done at a moment of virtual time that a seed picks, and told at a later one. In steps, each
+// call of a SimFiles in it has a moment of its own.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cell/base/random.h"
+#include "cell/io/exec/background.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_fiber.h"
+
+namespace cell {
+
+class SimBackground : public Background {
+ public:
+  // The network must outlive it. Work takes up to twice `mean_ns`, half before and half after it is done; and with
+  // `in_steps` up to `mean_ns` more for each call of a file system that it makes.
+  SimBackground(SimNetwork* network, uint64_t seed, int64_t mean_ns, bool in_steps = false)
+      : network_(network), random_(seed), mean_ns_(mean_ns), in_steps_(in_steps) {}
+  ~SimBackground() override { *alive_ = false; }
+
+  void Run(Work work, Work done) override {
+    ++running_;
+    After([this, work = std::move(work), done = std::move(done)]() mutable {
+      if (in_steps_) return Go(std::make_shared<SimFiber>(std::move(work)), std::move(done));
+      work();
+      After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });
+    });
+  }
+  size_t Poll() override {
+    std::vector<Work> now;
+    now.swap(done_);
+    running_ -= now.size();
+    for (const Work& done : now) done();
+    return now.size();
+  }
+  bool idle() const override { return running_ == 0; }
+
+  // Nothing is done any more, and nothing told.
+  void Crash() { crashed_ = true; }
+  // Its threads are stopped, and go on where they were.
+  void SetPaused(bool paused) {
+    paused_ = paused;
+    if (paused) return;
+    for (Work& step : std::exchange(stopped_, {})) After(std::move(step));
+  }
+  // How long work takes from now on.
+  void set_mean_ns(int64_t mean_ns) { mean_ns_ = mean_ns; }
+
+ private:
+  void Go(std::shared_ptr<SimFiber> fiber, Work done) {
+    fiber->Resume();
+    if (fiber->ended()) return After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });
+    const int slowness = fiber->slowness();
+    After([this, fiber = std::move(fiber), done = std::move(done)]() mutable { Go(std::move(fiber), std::move(done)); },
+          slowness);
+  }
+  void After(Work step, int slowness = 1) {
+    network_->At(network_->now_ns() + slowness * Pause(), [this, alive = alive_, step = std::move(step)]() mutable {
+      if (!*alive || crashed_) return;
+      if (paused_) {
+        stopped_.push_back(std::move(step));
+      } else {
+        step();
+      }
+    });
+  }
+  int64_t Pause() { return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(mean_ns_) + 1)); }
+
+  SimNetwork* const network_;
+  Random random_;
+  int64_t mean_ns_;
+  const bool in_steps_;
+  bool crashed_ = false;
+  bool paused_ = false;
+  std::vector<Work> stopped_;
+  size_t running_ = 0;
+  std::vector<Work> done_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cell

@@ -1,0 +1,110 @@
+// Work of a SimBackground: at one moment, or in steps, between which other work goes on.
+#include "cell/io/sim/sim_background.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/io/sim/sim_files.h"
+
+namespace cell {
+namespace {
+
+// What two jobs do that each append and sync, in its order; and that each is told when it is done.
+std::string OrderOf(uint64_t seed, bool in_steps) {
+  SimNetwork network({.seed = seed});
+  SimBackground background(&network, seed, 1'000, in_steps);
+  SimDisk disk(seed);
+  const std::unique_ptr<SimFiles> files = disk.NewHost();
+  EXPECT_TRUE(files->MakeDirectory("log").ok());
+  std::string order;
+  int told = 0;
+  for (const char name : {'a', 'b'}) {
+    const auto work = [&order, &files, name] {
+      const std::unique_ptr<File> file = *files->Create(std::string("log/") + name);
+      EXPECT_TRUE(file->Append("bytes").ok());
+      order += name;
+      EXPECT_TRUE(file->Sync().ok());
+      order += name;
+    };
+    background.Run(work, [&told] { ++told; });
+  }
+  while (told < 2) {
+    EXPECT_TRUE(network.Step());
+    background.Poll();
+  }
+  EXPECT_TRUE(background.idle());
+  EXPECT_EQ(files->open_files(), 0);
+  return order;
+}
+
+TEST(SimBackground, WorkIsDoneAtOneMoment) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const std::string order = OrderOf(seed, /*in_steps=*/false);
+    EXPECT_TRUE(order == "aabb" || order == "bbaa") << order;
+  }
+}
+
+TEST(SimBackground, OtherWorkGoesOnBetweenSteps) {
+  int between = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const std::string order = OrderOf(seed, /*in_steps=*/true);
+    between += order != "aabb" && order != "bbaa";
+    EXPECT_EQ(order, OrderOf(seed, /*in_steps=*/true));  // The same seed has the same steps.
+  }
+  EXPECT_GT(between, 5);
+}
+
+TEST(SimBackground, WorkOfACrashedProcessStopsBetweenTwoSteps) {
+  SimNetwork network({.seed = 1});
+  SimBackground background(&network, 1, 1'000, /*in_steps=*/true);
+  SimDisk disk(1);
+  const std::unique_ptr<SimFiles> files = disk.NewHost();
+  bool appended = false, synced = false;
+  ASSERT_TRUE(files->MakeDirectory("log").ok());
+  const auto work = [&] {
+    const std::unique_ptr<File> file = *files->Create("log/a");
+    appended = file->Append("bytes").ok();
+    synced = file->Sync().ok();
+  };
+  background.Run(work, [] { FAIL() << "nothing is told"; });
+  while (!appended) ASSERT_TRUE(network.Step());
+  background.Crash();
+  while (network.Step()) {
+  }
+  background.Poll();
+  EXPECT_FALSE(synced);
+}
+
+TEST(SimFiles, AFullDiskTakesNothingMoreUntilThereIsRoom) {
+  SimDisk disk(1);
+  const std::unique_ptr<SimFiles> files = disk.NewHost();
+  ASSERT_TRUE(files->MakeDirectory("log").ok());
+  const std::unique_ptr<File> file = *files->Create("log/a");
+  files->set_full(true);
+  EXPECT_EQ(file->Append("bytes").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(files->Create("log/b").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(files->List("log").ok());
+  files->set_full(false);
+  EXPECT_TRUE(file->Append("bytes").ok());
+}
+
+TEST(SimFiles, WithoutDescriptorsWhatIsOpenWorks) {
+  SimDisk disk(1);
+  const std::unique_ptr<SimFiles> files = disk.NewHost();
+  ASSERT_TRUE(files->MakeDirectory("log").ok());
+  const std::unique_ptr<File> file = *files->Create("log/a");
+  EXPECT_EQ(files->open_files(), 1);
+  files->set_descriptors_gone(true);
+  EXPECT_TRUE(file->Append("bytes").ok());
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_FALSE(files->Create("log/b").ok());
+  EXPECT_FALSE(files->List("log").ok());
+  files->set_descriptors_gone(false);
+  EXPECT_TRUE(files->List("log").ok());
+}
+
+}  // namespace
+}  // namespace cell
