@@ -4,7 +4,7 @@
 
 #include "cell/client/client.h"
 #include "cell/cluster/zookeeper_membership.h"
-#include "cell/server/recoverer.h"
+#include "cell/server/change/recoverer.h"
 
 namespace cell {
 namespace {

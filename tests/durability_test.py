@@ -207,7 +207,7 @@ class Durable(unittest.TestCase):
         log.write_bytes(bytes_before[:5000] + bytes([bytes_before[5000] ^ 1]) + bytes_before[5001:])
         flags = ["--dir", str(self.directory), "--name", "server-0"]
         with open(self.directory / "server-0.log", "ab") as out:
-            self.servers = [subprocess.Popen([cluster.binary("cell/server/cell_server"), *flags], stdout=out, stderr=out)]
+            self.servers = [subprocess.Popen([cluster.binary("cell/cmd/cell_server"), *flags], stdout=out, stderr=out)]
         deadline = time.monotonic() + 30
         while "is damaged at offset" not in (self.directory / "server-0.log").read_text():
             self.assertLess(time.monotonic(), deadline)

@@ -158,7 +158,7 @@ class EndToEnd(unittest.TestCase):
         self.up()
         with self.assertRaisesRegex(cluster.ClusterError, "already"):
             cluster.up(self.directory)
-        second = subprocess.run([cluster.binary("cell/server/cell_server"), "--dir", str(self.directory)], stderr=subprocess.PIPE,
+        second = subprocess.run([cluster.binary("cell/cmd/cell_server"), "--dir", str(self.directory)], stderr=subprocess.PIPE,
                                 stdout=subprocess.DEVNULL, timeout=20, check=False)
         self.assertEqual(second.returncode, ERROR)
         self.assertIn(b"already runs", second.stderr)

@@ -10,7 +10,7 @@
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_replay.h"
 #include "cell/log/region_log.h"
-#include "cell/server/region_rebuild.h"
+#include "cell/server/region/region_rebuild.h"
 #include "cell/tree/meganode_split.h"
 #include "cell/tree/tree_check.h"
 

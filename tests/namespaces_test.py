@@ -42,7 +42,7 @@ class Namespaces(unittest.TestCase):
     def start(self, host, *flags):
         directory = self.directory / host
         directory.mkdir()
-        command = [*self.network.on(host), cluster.binary("cell/server/cell_server"), "--dir", str(directory), "--name", host,
+        command = [*self.network.on(host), cluster.binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", host,
                    "--cluster", self.cluster, "--fabric", "auto", "--listen", f"{self.addresses[host]}:7000", "--control",
                    f"{self.addresses[host]}:7100", "--secret-file", str(self.secret), *SMALL, *flags]
         with open(directory / "log", "wb") as log:

@@ -8,7 +8,7 @@
 # virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench, verbs_fabric_test and perftest on PATH;
 # by Bazel the first four are. Exit status 0: all is well.
 set -eu
-for program in tools/cell_bench cell/server/cell_server cell/io/fabric/verbs/verbs_fabric_test; do  # Bazel's runfiles.
+for program in tools/cell_bench cell/cmd/cell_server cell/io/fabric/verbs/verbs_fabric_test; do  # Bazel's runfiles.
   if [ -x "$program" ]; then PATH=$PWD/$(dirname "$program"):$PATH; fi
 done
 [ $# -eq 1 ] || { sed -n '2,/^set /p' "$0" | sed 's/^# \{0,1\}//; /^set /d'; exit 2; }

@@ -149,7 +149,7 @@ class ZooKeeper(unittest.TestCase):
         directory = self.directory / (directory or name)
         directory.mkdir(exist_ok=True)
         with open(directory / "log.txt", "ab") as log:
-            process = subprocess.Popen([cluster.binary("cell/server/cell_server"), "--cluster", self.address, "--dir", str(directory), "--name", name,
+            process = subprocess.Popen([cluster.binary("cell/cmd/cell_server"), "--cluster", self.address, "--dir", str(directory), "--name", name,
                                         "--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64", *flags],
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.servers.append(process)
@@ -295,7 +295,7 @@ class ZooKeeper(unittest.TestCase):
         self.up(self.ensemble(1), servers=1)
         self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
         flags = ["--cluster", self.address, "--dir", str(self.directory / "cell")]
-        other = subprocess.run([cluster.binary("cell/server/cell_server"), *flags, "--name", "other", "--node-bytes", "512"],
+        other = subprocess.run([cluster.binary("cell/cmd/cell_server"), *flags, "--name", "other", "--node-bytes", "512"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         self.assertEqual(other.returncode, 2)
         self.assertIn("was started with other constants than those of the cluster cell: --node-bytes 512 (the cluster has 1024), ", other.stderr)

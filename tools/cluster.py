@@ -387,7 +387,7 @@ def start(directory, settings, new, only, wait_seconds):
 
 def start_server(directory, name, flags):
     with open(directory / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([binary("cell/server/cell_server"), "--dir", str(directory), "--name", name, *flags],
+        process = subprocess.Popen([binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         process.log_begins = log.tell()
         return process

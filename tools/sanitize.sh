@@ -19,7 +19,7 @@ lookups="//pilaf:lookup_test"
 clusters="//tests:crash_test + //tests:linearizable_test"
 takeovers="//tests:takeover_test + //tests:torn_read_test"
 io="kind(cc_test, //cell/io/... + //cell/client/...)"
-serving="kind(cc_test, //cell/server/... + //cell/control/...)"
+serving="kind(cc_test, //cell/cmd/... + //cell/server/... + //cell/control/...)"
 simulation="kind(cc_test, //tests/simulation/...) + //tests/simulation:seeds_test"
 short=(
   "kind(cc_test, //cell/...) except ($io + $serving)"

@@ -21,7 +21,7 @@ unable() {
 
 programs=() memory=2048 seconds=300
 runfiles=${RUNFILES_DIR:-${BASH_SOURCE[0]}.runfiles}/cell  # Bazel's.
-for program in tools/cell_bench tools/cellctl cell/server/cell_server; do
+for program in tools/cell_bench tools/cellctl cell/cmd/cell_server; do
   if [[ -x $runfiles/$program ]]; then programs+=("$runfiles/$program"); fi
 done
 while (($# > 1)); do

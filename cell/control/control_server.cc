@@ -13,7 +13,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
-#include "cell/server/region_state.h"
+#include "cell/server/region/region_state.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "cell/server/log_collector.h"
-#include "cell/server/log_keeper.h"
-#include "cell/server/recoverer.h"
-#include "cell/server/steward.h"
+#include "cell/server/change/recoverer.h"
+#include "cell/server/change/steward.h"
+#include "cell/server/region/log_collector.h"
+#include "cell/server/region/log_keeper.h"
 
 namespace cell {
 
@@ -47,11 +47,11 @@ class Worker {
         replay_(std::move(logs.replay)),
         turns_(fabric_.get()),
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
-        service_(fabric_.get(), &regions_, options.service),
         peers_(fabric_.get(), membership_.get()),
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
         mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &points_,
                options.steward.self, options.silence_ns),
+        service_(fabric_.get(), &regions_, &mover_, options.service),
         maker_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
             fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &maker_, &turns_,
@@ -62,7 +62,6 @@ class Worker {
         recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &points_,
                    options.recoverer),
         collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {
-    service_.set_mover(&mover_);
     service_.set_membership(membership_.get());
   }
 
@@ -155,10 +154,10 @@ class Worker {
   std::unique_ptr<Background> replay_;
   Turns turns_;
   Regions regions_;
-  RequestService service_;
   Peers peers_;
   LogKeeper logs_;
   Mover mover_;
+  RequestService service_;
   RegionMaker maker_;
   TableKeeper tables_;
   Steward steward_;

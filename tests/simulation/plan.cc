@@ -16,7 +16,7 @@ constexpr int64_t kLateNs = 1'000;
 // through, and the next owner loses it in the same way, for ever.
 constexpr int64_t kSplitTurnNs = 150'000;
 constexpr uint32_t kLineBytes = 64;  // A step of a writer.
-constexpr size_t kHurry = 16;  // So many times as much is copied in a turn while writes wait (cell/server/table_keeper.cc).
+constexpr size_t kHurry = 16;  // So many times as much is copied in a turn while writes wait (cell/server/change/table_keeper.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",

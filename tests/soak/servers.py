@@ -174,7 +174,7 @@ class Servers:
             (self.home / "cluster.json").write_text(json.dumps(described))
         self.servers = []
         for name in names:
-            command = [*prefixes[name], cluster.binary("cell/server/cell_server"), "--dir", str(self.home), "--name", name,
+            command = [*prefixes[name], cluster.binary("cell/cmd/cell_server"), "--dir", str(self.home), "--name", name,
                        "--fabric", plan.fabric, "--takeover-after", "0.3", "--checkpoint-mb", str(plan.checkpoint_mb),
                        "--log-dir", str(self.home / "log")]
             if plan.zookeeper:

@@ -1,0 +1,406 @@
+// cell_server: one server process of a cluster. Usually started by //tools:up.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "cell/base/status_macros.h"
+#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cmd/serving_address.h"
+#include "cell/control/control_server.h"
+#include "cell/io/exec/invocation.h"
+#include "cell/io/fabric/open/open_fabric.h"
+#include "cell/io/fabric/verbs/verbs_device.h"
+#include "cell/io/file/posix_files.h"
+#include "cell/io/net/descriptors.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/log_directory.h"
+#include "cell/server/worker.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+struct Flags {
+  std::string dir;
+  std::string cluster;
+  std::string zookeeper_digest;
+  std::string name = "server-0";
+  uint32_t workers = 1;
+  uint32_t regions_max = 16;
+  RegionShape shape;
+  std::string fabric = "auto";
+  std::string listen;
+  std::string secret_file;
+  std::string rdma_device;
+  int rdma_gid_index = -1;
+  uint32_t rdma_mtu = 0;
+  std::string poll = "adaptive";
+  bool batching = true;
+  bool huge_pages = true;
+  double split_at = 0.75;
+  bool balance = true;
+  std::string durability = "async";
+  std::string log_dir;
+  double sync_bound_ms = 10;
+  uint64_t checkpoint_mb = 64;
+  double takeover_after_s = 1;
+  ControlOptions control;
+  std::string stop_at;
+  std::string log_level = "info";
+};
+
+std::atomic<bool> stop = false;
+
+// The longest that a worker sleeps: how soon a signal is noticed.
+constexpr int64_t kNapNs = 200'000'000;
+
+constexpr size_t kNameBytesMax = 64;
+
+// Below it gRPC ends the process.
+constexpr uint64_t kDescriptorsMin = 64;
+
+// The exit status of a server that was asked to end, and whose disk or membership did not answer.
+constexpr int kUnfinishedStatus = 3;
+
+// Of each worker. Disks sync files at the same time; replays are for cores.
+constexpr size_t kDiskThreads = 4;
+const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+
+// Held while the server runs, so that a second one with this name and directory is refused.
+absl::StatusOr<Fd> LockServer(const Flags& flags) {
+  const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
+  if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
+  if (!TryLock(lock)) {
+    return absl::AlreadyExistsError(
+        fmt::format("a server named {} already runs on \"{}\" ({} is locked): stop it with "
+                    "./bazelw run //tools:down -- --dir '{}'",
+                    flags.name, flags.dir, path, flags.dir));
+  }
+  // So that //tools:down finds servers that were started by hand.
+  const std::string id = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), id.data(), id.size(), 0) < 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}", path));
+  }
+  return lock;
+}
+
+// This worker's way into the cluster, and what the cluster knows of it. *serving: where it shall serve.
+absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self, ServingAddress* serving) {
+  if (flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(flags.dir));
+    const ClusterState::Worker* listed = embedded->state().FindWorker(self);
+    if (listed == nullptr) {
+      return absl::NotFoundError(fmt::format("the cluster lists no worker {} of {}", self.worker, self.server));
+    }
+    ASSIGN_OR_RETURN(*serving, ChooseOfListed(flags.fabric, listed->address));
+    return embedded;
+  }
+  ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(flags.cluster));
+  options.digest = flags.zookeeper_digest;
+  const std::string socket =
+      std::filesystem::absolute(fmt::format("{}/{}.{}.sock", flags.dir, self.server, self.worker));
+  ASSIGN_OR_RETURN(*serving, ChooseServingAddress({flags.fabric, flags.listen, socket}, self.worker));
+  const ClusterState::Worker announced{serving->address, flags.regions_max};
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
+                   ZooKeeperMembership::Join(options, {{}, flags.shape, *ParseDurability(flags.durability)}, self,
+                                             announced, flags.control.address));
+  return zookeeper;
+}
+
+// Whoever reaches the port can read and write everything, unless there is a secret.
+void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
+  if (!flags.secret_file.empty()) return;
+  const absl::StatusOr<std::vector<FabricAddress>> addresses = ParseAddresses(address);
+  for (const FabricAddress& one : *addresses) {
+    const bool loopback = one.address.rfind("127.", 0) == 0 || one.address.rfind("localhost:", 0) == 0 ||
+                          one.address.rfind("[::1]", 0) == 0;
+    if (one.kind == FabricKind::kShm || loopback) continue;
+    spdlog::warn("no --secret-file: whoever reaches {} can read and change the store", one.address);
+  }
+}
+
+// Where the worker's regions have their logs; nothing without durability.
+absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cluster, Fabric* fabric) {
+  static PosixFiles files;
+  const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
+  if (cluster.durability == Durability::kNone) {
+    const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
+    if (!left.ok() || left->empty()) return Worker::Logs();
+    return absl::FailedPreconditionError(
+        fmt::format("{} has the logs of a cluster that was durable, and this one is not: start it with the durability "
+                    "that it had, or remove them",
+                    directory));
+  }
+  RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
+  const Background::Work wake = [fabric] { fabric->Wake(); };
+  return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
+                      std::make_unique<ThreadBackground>(kDiskThreads, wake),
+                      std::make_unique<ThreadBackground>(kReplayThreads, wake)};
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
+  const WorkerId id{flags.name, index};
+  ServingAddress serving;
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, Join(flags, id, &serving));
+  const ClusterState::Worker* self = membership->state().FindWorker(id);
+  if (self == nullptr) {
+    return absl::NotFoundError(fmt::format("the cluster lists no worker {} of {}", index, flags.name));
+  }
+  const RegionShape shape = membership->state().shape;
+  Worker::Options options;
+  options.service = {flags.name, flags.batching};
+  options.steward.self = id;
+  options.steward.split_at = flags.split_at;
+  options.steward.balance = flags.balance;
+  options.steward.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
+  options.regions_max = self->regions_max;
+  options.logs.durability = membership->state().durability;
+  options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
+  options.logs.checkpoint_bytes_min = flags.checkpoint_mb << 20;
+  options.recoverer.self = id;
+  options.recoverer.seed = options.steward.seed;
+  options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
+  if (!flags.stop_at.empty()) {
+    options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
+      if (point != stop_at) return;
+      spdlog::warn("stops at \"{}\", as --stop-at says", point);
+      ::raise(SIGSTOP);
+    };
+  }
+  ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
+                                            .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
+                                            .huge_pages = flags.huge_pages,
+                                            .secret_file = flags.secret_file,
+                                            .rdma_device = flags.rdma_device,
+                                            .rdma_gid_index = flags.rdma_gid_index,
+                                            .rdma_mtu = flags.rdma_mtu}));
+  const std::shared_ptr<RegionPool> pool = fabric->pool();
+  ASSIGN_OR_RETURN(Worker::Logs logs, OpenLogs(flags, membership->state(), fabric.get()));
+  auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), options);
+  RETURN_IF_ERROR(worker->Start(serving.address));
+  spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
+  WarnIfOpenToAll(flags, serving.address);
+  spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents, which is {} MB when all are full",
+               index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
+               options.regions_max * (shape.region_bytes() >> 20));
+  if (flags.huge_pages && !pool->huge_pages()) {
+    spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
+                 (shape.region_bytes() >> 21) + 1);
+  }
+  return worker;
+}
+
+// For those who ask where the control plane is; the file is replaced as a whole.
+absl::Status TellControl(const Flags& flags, const std::string& address) {
+  const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
+  if (!(std::ofstream(path + ".new", std::ios::trunc) << address << std::flush)) {
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
+  }
+  return PosixFiles().Rename(path + ".new", path);
+}
+
+// Returns what Worker::Stop does.
+absl::Status RunWorker(Worker* worker) {
+  while (!stop.load(std::memory_order_relaxed)) {
+    if (worker->Poll() == 0) worker->Wait(worker->fabric()->NowNs() + kNapNs);
+  }
+  return worker->Stop();
+}
+
+// Until a server serves, a signal ends it at once.
+void EndOnSignals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop = true; };
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+// Checks what the parser of flags lets through, before anything is made of it.
+absl::Status CheckFlags(const Flags& flags) {
+  for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
+    if (std::isnan(number)) return absl::InvalidArgumentError("nan is no number for a flag");
+  }
+  const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
+                                 [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
+  if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
+    return absl::InvalidArgumentError(fmt::format("{} names no server: --name is of 1 to {} printable characters, without / and spaces",
+                                                  ForMessage(flags.name), kNameBytesMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(Flags flags) {
+  RETURN_IF_ERROR(CheckFlags(flags));
+  const uint64_t descriptors = RaiseDescriptorLimit();
+  spdlog::debug("up to {} descriptors", descriptors);
+  if (descriptors < kDescriptorsMin) {
+    return absl::ResourceExhaustedError(
+        fmt::format("this process may have {} files and connections open, and needs {}: raise its limit (ulimit -n)",
+                    descriptors, kDescriptorsMin));
+  }
+  ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
+  uint32_t count = flags.workers;
+  if (flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
+    const ClusterState::Server* self = membership->state().FindServer(flags.name);
+    if (self == nullptr) {
+      return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
+    }
+    count = static_cast<uint32_t>(self->workers.size());
+  }
+  // Without --cluster it is there: it is the cluster.
+  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
+  ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (uint32_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
+    workers.push_back(std::move(worker));
+  }
+  std::vector<Worker*> all;
+  for (const auto& worker : workers) all.push_back(worker.get());
+  ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
+  RETURN_IF_ERROR(TellControl(flags, control->address()));
+  spdlog::info("control plane at {}", control->address());
+  EndOnSignals();
+  std::vector<std::future<absl::Status>> running;
+  for (const auto& worker : workers) running.push_back(std::async(std::launch::async, RunWorker, worker.get()));
+  spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
+  absl::Status ended;
+  for (std::future<absl::Status>& worker : running) ended.Update(worker.get());
+  if (!ended.ok()) {  // Threads wait for what does not answer, and cannot be joined.
+    spdlog::error("{} ends without waiting any longer: {}", flags.name, std::string(ended.message()));
+    spdlog::default_logger()->flush();
+    ::_exit(kUnfinishedStatus);
+  }
+  control.reset();
+  spdlog::info("{} ends", flags.name);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
+  Flags flags;
+  CLI::App app{
+      "A Cell server: holds regions of a cluster and serves them. Without --cluster, the cluster is the directory DIR "
+      "(//tools:up makes one)."};
+  app.add_option("--dir", flags.dir, "Where its sockets are; without --cluster, the cluster's directory")->required();
+  CLI::Option* cluster =
+      app.add_option("--cluster", flags.cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps");
+  app.add_option("--zookeeper-digest", flags.zookeeper_digest,
+                 "USER:PASSWORD: the cluster's znodes are for those who know it")
+      ->envname("CELL_ZOOKEEPER_DIGEST");
+  app.add_option("--workers", flags.workers, "Threads, each with regions of its own")
+      ->needs(cluster)
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--regions-max", flags.regions_max, "That each worker may hold")
+      ->needs(cluster)
+      ->check(CLI::Range(1, 65'536))
+      ->capture_default_str();
+  app.add_option("--node-bytes", flags.shape.node_bytes, "All servers of a cluster must have the same")
+      ->needs(cluster)
+      ->capture_default_str();
+  app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same; 64M, for example")
+      ->needs(cluster)
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")
+      ->needs(cluster)
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
+  app.add_option(
+         "--fabric", flags.fabric,
+         "How clients reach it. auto: shm for those on this machine and, with --listen, tcp for others, and verbs "
+         "if that is the address of an RDMA device")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
+      ->capture_default_str();
+  app.add_option("--listen", flags.listen,
+                 "HOST[:PORT] for clients on other machines; worker N takes PORT + N; no port: free ones")
+      ->needs(cluster);
+  app.add_option("--secret-file", flags.secret_file,
+                 "Only clients and servers that have the same secret come in. shm does not ask for it: with a secret, its "
+                 "socket is for this user alone (mode 0600); without one, the umask decides")
+      ->envname("CELL_SECRET_FILE");
+  app.add_flag_callback(
+      "--list-devices",
+      [] {
+        fmt::print("{}", Describe(ListRdmaDevices()));
+        throw CLI::Success();
+      },
+      "What RDMA devices there are, and end");
+  app.add_option("--rdma-device", flags.rdma_device,
+                 "NAME or NAME:PORT, for connections to other servers; else the route decides");
+  app.add_option("--rdma-gid-index", flags.rdma_gid_index, "The same: which of its GIDs; -1: the first of an address");
+  app.add_option("--rdma-mtu", flags.rdma_mtu, "Bytes; packets are at most so large; 0: as large as the port takes")
+      ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
+  app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
+      ->check(CLI::IsMember({"adaptive", "busy"}))
+      ->capture_default_str();
+  app.add_flag("--batching,!--no-batching", flags.batching, "Walk searches that arrive together together");
+  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages, "Use huge pages where there are enough");
+  app.add_option("--split-at", flags.split_at, "Split a meganode when this much of its nodes or extents is used")
+      ->check(CLI::Range(0.1, 0.95))
+      ->capture_default_str();
+  app.add_flag("--balance,!--no-balance", flags.balance, "Give regions to servers that hold fewer, by itself")
+      ->default_str("true");
+  app.add_option("--control", flags.control.address, "Where the control plane (gRPC) listens; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--tls-certificate", flags.control.tls_certificate, "PEM: TLS for the control plane");
+  app.add_option("--tls-key", flags.control.tls_key, "PEM: its key");
+  app.add_option("--tls-authority", flags.control.tls_authority, "PEM: only clients with a certificate by this one");
+  app.add_option("--durability", flags.durability,
+                 "none: no logs. async: writes are on disk soon after they are acknowledged. sync: before. All servers "
+                 "of a cluster must have the same")
+      ->needs(cluster)
+      ->check(CLI::IsMember({"none", "async", "sync"}))
+      ->capture_default_str();
+  app.add_option("--log-dir", flags.log_dir,
+                 "Where the logs are: for takeovers and moves, one directory that all servers see; default: DIR/log");
+  app.add_option("--sync-bound-ms", flags.sync_bound_ms,
+                 "async: what is not on disk after so long makes writes wait; what a crash may lose was acknowledged "
+                 "within that time")
+      ->check(CLI::Range(1.0, 10'000.0))
+      ->capture_default_str();
+  app.add_option("--checkpoint-mb", flags.checkpoint_mb,
+                 "A region gets a checkpoint when its log is this long, and twice as long as what it holds")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--takeover-after", flags.takeover_after_s,
+                 "Seconds that a server must be gone until others take its regions over")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  app.add_option("--stop-at", flags.stop_at, "For tests: SIGSTOP at this point of a split or move");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  if (const absl::Status status = Run(flags); !status.ok()) {
+    fmt::print(stderr, "cell_server: {}\n", std::string(status.message()));
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }

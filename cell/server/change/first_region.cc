@@ -1,0 +1,132 @@
+#include "cell/server/change/first_region.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cell/base/status_macros.h"
+#include "cell/cluster/membership_await.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int kLooksMax = 100;
+
+// The version of a table whose regions all ended with their servers, before this server began; nothing if one may be
+// there. Without durability.
+Task<absl::StatusOr<std::optional<uint64_t>>> FindAllLost(Membership* membership, WorkerId self) {
+  std::optional<uint64_t> lost;
+  if (self.worker != 0) co_return lost;  // The first worker of this process may hold some.
+  if (membership->state().table.regions.empty()) co_return lost;
+  for (int looks = 0; looks < kLooksMax; ++looks) {
+    absl::Status status = co_await RefreshAwaiter(membership);
+    if (!status.ok()) co_return status;
+    const uint64_t version = membership->state().table.version;
+    // Who owns a region of this table was a member before the table said so. So whoever is not one when the members
+    // are looked at again has ended.
+    status = co_await RefreshAwaiter(membership);
+    if (!status.ok()) co_return status;
+    const ClusterState& state = membership->state();
+    if (state.table.version != version) continue;
+    for (const auto& [region, entry] : state.table.regions) {
+      if (entry.owner.server != self.server && !membership->IsGone(entry.owner)) co_return lost;
+    }
+    lost = version;
+    co_return lost;
+  }
+  co_return lost;
+}
+
+// For an error message.
+absl::Status RootLost(uint32_t region, const std::string& server) {
+  return absl::FailedPreconditionError(
+      fmt::format("region {}, the root of the tree, was lost when {} ended, and other servers still hold regions: end "
+                  "all servers, and start them again, empty",
+                  region, server));
+}
+
+// Checks that the region table knows every region that has a log. A table that does not is older than the logs, or lost:
+// regions would be made under numbers that others have had, and their logs be mixed.
+Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogKeeper* logs) {
+  std::vector<uint32_t> kept;
+  const Offload::Work list = [logs, &kept]() -> absl::Status {
+    ASSIGN_OR_RETURN(kept, logs->store()->Regions());
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await logs->Do(list);
+  if (!status.ok()) co_return status;
+  const auto newest = std::max_element(kept.begin(), kept.end());
+  if (newest == kept.end() || *newest < membership->state().table.next_region) co_return absl::OkStatus();
+  // A region is in the table before it has a log, so a table that is read now has all that were listed.
+  status = co_await RefreshAwaiter(membership);
+  if (!status.ok()) co_return status;
+  const uint32_t next = membership->state().table.next_region;
+  if (*newest < next) co_return absl::OkStatus();
+  co_return absl::FailedPreconditionError(fmt::format(
+      "the region table {}, and there is a log of region {}: the table is lost, or an older copy was put in its place. "
+      "Bring back the newest table, or delete the cluster with its logs (//tools:wipe). Nothing was changed",
+      next == 1 ? "is empty" : fmt::format("knows regions 1 to {}", next - 1), *newest));
+}
+
+}  // namespace
+
+Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
+  std::optional<uint64_t> all_lost;
+  if (!logs->on()) {
+    const absl::StatusOr<std::optional<uint64_t>> found = co_await FindAllLost(membership, self);
+    if (!found.ok()) co_return found.status();
+    all_lost = *found;
+  } else {
+    const absl::Status known = co_await CheckTableKnowsLogs(membership, logs);
+    if (!known.ok()) co_return known;
+  }
+  // Regions that were to be the first, of servers that ended before the root was known. They are looked for here: a
+  // change may be made by another thread.
+  std::set<uint32_t> abandoned;
+  if (membership->state().table.root == 0 && !membership->state().table.regions.empty()) {
+    const absl::Status status = co_await RefreshAwaiter(membership);
+    if (!status.ok()) co_return status;
+    for (const auto& [region, entry] : membership->state().table.regions) {
+      const bool gone = entry.owner == self || membership->IsGone(entry.owner);
+      if (entry.made_for == std::optional<uint32_t>(0) && gone) abandoned.insert(region);
+    }
+  }
+  uint32_t made = 0;
+  size_t forgotten = 0;
+  Membership::TableChange begin = [&](RegionTable* table) -> absl::Status {
+    made = 0;
+    forgotten = 0;
+    if (all_lost == std::optional(table->version)) {
+      forgotten = table->regions.size();
+      table->regions.clear();
+      table->tables.clear();
+      table->root = 0;
+    }
+    const RegionTable::Entry* root = table->Find(table->root);
+    if (root != nullptr && root->owner == self && !logs->on()) return RootLost(table->root, self.server);
+    if (root != nullptr) return absl::AlreadyExistsError("there is a root");
+    std::erase_if(table->regions, [&](const auto& region) { return abandoned.contains(region.first); });
+    if (!table->regions.empty()) return absl::AlreadyExistsError("another server makes the root");
+    ASSIGN_OR_RETURN(made, table->Add(self, 0));
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await ChangeAwaiter(membership, std::move(begin));
+  if (absl::IsAlreadyExists(status)) co_return absl::OkStatus();
+  if (!status.ok()) co_return status;
+  if (forgotten > 0) {
+    spdlog::warn("the cluster's {} regions were lost when its servers ended; it begins again, empty", forgotten);
+  }
+  status = regions->Create(made, RegionContent()).status();
+  if (status.ok()) status = co_await logs->Create(made);
+  if (!status.ok()) co_return status;
+  Membership::TableChange set_root = [made](RegionTable* table) -> absl::Status { return table->SetRoot(0, made); };
+  status = co_await ChangeAwaiter(membership, std::move(set_root));
+  if (!status.ok()) co_return status;
+  spdlog::info("region {} is the first of the cluster, and holds its root", made);
+  co_return absl::OkStatus();
+}
+
+}  // namespace cell

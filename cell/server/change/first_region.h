@@ -1,0 +1,22 @@
+// The first region of a cluster, which holds the root of its tree.
+#pragma once
+
+#include "absl/status/status.h"
+#include "cell/base/task.h"
+#include "cell/cluster/membership.h"
+#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/regions.h"
+
+namespace cell {
+
+// Makes the root of the tree, here, if the cluster has none. A cluster that has regions keeps them: a durable one brings
+// them back from their logs, whoever starts first.
+//
+// Without durability regions end with their servers. When every server that held one has ended, nothing is left of the
+// cluster's keys, and the first worker of the first server that starts again makes a new root.
+//
+// FailedPrecondition: this server held the root, without durability, and other servers still hold regions. Other
+// errors are those of the membership and the log.
+Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self);
+
+}  // namespace cell

@@ -1,0 +1,73 @@
+#include "cell/server/change/peers.h"
+
+#include <utility>
+
+#include "cell/io/fabric/fabric_await.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
+constexpr int64_t kAnswerTimeoutNs = 2'000'000'000;
+
+}  // namespace
+
+Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker) {
+  if (const auto link = links_.find(worker); link != links_.end()) co_return link->second;
+  const ClusterState::Worker* known = membership_->state().FindWorker(worker);
+  if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", ToString(worker)));
+  const absl::StatusOr<ConnectionId> connection =
+      co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
+  if (!connection.ok()) co_return connection.status();
+  const auto made = links_.emplace(worker, *connection);
+  if (!made.second) lost_.push_back(*connection);  // Another task was faster.
+  co_return made.first->second;
+}
+
+void Peers::Lost(const WorkerId& worker, ConnectionId used) {
+  const auto link = links_.find(worker);
+  if (link == links_.end() || link->second != used) return;
+  links_.erase(link);
+  lost_.push_back(used);
+}
+
+Task<absl::StatusOr<std::string>> Peers::Ask(WorkerId worker, std::string request) {
+  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
+  if (!connection.ok()) co_return connection.status();
+  const absl::StatusOr<ConstBytes> reply =
+      co_await CallAwaiter(fabric_, *connection, request, {}, kMessageBytesMax, fabric_->NowNs() + kAnswerTimeoutNs);
+  if (reply.ok()) co_return std::string(AsText(*reply));
+  Lost(worker, *connection);
+  co_return reply.status();
+}
+
+Task<absl::Status> Peers::Read(WorkerId worker, absl::Span<const ReadPart> parts) {
+  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
+  if (!connection.ok()) co_return connection.status();
+  absl::Status status = co_await ReadAwaiter(fabric_, *connection, parts, fabric_->NowNs() + kAnswerTimeoutNs);
+  if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) Lost(worker, *connection);
+  co_return status;
+}
+
+void Peers::ForgetRegion(const WorkerId& worker, uint32_t region) {
+  const auto it = links_.find(worker);
+  if (it != links_.end()) fabric_->ForgetRegion(it->second, region);
+}
+
+void Peers::Step() {
+  if (const ClusterState& state = membership_->state(); state.revision != seen_revision_) {
+    seen_revision_ = state.revision;
+    for (auto link = links_.begin(); link != links_.end();) {
+      if (state.FindWorker(link->first) != nullptr) {
+        ++link;
+        continue;
+      }
+      lost_.push_back(link->second);
+      link = links_.erase(link);
+    }
+  }
+  for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
+}
+
+}  // namespace cell

@@ -1,0 +1,403 @@
+#include "cell/server/change/recoverer.h"
+
+#include <algorithm>
+
+#include "cell/cluster/membership_await.h"
+#include "cell/cluster/placement.h"
+#include "cell/server/region/region_rebuild.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kRetryPauseNs = 5'000'000;
+constexpr int64_t kRefreshEveryNs = 2'000'000'000;
+constexpr int64_t kArrivingPauseNs = 100'000;
+
+// Regions, and their epochs, that were made for a new root of the tree or a new table, and are not that yet.
+using Unused = std::map<uint32_t, uint64_t>;
+
+template <typename Whose>
+Unused FindUnused(const RegionTable& table, Whose whose) {
+  Unused unused;
+  for (const auto& [region, entry] : table.regions) {
+    if (entry.made_for == std::optional<uint32_t>(0) && whose(region, entry.owner)) unused[region] = entry.epoch;
+  }
+  return unused;
+}
+
+// Their makers have died, and nobody will ever use them. A maker that is alive all the same finds them gone.
+Task<bool> RemoveUnused(Membership* membership, Unused unused) {
+  Membership::TableChange remove = [unused](RegionTable* table) {
+    absl::Status removed = absl::AbortedError("others were faster");
+    for (const auto& [region, epoch] : unused) {
+      const RegionTable::Entry* entry = table->Find(region);
+      if (entry == nullptr || entry->epoch != epoch || entry->made_for != std::optional<uint32_t>(0)) continue;
+      if (table->Remove(region).ok()) removed = absl::OkStatus();
+    }
+    return removed;
+  };
+  const absl::Status status = co_await ChangeAwaiter(membership, std::move(remove));
+  for (const auto& [region, epoch] : unused) {
+    if (status.ok()) spdlog::info("region {} was never used, since its maker has died, and is removed", region);
+  }
+  co_return status.ok();
+}
+
+}  // namespace
+
+void Recoverer::Step() {
+  if (!logs_->on()) return;
+  DropLost();
+  const int64_t now_ns = fabric_->NowNs();
+  BeginRetaking(now_ns);
+  if (look_at_ns_ == 0) {  // Just started: these are of a life before.
+    Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
+      return maker == options_.self && regions_->Find(region) == nullptr;
+    });
+    if (!unused.empty()) turns_->Begin(RemoveUnused(membership_, std::move(unused)));
+  }
+  if (looking_ || turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + options_.look_every_ns;
+  looking_ = true;
+  turns_->Begin(Look());
+}
+
+void Recoverer::DropLost() {
+  const bool new_session = membership_->session() != session_;
+  const ClusterState& state = membership_->state();
+  if (!new_session && state.revision == seen_revision_) return;
+  session_ = membership_->session();
+  bool all_dropped = true;
+  for (HeldRegion* region : regions_->all()) {
+    const RegionTable::Entry* entry = state.table.Find(region->region());
+    // An older table than the one by which the region came here says nothing.
+    const bool others = entry != nullptr && entry->epoch > region->epoch;
+    if ((others || new_session) && !region->lost) {
+      Lose(region, "it is not this worker's any more: its session was lost, or another has taken it over");
+    }
+    if (!region->lost) continue;
+    if (region->busy) {
+      all_dropped = false;
+    } else {
+      regions_->Drop(region->region());
+    }
+  }
+  if (all_dropped) seen_revision_ = state.revision;
+}
+
+bool Recoverer::LogFailed(const HeldRegion& region) {
+  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && !region.busy &&
+         region.joined && !region.lost && region.state == HeldRegion::State::kServing;
+}
+
+void Recoverer::BeginRetaking(int64_t now_ns) {
+  if (retaking_ || turns_->stopping() || now_ns < probe_at_ns_) return;
+  probe_at_ns_ = now_ns + options_.probe_every_ns;
+  std::vector<uint32_t> failed;
+  for (const HeldRegion* region : regions_->all()) {
+    if (LogFailed(*region)) failed.push_back(region->region());
+  }
+  if (failed.empty()) return;
+  retaking_ = true;
+  turns_->Begin(Retake(std::move(failed)));
+}
+
+Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
+  for (const uint32_t region : regions) {
+    const Offload::Work probe = [this, region] { return logs_->store()->Probe(region); };
+    const absl::Status status = co_await logs_->Do(probe);
+    HeldRegion* const held = regions_->Find(region);
+    if (!status.ok() || held == nullptr || !LogFailed(*held) || turns_->stopping()) continue;
+    Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
+    ++counters_.retaken;
+    seen_revision_ = 0;  // It is dropped by the next step, and then missing.
+  }
+  retaking_ = false;
+  co_return true;
+}
+
+void Recoverer::Lose(HeldRegion* region, std::string_view why) {
+  const bool given = region->state == HeldRegion::State::kSealed;  // To another worker, and it has been served there.
+  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
+  ++counters_.lost;
+  region->lost = true;
+  region->state = HeldRegion::State::kSealed;
+  region->store->GiveUp();
+  if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
+  service_->Lose(region);
+}
+
+bool Recoverer::IsFree(uint32_t region) const {
+  if (regions_->Find(region) != nullptr || regions_->Arriving(region) || recovering_.contains(region)) return false;
+  for (const auto& [child, entry] : membership_->state().table.regions) {
+    if (entry.made_for == std::optional<uint32_t>(region) && !IsFree(child)) return false;
+  }
+  return true;
+}
+
+// Regions that this worker should have, and has not: its own, and its share of those whose owners are gone.
+std::vector<uint32_t> Recoverer::Wanted() {
+  const ClusterState& state = membership_->state();
+  const int64_t now_ns = fabric_->NowNs();
+  std::map<WorkerId, bool> gone;
+  std::vector<WorkerId> alive;
+  for (const ClusterState::Server& server : state.servers) {
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      const WorkerId worker{server.name, i};
+      if (worker == options_.self || !membership_->IsGone(worker)) alive.push_back(worker);
+    }
+  }
+  for (const auto& [region, entry] : state.table.regions) {
+    if (std::find(alive.begin(), alive.end(), entry.owner) == alive.end()) gone[entry.owner] = true;
+  }
+  std::erase_if(gone_since_ns_, [&](const auto& one) { return !gone.contains(one.first); });
+  std::vector<uint32_t> wanted, orphans;
+  for (const auto& [region, entry] : state.table.regions) {
+    const auto failed = failed_.find(region);
+    if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
+    if (entry.made_for.has_value()) continue;
+    if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
+    if (entry.owner == options_.self) {
+      if (IsFree(region)) wanted.push_back(region);
+    } else if (gone.contains(entry.owner)) {
+      if (now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns) orphans.push_back(region);
+    }
+  }
+  // One that is being given or taken is so until that has failed.
+  for (const uint32_t region : ShareOut(state, orphans, alive, options_.self)) {
+    if (IsFree(region)) wanted.push_back(region);
+  }
+  return wanted;
+}
+
+Task<bool> Recoverer::Look() {
+  // By watches one is told soon, and not for certain.
+  if (!membership_->watches() || fabric_->NowNs() >= refresh_at_ns_) {
+    refresh_at_ns_ = fabric_->NowNs() + kRefreshEveryNs;
+    (void)co_await RefreshAwaiter(membership_);
+  }
+  std::vector<uint32_t> wanted = Wanted();
+  if (!wanted.empty()) {  // By the newest table: a region may just have moved.
+    (void)co_await RefreshAwaiter(membership_);
+    wanted = Wanted();
+  }
+  if (!wanted.empty() && !turns_->stopping()) {
+    const absl::Status status = co_await Claim(std::move(wanted));
+    if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
+  }
+  const int64_t now_ns = fabric_->NowNs();
+  Unused unused = FindUnused(membership_->state().table, [this, now_ns](uint32_t, const WorkerId& maker) {
+    const auto gone = gone_since_ns_.find(maker);
+    return gone != gone_since_ns_.end() && now_ns - gone->second >= options_.takeover_after_ns;
+  });
+  if (!unused.empty() && !turns_->stopping()) co_await RemoveUnused(membership_, std::move(unused));
+  looking_ = false;
+  co_return true;
+}
+
+Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
+  // The table that says so: while logs are looked for a newer one may come, by which they are another worker's.
+  const RegionTable before = membership_->state().table;
+  const Offload::Work look = [this, &regions]() -> absl::Status {
+    for (auto it = regions.begin(); it != regions.end();) {
+      ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(*it));
+      it = has ? it + 1 : regions.erase(it);
+    }
+    return absl::OkStatus();
+  };
+  const std::vector<uint32_t> asked = regions;
+  absl::Status status = co_await logs_->Do(look);
+  if (!status.ok()) co_return status;
+  for (const uint32_t region : asked) {
+    if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
+    const RegionTable::Entry* entry = before.Find(region);
+    if (entry != nullptr) failed_[region] = {entry->epoch, fabric_->NowNs() + options_.retry_after_ns};
+    spdlog::error("region {} has no log here and cannot be recovered (all servers must have the same --log-dir)",
+                  region);
+  }
+  if (regions.empty()) co_return absl::OkStatus();
+  points_->Reach("takeover: before the claim");
+  std::vector<Claimed> claimed;
+  Membership::TableChange claim = [&before, &regions, &claimed, this](RegionTable* table) -> absl::Status {
+    claimed.clear();
+    for (const uint32_t region : regions) {
+      const RegionTable::Entry* entry = before.Find(region);
+      if (entry == nullptr || !table->Claim(region, entry->epoch, options_.self).ok()) continue;
+      claimed.push_back({region, entry->epoch + 1, 0, {}});
+      for (auto& [child, its] : table->regions) {
+        if (its.made_for != std::optional<uint32_t>(region)) continue;
+        if (table->Claim(child, its.epoch, options_.self).ok()) claimed.back().children.emplace_back(child, its.epoch);
+      }
+    }
+    return claimed.empty() ? absl::AbortedError("others were faster") : absl::OkStatus();
+  };
+  status = co_await ChangeAwaiter(membership_, std::move(claim));
+  points_->Reach("takeover: claimed");
+  if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
+  for (Claimed& one : claimed) {
+    one.at_ns = fabric_->NowNs();
+    recovering_[one.region] = one.epoch;
+    for (const auto& [child, epoch] : one.children) recovering_[child] = epoch;
+    turns_->Begin(Recover(std::move(one)));
+  }
+  co_return absl::OkStatus();
+}
+
+Task<bool> Recoverer::Recover(Claimed claimed) {
+  const uint32_t region = claimed.region;
+  const absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns);
+  const bool served = status.ok() && !turns_->stopping();
+  if (!status.ok() && !turns_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
+  EndRecovering(region, claimed.epoch);
+  for (const auto& [child, epoch] : claimed.children) {
+    if (served && membership_->state().table.Find(child) != nullptr) {
+      turns_->Begin(Recover({child, epoch, claimed.at_ns, {}}));
+      continue;
+    }
+    EndRecovering(child, epoch);
+    if (served) co_await RemoveLog(child);
+  }
+  co_return status.ok();
+}
+
+// If it was claimed again meanwhile, that recovery goes on.
+void Recoverer::EndRecovering(uint32_t region, uint64_t epoch) {
+  const auto it = recovering_.find(region);
+  if (it != recovering_.end() && it->second == epoch) recovering_.erase(it);
+}
+
+Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Status status) {
+  ++counters_.failed;
+  const std::string why(status.message());
+  if (status.code() == absl::StatusCode::kAborted) {  // Another has it by now.
+    spdlog::info("region {} is not recovered here: {}", region, why);
+    co_return true;
+  }
+  if (status.code() == absl::StatusCode::kDataLoss) {
+    failed_[region] = {epoch, INT64_MAX};
+    spdlog::error("region {} is not recovered: {}", region, why);
+    co_return false;
+  }
+  // What comes back soon is kept: no worker seems to be able to.
+  const int64_t now_ns = fabric_->NowNs();
+  const auto before = failed_.find(region);
+  const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
+  failed_[region] = {epoch, now_ns + options_.retry_after_ns};
+  const std::optional<WorkerId> other = ChooseTaker(membership_->state(), options_.self, &random_);
+  if (other.has_value() && !again) {
+    spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
+    Membership::TableChange pass = [region, epoch, other](RegionTable* table) {
+      return table->Claim(region, epoch, *other);
+    };
+    const absl::Status passed = co_await ChangeAwaiter(membership_, std::move(pass));
+    if (passed.ok()) co_return true;
+  }
+  spdlog::error("region {} is not recovered; the next try is in {} s: {}", region,
+                options_.retry_after_ns / 1'000'000'000, why);
+  co_return false;
+}
+
+// Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.
+absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
+  LogStore* const store = logs_->store();
+  const int64_t begun_ns = fabric_->NowNs();
+  RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
+  LogReplay replay(store, region);
+  RETURN_IF_ERROR(replay.Open());
+  RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content));
+  replayed->cuts = replay.cuts();
+  replayed->records = replay.records();
+  replayed->log_bytes = replay.log_bytes();
+  replayed->torn_bytes = replay.torn_bytes();
+  const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
+  ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
+  replayed->next_sequence = rest.next_sequence;
+  replayed->took_ns = static_cast<uint64_t>(fabric_->NowNs() - begun_ns);
+  return absl::OkStatus();
+}
+
+Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
+  // A move of it that had begun cannot end any more but by failing; nor can a recovery under an earlier claim.
+  while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    const RegionTable::Entry* entry = membership_->state().table.Find(region);
+    if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
+    co_await turns_->Nap(kArrivingPauseNs);
+  }
+  const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveHidden(region);
+  if (!memory.ok()) co_return memory.status();
+  auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
+  (*memory)->set_written(written.get());
+  Replayed replayed;
+  const Offload::Work work = [this, region, epoch, memory = *memory, &replayed] {
+    return Replay(region, epoch, memory, &replayed);
+  };
+  absl::Status status = co_await logs_->DoReplay(work);
+  if (!status.ok()) {
+    regions_->NotArrived(region, *memory, *written);
+    co_return status;
+  }
+  points_->Reach("takeover: replayed");
+  while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !turns_->stopping()) {
+    co_await turns_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
+  }
+  if (turns_->stopping()) {
+    regions_->NotArrived(region, *memory, *written);
+    co_return absl::CancelledError("this server ends");
+  }
+  HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch);
+  held->busy = true;
+  held->state = HeldRegion::State::kFrozen;
+  held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
+                                           std::move(replayed.writer), /*begun=*/true),
+               logs_->log_first());
+  for (;;) {
+    Membership::TableChange recovered = [region, epoch, &replayed](RegionTable* table) {
+      return table->Recovered(region, epoch, replayed.cuts);
+    };
+    status = co_await ChangeAwaiter(membership_, std::move(recovered));
+    const RegionTable::Entry* entry = membership_->state().table.Find(region);
+    if (entry != nullptr && entry->epoch == epoch && !entry->recovering) status = absl::OkStatus();
+    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost || turns_->stopping()) break;
+    co_await turns_->Sleep(kRetryPauseNs);
+  }
+  held->busy = false;
+  if (held->lost || !status.ok()) {
+    seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
+    // An error of the membership says nothing of the log: the region may still be for this worker to recover.
+    co_return held->lost ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
+                         : status;
+  }
+  held->state = HeldRegion::State::kServing;
+  if (held->tree != nullptr &&
+      !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
+    held->busy = true;
+    turns_->Begin(
+        steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low, region));
+  }
+  points_->Reach("takeover: serves");
+  ++counters_.recovered;
+  counters_.records += replayed.records;
+  counters_.log_bytes += replayed.log_bytes;
+  counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
+  counters_.last_served_ns = fabric_->NowNs() - claimed_ns;
+  spdlog::info(
+      "region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
+      held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
+      static_cast<double>(counters_.last_served_ns) / 1e9,
+      replayed.torn_bytes == 0
+          ? ""
+          : fmt::format("; {} bytes at the log's end were never on disk whole and are cut off", replayed.torn_bytes));
+  co_return absl::OkStatus();
+}
+
+Task<bool> Recoverer::RemoveLog(uint32_t region) {
+  spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
+  const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
+  const absl::Status removed = co_await logs_->Do(remove);
+  if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  co_return removed.ok();
+}
+
+}  // namespace cell

@@ -1,0 +1,282 @@
+// A former owner that goes on at any moment of a recovery: what it has acknowledged is recovered.
+#include "cell/server/change/recoverer.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/cluster/memory_membership.h"
+#include "cell/io/sim/sim_background.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/server/worker.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr uint32_t kRegion = 1;
+
+// Time passes between the operations of a log: others act then.
+class HookedStore : public DirectoryLogStore {
+ public:
+  HookedStore(Files* files, std::function<void()> hook) : DirectoryLogStore(files, "log"), hook_(std::move(hook)) {}
+
+  absl::StatusOr<bool> Has(uint32_t region) override { return hook_(), DirectoryLogStore::Has(region); }
+  absl::Status Fence(uint32_t region, uint32_t epoch) override {
+    return hook_(), DirectoryLogStore::Fence(region, epoch);
+  }
+  absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
+                                                  std::string_view first) override {
+    return hook_(), DirectoryLogStore::Open(region, epoch, sequence, first);
+  }
+  absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override {
+    return hook_(), DirectoryLogStore::List(region);
+  }
+  absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override {
+    return hook_(), DirectoryLogStore::Read(region, part, offset, to);
+  }
+  absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override {
+    return hook_(), DirectoryLogStore::Size(region, part);
+  }
+  absl::Status Probe(uint32_t region) override { return hook_(), DirectoryLogStore::Probe(region); }
+
+ private:
+  const std::function<void()> hook_;
+};
+
+absl::Status Flush(RegionLog* log) {
+  auto flush = log->BeginFlush();
+  const absl::Status status = flush.Write();
+  log->EndFlush(std::move(flush), status);
+  return status;
+}
+
+class RecovererTest : public ::testing::Test {
+ protected:
+  struct Outcome {
+    bool acknowledged = false;  // By the former owner, meanwhile.
+    bool happened = false;      // The recovery had so many operations.
+    std::string value;
+  };
+
+  // The region's owner is not in the cluster any more.
+  static ClusterState OldOwnersCluster() {
+    ClusterState state;
+    state.shape = kShape;
+    state.durability = Durability::kSync;
+    state.servers = {{"new", {{"new", 8}}, ""}};
+    state.table.next_region = kRegion + 1;
+    state.table.root = kRegion;
+    state.table.regions = {{kRegion, {{"old", 0}, 1}}};
+    return state;
+  }
+  static Worker::Options Options() {
+    Worker::Options options;
+    options.steward.self = options.recoverer.self = {"new", 0};
+    options.steward.balance = false;
+    options.logs.durability = Durability::kSync;
+    options.recoverer.takeover_after_ns = options.recoverer.lease_wait_ns = 1'000;
+    options.recoverer.look_every_ns = 1'000;
+    return options;
+  }
+  static Worker::Logs LogsOf(SimNetwork* network, Files* files, std::function<void()> hook) {
+    return {std::make_shared<HookedStore>(files, std::move(hook)), std::make_unique<SimBackground>(network, 1, 1'000),
+            std::make_unique<SimBackground>(network, 2, 1'000)};
+  }
+  // At most a hundred thousand turns.
+  static void RunUntil(SimNetwork* network, Worker* worker, const std::function<bool()>& ended) {
+    for (int i = 0; i < 100'000 && !ended(); ++i) {
+      if (worker->Poll() > 0) continue;
+      network->At(network->now_ns() + 100, [] {});  // Time goes on when nothing happens.
+      network->Step();
+    }
+  }
+
+  // Recovers a region. Before the n-th operation its former owner, whose process has stopped until then, carries out a
+  // write: it acknowledges that if it is synced.
+  static Outcome Recover(uint64_t n) {
+    SimDisk disk(n + 1);
+    const auto old_host = disk.NewHost(), new_host = disk.NewHost();
+    DirectoryLogStore old_store(old_host.get(), "log");
+    RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    log.Append(RecordKind::kPut, "key", "before");
+    CELL_CHECK(Flush(&log).ok());
+
+    Outcome outcome;
+    uint64_t operations = 0;
+    const auto hook = [&] {
+      if (operations++ != n) return;
+      outcome.happened = true;
+      log.Append(RecordKind::kPut, "key", "meanwhile");
+      const absl::Status status = Flush(&log);
+      EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+      outcome.acknowledged = status.ok();
+    };
+    SimNetwork network{SimOptions{}};
+    auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+    Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, new_host.get(), hook), Options());
+    CELL_CHECK(worker.Start("new").ok());
+    RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+    EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+    if (HeldRegion* const held = worker.regions()->Find(kRegion); held != nullptr) {
+      const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
+      if (slot.has_value()) {
+        outcome.value = AsText(ConstBytes(held->tree->Extent(slot->extent), slot->extent_bytes)).substr(3);
+      }
+    }
+    EXPECT_TRUE(worker.Stop().ok());
+    return outcome;
+  }
+};
+
+TEST_F(RecovererTest, WhatAFormerOwnerAcknowledgesMeanwhileIsRecovered) {
+  int acknowledged = 0, refused = 0;
+  for (uint64_t n = 0;; ++n) {
+    const Outcome outcome = Recover(n);
+    if (!outcome.happened) break;
+    if (outcome.acknowledged) {
+      EXPECT_EQ(outcome.value, "meanwhile") << "before operation " << n;
+    }
+    ++(outcome.acknowledged ? acknowledged : refused);
+  }
+  EXPECT_GT(acknowledged, 0);
+  EXPECT_GT(refused, 3);
+}
+
+// While the worker looks for the region's log another takes the region over, and the worker is told so before it claims.
+TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  CELL_CHECK(store.Open(kRegion, 1, 1).ok());
+  const auto cluster = std::make_shared<MemoryCluster>(OldOwnersCluster());
+  const WorkerId other{"other", 0};
+  int looks = 0;
+  const auto hook = [&] {
+    if (looks++ > 0) return;
+    const std::lock_guard lock(cluster->mutex);
+    cluster->state.servers.push_back({"other", {{"other", 8}}, ""});
+    CELL_CHECK(cluster->state.table.Claim(kRegion, 1, other).ok());
+    ++cluster->state.table.version;
+    ++cluster->changes;
+  };
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(cluster);
+  membership->Watch();
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), hook), Options());
+  CELL_CHECK(worker.Start("new").ok());
+  const int64_t end_ns = network.now_ns() + 1'000'000;
+  RunUntil(&network, &worker, [&network, end_ns] { return network.now_ns() >= end_ns; });
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 0u);
+  EXPECT_EQ(cluster->state.table.Find(kRegion)->owner, other);
+  EXPECT_EQ(cluster->state.table.Find(kRegion)->epoch, 2u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+// A membership has errors of many kinds. One that says DataLoss when the region is to be served, and a session that is
+// lost meanwhile, do not make a log that is whole a damaged one.
+TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+  MemoryMembership* const its = membership.get();
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), [] {}), Options());
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->recovering() > 0; });
+  ASSERT_EQ(worker.recoverer()->counters().recovered, 0u);
+  its->set_failure(absl::DataLossError("the region table cannot be read"));
+  RunUntil(&network, &worker, [&worker] { return worker.regions()->Find(kRegion) != nullptr; });
+  its->Rejoin();
+  worker.recoverer()->Step();  // The region is lost before the answer comes.
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->recovering() == 0; });
+  EXPECT_EQ(worker.recoverer()->counters().failed, 1u);
+  its->set_failure(absl::OkStatus());
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+// A worker has claimed its own region anew, and is about to recover it: a new one does not take its place.
+TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore old_store(old_host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  ClusterState state = OldOwnersCluster();
+  state.table.regions[kRegion].owner = {"new", 0};
+  state.servers[0].workers[0].regions_max = 1;
+  const auto cluster = std::make_shared<MemoryCluster>(state);
+  SimNetwork network{SimOptions{}};
+  Worker::Options options = Options();
+  options.regions_max = 1;
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
+                LogsOf(&network, host.get(), [] {}), options);
+  CELL_CHECK(worker.Start("new").ok());
+  ASSERT_EQ(worker.regions()->size(), 0u);
+  absl::Status made;
+  const auto make = [](Worker* its, absl::Status* status) -> Task<bool> {
+    *status = co_await its->tables()->Create("t", 0, 0);
+    co_return true;
+  };
+  worker.turns()->Begin(make(&worker, &made));
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_EQ(made.code(), absl::StatusCode::kResourceExhausted) << made;
+  EXPECT_EQ(cluster->state.table.regions.size(), 1u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+// While it is found out whether the disk of a failed log answers again, others may begin something with the region.
+TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore old_store(old_host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  HeldRegion* failed = nullptr;
+  int probes = 0;
+  const auto hook = [&] {
+    if (failed == nullptr) return;
+    failed->busy = true;
+    ++probes;
+  };
+  SimNetwork network{SimOptions{}};
+  auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+  Worker::Options options = Options();
+  options.recoverer.probe_every_ns = 1'000;
+  Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), hook), options);
+  CELL_CHECK(worker.Start("new").ok());
+  const auto counters = [&worker] { return worker.recoverer()->counters(); };
+  RunUntil(&network, &worker, [&] { return counters().recovered > 0 && worker.turns()->idle(); });
+  HeldRegion* const held = worker.regions()->Find(kRegion);
+  ASSERT_NE(held, nullptr);
+  held->log->Fail(absl::UnavailableError("EIO"));
+  failed = held;
+  const auto run_on = [&] {
+    const int64_t end_ns = network.now_ns() + 100'000;
+    RunUntil(&network, &worker, [&] { return network.now_ns() >= end_ns; });
+  };
+  run_on();
+  EXPECT_EQ(probes, 1);
+  EXPECT_FALSE(held->lost);
+  EXPECT_EQ(counters().retaken, 0u);
+  failed = nullptr;
+  held->busy = false;
+  run_on();
+  EXPECT_EQ(counters().retaken, 1u);
+  EXPECT_EQ(counters().recovered, 2u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,38 @@
+#include "cell/server/region/certain_change.h"
+
+#include <memory>
+#include <utility>
+
+#include "cell/base/mutant.h"
+#include "cell/cluster/membership_await.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kRetryPauseNs = 2'000'000;
+constexpr int64_t kWarnEvery = 5'000;  // Tries: ten seconds.
+
+}  // namespace
+
+Task<absl::Status> ChangeForCertain(Membership* membership, Turns* turns, Membership::TableChange change) {
+  for (int64_t tries = 0;; ++tries) {
+    // What the change itself says, by a table that was read. Anything else says nothing of the table.
+    const auto refused = std::make_shared<absl::Status>();
+    Membership::TableChange heard = [change, refused](RegionTable* table) { return *refused = change(table); };
+    absl::Status status = co_await ChangeAwaiter(membership, std::move(heard));
+    const bool certain = status.code() == refused->code() || Mutated(Mutant::kErrorIsRefusal);
+    if (status.ok() || (!absl::IsUnavailable(status) && certain)) co_return status;
+    if (turns->stopping()) {
+      if (absl::IsUnavailable(status)) co_return status;
+      co_return absl::UnavailableError(std::string(status.message()));
+    }
+    if (!absl::IsUnavailable(status) && tries % kWarnEvery == 0) {
+      spdlog::warn("the region table could not be changed, which is tried again until it can: {}",
+                   std::string(status.message()));
+    }
+    co_await turns->Sleep(kRetryPauseNs);
+  }
+}
+
+}  // namespace cell

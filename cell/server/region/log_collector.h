@@ -1,0 +1,48 @@
+// LogCollector: removes logs of regions that are no more.
+//
+// Whoever drops a region, or gives up one in the making, removes its log. If its server dies before that, nobody knows of
+// the log any more. So the worker that holds the tree's root looks from time to time at what the store keeps. A region
+// that is not in the table, and whose id was handed out, never comes back: ids are handed out once. The table must be
+// newer than the list of logs, since a region enters the table before its log is begun.
+//
+// One thread: the worker's.
+#pragma once
+
+#include <set>
+
+#include "cell/cluster/membership.h"
+#include "cell/server/region/log_keeper.h"
+
+namespace cell {
+
+struct LogCollectorOptions {
+  // Between two looks. A log goes when two looks in a row have found it: its owner may be about to remove it.
+  int64_t look_every_ns = 60'000'000'000;
+};
+
+class LogCollector {
+ public:
+  // All must outlive this.
+  LogCollector(Fabric* fabric, Membership* membership, Regions* regions, LogKeeper* logs, Turns* turns,
+               LogCollectorOptions options)
+      : fabric_(fabric), membership_(membership), regions_(regions), logs_(logs), turns_(turns), options_(options) {}
+
+  void Step();
+  uint64_t removed() const { return removed_; }
+
+ private:
+  Task<bool> Look();
+
+  Fabric* const fabric_;
+  Membership* const membership_;
+  Regions* const regions_;
+  LogKeeper* const logs_;
+  Turns* const turns_;
+  const LogCollectorOptions options_;
+  bool looking_ = false;
+  int64_t look_at_ns_ = 0;
+  std::set<uint32_t> seen_;  // By the last look: nobody's.
+  uint64_t removed_ = 0;
+};
+
+}  // namespace cell

@@ -1,0 +1,137 @@
+// LogKeeper: a worker's logs. It carries what was appended to the store, in groups, and makes checkpoints.
+//
+//   none    no region has a log
+//   async   a change is applied, appended and acknowledged at once; a flush is begun within half of the bound. While a
+//           region's oldest record that is not on disk is older than the bound, its writes wait: so what a crash can
+//           lose was acknowledged within one bound, however slow the disk
+//   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
+//           another; what came during one goes with the next
+//
+// A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So recovery
+// tells a record that was damaged later from one that was never written whole.
+//
+// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written,
+// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no descriptor
+// is no failure of the log, and is tried again.
+// One thread: the worker's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cell/base/mutant.h"
+#include "cell/cluster/membership.h"
+#include "cell/io/exec/background.h"
+#include "cell/log/log_store.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/sched/turns.h"
+
+namespace cell {
+
+struct LogKeeperOptions {
+  Durability durability = Durability::kNone;
+  int64_t bound_ns = 10'000'000;
+  // A checkpoint is begun when a region's log since the last one is twice as long as what the region holds, and at
+  // least this: so checkpoints write at most half of what the log does.
+  uint64_t checkpoint_bytes_min = uint64_t{64} << 20;
+  // How much of an unflushed log is kept in memory before writes wait.
+  size_t waiting_bytes_max = size_t{16} << 20;
+  // How long all of a log has been on disk before it is marked. It costs one more sync.
+  int64_t mark_after_ns = 100'000'000;
+  // How long Finish waits for a disk that ends nothing.
+  int64_t finish_patience_ns = 10'000'000'000;
+  int64_t descriptor_pause_ns = 10'000'000;  // Until an open that found no descriptor is tried again.
+};
+
+class LogKeeper {
+ public:
+  // All must outlive this. Without durability `store`, `disk` and `replay` are null.
+  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, LogStore* store, Background* disk, Background* replay,
+            LogKeeperOptions options)
+      : fabric_(fabric),
+        turns_(turns),
+        regions_(regions),
+        store_(store),
+        disk_(disk),
+        replay_(replay),
+        options_(options) {}
+
+  Durability durability() const { return options_.durability; }
+  bool on() const { return options_.durability != Durability::kNone; }
+  bool log_first() const { return options_.durability == Durability::kSync && !Mutated(Mutant::kAppliedBeforeLog); }
+  LogStore* store() { return store_; }
+
+  // co_await Do(work): what may block, elsewhere (Offload). DoReplay: the same, of what takes long.
+  Offload Do(const Offload::Work& work) { return Offload(disk_, work); }
+  Offload DoReplay(const Offload::Work& work) { return Offload(replay_, work); }
+
+  // A log for a region that was just made, with its range: on disk. Without durability nothing is done. AlreadyExists:
+  // there is a log of such a region, and it stays as it is.
+  Task<absl::Status> Create(uint32_t region);
+  // Whether a log was found under the number of a region that was just made: then the region table is older than the
+  // logs, and what it does not name may be needed.
+  bool found_anothers() const { return found_anothers_; }
+  // The log of a region that came from another worker, or back, at `epoch`.
+  Task<absl::Status> Continue(uint32_t region, uint64_t epoch);
+  // Until all that was appended to the region's log is on disk. An error: it will never be.
+  Task<absl::Status> Flushed(uint32_t region);
+  // Until what the region's log has is applied, too. The region is frozen.
+  Task<absl::Status> Settled(uint32_t region);
+  // Writes all that the region holds to a checkpoint, while it is written, and trims the log. FailedPrecondition: it is
+  // being split or moved, or there is no log.
+  Task<absl::Status> Checkpoint(uint32_t region);
+
+  // Of all regions, one after the other; one that is busy is waited for.
+  struct Made {
+    uint64_t regions = 0, bytes = 0;
+  };
+  Task<absl::Status> CheckpointAll(Made* made);
+
+  // Tells what is done in the background. The number of it.
+  size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
+  // Begins what is due.
+  void Step();
+  // When Step has something to do by itself; INT64_MAX: never.
+  int64_t NextNs() const { return next_ns_; }
+  // Carries out all that was appended, and waits for it. DeadlineExceeded: the disk has ended nothing for as long as the
+  // options' patience, and still has work, which refers to this. The message says what may not be on disk.
+  absl::Status Finish();
+
+  struct Counters {
+    uint64_t flushes = 0, markers = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
+    uint64_t longest_flush_ns = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  // Notes for each log that ends where it ends (LogStore::NoteEnd). As Finish.
+  absl::Status NoteEnds();
+  absl::Status Unfinished() const;
+  void Look(HeldRegion* region, int64_t now_ns);
+  void MarkIfIdle(HeldRegion* region, int64_t now_ns);
+  void BeginFlush(HeldRegion* region);
+  Task<bool> AutoCheckpoint(uint32_t region);
+  Task<absl::Status> TryCheckpoint(HeldRegion* region);
+  Task<absl::Status> WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
+                                     std::unique_ptr<LogWriter> writer);
+  // A checkpoint in the making.
+  struct Draft;
+  Task<absl::Status> Write(Draft* draft);
+  Task<absl::Status> AddMeganode(Draft* draft);
+  Task<absl::Status> AddTable(Draft* draft);
+  Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
+
+  Fabric* const fabric_;
+  Turns* const turns_;
+  Regions* const regions_;
+  LogStore* const store_;
+  Background* const disk_;
+  Background* const replay_;
+  const LogKeeperOptions options_;
+  int64_t next_ns_ = INT64_MAX;
+  bool finishing_ = false;
+  bool found_anothers_ = false;
+  Counters counters_;
+};
+
+}  // namespace cell

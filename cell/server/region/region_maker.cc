@@ -1,0 +1,85 @@
+#include "cell/server/region/region_maker.h"
+
+#include "cell/base/status_macros.h"
+#include "cell/server/region/certain_change.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kPauseNs = 200'000;
+
+}  // namespace
+
+Task<absl::StatusOr<HeldRegion*>> RegionMaker::Make(RegionContent content, uint32_t made_for) {
+  const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
+  if (!room.ok()) co_return room;
+  // One at a time: an id that is not known to be taken could be another's else.
+  while (adding_ && !turns_->stopping()) co_await turns_->Sleep(kPauseNs);
+  if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  adding_ = true;
+  const absl::StatusOr<uint32_t> id = co_await Add(made_for);
+  adding_ = false;
+  if (!id.ok()) co_return id.status();
+  const absl::StatusOr<HeldRegion*> made = regions_->Create(*id, content);
+  absl::Status status = made.status();
+  if (status.ok()) {
+    (*made)->busy = true;
+    (*made)->joined = false;
+    status = co_await logs_->Create(*id);
+  }
+  if (!status.ok()) {
+    co_await Abandon(*id, /*remove_log=*/!absl::IsAlreadyExists(status));  // That log is none that was made here.
+    co_return status;
+  }
+  co_return *made;
+}
+
+bool RegionMaker::IsNew(const RegionTable& table, uint32_t region) const {
+  const RegionTable::Entry* entry = table.Find(region);
+  return entry != nullptr && entry->owner == self_ && entry->epoch == 1;
+}
+
+Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
+  uint32_t id = 0;
+  const HeldRegion* left = regions_->Find(made_for);
+  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
+  Membership::TableChange add = [this, &id, made_for, left_epoch](RegionTable* table) -> absl::Status {
+    if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
+    const RegionTable::Entry* entry = table->Find(made_for);
+    if (made_for != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
+      return absl::AbortedError("the region is another worker's by now");
+    }
+    RETURN_IF_ERROR(regions_->CheckRoomBeside(*table, self_));
+    ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
+    return absl::OkStatus();
+  };
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(add));
+  if (!status.ok()) co_return status;
+  co_return id;
+}
+
+Task<bool> RegionMaker::Abandon(uint32_t region, bool remove_log) {
+  Membership::TableChange remove = [this, region](RegionTable* table) -> absl::Status {
+    if (table->Find(region) == nullptr) return absl::OkStatus();
+    // It shares the fate of the region that it was made for: another's by now.
+    if (!IsNew(*table, region)) return absl::AbortedError("it was taken over");
+    return table->Remove(region);
+  };
+  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(remove));
+  if (turns_->stopping()) co_return false;
+  if (regions_->Find(region) != nullptr) regions_->Drop(region);
+  if (!status.ok()) spdlog::info("region {} stays in the table: {}", region, std::string(status.message()));
+  if (status.ok() && remove_log) co_await RemoveLog(region);
+  co_return status.ok();
+}
+
+Task<bool> RegionMaker::RemoveLog(uint32_t region) {
+  if (!logs_->on()) co_return true;
+  const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
+  const absl::Status removed = co_await logs_->Do(remove);
+  if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  co_return removed.ok();
+}
+
+}  // namespace cell

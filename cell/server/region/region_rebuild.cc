@@ -1,0 +1,77 @@
+#include "cell/server/region/region_rebuild.h"
+
+#include <memory>
+
+#include "cell/base/status_macros.h"
+#include "cell/tree/meganode_builder.h"
+#include "pilaf/hash_rebuild.h"
+
+namespace cell {
+namespace {
+
+// Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
+constexpr double kFills[] = {0.85, 1};
+
+// Checks what a log says of a region's range and neighbour: a search that goes on there must not come back.
+absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
+  const bool other = range.right == RootOf(range.right.region()) && range.right.region() != region;
+  if (range.tier < kTiersMax && range.high.has_value() == !range.right.null() && (range.right.null() || other)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      fmt::format("its range, of tier {} and with {} to the right, is none that a region has", range.tier,
+                  ToString(range.right)));
+}
+
+absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
+                           const RegionContent& content) {
+  RETURN_IF_ERROR(CheckRange(content.range, region));
+  for (const double fill : kFills) {
+    RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
+    Meganode tree(memory);
+    MeganodeBuilder builder(&tree, fill);
+    absl::Status status =
+        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
+    if (status.ok()) status = builder.Finish();
+    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
+                        const RegionContent& content) {
+  std::unique_ptr<HashTable> table;
+  const auto empty = [&]() -> absl::StatusOr<HashTable*> {
+    RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
+    table = HashTable::Open(memory);
+    return table.get();
+  };
+  return Rebuild(empty, [&](const PutPair& put) {
+    return replay.ForEach([&](std::string_view key, std::string_view value) {
+      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();  // Else it was cut off since.
+    });
+  });
+}
+
+}  // namespace
+
+absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
+                           RegionContent* content) {
+  content->range = replay.range();
+  absl::Status status;
+  if (replay.hash_range().has_value()) {
+    content->hash_range = HashRange{replay.hash_range()->first, replay.hash_range()->last};
+    content->bucket_bytes = replay.hash_range()->bucket_bytes;
+    status = BuildTable(replay, region, shape, memory, *content);
+  } else {
+    status = BuildMeganode(replay, region, shape, memory, *content);
+  }
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::DataLossError(fmt::format(
+      "the log of region {} says what no region can hold: {}. Nothing was recovered from it, and nothing was changed. "
+      "Bring back a copy of the log, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
+      region, std::string(status.message())));
+}
+
+}  // namespace cell

@@ -1,0 +1,96 @@
+// Logs that are whole, and say what no region can hold.
+#include "cell/server/region/region_rebuild.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/region_log.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+namespace {
+
+constexpr uint32_t kRegion = 7;
+constexpr RegionShape kShape{512, 16 << 10, 64 << 10};
+
+struct Record {
+  RecordKind kind;
+  std::string key, value;
+};
+
+std::string RouteTo(uint32_t region) {
+  const Pointer child = RootOf(region);
+  return {reinterpret_cast<const char*>(&child), sizeof(child)};
+}
+
+Record Range(uint8_t tier, std::optional<std::string> high = {}, Pointer right = {}) {
+  return {RecordKind::kRange, "", EncodeRange({tier, "", std::move(high), right})};
+}
+
+Record HashRangeOf(uint32_t first, uint32_t last, uint32_t bucket_bytes) {
+  const HashRangeValue value{first, last, bucket_bytes, 0};
+  return {RecordKind::kHashRange, "", {reinterpret_cast<const char*>(&value), sizeof(value)}};
+}
+
+// What becomes of the region whose log has these records.
+absl::Status RebuildOf(const std::vector<Record>& records) {
+  SimDisk disk(1);
+  const auto files = disk.NewHost();
+  DirectoryLogStore store(files.get(), "log");
+  std::string bytes;
+  uint64_t sequence = 0;
+  AppendRecord({kRegion, 1, ++sequence, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &bytes);
+  for (const Record& one : records) AppendRecord({kRegion, 1, ++sequence, 0}, one.kind, one.key, one.value, {}, &bytes);
+  RETURN_IF_ERROR(store.Open(kRegion, 1, 1, bytes).status());
+  LogReplay replay(&store, kRegion);
+  RETURN_IF_ERROR(replay.Open());
+  const std::unique_ptr<std::byte, void (*)(void*)> base(
+      static_cast<std::byte*>(std::aligned_alloc(4096, kShape.region_bytes())), std::free);
+  std::memset(base.get(), 0, kShape.region_bytes());
+  RegionMemory memory(base.get(), kShape.region_bytes());
+  RegionContent content;
+  RETURN_IF_ERROR(RebuildRegion(replay, kRegion, kShape, &memory, &content));
+  EXPECT_TRUE(content.hash_range.has_value() || CheckTree(memory).ok());
+  return absl::OkStatus();
+}
+
+TEST(RebuildRegion, MakesWhatLogsSay) {
+  EXPECT_TRUE(RebuildOf({Range(0)}).ok());
+  EXPECT_TRUE(RebuildOf({Range(0, "m", RootOf(8)), {RecordKind::kPut, "a", "1"}}).ok());
+  EXPECT_TRUE(RebuildOf({Range(1), {RecordKind::kRoute, "", RouteTo(8)}, {RecordKind::kRoute, "a", RouteTo(9)}}).ok());
+  EXPECT_TRUE(RebuildOf({HashRangeOf(0, 99, 512), {RecordKind::kPut, "a", "1"}}).ok());
+}
+
+TEST(RebuildRegion, WhatNoRegionCanHoldIsDamage) {
+  const Record route{RecordKind::kRoute, "", RouteTo(8)};
+  const std::vector<std::vector<Record>> logs = {
+      {Range(kTiersMax), route},
+      {Range(0, "m")},                         // Nothing is to its right, and it ends.
+      {Range(0, {}, RootOf(8))},               // It has no end, and something is to its right.
+      {Range(0, "m", RootOf(kRegion))},        // That is itself.
+      {Range(0, "m", Pointer(8, 64))},         // That is no root.
+      {Range(0, "")},                          // No key is in it.
+      {Range(0, std::string(5000, 'k'), RootOf(8))},
+      {Range(1)},                              // It leads nowhere.
+      {Range(1), {RecordKind::kRoute, "a", RouteTo(8)}},  // Not to what is below "a".
+      {Range(1), route, {RecordKind::kRoute, "a", RouteTo(kRegion)}},
+      {Range(1), route, {RecordKind::kPut, "a", "1"}},
+      {Range(0), {RecordKind::kPut, std::string(400, 'k'), "1"}},
+      {HashRangeOf(9, 8, 0)},
+      {HashRangeOf(0, 99, 513)},
+  };
+  for (size_t i = 0; i < logs.size(); ++i) {
+    const absl::Status status = RebuildOf(logs[i]);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << ": " << status;
+    EXPECT_NE(status.message().find("region 7"), std::string::npos) << i << ": " << status;
+  }
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,23 @@
+// What keeps a held region from being served in full, in words: for `cellctl status` and `regions`.
+#pragma once
+
+#include <string>
+
+#include "cell/server/region/regions.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+// Returns nothing when nothing does.
+inline std::string StateOf(const HeldRegion& region) {
+  if (region.lost) return "another server has it";
+  if (region.log != nullptr && !region.log->status().ok()) {
+    return fmt::format("takes no writes, its log failed: {}", std::string(region.log->status().message()));
+  }
+  if (region.state == HeldRegion::State::kSealed) return "being given away";
+  if (!region.joined) return "being filled";
+  if (region.state == HeldRegion::State::kFrozen) return "its writes wait";
+  return "";
+}
+
+}  // namespace cell

@@ -1,0 +1,20 @@
+// MigrationHandler: serves what other servers ask of this one while a region moves between them.
+#pragma once
+
+#include "cell/base/bytes.h"
+#include "cell/io/fabric/fabric.h"
+
+namespace cell {
+
+class MigrationHandler {
+ public:
+  // Writes the reply to a kMove request to `to`, and returns its size.
+  virtual size_t ServeMove(ConnectionId peer, ConstBytes request, MutableBytes to) = 0;
+  // Ends what went on with a peer whose connection has ended.
+  virtual void Disconnected(ConnectionId peer) = 0;
+
+ protected:
+  ~MigrationHandler() = default;
+};
+
+}  // namespace cell
