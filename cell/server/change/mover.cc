@@ -5,7 +5,7 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
-#include "cell/server/region/certain_change.h"
+#include "cell/server/region/commit_table_change.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -254,7 +254,7 @@ Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
 // The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
 Task<bool> Mover::Settle(uint32_t id) {
   const uint64_t epoch = givings_.at(id).epoch;
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, MoveHere(id, epoch));
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(id, epoch));
   if (absl::IsUnavailable(status)) co_return false;  // This server ends.
   if (!status.ok()) {
     EndGiving(id, true);
@@ -406,7 +406,7 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
   if (!reply.ok()) co_return reply.status();
   points_->Reach("move: taker: before the table");
   // Until it is known whether the table was changed nobody may serve the region. Aborted: the giver has taken it back.
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, MoveHere(taking.region, taking.epoch));
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(taking.region, taking.epoch));
   points_->Reach("move: taker: after the table");
   co_return status;
 }

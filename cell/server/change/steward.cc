@@ -6,7 +6,7 @@
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
 #include "cell/server/change/first_region.h"
-#include "cell/server/region/certain_change.h"
+#include "cell/server/region/commit_table_change.h"
 #include "cell/tree/meganode_split.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -317,7 +317,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
     Membership::TableChange set_root = [old_root, region](RegionTable* table) {
       return table->root == region ? absl::OkStatus() : table->SetRoot(old_root, region);
     };
-    status = co_await ChangeForCertain(membership_, turns_, std::move(set_root));
+    status = co_await CommitTableChange(membership_, turns_, std::move(set_root));
   }
   if (!status.ok()) {  // Another worker was faster.
     if (!turns_->stopping()) co_await maker_->Abandon(region);

@@ -5,7 +5,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
-#include "cell/server/region/certain_change.h"
+#include "cell/server/region/commit_table_change.h"
 #include "pilaf/bucket.h"
 #include "spdlog/spdlog.h"
 
@@ -72,7 +72,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
     if (there != table->tables.end() && there->first == name) return absl::OkStatus();
     return table->CreateTable(name, bucket_bytes, region);
   };
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(create));
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(create));
   if (!status.ok()) {
     if (!turns_->stopping()) co_await maker_->Abandon(region);
     co_return status;

@@ -1,7 +1,7 @@
 #include "cell/server/region/region_maker.h"
 
 #include "cell/base/status_macros.h"
-#include "cell/server/region/certain_change.h"
+#include "cell/server/region/commit_table_change.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -54,7 +54,7 @@ Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
     ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
     return absl::OkStatus();
   };
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(add));
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(add));
   if (!status.ok()) co_return status;
   co_return id;
 }
@@ -66,7 +66,7 @@ Task<bool> RegionMaker::Abandon(uint32_t region, bool remove_log) {
     if (!IsNew(*table, region)) return absl::AbortedError("it was taken over");
     return table->Remove(region);
   };
-  const absl::Status status = co_await ChangeForCertain(membership_, turns_, std::move(remove));
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(remove));
   if (turns_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
   if (!status.ok()) spdlog::info("region {} stays in the table: {}", region, std::string(status.message()));

@@ -1,4 +1,4 @@
-#include "cell/server/region/certain_change.h"
+#include "cell/server/region/commit_table_change.h"
 
 #include <memory>
 #include <utility>
@@ -15,7 +15,7 @@ constexpr int64_t kWarnEvery = 5'000;  // Tries: ten seconds.
 
 }  // namespace
 
-Task<absl::Status> ChangeForCertain(Membership* membership, Turns* turns, Membership::TableChange change) {
+Task<absl::Status> CommitTableChange(Membership* membership, Turns* turns, Membership::TableChange change) {
   for (int64_t tries = 0;; ++tries) {
     // What the change itself says, by a table that was read. Anything else says nothing of the table.
     const auto refused = std::make_shared<absl::Status>();
