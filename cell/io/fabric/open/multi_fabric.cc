@@ -76,7 +76,7 @@ class MultiFabric::Attempt : public Completion {
 };
 
 MultiFabric::MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool)
-    : RealFabric(polling, std::move(pool)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    : PollingFabric(polling, std::move(pool)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   CELL_CHECK(epoll_.valid());
 }
 
@@ -85,7 +85,7 @@ MultiFabric::~MultiFabric() {
   TellNow();
 }
 
-void MultiFabric::Add(FabricKind kind, std::unique_ptr<RealFabric> fabric) {
+void MultiFabric::Add(FabricKind kind, std::unique_ptr<PollingFabric> fabric) {
   CELL_CHECK(parts_.size() < kPartsMax && PartOf(kind) == nullptr && fabric->pool() == pool());
   auto part = std::make_unique<Part>();
   part->kind = kind;

@@ -16,17 +16,17 @@
 
 #include "cell/io/fabric/connection_table.h"
 #include "cell/io/fabric/fabric_address.h"
-#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/net/fd.h"
 
 namespace cell {
 
-class MultiFabric : public RealFabric {
+class MultiFabric : public PollingFabric {
  public:
   MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool);
   ~MultiFabric() override;
   // Before anything else: this endpoint has it. Its regions must be those of the pool.
-  void Add(FabricKind kind, std::unique_ptr<RealFabric> fabric);
+  void Add(FabricKind kind, std::unique_ptr<PollingFabric> fabric);
 
   // At every address of `addresses`. After an error this endpoint is of no use.
   absl::Status Listen(const std::string& addresses, Service* service) override;
@@ -60,7 +60,7 @@ class MultiFabric : public RealFabric {
   struct Part {
     FabricKind kind;
     std::unique_ptr<PartService> service;
-    std::unique_ptr<RealFabric> fabric;
+    std::unique_ptr<PollingFabric> fabric;
     bool used = false;     // It listens, or has been asked to connect.
     mutable int idle = 0;  // Polls since it had something to do.
   };

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cell/io/fabric/connection_table.h"
-#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/net/limited_warnings.h"
 #include "cell/io/net/unix_socket.h"
 
@@ -36,7 +36,7 @@ struct ShmFabricOptions {
   int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
 };
 
-class ShmFabric : public RealFabric {
+class ShmFabric : public PollingFabric {
  public:
   // A handshake of another version of this is refused.
   static constexpr uint32_t kVersion = 3;

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cell/io/fabric/connection_table.h"
-#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/fabric/tcp/tcp_listener.h"
 #include "cell/io/net/limited_warnings.h"
 
@@ -35,7 +35,7 @@ struct TcpFabricOptions {
   int64_t read_timeout_ns = 5'000'000'000;  // A server that answers no read for so long is taken for gone.
 };
 
-class TcpFabric : public RealFabric {
+class TcpFabric : public PollingFabric {
  public:
   static constexpr size_t kPeerBytesMax = size_t{1} << 20;
 

@@ -23,7 +23,7 @@ constexpr uint64_t kFirstGuestTag = 2;
 constexpr size_t kRequestsBytesMax = size_t{16} << 10;
 constexpr int kRoundsMax = 4;
 constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
-constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see real_fabric.cc.
+constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see polling_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
 constexpr int kAcceptsAtOnce = 64;
 

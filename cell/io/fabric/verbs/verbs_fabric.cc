@@ -16,7 +16,8 @@ constexpr int64_t kExpireEveryNs = 1'000'000;
 }  // namespace
 
 VerbsFabric::VerbsFabric(VerbsFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : RealFabric(options.polling, pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
+    : PollingFabric(options.polling,
+                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
       options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       cm_(std::make_unique<CmChannel>()),

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/net/fd.h"
 #include "cell/io/net/limited_warnings.h"
 
@@ -46,7 +46,7 @@ struct VerbsFabricOptions {
       0;  // At most so large packets: 256, 512, 1024, 2048, 4096. The smaller one of both sides is used.
 };
 
-class VerbsFabric : public RealFabric {
+class VerbsFabric : public PollingFabric {
  public:
   static constexpr size_t kPeerBytesMax = size_t{1} << 20;  // Of replies, sent and promised, that a peer may hold.
 

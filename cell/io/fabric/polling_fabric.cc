@@ -1,4 +1,4 @@
-#include "cell/io/fabric/real_fabric.h"
+#include "cell/io/fabric/polling_fabric.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -20,18 +20,18 @@ constexpr size_t kTellAtOnceMax = 10'000;
 
 }  // namespace
 
-RealFabric::RealFabric(Polling polling, std::shared_ptr<RegionPool> pool)
+PollingFabric::PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool)
     : polling_(polling), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), pool_(std::move(pool)) {}
 
-void RealFabric::Wake() {
+void PollingFabric::Wake() {
   woken_.store(true, std::memory_order_release);
   const uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-int64_t RealFabric::NowNs() const { return LeaseClockNs(); }
+int64_t PollingFabric::NowNs() const { return LeaseClockNs(); }
 
-size_t RealFabric::TellNow() {
+size_t PollingFabric::TellNow() {
   size_t told = 0;
   while (!to_tell_.empty()) {
     std::vector<ToTell> now;
@@ -43,7 +43,7 @@ size_t RealFabric::TellNow() {
   return told;
 }
 
-void RealFabric::Wait(int64_t until_ns) {
+void PollingFabric::Wait(int64_t until_ns) {
   Flush();
   until_ns = std::min(until_ns, NextDeadlineNs());
   if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false)) {

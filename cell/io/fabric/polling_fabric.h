@@ -1,4 +1,4 @@
-// RealFabric: what the fabrics of real processes share. Their regions' memory, their clock, and how they wait.
+// PollingFabric: what the fabrics of real processes share. Their regions' memory, their clock, and how they wait.
 //
 // Waiting. Spin for a bounded time, then sleep until a descriptor is readable. Several fabrics can wait as one
 // (multi_fabric.h), so the parts of waiting are a fabric's own, and the order of them is here, once.
@@ -21,9 +21,9 @@ enum class Polling {
   kBusy,      // Never sleep: for pinned cores.
 };
 
-class RealFabric : public Fabric {
+class PollingFabric : public Fabric {
  public:
-  RealFabric(Polling polling, std::shared_ptr<RegionPool> pool);
+  PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool);
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
     return pool_->Create(region, bytes);
