@@ -163,7 +163,7 @@ class CrashTest : public ::testing::Test {
     const size_t victim = (*keeper + 1 + random.Below(kServers - 1)) % kServers;
     bool reached = false;
     int countdown = static_cast<int>(random.Below(3));
-    cluster.worker(victim)->points()->on_reach = [&](std::string_view at) {
+    cluster.worker(victim)->sync_points()->on_reach = [&](std::string_view at) {
       if (at != point || reached || countdown-- > 0) return;
       // The fault must not hit the root, whose loss is that of all ways.
       const HeldRegion* root = cluster.worker(victim)->regions()->Find(cluster.table().root);
@@ -182,7 +182,7 @@ class CrashTest : public ::testing::Test {
     if (!reached) {
       history.stop = true;
       while (history.writers_left > 0) poll(10'000);
-      cluster.worker(victim)->points()->on_reach = nullptr;
+      cluster.worker(victim)->sync_points()->on_reach = nullptr;
       tasks.clear();
       clients.clear();
       return false;
@@ -234,7 +234,7 @@ class CrashTest : public ::testing::Test {
     CheckSurvivors(&cluster, fault == Fault::kStop);
     ExpectReachable(&cluster);
     lost_keys_ += lost_keys;
-    cluster.worker(victim)->points()->on_reach = nullptr;
+    cluster.worker(victim)->sync_points()->on_reach = nullptr;
     return true;
   }
 

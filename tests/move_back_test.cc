@@ -67,7 +67,7 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   Opened writer = open();  // Now: the other server will answer nobody.
   // On its way back, what there was is copied, and then the taker stops for a while.
   bool copied = false;
-  cluster_.worker(0)->points()->on_reach = [&copied](std::string_view point) {
+  cluster_.worker(0)->sync_points()->on_reach = [&copied](std::string_view point) {
     copied |= point == "move: taker: first copy";
   };
   std::optional<absl::Status> moved;

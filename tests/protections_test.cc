@@ -80,7 +80,7 @@ TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
     *given = co_await cluster.worker(giver)->mover()->Give(region, std::move(taker));
     co_return true;
   };
-  cluster.worker(first)->points()->on_reach = [&](std::string_view point) {
+  cluster.worker(first)->sync_points()->on_reach = [&](std::string_view point) {
     if (point == "move: taker: last copy") cluster.Kill(first);
   };
   std::optional<absl::Status> given;

@@ -197,14 +197,14 @@ class TakeoverTest : public ::testing::Test {
       if (!kill_at_.empty()) {
         std::optional<size_t> reached;
         for (size_t i = 0; i < kServers; ++i) {
-          cluster.worker(i)->points()->on_reach = [&, i](std::string_view point) {
+          cluster.worker(i)->sync_points()->on_reach = [&, i](std::string_view point) {
             if (point != kill_at_ || reached.has_value()) return;
             reached = i;
             cluster.Kill(i, true);
           };
         }
         for (int i = 0; i < 300 && !reached.has_value(); ++i) poll(20'000);
-        for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->points()->on_reach = nullptr;
+        for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->sync_points()->on_reach = nullptr;
         if (!reached.has_value()) break;
         victim = *reached;
         ++totals_.killed_at;

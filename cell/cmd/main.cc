@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.recoverer.seed = options.steward.seed;
   options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {
-    options.points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
+    options.sync_points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
       if (point != stop_at) return;
       spdlog::warn("stops at \"{}\", as --stop-at says", point);
       ::raise(SIGSTOP);

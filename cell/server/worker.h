@@ -23,7 +23,7 @@ class Worker {
     StewardOptions steward;
     size_t regions_max = 16;
     int64_t silence_ns = 1'000'000'000;  // Of another worker in a move, after which it is given up.
-    Points points;
+    SyncPoints sync_points;
     LogKeeperOptions logs;
     RecovererOptions recoverer;
     LogCollectorOptions collector;
@@ -39,7 +39,7 @@ class Worker {
       : Worker(std::move(fabric), std::move(membership), {}, options) {}
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, Logs logs, const Options& options)
       : finish_patience_ns_(options.logs.finish_patience_ns),
-        points_(options.points),
+        sync_points_(options.sync_points),
         fabric_(std::move(fabric)),
         membership_(std::move(membership)),
         store_(std::move(logs.store)),
@@ -49,17 +49,17 @@ class Worker {
         regions_(fabric_.get(), membership_->state().shape, options.regions_max),
         peers_(fabric_.get(), membership_.get()),
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
-        mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &points_,
+        mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &sync_points_,
                options.steward.self, options.silence_ns),
         service_(fabric_.get(), &regions_, &mover_, options.service),
         maker_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
             fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &maker_, &turns_,
-            &points_,
+            &sync_points_,
             {options.steward.self, static_cast<uint32_t>(4 * options.steward.copied_per_turn), options.steward.seed}),
         steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &maker_, &tables_,
-                 &turns_, &points_, options.steward),
-        recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &points_,
+                 &turns_, &sync_points_, options.steward),
+        recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &sync_points_,
                    options.recoverer),
         collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {
     service_.set_membership(membership_.get());
@@ -125,7 +125,7 @@ class Worker {
   Recoverer* recoverer() { return &recoverer_; }
   const LogCollector* collector() const { return &collector_; }
   Turns* turns() { return &turns_; }
-  Points* points() { return &points_; }
+  SyncPoints* sync_points() { return &sync_points_; }
 
  private:
   // Between looks at a membership that is to answer. Its answer may take long, and wakes nobody.
@@ -146,7 +146,7 @@ class Worker {
   std::atomic<bool> has_posted_ = false;
 
   const int64_t finish_patience_ns_;
-  Points points_;
+  SyncPoints sync_points_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
   std::shared_ptr<LogStore> store_;

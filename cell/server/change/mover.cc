@@ -28,14 +28,14 @@ absl::Status NoSuchMove(uint32_t region) {
 }  // namespace
 
 Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
-             const Points* points, WorkerId self, int64_t silence_ns)
+             const SyncPoints* sync_points, WorkerId self, int64_t silence_ns)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
       peers_(peers),
       logs_(logs),
       turns_(turns),
-      points_(points),
+      sync_points_(sync_points),
       self_(std::move(self)),
       silence_ns_(silence_ns) {}
 
@@ -58,7 +58,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
   giving.heard_ns = fabric_->NowNs();
   const std::shared_ptr<std::string> why = giving.why;
-  points_->Reach("move: giver: before the offer");
+  sync_points_->Reach("move: giver: before the offer");
   std::string offer = MakeMoveRequest(MoveStep::kOffer, id, giving.epoch, self_.worker, self_.server);
   const absl::StatusOr<std::string> reply = co_await peers_->Ask(to, std::move(offer));
   std::vector<PageRun> none;
@@ -129,30 +129,30 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
       giving.begun = true;
       giving.taker = peer;
       *tell = &giving;
-      points_->Reach("move: giver: begun");
+      sync_points_->Reach("move: giver: begun");
       return absl::OkStatus();
     case MoveStep::kWritten:
       *tell = &giving;
-      points_->Reach("move: giver: copying");
+      sync_points_->Reach("move: giver: copying");
       return absl::OkStatus();
     case MoveStep::kFreeze:
       giving.frozen = true;
       giving.frozen_ns = fabric_->NowNs();
       region->state = HeldRegion::State::kFrozen;
       *tell = &giving;
-      points_->Reach("move: giver: frozen");
+      sync_points_->Reach("move: giver: frozen");
       return absl::OkStatus();
     case MoveStep::kSeal:
       if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
       region->state = Mutated(Mutant::kSealedTooLate) ? HeldRegion::State::kServing : HeldRegion::State::kSealed;
       if (!Mutated(Mutant::kSealedTooLate)) region->store->GiveUp();
-      points_->Reach("move: giver: sealed");
+      sync_points_->Reach("move: giver: sealed");
       return absl::OkStatus();
     case MoveStep::kDone:
       if (!giving.sealed) return NoSuchMove(id);
       EndGiving(id, true);
-      points_->Reach("move: giver: done");
+      sync_points_->Reach("move: giver: done");
       return absl::OkStatus();
     case MoveStep::kCancel:
       if (giving.sealed) {
@@ -307,7 +307,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   }
   ++counters_.taken;
   spdlog::info("region {} was taken from {}", id, ToString(from));
-  points_->Reach("move: taker: serves");
+  sync_points_->Reach("move: taker: serves");
   std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
   (void)co_await peers_->Ask(from, std::move(done));  // If it does not arrive, the giver asks the table.
   co_return true;
@@ -339,7 +339,7 @@ Task<absl::Status> Mover::HasLog(uint32_t id) {
 
 Task<absl::Status> Mover::Copy(Taking taking) {
   absl::StatusOr<uint64_t> pages = co_await CopyWritten(taking, MoveStep::kBegin);
-  points_->Reach("move: taker: first copy");
+  sync_points_->Reach("move: taker: first copy");
   const uint64_t few = 1 + regions_->shape().region_bytes() / WrittenPages::kPageBytes / kFewShare;
   uint64_t last = UINT64_MAX;
   for (int round = 0; pages.ok() && *pages > few && *pages < last && round < kRoundsMax; ++round) {
@@ -349,7 +349,7 @@ Task<absl::Status> Mover::Copy(Taking taking) {
   }
   if (pages.ok()) pages = co_await CopyWritten(taking, MoveStep::kFreeze);
   if (!pages.ok()) co_return pages.status();
-  points_->Reach("move: taker: last copy");
+  sync_points_->Reach("move: taker: last copy");
   co_return regions_->CheckHeader(*taking.memory, taking.region);
 }
 
@@ -404,10 +404,10 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
   std::vector<PageRun> none;
   const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);
   if (!reply.ok()) co_return reply.status();
-  points_->Reach("move: taker: before the table");
+  sync_points_->Reach("move: taker: before the table");
   // Until it is known whether the table was changed nobody may serve the region. Aborted: the giver has taken it back.
   const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(taking.region, taking.epoch));
-  points_->Reach("move: taker: after the table");
+  sync_points_->Reach("move: taker: after the table");
   co_return status;
 }
 

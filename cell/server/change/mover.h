@@ -32,8 +32,8 @@
 #include <string>
 #include <vector>
 
-#include "cell/base/points.h"
 #include "cell/base/repeats.h"
+#include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/server/change/hidden_copy.h"
 #include "cell/server/change/peers.h"
@@ -48,7 +48,7 @@ class Mover : public MigrationHandler {
   // All must outlive this.
   // `silence_ns`: after so long without a word the other side is given up.
   Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
-        const Points* points, WorkerId self, int64_t silence_ns);
+        const SyncPoints* sync_points, WorkerId self, int64_t silence_ns);
 
   // Gives a held region, which is not busy, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
   // room. Aborted: the other did not take it; the message has its reason. Else it is still here.
@@ -119,7 +119,7 @@ class Mover : public MigrationHandler {
   Peers* const peers_;
   LogKeeper* const logs_;
   Turns* const turns_;
-  const Points* const points_;
+  const SyncPoints* const sync_points_;
   const WorkerId self_;
   const int64_t silence_ns_;
   std::map<uint32_t, Giving> givings_;

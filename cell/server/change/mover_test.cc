@@ -251,7 +251,7 @@ TEST_F(MoverTest, RefusesARegionOfAnotherIdOrShape) {
 TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
-  worker_->points()->on_reach = [this](std::string_view point) {
+  worker_->sync_points()->on_reach = [this](std::string_view point) {
     if (point != "move: taker: before the table") return;
     CELL_CHECK(cluster_->state.table.Move(kRegion, 1, {"giver", 0}).ok());
   };
@@ -266,7 +266,7 @@ TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
 TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
-  worker_->points()->on_reach = [this](std::string_view point) {
+  worker_->sync_points()->on_reach = [this](std::string_view point) {
     if (point != "move: taker: before the table") return;
     CELL_CHECK(cluster_->state.table.Claim(kRegion, 1, {"taker", 0}).ok());
   };

@@ -217,7 +217,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
                   region);
   }
   if (regions.empty()) co_return absl::OkStatus();
-  points_->Reach("takeover: before the claim");
+  sync_points_->Reach("takeover: before the claim");
   std::vector<Claimed> claimed;
   Membership::TableChange claim = [&before, &regions, &claimed, this](RegionTable* table) -> absl::Status {
     claimed.clear();
@@ -233,7 +233,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     return claimed.empty() ? absl::AbortedError("others were faster") : absl::OkStatus();
   };
   status = co_await ChangeAwaiter(membership_, std::move(claim));
-  points_->Reach("takeover: claimed");
+  sync_points_->Reach("takeover: claimed");
   if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
   for (Claimed& one : claimed) {
     one.at_ns = fabric_->NowNs();
@@ -338,7 +338,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     regions_->NotArrived(region, *memory, *written);
     co_return status;
   }
-  points_->Reach("takeover: replayed");
+  sync_points_->Reach("takeover: replayed");
   while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !turns_->stopping()) {
     co_await turns_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
   }
@@ -376,7 +376,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     turns_->Begin(
         steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low, region));
   }
-  points_->Reach("takeover: serves");
+  sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
   counters_.records += replayed.records;
   counters_.log_bytes += replayed.log_bytes;

@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/base/points.h"
+#include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/log/log_replay.h"
 #include "cell/server/change/steward.h"
@@ -46,7 +46,7 @@ class Recoverer {
  public:
   // All must outlive this.
   Recoverer(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Steward* steward,
-            LogKeeper* logs, Turns* turns, const Points* points, RecovererOptions options)
+            LogKeeper* logs, Turns* turns, const SyncPoints* sync_points, RecovererOptions options)
       : fabric_(fabric),
         membership_(membership),
         regions_(regions),
@@ -54,7 +54,7 @@ class Recoverer {
         steward_(steward),
         logs_(logs),
         turns_(turns),
-        points_(points),
+        sync_points_(sync_points),
         options_(std::move(options)),
         random_(options_.seed),
         session_(membership->session()) {}
@@ -117,7 +117,7 @@ class Recoverer {
   Steward* const steward_;
   LogKeeper* const logs_;
   Turns* const turns_;
-  const Points* const points_;
+  const SyncPoints* const sync_points_;
   const RecovererOptions options_;
   Random random_;
   uint64_t session_;

@@ -32,7 +32,7 @@ absl::Status Lost() { return absl::AbortedError("the region is another worker's 
 
 Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
                  Mover* mover, LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns,
-                 const Points* points, Options options)
+                 const SyncPoints* sync_points, Options options)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
@@ -43,7 +43,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
       maker_(maker),
       tables_(tables),
       turns_(turns),
-      points_(points),
+      sync_points_(sync_points),
       options_(std::move(options)),
       random_(options_.seed) {
   service_->set_more_status([this](nlohmann::json* json) {
@@ -171,7 +171,7 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   const absl::StatusOr<HeldRegion*> right = co_await maker_->Make(std::move(content), region->region());
   if (!right.ok()) co_return right.status();
   const uint32_t made = (*right)->region();
-  points_->Reach("split: region made");
+  sync_points_->Reach("split: region made");
   absl::Status status = co_await MoveRightPart(region, *right, *key);
   if (status.ok()) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->region(), ForMessage(*key), made);
@@ -197,18 +197,18 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
     co_await turns_->Next();
   }
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-  points_->Reach("split: copied");
+  sync_points_->Reach("split: copied");
   absl::Status status = co_await Cut(region, right, &split);
   if (!status.ok()) co_return status;
   right->joined = true;
   co_await Join(region, right->region());
-  points_->Reach("split: cut");
+  sync_points_->Reach("split: cut");
   // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
   turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->region()));
   reclaiming_.push_back(&split);
   while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
   std::erase(reclaiming_, &split);
-  points_->Reach("split: freed");
+  sync_points_->Reach("split: freed");
   ++counters_.splits;
   co_return absl::OkStatus();
 }
@@ -225,7 +225,7 @@ Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeS
     if (status.ok()) status = split->mirrored();
     if (status.ok()) {
       region->log->Append(RecordKind::kCut, split->key(), right->tree->root());
-      points_->Reach("split: cut logged");
+      sync_points_->Reach("split: cut logged");
       status = co_await logs_->Flushed(left_id);
     }
     if (!region->lost) region->state = HeldRegion::State::kServing;
@@ -258,7 +258,7 @@ Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
     if (status.ok()) {
       ++counters_.routes_added;
       if (HeldRegion* const held = regions_->Find(region)) held->busy = held->unrouted = false;
-      points_->Reach("split: route added");
+      sync_points_->Reach("split: route added");
       co_return true;
     }
     spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
@@ -326,7 +326,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   (*made)->busy = false;
   (*made)->joined = true;
   ++counters_.roots_made;
-  points_->Reach("split: root made");
+  sync_points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);
   co_return absl::OkStatus();
 }

@@ -50,7 +50,7 @@ class Steward {
 
   // All must outlive this.
   Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Mover* mover,
-          LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns, const Points* points,
+          LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns, const SyncPoints* sync_points,
           Options options);
 
   // Before the worker listens: makes the tree's first meganode if the cluster has none (first_region.h). Blocks for as
@@ -125,7 +125,7 @@ class Steward {
   RegionMaker* const maker_;
   TableKeeper* const tables_;
   Turns* const turns_;
-  const Points* const points_;
+  const SyncPoints* const sync_points_;
   Options options_;
   Random random_;
   int64_t look_at_ns_ = 0;

@@ -25,7 +25,7 @@ absl::Status Stopping() { return absl::CancelledError("this server ends"); }
 
 TableKeeper::TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service,
                          Mover* mover, Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns,
-                         const Points* points, Options options)
+                         const SyncPoints* sync_points, Options options)
     : fabric_(fabric),
       membership_(membership),
       regions_(regions),
@@ -35,7 +35,7 @@ TableKeeper::TableKeeper(Fabric* fabric, Membership* membership, Regions* region
       logs_(logs),
       maker_(maker),
       turns_(turns),
-      points_(points),
+      sync_points_(sync_points),
       options_(std::move(options)),
       random_(options_.seed) {}
 
@@ -79,7 +79,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   }
   (*made)->joined = true;
   spdlog::info("table {} begins in region {}", name, region);
-  points_->Reach("table: made");
+  sync_points_->Reach("table: made");
   const bool asked = parts > 0;
   if (!asked) {
     for (const ClusterState::Server& server : membership_->state().servers) {
@@ -248,7 +248,7 @@ Task<absl::Status> TableKeeper::Split(HeldRegion* region, uint32_t place) {
   const absl::StatusOr<HeldRegion*> upper = co_await maker_->Make(std::move(content), region->region());
   if (!upper.ok()) co_return upper.status();
   const uint32_t made = (*upper)->region();
-  points_->Reach("table split: region made");
+  sync_points_->Reach("table split: region made");
   absl::Status status = co_await MoveUpperPart(region, *upper);
   if (status.ok()) {
     spdlog::info("region {} was split: from place {:#010x} on keys are in region {}", region->region(),
@@ -276,17 +276,17 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
   }
   counters_.longest_copy_ns = std::max(counters_.longest_copy_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
   if (turns_->stopping()) co_return Stopping();
-  points_->Reach("table split: copied");
+  sync_points_->Reach("table split: copied");
   const absl::Status status = co_await Cut(region, upper, &split);
   if (!status.ok()) co_return status;
   cleaning_.push_back(&split);
-  points_->Reach("table split: cut");
+  sync_points_->Reach("table split: cut");
   co_await Join(region, upper);
-  points_->Reach("table split: joined");
+  sync_points_->Reach("table split: joined");
   while (!split.Clean(turns_->stopping() ? UINT32_MAX : units)) co_await turns_->Next();
   std::erase(cleaning_, &split);
   upper->busy = false;
-  points_->Reach("table split: cleaned");
+  sync_points_->Reach("table split: cleaned");
   ++counters_.splits;
   co_return absl::OkStatus();
 }
@@ -304,7 +304,7 @@ Task<absl::Status> TableKeeper::Cut(HeldRegion* region, HeldRegion* upper, HashS
     if (status.ok()) {
       const HashCutValue cut{upper->hash->range().first, upper_id};
       region->log->Append(RecordKind::kHashCut, "", std::string_view(reinterpret_cast<const char*>(&cut), sizeof(cut)));
-      points_->Reach("table split: cut logged");
+      sync_points_->Reach("table split: cut logged");
       status = co_await logs_->Flushed(lower_id);
     }
     if (!region->lost) region->state = HeldRegion::State::kServing;

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "cell/base/points.h"
 #include "cell/base/random.h"
+#include "cell/base/sync_points.h"
 #include "cell/server/change/mover.h"
 #include "cell/server/region/region_maker.h"
 #include "cell/server/request/request_service.h"
@@ -40,7 +40,8 @@ class TableKeeper {
 
   // All must outlive this.
   TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Mover* mover,
-              Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns, const Points* points, Options options);
+              Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns, const SyncPoints* sync_points,
+              Options options);
 
   // A new table, of `parts` parts over all workers; 0: as many as there are workers, or as have room. It can be used
   // from its first part on, and is complete with any number of them. InvalidArgument, AlreadyExists. ResourceExhausted:
@@ -101,7 +102,7 @@ class TableKeeper {
   LogKeeper* const logs_;
   RegionMaker* const maker_;
   Turns* const turns_;
-  const Points* const points_;
+  const SyncPoints* const sync_points_;
   const Options options_;
   Random random_;
   std::vector<HashSplit*> cleaning_;

@@ -6,7 +6,7 @@
 
 namespace cell {
 
-class Points {
+class SyncPoints {
  public:
   // Called at each point with its name; a test sets it. Null: nothing happens.
   std::function<void(std::string_view point)> on_reach;
