@@ -84,16 +84,16 @@ class Fabric {
 
   // ---- Server.
 
-  // Memory that peers can read one-sided from now on, and this process alone can write: zeros, or what a dropped region
-  // of this size left. AlreadyExists: this endpoint has the region, shown or hidden; it stays as it is.
-  // InvalidArgument: CheckRegion says why.
+  // Creates a region whose memory peers can read one-sided from now on, and only this process can write. Its content is
+  // zeros, or what a dropped region of the same size left. Returns AlreadyExists if this endpoint has the region,
+  // published or staged, and leaves that as it is. Returns InvalidArgument for what CheckRegion refuses.
   virtual absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) = 0;
-  // The same, but no peer reads it before ShowRegion: it cannot be found until then, and its memory is none that this
-  // region ever had here, which peers that knew it then may still read.
-  virtual absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) = 0;
-  // This and DropRegion: nothing is done for a region that is not here.
-  virtual void ShowRegion(uint32_t region) = 0;
-  // Its memory serves the next CreateRegion of this size.
+  // Creates a staged region: no peer can find or read it before PublishRegion. Never reuses memory that previously
+  // backed this region, because peers may still map it. Errors as CreateRegion.
+  virtual absl::StatusOr<RegionMemory*> CreateStagedRegion(uint32_t region, uint64_t bytes) = 0;
+  // Makes a staged region readable. Does nothing if the region is not here.
+  virtual void PublishRegion(uint32_t region) = 0;
+  // Drops a region, if it is here. A later CreateRegion of the same size may reuse its memory.
   virtual void DropRegion(uint32_t region) = 0;
   // Gets memory for a later CreateRegion of this size ready, `slice` bytes of it at each call, so that it costs nothing
   // then. True: that was the last slice. ResourceExhausted: there is no such memory.

@@ -114,7 +114,7 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
 
 // What is being made of a region that comes from a log is seen by nobody: not by who finds it, nor by who knew it
 // before.
-TEST_P(FabricConformance, AHiddenRegionIsReadOnceItIsShown) {
+TEST_P(FabricConformance, AStagedRegionIsReadOnceItIsPublished) {
   alignas(8) std::byte to[64] = {};
   const auto serve = [this](const std::function<void()>& change) {
     StopServer();
@@ -130,13 +130,13 @@ TEST_P(FabricConformance, AHiddenRegionIsReadOnceItIsShown) {
   ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());  // The client may have mapped it now.
   serve([&] {
     server_->DropRegion(9);
-    memory = *server_->CreateHiddenRegion(9, kRegionBytes);
+    memory = *server_->CreateStagedRegion(9, kRegionBytes);
     memory->StoreWord(4096, 2);
   });
   EXPECT_TRUE(!Read(Pointer(9, 4096), to, 8).ok() || Load<uint64_t>(to) == 1);
   client_->ForgetRegion(connection_, 9);
   EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
-  serve([&] { server_->ShowRegion(9); });
+  serve([&] { server_->PublishRegion(9); });
   client_->ForgetRegion(connection_, 9);
   ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
   EXPECT_EQ(Load<uint64_t>(to), 2u);
@@ -144,7 +144,7 @@ TEST_P(FabricConformance, AHiddenRegionIsReadOnceItIsShown) {
   serve([&] {
     server_->DropRegion(9);
     const size_t free = server_->free_regions();
-    memory = *server_->CreateHiddenRegion(10, kRegionBytes);
+    memory = *server_->CreateStagedRegion(10, kRegionBytes);
     EXPECT_EQ(server_->free_regions(), free - 1);
   });
 }
@@ -342,14 +342,14 @@ TEST_P(FabricConformance, ARegionIsMadeOnce) {
   const size_t free = server_->free_regions();
   EXPECT_EQ(code(server_->CreateRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(code(server_->CreateRegion(7, 2 * kRegionBytes)), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(code(server_->CreateHiddenRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
-  ASSERT_TRUE(server_->CreateHiddenRegion(9, kRegionBytes).ok());
+  EXPECT_EQ(code(server_->CreateStagedRegion(7, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(server_->CreateStagedRegion(9, kRegionBytes).ok());
   EXPECT_EQ(code(server_->CreateRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(code(server_->CreateHiddenRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(server_->CreateStagedRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
   server_->DropRegion(9);  // The one that there is, and no other.
   EXPECT_EQ(server_->free_regions(), free + 1);
   server_->DropRegion(9);
-  server_->ShowRegion(9);
+  server_->PublishRegion(9);
   EXPECT_EQ(server_->free_regions(), free + 1);
   RegionMemory* const other = *server_->CreateRegion(10, kRegionBytes);
   EXPECT_NE(other->base(), memory_->base());
@@ -366,11 +366,11 @@ TEST_P(FabricConformance, RefusesRegionsThatNoPointerCouldNameAWordOf) {
   StopServer();
   for (const uint32_t region : {0u, Pointer::kRegionMax + 1, UINT32_MAX}) {
     EXPECT_EQ(server_->CreateRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(server_->CreateHiddenRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(server_->CreateStagedRegion(region, kRegionBytes).status().code(), absl::StatusCode::kInvalidArgument);
   }
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{4097}, Pointer::kOffsetMax + 1, UINT64_MAX}) {
     EXPECT_EQ(server_->CreateRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
-    EXPECT_EQ(server_->CreateHiddenRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
+    EXPECT_EQ(server_->CreateStagedRegion(9, bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes;
   }
   ASSERT_TRUE(server_->CreateRegion(Pointer::kRegionMax, 8).ok());
   harness_->Run(server_.get());

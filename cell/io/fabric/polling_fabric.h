@@ -28,10 +28,10 @@ class PollingFabric : public Fabric {
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
     return pool_->Create(region, bytes);
   }
-  absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) override {
-    return pool_->CreateHidden(region, bytes);
+  absl::StatusOr<RegionMemory*> CreateStagedRegion(uint32_t region, uint64_t bytes) override {
+    return pool_->CreateStaged(region, bytes);
   }
-  void ShowRegion(uint32_t region) override { pool_->Show(region); }
+  void PublishRegion(uint32_t region) override { pool_->Publish(region); }
   void DropRegion(uint32_t region) override { pool_->Drop(region); }
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override { return pool_->Prepare(bytes, slice); }
   size_t free_regions() const override { return pool_->free_regions(); }

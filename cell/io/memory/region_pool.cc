@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<RegionPool::Region>> RegionPool::New(uint64_t byt
   return made;
 }
 
-absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, bool hidden) {
+absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, bool staged) {
   RETURN_IF_ERROR(CheckRegion(region, bytes));
   std::unique_ptr<Region> made;
   {
@@ -30,7 +30,7 @@ absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, 
     }
     const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& one) {
       const bool was_here = std::find(one->former.begin(), one->former.end(), region) != one->former.end();
-      return one->bytes == bytes && !(hidden && was_here);
+      return one->bytes == bytes && !(staged && was_here);
     });
     if (reusable != dropped_.end()) {
       made = std::move(*reusable);
@@ -42,17 +42,17 @@ absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, 
     if (on_memory_) RETURN_IF_ERROR(on_memory_(made->shm));
   }
   made->id = region;
-  made->hidden = hidden;
+  made->staged = staged;
   RegionMemory* const memory = &made->memory;
   const std::lock_guard lock(mutex_);
   regions_.push_back(std::move(made));
   return memory;
 }
 
-void RegionPool::Show(uint32_t region) {
+void RegionPool::Publish(uint32_t region) {
   const std::lock_guard lock(mutex_);
   for (const auto& one : regions_) {
-    if (one->id == region) one->hidden = false;
+    if (one->id == region) one->staged = false;
   }
 }
 
@@ -106,7 +106,7 @@ bool RegionPool::huge_pages() const {
 std::optional<RegionPool::Found> RegionPool::Find(uint32_t region) const {
   const std::lock_guard lock(mutex_);
   for (const auto& one : regions_) {
-    if (one->id == region && !one->hidden) return Found{&one->shm, one->bytes};
+    if (one->id == region && !one->staged) return Found{&one->shm, one->bytes};
   }
   return std::nullopt;
 }

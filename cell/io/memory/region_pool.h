@@ -20,10 +20,10 @@ class RegionPool {
  public:
   explicit RegionPool(bool huge_pages) : use_huge_pages_(huge_pages) {}
 
-  // As Fabric::CreateRegion, CreateHiddenRegion, ShowRegion, DropRegion, PrepareRegion.
+  // As Fabric::CreateRegion, CreateStagedRegion, PublishRegion, DropRegion, PrepareRegion.
   absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes) { return Make(region, bytes, false); }
-  absl::StatusOr<RegionMemory*> CreateHidden(uint32_t region, uint64_t bytes) { return Make(region, bytes, true); }
-  void Show(uint32_t region);
+  absl::StatusOr<RegionMemory*> CreateStaged(uint32_t region, uint64_t bytes) { return Make(region, bytes, true); }
+  void Publish(uint32_t region);
   void Drop(uint32_t region);
   absl::StatusOr<bool> Prepare(uint64_t bytes, uint64_t slice);
   size_t free_regions() const;
@@ -35,7 +35,7 @@ class RegionPool {
     uint64_t bytes;  // Of the region; its memory may be larger.
     bool Holds(uint64_t offset, uint64_t length) const { return offset <= bytes && length <= bytes - offset; }
   };
-  // Nothing of one that is hidden.
+  // Nothing of one that is staged.
   std::optional<Found> Find(uint32_t region) const;
 
   // Tells of memory once it is there to stay, before a region is made in it; an error refuses it. Asked of memory that
@@ -46,7 +46,7 @@ class RegionPool {
  private:
   struct Region {
     uint32_t id = 0;
-    bool hidden = false;
+    bool staged = false;
     std::vector<uint32_t> former = {};  // All that were here.
     uint64_t bytes = 0;
     ShmMemory shm;
@@ -54,7 +54,7 @@ class RegionPool {
   };
 
   absl::StatusOr<std::unique_ptr<Region>> New(uint64_t bytes) const;
-  absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool hidden);
+  absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool staged);
 
   const bool use_huge_pages_;
   mutable std::mutex mutex_;  // Of regions_ and dropped_.

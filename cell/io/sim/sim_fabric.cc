@@ -75,12 +75,12 @@ absl::StatusOr<bool> SimFabric::PrepareRegion(uint64_t bytes, uint64_t) {
   return true;
 }
 
-absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t bytes, bool hidden) {
+absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t bytes, bool staged) {
   if (absl::Status status = CheckRegion(region, bytes); !status.ok()) return status;
   if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {} is here already", region));
   std::unique_ptr<Region> made;
   const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& dropped) {
-    return dropped->memory.bytes() == bytes && !(hidden && dropped->former.contains(region));
+    return dropped->memory.bytes() == bytes && !(staged && dropped->former.contains(region));
   });
   if (reusable != dropped_.end()) {
     made = std::move(*reusable);
@@ -88,13 +88,13 @@ absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t by
   } else {
     made = NewRegion(bytes);
   }
-  made->hidden = hidden;
+  made->staged = staged;
   return &regions_.emplace(region, std::move(made)).first->second->memory;
 }
 
-void SimFabric::ShowRegion(uint32_t region) {
+void SimFabric::PublishRegion(uint32_t region) {
   const auto it = regions_.find(region);
-  if (it != regions_.end()) it->second->hidden = false;
+  if (it != regions_.end()) it->second->staged = false;
 }
 
 void SimFabric::DropRegion(uint32_t region) {
@@ -325,7 +325,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
   for (const ReadPart& part : parts) {
     const auto region = connections_[id].server->regions_.find(part.from.region());
     RegionMemory*& memory = connections_[id].mapped[part.from.region()];
-    if (memory == nullptr && region != connections_[id].server->regions_.end() && !region->second->hidden) {
+    if (memory == nullptr && region != connections_[id].server->regions_.end() && !region->second->staged) {
       memory = &region->second->memory;
     }
     const uint64_t offset = part.from.offset();

@@ -21,12 +21,12 @@ class SimFabric : public Fabric {
   ~SimFabric() override;
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
-    return MakeRegion(region, bytes, /*hidden=*/false);
+    return MakeRegion(region, bytes, /*staged=*/false);
   }
-  absl::StatusOr<RegionMemory*> CreateHiddenRegion(uint32_t region, uint64_t bytes) override {
-    return MakeRegion(region, bytes, /*hidden=*/true);
+  absl::StatusOr<RegionMemory*> CreateStagedRegion(uint32_t region, uint64_t bytes) override {
+    return MakeRegion(region, bytes, /*staged=*/true);
   }
-  void ShowRegion(uint32_t region) override;
+  void PublishRegion(uint32_t region) override;
   void DropRegion(uint32_t region) override;
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
   size_t free_regions() const override { return dropped_.size(); }
@@ -83,7 +83,7 @@ class SimFabric : public Fabric {
   struct Region {
     std::unique_ptr<std::byte, void (*)(void*)> bytes;
     RegionMemory memory;
-    bool hidden = false;
+    bool staged = false;
     std::set<uint32_t> former = {};  // All that were here.
   };
   struct Peer {
@@ -127,7 +127,7 @@ class SimFabric : public Fabric {
     std::string bytes;
   };
 
-  absl::StatusOr<RegionMemory*> MakeRegion(uint32_t region, uint64_t bytes, bool hidden);
+  absl::StatusOr<RegionMemory*> MakeRegion(uint32_t region, uint64_t bytes, bool staged);
   std::unique_ptr<Region> NewRegion(uint64_t bytes) const;
   void ScheduleServe();
   void Send(Reply reply, int64_t at_ns);

@@ -288,7 +288,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   }
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   peers_->ForgetRegion(from, id);
-  HiddenCopy copy(*memory, regions_->shape());
+  StagedCopy copy(*memory, regions_->shape());
   Taking taking{id, epoch, from, *memory, &copy, written.get()};
   absl::Status status = co_await Copy(taking);
   if (status.ok()) status = co_await Commit(taking);

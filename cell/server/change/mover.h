@@ -6,7 +6,7 @@
 //
 //   giver                                taker
 //   Offer (region, epoch)           ->   has room
-//                                   <-   Begin: all written pages, which the taker reads, hidden (hidden_copy.h)
+//                                   <-   Begin: all written pages, which the taker reads and stages (staged_copy.h)
 //                                   <-   Written, again and again: those written since, until they are few
 //                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
 //                                   <-   Seal: the giver gives up all nodes, so that nobody reads them any more
@@ -35,8 +35,8 @@
 #include "cell/base/repeats.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
-#include "cell/server/change/hidden_copy.h"
 #include "cell/server/change/peers.h"
+#include "cell/server/change/staged_copy.h"
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/request/migration_handler.h"
 #include "cell/server/sched/turns.h"
@@ -100,7 +100,7 @@ class Mover : public MigrationHandler {
     uint64_t epoch;
     WorkerId from;
     RegionMemory* memory;
-    HiddenCopy* copy;  // Into it.
+    StagedCopy* copy;  // Into it.
     WrittenPages* written;
   };
   Task<bool> Take(uint32_t region, uint64_t epoch, WorkerId from);

@@ -325,7 +325,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
     co_await turns_->Nap(kArrivingPauseNs);
   }
-  const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveHidden(region);
+  const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveStaged(region);
   if (!memory.ok()) co_return memory.status();
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   (*memory)->set_written(written.get());

@@ -212,9 +212,9 @@ class Regions {
     return fabric_->CreateRegion(region, shape_.region_bytes());
   }
   // Both in one, of a region that comes from a log: no client sees what is not all there until it has arrived.
-  absl::StatusOr<RegionMemory*> ReceiveHidden(uint32_t region) {
+  absl::StatusOr<RegionMemory*> ReceiveStaged(uint32_t region) {
     RETURN_IF_ERROR(Expect(region));
-    const absl::StatusOr<RegionMemory*> memory = fabric_->CreateHiddenRegion(region, shape_.region_bytes());
+    const absl::StatusOr<RegionMemory*> memory = fabric_->CreateStagedRegion(region, shape_.region_bytes());
     if (!memory.ok()) Unexpect(region);
     return memory;
   }
@@ -229,7 +229,7 @@ class Regions {
   // `written`: what was copied. The memory holds a whole region.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
     arriving_.erase(region);
-    fabric_->ShowRegion(region);
+    fabric_->PublishRegion(region);
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch);
   }

@@ -18,12 +18,12 @@ TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   ASSERT_TRUE(regions_.Create(1, {}).ok());
   EXPECT_EQ(regions_.Create(1, {}).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(regions_.Expect(1).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(regions_.ReceiveHidden(1).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(regions_.ReceiveStaged(1).status().code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(regions_.Expect(2).ok());
   EXPECT_EQ(regions_.size(), 2u);
   EXPECT_EQ(regions_.Expect(2).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(regions_.Create(2, {}).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(regions_.ReceiveHidden(2).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(regions_.ReceiveStaged(2).status().code(), absl::StatusCode::kAlreadyExists);
   const absl::StatusOr<RegionMemory*> memory = regions_.Receive(2);
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(regions_.Expect(2).code(), absl::StatusCode::kAlreadyExists);

@@ -1,4 +1,4 @@
-#include "cell/server/change/hidden_copy.h"
+#include "cell/server/change/staged_copy.h"
 
 #include "cell/base/status_macros.h"
 #include "cell/layout/node.h"
@@ -7,7 +7,7 @@
 
 namespace cell {
 
-absl::Status HiddenCopy::TakeHeader(const std::byte* page) {
+absl::Status StagedCopy::TakeHeader(const std::byte* page) {
   const auto header = Load<RegionHeader>(page);
   hash_ = header.magic == kHashMagic;
   const bool known = hash_ ? header.node_bytes == sizeof(HashSlot) || ValidBucketBytes(header.node_bytes)
@@ -17,7 +17,7 @@ absl::Status HiddenCopy::TakeHeader(const std::byte* page) {
   return absl::OkStatus();
 }
 
-void HiddenCopy::Hide(std::byte* page, uint64_t offset) const {
+void StagedCopy::Hide(std::byte* page, uint64_t offset) const {
   if (!hash_) {
     for (uint64_t at = 0; at < WrittenPages::kPageBytes; at += unit_bytes_) Store(page + at, kVersionGone);
     return;
@@ -35,7 +35,7 @@ void HiddenCopy::Hide(std::byte* page, uint64_t offset) const {
   }
 }
 
-absl::Status HiddenCopy::Place(std::byte* from, uint64_t offset, uint64_t pages) {
+absl::Status StagedCopy::Place(std::byte* from, uint64_t offset, uint64_t pages) {
   for (; pages > 0; --pages, from += WrittenPages::kPageBytes, offset += WrittenPages::kPageBytes) {
     if (offset == 0) RETURN_IF_ERROR(TakeHeader(from));
     if (unit_bytes_ == 0) return absl::DataLossError("a region's header did not come first");

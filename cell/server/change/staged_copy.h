@@ -1,0 +1,32 @@
+// StagedCopy: copies a region's pages into memory that readers may still map from an earlier time the region was here.
+//
+// The former owner goes on writing while pages are copied, so nothing that readers find here may look valid: each node
+// is stored as an invalidated one, each slot and bucket with its CRC inverted, as PairStore::GiveUp does. When the
+// whole region has arrived, PairStore::Restore makes it valid. Not thread-safe.
+#pragma once
+
+#include "absl/status/status.h"
+#include "cell/layout/region.h"
+
+namespace cell {
+
+class StagedCopy {
+ public:
+  StagedCopy(RegionMemory* memory, const RegionShape& shape) : memory_(memory), shape_(shape) {}
+
+  // Stores `pages` whole pages at `offset`, and modifies `from` while doing so. The first call must begin with the
+  // header's page. Returns DataLoss if that holds no valid region header.
+  absl::Status Place(std::byte* from, uint64_t offset, uint64_t pages);
+
+ private:
+  absl::Status TakeHeader(const std::byte* page);
+  // A page of nodes, slots or buckets.
+  void Hide(std::byte* page, uint64_t offset) const;
+
+  RegionMemory* const memory_;
+  const RegionShape shape_;
+  bool hash_ = false;
+  uint32_t unit_bytes_ = 0;  // Of a node, slot, bucket; 0: the header has not come yet.
+};
+
+}  // namespace cell
