@@ -52,13 +52,13 @@ class Worker {
         mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &sync_points_,
                options.steward.self, options.silence_ns),
         service_(fabric_.get(), &regions_, &mover_, options.service),
-        maker_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
+        allocator_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
-            fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &maker_, &turns_,
+            fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &allocator_, &turns_,
             &sync_points_,
             {options.steward.self, static_cast<uint32_t>(4 * options.steward.copied_per_turn), options.steward.seed}),
-        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &maker_, &tables_,
-                 &turns_, &sync_points_, options.steward),
+        steward_(fabric_.get(), membership_.get(), &regions_, &service_, &peers_, &mover_, &logs_, &allocator_,
+                 &tables_, &turns_, &sync_points_, options.steward),
         recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &sync_points_,
                    options.recoverer),
         collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {
@@ -158,7 +158,7 @@ class Worker {
   LogKeeper logs_;
   Mover mover_;
   RequestService service_;
-  RegionMaker maker_;
+  RegionAllocator allocator_;
   TableKeeper tables_;
   Steward steward_;
   Recoverer recoverer_;

@@ -31,7 +31,7 @@ absl::Status Lost() { return absl::AbortedError("the region is another worker's 
 }  // namespace
 
 Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers,
-                 Mover* mover, LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns,
+                 Mover* mover, LogKeeper* logs, RegionAllocator* allocator, TableKeeper* tables, Turns* turns,
                  const SyncPoints* sync_points, Options options)
     : fabric_(fabric),
       membership_(membership),
@@ -40,7 +40,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
       peers_(peers),
       mover_(mover),
       logs_(logs),
-      maker_(maker),
+      allocator_(allocator),
       tables_(tables),
       turns_(turns),
       sync_points_(sync_points),
@@ -168,7 +168,7 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   if (!key.has_value()) co_return absl::FailedPreconditionError("it has one leaf");
   RegionContent content{region->tree->range()};
   content.range.low = *key;
-  const absl::StatusOr<HeldRegion*> right = co_await maker_->Make(std::move(content), region->region());
+  const absl::StatusOr<HeldRegion*> right = co_await allocator_->Allocate(std::move(content), region->region());
   if (!right.ok()) co_return right.status();
   const uint32_t made = (*right)->region();
   sync_points_->Reach("split: region made");
@@ -176,7 +176,7 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   if (status.ok()) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->region(), ForMessage(*key), made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
-    co_await maker_->Abandon(made);
+    co_await allocator_->Discard(made);
   } else if (!turns_->stopping()) {
     regions_->Drop(made);  // The cut may be on disk: whoever recovers the left knows from its log.
   }
@@ -306,7 +306,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
   RegionContent content;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
   content.range.tier = tier;
-  const absl::StatusOr<HeldRegion*> made = co_await maker_->Make(std::move(content), 0);
+  const absl::StatusOr<HeldRegion*> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
   Meganode* const tree = (*made)->tree;
   const uint32_t region = tree->region();
@@ -320,7 +320,7 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
     status = co_await CommitTableChange(membership_, turns_, std::move(set_root));
   }
   if (!status.ok()) {  // Another worker was faster.
-    if (!turns_->stopping()) co_await maker_->Abandon(region);
+    if (!turns_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
   (*made)->busy = false;

@@ -25,7 +25,7 @@
 #include "cell/server/change/mover.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/table_keeper.h"
-#include "cell/server/region/region_maker.h"
+#include "cell/server/region/region_allocator.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/request/request_service.h"
 #include "cell/server/sched/turns.h"
@@ -50,7 +50,7 @@ class Steward {
 
   // All must outlive this.
   Steward(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Peers* peers, Mover* mover,
-          LogKeeper* logs, RegionMaker* maker, TableKeeper* tables, Turns* turns, const SyncPoints* sync_points,
+          LogKeeper* logs, RegionAllocator* allocator, TableKeeper* tables, Turns* turns, const SyncPoints* sync_points,
           Options options);
 
   // Before the worker listens: makes the tree's first meganode if the cluster has none (first_region.h). Blocks for as
@@ -122,7 +122,7 @@ class Steward {
   Peers* const peers_;
   Mover* const mover_;
   LogKeeper* const logs_;
-  RegionMaker* const maker_;
+  RegionAllocator* const allocator_;
   TableKeeper* const tables_;
   Turns* const turns_;
   const SyncPoints* const sync_points_;

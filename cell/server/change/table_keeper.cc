@@ -24,7 +24,7 @@ absl::Status Stopping() { return absl::CancelledError("this server ends"); }
 }  // namespace
 
 TableKeeper::TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service,
-                         Mover* mover, Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns,
+                         Mover* mover, Peers* peers, LogKeeper* logs, RegionAllocator* allocator, Turns* turns,
                          const SyncPoints* sync_points, Options options)
     : fabric_(fabric),
       membership_(membership),
@@ -33,7 +33,7 @@ TableKeeper::TableKeeper(Fabric* fabric, Membership* membership, Regions* region
       mover_(mover),
       peers_(peers),
       logs_(logs),
-      maker_(maker),
+      allocator_(allocator),
       turns_(turns),
       sync_points_(sync_points),
       options_(std::move(options)),
@@ -64,7 +64,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   RegionContent content;
   content.hash_range.emplace();
   content.bucket_bytes = bucket_bytes;
-  const absl::StatusOr<HeldRegion*> made = co_await maker_->Make(std::move(content), 0);
+  const absl::StatusOr<HeldRegion*> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
   const uint32_t region = (*made)->region();
   Membership::TableChange create = [name, bucket_bytes, region](RegionTable* table) {
@@ -74,7 +74,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   };
   const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(create));
   if (!status.ok()) {
-    if (!turns_->stopping()) co_await maker_->Abandon(region);
+    if (!turns_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
   (*made)->joined = true;
@@ -185,7 +185,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
     if (entry.owner == options_.self) {
       while (regions_->Find(region) != nullptr && !turns_->stopping()) co_await turns_->Sleep(kRetryPauseNs);
     } else if (membership_->IsGone(entry.owner)) {
-      co_await maker_->RemoveLog(region);
+      co_await allocator_->RemoveLog(region);
     } else {
       co_await AwaitDropped(entry.owner, region);
     }
@@ -232,7 +232,7 @@ void TableKeeper::Step() {
     const uint32_t id = region->region();
     spdlog::info("region {} was part of a table that is gone", id);
     regions_->Drop(id);
-    turns_->Begin(maker_->RemoveLog(id));
+    turns_->Begin(allocator_->RemoveLog(id));
   }
 }
 
@@ -245,7 +245,7 @@ Task<absl::Status> TableKeeper::Split(HeldRegion* region, uint32_t place) {
   if (range.first == range.last) co_return absl::FailedPreconditionError("its part of the hash space is one place");
   RegionContent content = region->content();
   content.hash_range->first = place;
-  const absl::StatusOr<HeldRegion*> upper = co_await maker_->Make(std::move(content), region->region());
+  const absl::StatusOr<HeldRegion*> upper = co_await allocator_->Allocate(std::move(content), region->region());
   if (!upper.ok()) co_return upper.status();
   const uint32_t made = (*upper)->region();
   sync_points_->Reach("table split: region made");
@@ -254,7 +254,7 @@ Task<absl::Status> TableKeeper::Split(HeldRegion* region, uint32_t place) {
     spdlog::info("region {} was split: from place {:#010x} on keys are in region {}", region->region(),
                  (*upper)->hash->range().first, made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
-    co_await maker_->Abandon(made);
+    co_await allocator_->Discard(made);
   } else if (!turns_->stopping()) {
     regions_->Drop(made);  // The cut may be on disk: whoever recovers the lower part knows from its log.
   }

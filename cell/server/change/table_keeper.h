@@ -24,7 +24,7 @@
 #include "cell/base/random.h"
 #include "cell/base/sync_points.h"
 #include "cell/server/change/mover.h"
-#include "cell/server/region/region_maker.h"
+#include "cell/server/region/region_allocator.h"
 #include "cell/server/request/request_service.h"
 #include "pilaf/hash_split.h"
 
@@ -40,7 +40,7 @@ class TableKeeper {
 
   // All must outlive this.
   TableKeeper(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Mover* mover,
-              Peers* peers, LogKeeper* logs, RegionMaker* maker, Turns* turns, const SyncPoints* sync_points,
+              Peers* peers, LogKeeper* logs, RegionAllocator* allocator, Turns* turns, const SyncPoints* sync_points,
               Options options);
 
   // A new table, of `parts` parts over all workers; 0: as many as there are workers, or as have room. It can be used
@@ -100,7 +100,7 @@ class TableKeeper {
   Mover* const mover_;
   Peers* const peers_;
   LogKeeper* const logs_;
-  RegionMaker* const maker_;
+  RegionAllocator* const allocator_;
   Turns* const turns_;
   const SyncPoints* const sync_points_;
   const Options options_;

@@ -1,4 +1,4 @@
-#include "cell/server/region/region_maker.h"
+#include "cell/server/region/region_allocator.h"
 
 #include "cell/base/status_macros.h"
 #include "cell/server/region/commit_table_change.h"
@@ -11,7 +11,7 @@ constexpr int64_t kPauseNs = 200'000;
 
 }  // namespace
 
-Task<absl::StatusOr<HeldRegion*>> RegionMaker::Make(RegionContent content, uint32_t made_for) {
+Task<absl::StatusOr<HeldRegion*>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
   if (!room.ok()) co_return room;
   // One at a time: an id that is not known to be taken could be another's else.
@@ -29,18 +29,18 @@ Task<absl::StatusOr<HeldRegion*>> RegionMaker::Make(RegionContent content, uint3
     status = co_await logs_->Create(*id);
   }
   if (!status.ok()) {
-    co_await Abandon(*id, /*remove_log=*/!absl::IsAlreadyExists(status));  // That log is none that was made here.
+    co_await Discard(*id, /*remove_log=*/!absl::IsAlreadyExists(status));  // That log is none that was made here.
     co_return status;
   }
   co_return *made;
 }
 
-bool RegionMaker::IsNew(const RegionTable& table, uint32_t region) const {
+bool RegionAllocator::IsNew(const RegionTable& table, uint32_t region) const {
   const RegionTable::Entry* entry = table.Find(region);
   return entry != nullptr && entry->owner == self_ && entry->epoch == 1;
 }
 
-Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
+Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(made_for);
   const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
@@ -59,7 +59,7 @@ Task<absl::StatusOr<uint32_t>> RegionMaker::Add(uint32_t made_for) {
   co_return id;
 }
 
-Task<bool> RegionMaker::Abandon(uint32_t region, bool remove_log) {
+Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
   Membership::TableChange remove = [this, region](RegionTable* table) -> absl::Status {
     if (table->Find(region) == nullptr) return absl::OkStatus();
     // It shares the fate of the region that it was made for: another's by now.
@@ -74,7 +74,7 @@ Task<bool> RegionMaker::Abandon(uint32_t region, bool remove_log) {
   co_return status.ok();
 }
 
-Task<bool> RegionMaker::RemoveLog(uint32_t region) {
+Task<bool> RegionAllocator::RemoveLog(uint32_t region) {
   if (!logs_->on()) co_return true;
   const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
   const absl::Status removed = co_await logs_->Do(remove);

@@ -1,0 +1,41 @@
+// RegionAllocator: creates a worker's new regions. A new region is in the region table before it is part of the tree or
+// of a Pilaf table, so that a crash leaves nothing behind that nobody knows. Call it on the worker's thread.
+#pragma once
+
+#include "cell/cluster/membership.h"
+#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/sched/turns.h"
+
+namespace cell {
+
+class RegionAllocator {
+ public:
+  // All must outlive this.
+  RegionAllocator(Membership* membership, Regions* regions, LogKeeper* logs, Turns* turns, WorkerId self)
+      : membership_(membership), regions_(regions), logs_(logs), turns_(turns), self_(std::move(self)) {}
+
+  // Creates an empty region, which the region table records as made for `made_for`, and its log if regions have logs.
+  // The region is busy, and not joined. Returns ResourceExhausted if the worker holds or recovers as many as it may,
+  // Aborted if `made_for` has another owner by now, Cancelled if the worker ends.
+  Task<absl::StatusOr<HeldRegion*>> Allocate(RegionContent content, uint32_t made_for);
+  // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
+  // `remove_log`. Returns false if it stays in the table, because another owner has it or the worker ends.
+  Task<bool> Discard(uint32_t region, bool remove_log = true);
+  // Removes a region's log. Returns false if it could not, and logs why.
+  Task<bool> RemoveLog(uint32_t region);
+
+ private:
+  // Adds a region to the table, and returns its id.
+  Task<absl::StatusOr<uint32_t>> Add(uint32_t made_for);
+  bool IsNew(const RegionTable& table, uint32_t region) const;
+
+  Membership* const membership_;
+  Regions* const regions_;
+  LogKeeper* const logs_;
+  Turns* const turns_;
+  const WorkerId self_;
+  bool adding_ = false;
+};
+
+}  // namespace cell
