@@ -60,7 +60,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   const std::shared_ptr<std::string> why = giving.why;
   sync_points_->Reach("move: giver: before the offer");
   std::string offer = MakeMoveRequest(MoveStep::kOffer, id, giving.epoch, self_.worker, self_.server);
-  const absl::StatusOr<std::string> reply = co_await peers_->Ask(to, std::move(offer));
+  const absl::StatusOr<std::string> reply = co_await peers_->Call(to, std::move(offer));
   std::vector<PageRun> none;
   absl::Status status = reply.ok() ? ParseMoveReply(AsBytes(*reply), &none).status() : reply.status();
   if (!status.ok()) {  // But if the offer did arrive, its taker may have begun; then Step sees to it.
@@ -309,7 +309,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   spdlog::info("region {} was taken from {}", id, ToString(from));
   sync_points_->Reach("move: taker: serves");
   std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
-  (void)co_await peers_->Ask(from, std::move(done));  // If it does not arrive, the giver asks the table.
+  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the giver asks the table.
   co_return true;
 }
 
@@ -323,7 +323,7 @@ Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Statu
                  *more);
   }
   std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch, self_.worker, reason);
-  (void)co_await peers_->Ask(from, std::move(cancel));  // If it does not arrive, the giver hears nothing more.
+  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the giver hears nothing more.
   co_return false;
 }
 
@@ -357,7 +357,7 @@ Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep
   uint64_t copied = 0;
   for (uint32_t more = 1; more > 0; step = MoveStep::kWritten) {
     std::string request = MakeMoveRequest(step, taking.region, taking.epoch);
-    const absl::StatusOr<std::string> answer = co_await peers_->Ask(taking.from, std::move(request));
+    const absl::StatusOr<std::string> answer = co_await peers_->Call(taking.from, std::move(request));
     if (!answer.ok()) co_return answer.status();
     std::vector<PageRun> runs;
     const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*answer), &runs);
@@ -399,7 +399,7 @@ Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep
 // From the giver's seal to the change of the table.
 Task<absl::Status> Mover::Commit(const Taking& taking) {
   std::string seal = MakeMoveRequest(MoveStep::kSeal, taking.region, taking.epoch);
-  const absl::StatusOr<std::string> sealed = co_await peers_->Ask(taking.from, std::move(seal));
+  const absl::StatusOr<std::string> sealed = co_await peers_->Call(taking.from, std::move(seal));
   if (!sealed.ok()) co_return sealed.status();
   std::vector<PageRun> none;
   const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);

@@ -32,7 +32,7 @@ void Peers::Lost(const WorkerId& worker, ConnectionId used) {
   lost_.push_back(used);
 }
 
-Task<absl::StatusOr<std::string>> Peers::Ask(WorkerId worker, std::string request) {
+Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request) {
   const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
   if (!connection.ok()) co_return connection.status();
   const absl::StatusOr<ConstBytes> reply =

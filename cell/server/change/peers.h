@@ -1,4 +1,5 @@
-// Peers: a worker's connections to the other workers of its cluster, made when first needed. One thread.
+// Peers: a worker's connections to the other workers of its cluster. A connection is made when it is first needed. Not
+// thread-safe.
 #pragma once
 
 #include <map>
@@ -15,17 +16,17 @@ class Peers {
  public:
   Peers(Fabric* fabric, const Membership* membership) : fabric_(fabric), membership_(membership) {}
 
-  // A request to a worker, which is not this one, and its reply. Unavailable: it is not in the cluster, or does not
-  // answer. Unknown: it may have got the request.
-  Task<absl::StatusOr<std::string>> Ask(WorkerId worker, std::string request);
-  // Reads of its regions.
+  // Sends `request` to another worker, and returns its reply. Returns Unavailable if the worker is not in the cluster
+  // or does not answer, Unknown if it may have received the request.
+  Task<absl::StatusOr<std::string>> Call(WorkerId worker, std::string request);
+  // Reads parts of a worker's regions one-sided.
   Task<absl::Status> Read(WorkerId worker, absl::Span<const ReadPart> parts);
-  // Of a region that may have been there before.
+  // Forgets where a region's memory is at a worker that may have had it before.
   void ForgetRegion(const WorkerId& worker, uint32_t region);
 
-  // Outside of all completions: ends connections that were lost, and those to workers that are not members any more.
+  // Closes connections that were lost, and those to workers that have left the cluster. Call it outside of completions.
   void Step();
-  // How many connections there are.
+  // Returns the number of connections.
   size_t connections() const { return links_.size(); }
 
  private:

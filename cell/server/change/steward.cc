@@ -402,7 +402,7 @@ Task<std::optional<Steward::Gift>> Steward::FindGift(size_t asked_max) {
   uint64_t its = UINT64_MAX;
   for (const WorkerId& taker : takers) {
     std::string request = MakeTextRequest(MessageKind::kWeigh);
-    const absl::StatusOr<std::string> reply = co_await peers_->Ask(taker, std::move(request));
+    const absl::StatusOr<std::string> reply = co_await peers_->Call(taker, std::move(request));
     if (!reply.ok()) continue;  // Whoever is not there takes nothing.
     const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
     if (!weight.ok() || weight->bytes_used >= its) continue;
@@ -485,7 +485,7 @@ Task<absl::StatusOr<std::string>> Steward::AskOwner(uint32_t region, std::string
   absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(region);
   if (!owner.ok()) co_return owner.status();
   if (*owner == options_.self) co_return service_->AnswerPeer(AsBytes(request));
-  co_return co_await peers_->Ask(*std::move(owner), std::move(request));
+  co_return co_await peers_->Call(*std::move(owner), std::move(request));
 }
 
 }  // namespace cell

@@ -198,7 +198,7 @@ Task<bool> TableKeeper::AwaitDropped(WorkerId owner, uint32_t region) {
   while (!turns_->stopping()) {
     std::string request = MakeFetchRequest(Pointer(region, extents_offset), kWordBytes);
     WorkerId to = owner;
-    const absl::StatusOr<std::string> reply = co_await peers_->Ask(std::move(to), std::move(request));
+    const absl::StatusOr<std::string> reply = co_await peers_->Call(std::move(to), std::move(request));
     if (!reply.ok() || !ParseBytesReply(AsBytes(*reply), MessageKind::kFetch).ok()) break;
     co_await turns_->Sleep(kRetryPauseNs);
   }
