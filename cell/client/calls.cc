@@ -26,13 +26,13 @@ size_t ReplyRoom(Session* session) {
   return std::max(kReplyBytesMin, RouteReplyBytes(KeyBytesMax(session->node_bytes())));
 }
 
-// Sends a request that names the way's meganode. Nothing: the way goes on elsewhere. The reply is valid until the
+// Sends a request that names the router's meganode. Nothing: the search goes on elsewhere. The reply is valid until the
 // caller suspends.
-Task<Maybe<ConstBytes>> Ask(Session* session, Way* way, std::string_view head, std::string_view body,
+Task<Maybe<ConstBytes>> Ask(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
                             size_t reply_bytes_max, CallContext context) {
   const int64_t asked_ns = session->now_ns();
-  ServerConnection* const server = way->server();
-  Selector* const selector = way->selector();
+  ServerConnection* const server = router->server();
+  Selector* const selector = router->selector();
   selector->BeginCall(asked_ns);
   const absl::StatusOr<ConstBytes> reply =
       co_await session->Call(server, head, body, reply_bytes_max, context.deadline_ns);
@@ -42,15 +42,15 @@ Task<Maybe<ConstBytes>> Ask(Session* session, Way* way, std::string_view head, s
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
   if (!route.ok()) co_return route.status();
-  if (absl::Status status = way->Follow(*route); !status.ok()) co_return status;
+  if (absl::Status status = router->Follow(*route); !status.ok()) co_return status;
   co_return std::nullopt;
 }
 
 // Of a read: a lost server is looked for again.
 template <typename T>
-Maybe<T> ReadFailed(Way* way, const absl::Status& status) {
+Maybe<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   if (!LostServer(status)) return status;
-  (void)way->Lose();
+  (void)router->Lose();
   return std::nullopt;
 }
 
@@ -100,14 +100,15 @@ bool LostServer(const absl::Status& status) {
 
 namespace {
 
-// One try of a get at the region that the way is at. `copy`, not 0: the number for a copy of a large value. Aborted:
+// One try of a get at the region that the router is at. `copy`, not 0: the number for a copy of a large value. Aborted:
 // the value was replaced while it was fetched.
-Task<Maybe<Value>> GetOnce(Session* session, Way* way, std::string_view key, uint16_t copy, CallContext context) {
-  ServerConnection* const server = way->server();
-  const std::string request = MakeKeyRequest(MessageKind::kGet, way->root(), {}, key, copy);
+Task<Maybe<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
+                           CallContext context) {
+  ServerConnection* const server = router->server();
+  const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Maybe<ConstBytes> reply =
-      co_await Ask(session, way, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
-  if (!reply.ok()) co_return ReadFailed<Value>(way, reply.status());
+      co_await Ask(session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
+  if (!reply.ok()) co_return ReadFailed<Value>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
   if (!get.ok()) co_return get.status();
@@ -130,7 +131,7 @@ Task<Maybe<Value>> GetOnce(Session* session, Way* way, std::string_view key, uin
     const std::string fetch = MakeFetchRequest(from, static_cast<uint32_t>(piece), where.copied);
     const absl::StatusOr<ConstBytes> answer =
         co_await session->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
-    if (!answer.ok()) co_return ReadFailed<Value>(way, answer.status());
+    if (!answer.ok()) co_return ReadFailed<Value>(router, answer.status());
     const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
     if (bytes.status().code() == absl::StatusCode::kOutOfRange) {  // The region has moved since, or the copy is gone.
       co_return absl::AbortedError("");
@@ -147,15 +148,15 @@ Task<Maybe<Value>> GetOnce(Session* session, Way* way, std::string_view key, uin
 
 }  // namespace
 
-Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, CallContext context) {
-  Maybe<Value> value = co_await GetOnce(session, way, key, 0, context);
+Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  Maybe<Value> value = co_await GetOnce(session, router, key, 0, context);
   while (KeptChanging(value.status())) {
     // The server keeps it as it is for this get.
     ++session->metrics()->extent_retries;
-    ServerConnection* const server = way->server();
+    ServerConnection* const server = router->server();
     const uint16_t copy = co_await session->TakeNumber(server, context.deadline_ns);
     if (copy != 0) {
-      value = co_await GetOnce(session, way, key, copy, context);
+      value = co_await GetOnce(session, router, key, copy, context);
       session->GiveNumber(server, copy);
     }
     if (session->closed()) co_return Session::Closed();
@@ -166,21 +167,21 @@ Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, C
   co_return value;
 }
 
-Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view key, CallContext context) {
-  const std::string request = MakeKeyRequest(MessageKind::kSearch, way->root(), {}, key);
+Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  const std::string request = MakeKeyRequest(MessageKind::kSearch, router->root(), {}, key);
   const size_t room = ReplyRoom(session);
-  const Maybe<ConstBytes> reply = co_await Ask(session, way, request, {}, room, context);
-  if (!reply.ok()) co_return ReadFailed<bool>(way, reply.status());
+  const Maybe<ConstBytes> reply = co_await Ask(session, router, request, {}, room, context);
+  if (!reply.ok()) co_return ReadFailed<bool>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<SearchReply> search = ParseSearchReply(**reply);
   if (!search.ok()) co_return search.status();
   co_return search->found != 0;
 }
 
-Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
-                            Pointer hint, CallContext context) {
+Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
+                            std::optional<std::string_view> value, Pointer hint, CallContext context) {
   if (session->closed()) co_return Session::Closed();
-  ServerConnection* const server = way->server();
+  ServerConnection* const server = router->server();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
   uint16_t upload = 0;
   std::string request;
@@ -188,15 +189,15 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
   if (value.has_value()) {
     if (sizeof(PutRequest) + key.size() + value->size() > kMessageBytesMax) {
       const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, server, *value, context.deadline_ns);
-      if (!uploaded.ok()) co_return ReadFailed<bool>(way, uploaded.status());
+      if (!uploaded.ok()) co_return ReadFailed<bool>(router, uploaded.status());
       upload = *uploaded;
     } else {
       body = *value;
     }
-    request =
-        MakePutRequest(way->root(), hint, Crc64(*value, Crc64(key)), key, static_cast<uint32_t>(value->size()), upload);
+    request = MakePutRequest(router->root(), hint, Crc64(*value, Crc64(key)), key, static_cast<uint32_t>(value->size()),
+                             upload);
   } else {
-    request = MakeKeyRequest(kind, way->root(), hint, key);
+    request = MakeKeyRequest(kind, router->root(), hint, key);
   }
   const int64_t asked_ns = session->now_ns();
   const size_t room = ReplyRoom(session);
@@ -205,15 +206,15 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
   Maybe<bool> result = std::nullopt;
   if (!reply.ok()) {
     // Unavailable: it was never sent, and may be sent elsewhere.
-    result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(way, reply.status())
+    result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(router, reply.status())
                                                                      : WriteOutcome(reply.status(), key);
   } else if (IsRoute(*reply)) {
     const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
-    const absl::Status status = route.ok() ? way->Follow(*route) : route.status();
+    const absl::Status status = route.ok() ? router->Follow(*route) : route.status();
     if (!status.ok()) result = status;
   } else {
     // A write that waits for its log says nothing about the way to its leaf, which is all that there is to choose.
-    const bool chosen = hint.null() && way->selector() == &server->searches;  // Of a table all writes are calls.
+    const bool chosen = hint.null() && router->selector() == &server->searches;  // Of a table all writes are calls.
     if (chosen && session->cluster().durability != Durability::kSync) {
       server->searches.ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
     }
@@ -225,7 +226,7 @@ Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, st
       // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
       // and then the region may be another's soon.
       co_await session->SleepUntil(session->now_ns() + session->refused_pause_ns());
-      co_await way->FindHolderAgain(written.status());
+      co_await router->FindHolderAgain(written.status());
     } else {
       result = written.status();
     }

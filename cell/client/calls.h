@@ -5,14 +5,14 @@
 #include <string>
 #include <string_view>
 
-#include "cell/client/way.h"
+#include "cell/client/key_router.h"
 #include "fmt/format.h"
 
 namespace cell {
 
 using Value = std::optional<std::string>;
 
-// What a step on the way gave: the result, or that the way goes on elsewhere (it has been told).
+// What a step of the search gave: the result, or that the search goes on elsewhere (it has been told).
 template <typename T>
 using Maybe = absl::StatusOr<std::optional<T>>;
 
@@ -30,10 +30,11 @@ inline bool KeptChanging(const absl::Status& status) { return status.code() == a
 // Whether a status means that the worker asked is not there (any more): the region table may know a better one.
 bool LostServer(const absl::Status& status);
 
-Task<Maybe<Value>> GetByCall(Session* session, Way* way, std::string_view key, CallContext context);
-Task<Maybe<bool>> ContainsByCall(Session* session, Way* way, std::string_view key, CallContext context);
-// One try of a write at the region that the way is at: a put, or without `value` a delete. `hint`: the leaf, or null.
-Task<Maybe<bool>> WriteHere(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
-                            Pointer hint, CallContext context);
+Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+// One try of a write at the region that the router is at: a put, or without `value` a delete. `hint`: the leaf, or
+// null.
+Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
+                            std::optional<std::string_view> value, Pointer hint, CallContext context);
 
 }  // namespace cell

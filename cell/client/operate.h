@@ -9,7 +9,7 @@
 
 namespace cell {
 
-// From region to region until `here`, called with the way, gives a result. `table`: null for the tree.
+// From region to region until `here`, called with the router, gives a result. `table`: null for the tree.
 template <typename T, typename Here>
 Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
                                 Here here) {
@@ -24,17 +24,17 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
       co_return absl::UnavailableError("the region table could not be asked for in time");
     }
   }
-  Way way(session, key, context, table);
+  KeyRouter router(session, key, context, table);
   for (;;) {
-    if (way.server() == nullptr) {
-      status = co_await way.Find();
+    if (router.server() == nullptr) {
+      status = co_await router.Find();
       if (!status.ok()) co_return status;
     }
-    Maybe<T> result = co_await here(&way);
+    Maybe<T> result = co_await here(&router);
     if (!result.ok()) co_return result.status();
     if (result->has_value()) co_return **std::move(result);
     if (session->NowNs() >= context.deadline_ns) {
-      if (!way.refused().ok()) co_return way.refused();
+      if (!router.refused().ok()) co_return router.refused();
       co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
     }
   }

@@ -11,38 +11,38 @@ namespace {
 // Of one MultiGet.
 constexpr size_t kGetsAtOnce = 256;
 
-// A client-side search of the meganode that the way is at. True: to->leaf is the key's leaf. False: the way goes on
-// elsewhere. `extents`: how many reads will follow.
-Task<absl::StatusOr<bool>> Search(Session* session, Way* way, std::string_view key, CallContext context, WalkedLeaf* to,
-                                  int extents = 0) {
-  ServerConnection* const server = way->server();
-  Walk walk(key, way->root());
+// A client-side search of the meganode that the router is at. True: to->leaf is the key's leaf. False: the search goes
+// on elsewhere. `extents`: how many reads will follow.
+Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                                  WalkedLeaf* to, int extents = 0) {
+  ServerConnection* const server = router->server();
+  Walk walk(key, router->root());
   int reads = 0;
-  const absl::StatusOr<Walk::Step> step = co_await session->WalkToLeaf(server, &walk, way->may_use_cache(), to,
+  const absl::StatusOr<Walk::Step> step = co_await session->WalkToLeaf(server, &walk, router->may_use_cache(), to,
                                                                        context.deadline_ns, &server->searches, &reads);
   if (!step.ok()) {
     if (!LostServer(step.status())) co_return step.status();
-    if (absl::Status status = way->Lose(); !status.ok()) co_return status;
+    if (absl::Status status = router->Lose(); !status.ok()) co_return status;
     co_return false;
   }
   server->searches.ObserveReads(reads, extents);
   if (*step == Walk::Step::kArrived) co_return true;
-  if (absl::Status status = way->Follow(walk, *step, to->cached); !status.ok()) co_return status;
+  if (absl::Status status = router->Follow(walk, *step, to->cached); !status.ok()) co_return status;
   co_return false;
 }
 
-Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, CallContext context) {
+Task<Maybe<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session);
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
-    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked, /*extents=*/1);
+    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, /*extents=*/1);
     if (KeptChanging(here.status())) break;
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
     const std::optional<int> found = walked.leaf.Find(key);
     if (!found.has_value()) {
-      if (session->Leased(way->holder())) co_return Value();
-      (void)way->Lose();
+      if (session->Leased(router->holder())) co_return Value();
+      (void)router->Lose();
       co_return std::nullopt;
     }
     const LeafSlot slot = walked.leaf.leaf_slot(*found);
@@ -56,18 +56,18 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
-    const absl::Status status = co_await session->Read(way->server(), {&part, 1}, context.deadline_ns);
+    const absl::Status status = co_await session->Read(router->server(), {&part, 1}, context.deadline_ns);
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
-        if (!session->Leased(way->holder())) {
-          (void)way->Lose();
+        if (!session->Leased(router->holder())) {
+          (void)router->Lose();
           co_return std::nullopt;
         }
         co_return Value(std::string(extent.substr(key.size())));
       }
     } else if (LostServer(status)) {
-      (void)way->Lose();
+      (void)router->Lose();
       co_return std::nullopt;
     } else if (status.code() != absl::StatusCode::kOutOfRange) {
       co_return status;
@@ -76,33 +76,33 @@ Task<Maybe<Value>> GetByReads(Session* session, Way* way, std::string_view key, 
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
   }
   // What is written as fast as it is read, its server reads between two writes.
-  co_return co_await GetByCall(session, way, key, context);
+  co_return co_await GetByCall(session, router, key, context);
 }
 
-Task<Maybe<bool>> ContainsByReads(Session* session, Way* way, std::string_view key, CallContext context) {
+Task<Maybe<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session);
-  const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
-  if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, way, key, context);
+  const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
+  if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, router, key, context);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
-  if (!session->Leased(way->holder())) {
-    (void)way->Lose();
+  if (!session->Leased(router->holder())) {
+    (void)router->Lose();
     co_return std::nullopt;
   }
   co_return walked.leaf.Find(key).has_value();
 }
 
-Task<Maybe<bool>> WriteOnTree(Session* session, Way* way, std::string_view key, std::optional<std::string_view> value,
-                              CallContext context) {
+Task<Maybe<bool>> WriteOnTree(Session* session, KeyRouter* router, std::string_view key,
+                              std::optional<std::string_view> value, CallContext context) {
   Pointer hint;  // The leaf, if this client finds it by reads.
-  if (session->ChoosePath(way->selector(), context) == Path::kClient) {
+  if (session->ChoosePath(router->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session);
-    const absl::StatusOr<bool> here = co_await Search(session, way, key, context, &walked);
+    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
     if (!here.ok() && !KeptChanging(here.status())) co_return ReadOutcome(here.status());
     if (here.ok() && !*here) co_return std::nullopt;
     if (here.ok()) hint = walked.leaf.self();  // Else the server finds it.
   }
-  co_return co_await WriteHere(session, way, key, value, hint, context);
+  co_return co_await WriteHere(session, router, key, value, hint, context);
 }
 
 }  // namespace
@@ -111,9 +111,10 @@ Task<absl::StatusOr<Value>> Client::AsyncGet(std::string_view key, CallOptions o
   Session* session = session_.get();
   const CallContext context = session->Begin(options);
   absl::StatusOr<Value> value =
-      co_await Operate<Value>(session, nullptr, key, context, [session, key, context](Way* way) {
-        return session->ChoosePath(way->selector(), context) == Path::kServer ? GetByCall(session, way, key, context)
-                                                                              : GetByReads(session, way, key, context);
+      co_await Operate<Value>(session, nullptr, key, context, [session, key, context](KeyRouter* router) {
+        return session->ChoosePath(router->selector(), context) == Path::kServer
+                   ? GetByCall(session, router, key, context)
+                   : GetByReads(session, router, key, context);
       });
   if (!value.ok()) value = ReadOutcome(value.status());
   session->End(context, value.status());
@@ -146,10 +147,10 @@ Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptio
   Session* session = session_.get();
   const CallContext context = session->Begin(options);
   absl::StatusOr<bool> found =
-      co_await Operate<bool>(session, nullptr, key, context, [session, key, context](Way* way) {
-        return session->ChoosePath(way->selector(), context) == Path::kServer
-                   ? ContainsByCall(session, way, key, context)
-                   : ContainsByReads(session, way, key, context);
+      co_await Operate<bool>(session, nullptr, key, context, [session, key, context](KeyRouter* router) {
+        return session->ChoosePath(router->selector(), context) == Path::kServer
+                   ? ContainsByCall(session, router, key, context)
+                   : ContainsByReads(session, router, key, context);
       });
   if (!found.ok()) found = ReadOutcome(found.status());
   session->End(context, found.status());
@@ -163,8 +164,8 @@ Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_vi
   if (const absl::Status status = CheckValue(key, value); !status.ok()) {
     existed = status;
   } else {
-    existed = co_await Operate<bool>(session, nullptr, key, context, [session, key, value, context](Way* way) {
-      return WriteOnTree(session, way, key, value, context);
+    existed = co_await Operate<bool>(session, nullptr, key, context, [session, key, value, context](KeyRouter* router) {
+      return WriteOnTree(session, router, key, value, context);
     });
   }
   session->End(context, existed.status());
@@ -176,7 +177,7 @@ Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions
   const CallContext context = session->Begin(options);
   absl::StatusOr<bool> existed = co_await Operate<bool>(
       session, nullptr, key, context,
-      [session, key, context](Way* way) { return WriteOnTree(session, way, key, std::nullopt, context); });
+      [session, key, context](KeyRouter* router) { return WriteOnTree(session, router, key, std::nullopt, context); });
   session->End(context, existed.status());
   co_return existed;
 }

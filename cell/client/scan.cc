@@ -6,9 +6,9 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/calls.h"
+#include "cell/client/key_router.h"
 #include "cell/client/scan_batch.h"
 #include "cell/client/scan_leaves.h"
-#include "cell/client/way.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -71,18 +71,18 @@ class Scan::Cursor : public Leftover {
     absl::Status status;
     // A batch of nothing says nothing: the end, or the next entries.
     while (status.ok() && batch->empty() && !done_ && !given_up_) {
-      if (!way_.has_value()) {
+      if (!router_.has_value()) {
         way_key_ = position_.at();
-        way_.emplace(session_, way_key_, context, nullptr);
+        router_.emplace(session_, way_key_, context, nullptr);
         from_here_ = !next_root_.null();
-        if (from_here_) (void)way_->GoTo(next_root_);
+        if (from_here_) (void)router_->GoTo(next_root_);
       }
-      if (way_->server() == nullptr) {
+      if (router_->server() == nullptr) {
         leaves_.Forget();
-        status = co_await way_->Find();
+        status = co_await router_->Find();
         if (!status.ok()) break;
       }
-      ServerConnection* const server = way_->server();
+      ServerConnection* const server = router_->server();
       ended_at_border_ = false;
       if (session_->ChoosePath(&server->scans, context) == Path::kServer) {
         leaves_.Forget();
@@ -98,7 +98,7 @@ class Scan::Cursor : public Leftover {
         context.path = Path::kServer;
         status = absl::OkStatus();
       } else if (LostServer(status)) {
-        if (way_.has_value()) (void)way_->Lose();  // The region table may know another server.
+        if (router_.has_value()) (void)router_->Lose();  // The region table may know another server.
         status = absl::OkStatus();
       }
       if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
@@ -107,8 +107,8 @@ class Scan::Cursor : public Leftover {
             fmt::format("scan took too long; it has come to {}", ForMessage(position_.at())));
       }
     }
-    // The way refers to this batch's deadline, and to the key where it began.
-    if (way_.has_value()) NextAt(way_->server() != nullptr ? way_->root() : Pointer());
+    // The router refers to this batch's deadline, and to the key where it began.
+    if (router_.has_value()) NextAt(router_->server() != nullptr ? router_->root() : Pointer());
     if (!batch->empty()) status = absl::OkStatus();  // The next batch meets the error again, if it lasts.
     left_ -= std::min<uint64_t>(left_, batch->size());
     done_ |= left_ == 0;
@@ -121,16 +121,16 @@ class Scan::Cursor : public Leftover {
   // The next entries are in the meganode with this root; null: where the position's key leads.
   void NextAt(Pointer root) {
     next_root_ = root;
-    way_.reset();
+    router_.reset();
   }
 
   size_t Wanted() const { return static_cast<size_t>(std::min<uint64_t>(left_, options_.batch)); }
 
   Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
     const ScanPosition from = position_;
-    const Holder holder = way_->holder();  // Its way may lead on.
+    const Holder holder = router_->holder();  // The router may go on.
     const absl::StatusOr<ScanLeaves::Leg> leg =
-        co_await leaves_.Fill(&*way_, &position_, from_here_, Wanted(), left_, context, batch);
+        co_await leaves_.Fill(&*router_, &position_, from_here_, Wanted(), left_, context, batch);
     // Leaves that were read before a leg failed are part of the batch, too.
     if (!session_->Leased(holder)) {
       if (!Mutated(Mutant::kScanSkipsUnleased)) position_ = from;
@@ -147,7 +147,7 @@ class Scan::Cursor : public Leftover {
 
   Task<absl::Status> FillByCall(ServerConnection* server, CallContext context, ScanBatch* batch) {
     const int64_t asked_ns = session_->now_ns();
-    const std::string request = MakeScanRequest(way_->root(), position_.at(), position_.end(),
+    const std::string request = MakeScanRequest(router_->root(), position_.at(), position_.end(),
                                                 {.limit = static_cast<uint32_t>(Wanted()),
                                                  .reply_bytes_max = kMessageBytesMax,
                                                  .keys_only = options_.keys_only,
@@ -165,7 +165,7 @@ class Scan::Cursor : public Leftover {
         NextAt({});  // The meganode to the left has no pointer from here: by the keys.
         co_return absl::OkStatus();
       }
-      co_return way_->Follow(*route);
+      co_return router_->Follow(*route);
     }
     const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
     if (!result.ok()) co_return result.status();
@@ -201,7 +201,7 @@ class Scan::Cursor : public Leftover {
       if (!fetched.ok() || i > 0) co_return fetched.status();
       // If that is this one, then the batch is this entry alone, as its server has it at one moment: it may be written
       // faster than it is fetched.
-      const Maybe<Value> value = co_await GetByCall(session_, &*way_, key, context);
+      const Maybe<Value> value = co_await GetByCall(session_, &*router_, key, context);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
         const std::string entry = key + ***value;
@@ -214,7 +214,7 @@ class Scan::Cursor : public Leftover {
     position_.MoveTo(next_key);
     done_ = result->done;
     ended_at_border_ = !result->next.null();
-    NextAt(ended_at_border_ ? result->next : way_->root());
+    NextAt(ended_at_border_ ? result->next : router_->root());
     co_return absl::OkStatus();
   }
 
@@ -249,9 +249,9 @@ class Scan::Cursor : public Leftover {
   uint64_t left_;          // Of the limit.
   bool done_ = false;
   Pointer next_root_;             // Of the meganode with the next entries, if known.
-  std::optional<Way> way_;        // Of the batch being filled...
+  std::optional<KeyRouter> router_;  // Of the batch being filled...
   std::string way_key_;           // ...and where it begins.
-  bool from_here_ = false;        // The entries before, if any, came from the way's meganode.
+  bool from_here_ = false;        // The entries before, if any, came from the router's meganode.
   bool ended_at_border_ = false;  // The batch did: its last meganode's entries are all there.
   ScanLeaves leaves_;
   std::vector<ScanItem> items_;

@@ -15,26 +15,27 @@ constexpr int kLeavesMax = 1024;
 
 }  // namespace
 
-Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* position, bool from_here, size_t wanted,
-                                                       uint64_t left, CallContext context, ScanBatch* batch) {
-  ServerConnection* const server = way->server();
+Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPosition* position, bool from_here,
+                                                       size_t wanted, uint64_t left, CallContext context,
+                                                       ScanBatch* batch) {
+  ServerConnection* const server = router->server();
   Leg leg{Leg::End::kBatch, {}};
   int rounds = 0;
   int leaves = 0;
   for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
     if (session_->now_ns() >= context.deadline_ns) break;
     if (!leaf_ready_) {
-      if (!walk_goes_on_) walk_ = Walk(position->at(), way->root());
+      if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
       const absl::StatusOr<Walk::Step> step = co_await session_->WalkToLeaf(
-          server, &walk_, way->may_use_cache(), &walked_, context.deadline_ns, &server->scans, &rounds);
+          server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &server->scans, &rounds);
       if (!step.ok()) co_return step.status();
       if (*step != Walk::Step::kArrived) {
         if (position->down() && from_here && walk_.below()) {
           leg.end = Leg::End::kMeganode;
           break;
         }
-        absl::Status status = way->Follow(walk_, *step, walked_.cached);
+        absl::Status status = router->Follow(walk_, *step, walked_.cached);
         if (!status.ok()) co_return status;
         co_return leg;
       }
@@ -97,7 +98,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(Way* way, ScanPosition* p
     }
     const Pointer right = leaf.right();
     position->Pass(leaf);
-    if (!position->down() && right.region() != way->root().region()) {
+    if (!position->down() && right.region() != router->root().region()) {
       leg = {Leg::End::kMeganode, right};
       break;
     }

@@ -7,8 +7,8 @@
 
 #include <vector>
 
+#include "cell/client/key_router.h"
 #include "cell/client/scan_batch.h"
-#include "cell/client/way.h"
 #include "cell/tree/scan_position.h"
 
 namespace cell {
@@ -26,12 +26,12 @@ class ScanLeaves {
       : session_(session), keys_only_(keys_only), walked_(session), beside_(session) {}
 
   // Adds entries from *position on, until the batch has `wanted` (with `left` still to come), the range ends, or the
-  // meganode that the way is at does. `from_here`: the entries before came from it. The way may have gone on elsewhere;
-  // then the leg ended with the batch, however little is in it. So it does after a number of leaves, and at the
-  // deadline. Aborted: a leaf kept changing while it was read. With any error, the batch and *position are as of the
-  // leaf before.
-  Task<absl::StatusOr<Leg>> Fill(Way* way, ScanPosition* position, bool from_here, size_t wanted, uint64_t left,
-                                 CallContext context, ScanBatch* batch);
+  // meganode that the router is at does. `from_here`: the entries before came from it. The router may have gone on
+  // elsewhere; then the leg ended with the batch, however little is in it. So it does after a number of leaves, and at
+  // the deadline. Aborted: a leaf kept changing while it was read. With any error, the batch and *position are as of
+  // the leaf before.
+  Task<absl::StatusOr<Leg>> Fill(KeyRouter* router, ScanPosition* position, bool from_here, size_t wanted,
+                                 uint64_t left, CallContext context, ScanBatch* batch);
   // The position was moved by others.
   void Forget() { leaf_ready_ = walk_goes_on_ = false; }
 

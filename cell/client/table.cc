@@ -43,13 +43,14 @@ class Images {
   absl::InlinedVector<ConstBytes, 4> images_;
 };
 
-Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool serializable, CallContext context) {
+Task<Maybe<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                          CallContext context) {
   ClientMetrics* const metrics = session->metrics();
-  ServerConnection* const server = way->server();
-  const uint32_t region = way->root().region();
-  const RegionTable::HashParts* const parts = way->parts();
+  ServerConnection* const server = router->server();
+  const uint32_t region = router->root().region();
+  const RegionTable::HashParts* const parts = router->parts();
   if (parts == nullptr) {  // It was dropped just now.
-    (void)way->Lose();
+    (void)router->Lose();
     co_return std::nullopt;
   }
   const HashPlace place = PlaceOf(region, session->cluster().shape, parts->bucket_bytes);
@@ -76,14 +77,14 @@ Task<Maybe<Value>> LookUp(Session* session, Way* way, std::string_view key, bool
   metrics->lookup_extents += static_cast<uint64_t>(counters.torn_extents);
   metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
   // What is written as fast as it is read, its server reads between two writes.
-  if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, way, key, context);
+  if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, router, key, context);
   const bool found = step == Lookup::Step::kFound;
-  if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->Leased(way->holder())) {
+  if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->Leased(router->holder())) {
     server->lookups.ObserveReads(rounds);
     co_return found ? Value(std::string(lookup->value())) : Value();
   }
   if (!status.ok() && !LostServer(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
-  (void)way->Lose();
+  (void)router->Lose();
   co_return std::nullopt;
 }
 
@@ -124,10 +125,10 @@ Task<absl::StatusOr<Value>> Table::AsyncGet(std::string_view key, CallOptions op
   const CallContext context = session->Begin(options);
   const bool serializable = serializable_;
   absl::StatusOr<Value> value =
-      co_await Operate<Value>(session, &name_, key, context, [session, key, context, serializable](Way* way) {
-        return session->ChoosePath(way->selector(), context) == Path::kServer
-                   ? GetByCall(session, way, key, context)
-                   : LookUp(session, way, key, serializable, context);
+      co_await Operate<Value>(session, &name_, key, context, [session, key, context, serializable](KeyRouter* router) {
+        return session->ChoosePath(router->selector(), context) == Path::kServer
+                   ? GetByCall(session, router, key, context)
+                   : LookUp(session, router, key, serializable, context);
       });
   if (!value.ok()) value = ReadOutcome(value.status());
   session->End(context, value.status());
@@ -136,8 +137,9 @@ Task<absl::StatusOr<Value>> Table::AsyncGet(std::string_view key, CallOptions op
 
 namespace {
 
-Task<Maybe<bool>> LookForKey(Session* session, Way* way, std::string_view key, bool serializable, CallContext context) {
-  const Maybe<Value> value = co_await LookUp(session, way, key, serializable, context);
+Task<Maybe<bool>> LookForKey(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                             CallContext context) {
+  const Maybe<Value> value = co_await LookUp(session, router, key, serializable, context);
   co_return Has(value);
 }
 
@@ -148,10 +150,10 @@ Task<absl::StatusOr<bool>> Table::AsyncContains(std::string_view key, CallOption
   const CallContext context = session->Begin(options);
   const bool serializable = serializable_;
   absl::StatusOr<bool> found =
-      co_await Operate<bool>(session, &name_, key, context, [session, key, context, serializable](Way* way) {
-        return session->ChoosePath(way->selector(), context) == Path::kServer
-                   ? ContainsByCall(session, way, key, context)
-                   : LookForKey(session, way, key, serializable, context);
+      co_await Operate<bool>(session, &name_, key, context, [session, key, context, serializable](KeyRouter* router) {
+        return session->ChoosePath(router->selector(), context) == Path::kServer
+                   ? ContainsByCall(session, router, key, context)
+                   : LookForKey(session, router, key, serializable, context);
       });
   if (!found.ok()) found = ReadOutcome(found.status());
   session->End(context, found.status());
@@ -165,8 +167,8 @@ Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_vie
   if (const absl::Status status = CheckValue(key, value); !status.ok()) {
     existed = status;
   } else {
-    existed = co_await Operate<bool>(session, &name_, key, context, [session, key, value, context](Way* way) {
-      return WriteHere(session, way, key, value, {}, context);
+    existed = co_await Operate<bool>(session, &name_, key, context, [session, key, value, context](KeyRouter* router) {
+      return WriteHere(session, router, key, value, {}, context);
     });
   }
   session->End(context, existed.status());
@@ -176,9 +178,10 @@ Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_vie
 Task<absl::StatusOr<bool>> Table::AsyncDelete(std::string_view key, CallOptions options) {
   Session* const session = client_->session_.get();
   const CallContext context = session->Begin(options);
-  absl::StatusOr<bool> existed = co_await Operate<bool>(
-      session, &name_, key, context,
-      [session, key, context](Way* way) { return WriteHere(session, way, key, std::nullopt, {}, context); });
+  absl::StatusOr<bool> existed =
+      co_await Operate<bool>(session, &name_, key, context, [session, key, context](KeyRouter* router) {
+        return WriteHere(session, router, key, std::nullopt, {}, context);
+      });
   session->End(context, existed.status());
   co_return existed;
 }

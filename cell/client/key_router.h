@@ -1,10 +1,10 @@
-// Way: how an operation gets to the region that holds its key.
+// KeyRouter: how an operation gets to the region that holds its key.
 //
 // In a Pilaf table the region table names it, by the key's hash. In the tree (the thesis, 4.2) it begins at a cached
 // route or at the root of the tree and goes from meganode to meganode: each is asked by its server or read by this
-// client, and either has the key's place or leads on. What was cached and led astray is dropped. When the way is lost
-// (a meganode has moved, or a split was overtaken), the region table is asked again and the search begins anew from the
-// root, without caches, until the deadline.
+// client, and either has the key's place or leads on. What was cached and led astray is dropped. When the search is
+// lost (a meganode has moved, or a split was overtaken), the region table is asked again and the search begins anew
+// from the root, without caches, until the deadline.
 #pragma once
 
 #include "cell/client/session.h"
@@ -12,10 +12,10 @@
 
 namespace cell {
 
-class Way {
+class KeyRouter {
  public:
   // `key` and `table` must outlive it. `table`: null for the tree.
-  Way(Session* session, std::string_view key, const CallContext& context, const std::string* table)
+  KeyRouter(Session* session, std::string_view key, const CallContext& context, const std::string* table)
       : session_(session), key_(key), table_(table), context_(context) {
     Begin();
   }
@@ -32,12 +32,12 @@ class Way {
   const RegionTable::HashParts* parts() const;
   // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
   Task<absl::Status> Find();
-  // The server refused a write, because of something that passes: asks the region table again who holds the region, which
-  // may be another by now. server(): null if nobody does.
+  // The server refused a write, because of something that passes: asks the region table again who holds the region,
+  // which may be another by now. server(): null if nobody does.
   Task<bool> FindHolderAgain(absl::Status refused);
   // Why the last server refused; Ok: none did.
   const absl::Status& refused() const { return refused_; }
-  // After the way was lost once, nodes must come from servers.
+  // After the search was lost once, nodes must come from servers.
   bool may_use_cache() const { return losses_ == 0; }
 
   // A server's answer that leads on. An error only when that never ends.

@@ -1,4 +1,4 @@
-#include "cell/client/way.h"
+#include "cell/client/key_router.h"
 
 #include <algorithm>
 
@@ -13,13 +13,13 @@ constexpr int kPauseDoublings = 8;  // To 5 ms.
 
 }  // namespace
 
-const RegionTable::HashParts* Way::parts() const {
+const RegionTable::HashParts* KeyRouter::parts() const {
   const auto& tables = session_->cluster().table.tables;
   const auto it = tables.find(*table_);
   return it == tables.end() ? nullptr : &it->second;
 }
 
-void Way::Begin() {
+void KeyRouter::Begin() {
   cached_node_ = {};
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
@@ -35,7 +35,7 @@ void Way::Begin() {
   holder_ = session_->HolderOf(root_.region());
 }
 
-absl::Status Way::GoTo(Pointer root) {
+absl::Status KeyRouter::GoTo(Pointer root) {
   if (++hops_ > kHopsMax) {
     return absl::UnavailableError(fmt::format("no way to {} through {} meganodes", ForMessage(key_), kHopsMax));
   }
@@ -46,7 +46,7 @@ absl::Status Way::GoTo(Pointer root) {
   return absl::OkStatus();
 }
 
-absl::Status Way::Follow(const RouteView& route) {
+absl::Status KeyRouter::Follow(const RouteView& route) {
   switch (route.kind) {
     case RouteKind::kChild:
       if (route.has_range) {
@@ -64,7 +64,7 @@ absl::Status Way::Follow(const RouteView& route) {
   return Lose();
 }
 
-absl::Status Way::Follow(const Walk& walk, Walk::Step step, bool cached) {
+absl::Status KeyRouter::Follow(const Walk& walk, Walk::Step step, bool cached) {
   if (step == Walk::Step::kLost) return Lose();
   if (walk.moved_right()) return GoRight(walk.wants());
   absl::Status status = GoTo(walk.wants());
@@ -74,7 +74,7 @@ absl::Status Way::Follow(const Walk& walk, Walk::Step step, bool cached) {
 
 // What led here is stale: it would have led to the neighbour else. If it was cached, the neighbour may be far from the
 // key, and what is not cached leads there at once.
-absl::Status Way::GoRight(Pointer next) {
+absl::Status KeyRouter::GoRight(Pointer next) {
   if (root_ == session_->root()) session_->RefreshSoon();
   const bool misled = from_route_ || !cached_node_.null();
   if (misled) session_->routes()->Drop(key_);
@@ -84,7 +84,7 @@ absl::Status Way::GoRight(Pointer next) {
   return absl::OkStatus();
 }
 
-absl::Status Way::Lose() {
+absl::Status KeyRouter::Lose() {
   session_->routes()->Drop(key_);
   session_->cache()->Drop(cached_node_);
   if (server() != nullptr && server()->up) session_->ForgetRegion(server(), root_.region());
@@ -95,14 +95,14 @@ absl::Status Way::Lose() {
   return absl::OkStatus();
 }
 
-Task<bool> Way::FindHolderAgain(absl::Status refused) {
+Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
   refused_ = std::move(refused);
   co_await session_->Refresh(context_.deadline_ns);
   holder_ = session_->HolderOf(root_.region());
   co_return holder_.server != nullptr;
 }
 
-Task<absl::Status> Way::Find() {
+Task<absl::Status> KeyRouter::Find() {
   for (;;) {
     if (session_->closed()) co_return Session::Closed();
     if (lost_) {
