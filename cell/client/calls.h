@@ -1,4 +1,5 @@
-// How a server is asked for one key, and what became of it. Internal to cell/client; one thread.
+// Requests to a server about one key, and the interpretation of their replies. Internal to cell/client. Not
+// thread-safe.
 #pragma once
 
 #include <optional>
@@ -12,28 +13,31 @@ namespace cell {
 
 using Value = std::optional<std::string>;
 
-// What a step of the search gave: the result, or that the search goes on elsewhere (it has been told).
+// The outcome of one step of a search: an error, a result, or nullopt if the search goes on at the region that the
+// router names now.
 template <typename T>
 using Maybe = absl::StatusOr<std::optional<T>>;
 
-// How often an operation reads again what has changed meanwhile, before it goes by a call.
+// How many times an operation repeats a one-sided read that writers have interfered with, before it calls the server.
 inline constexpr int kReadAttemptsMax = 8;
 
-// `takers`: says in the message who takes no longer ones.
+// Returns InvalidArgument if the key is empty or too long. `takers` names in the message what accepts no longer keys.
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers);
-// The status of a write whose value is too long, or ok.
+// Returns InvalidArgument if the value is too long.
 absl::Status CheckValue(std::string_view key, std::string_view value);
-// A connection lost during a read is no more than that.
+// Returns the status that a failed read means for its operation: a read changes nothing, so a lost connection is plain
+// Unavailable.
 absl::Status ReadOutcome(absl::Status status);
-// Whether a read lost too often against writers, and is to go by a call.
+// Returns true if a read was interfered with by writers too often. The operation then calls the server.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
-// Whether a status means that the worker asked is not there (any more): the region table may know a better one.
+// Returns true if the worker could not be reached or does not hold the region any more, so that the region table may
+// name another one.
 bool LostServer(const absl::Status& status);
 
 Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
-// One try of a write at the region that the router is at: a put, or without `value` a delete. `hint`: the leaf, or
-// null.
+// Tries a write once at the region that the router is at: a put, or a delete if there is no `value`. `hint` is the
+// key's leaf, or null.
 Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
                             std::optional<std::string_view> value, Pointer hint, CallContext context);
 

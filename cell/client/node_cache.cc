@@ -33,9 +33,4 @@ void NodeCache::Drop(Pointer node) {
   nodes_.erase(it);
 }
 
-void NodeCache::Clear() {
-  nodes_.clear();
-  by_use_.clear();
-}
-
 }  // namespace cell

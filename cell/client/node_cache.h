@@ -1,7 +1,7 @@
-// NodeCache: the nodes near the root that a client has read, least recently used out first (the thesis, 5.3).
+// NodeCache: an LRU cache of the inner nodes near the root that a client has read (thesis, section 5.3).
 //
-// A stale node costs steps and never a wrong answer: only inner nodes are cached, their children stay in the tree, and
-// what a split moved is reached by right links. One thread.
+// A stale node costs extra steps, but never leads to a wrong answer: only inner nodes are cached, their children stay
+// in the tree, and keys that a split has moved are reached by right links. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,11 @@ class NodeCache {
  public:
   NodeCache(size_t bytes, uint32_t node_bytes, int level_min);
 
-  // The cached node, if it is there; valid until the next change.
+  // Returns the node if it is cached. The view is valid until the cache changes.
   std::optional<NodeView> Find(Pointer node);
-  // Keeps a copy of a verified node if its level is high enough.
+  // Stores a copy of `node`, which must be verified, if its level is at least `level_min`.
   void Keep(const NodeView& node);
   void Drop(Pointer node);
-  void Clear();
   size_t size() const { return nodes_.size(); }
 
  private:

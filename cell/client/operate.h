@@ -1,5 +1,5 @@
-// The loop of every operation on one key: from region to region, until one has the key's place. Internal to
-// cell/client; one thread.
+// The loop of every operation on one key, from region to region until one covers the key. Internal to cell/client. Not
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace cell {
 
-// From region to region until `here`, called with the router, gives a result. `table`: null for the tree.
+// Calls `here` with the router, region after region, until it returns a result or an error. `table` is null for the
+// tree.
 template <typename T, typename Here>
 Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
                                 Here here) {
@@ -17,7 +18,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
   absl::Status status = table == nullptr ? CheckKey(key, KeyBytesMax(session->node_bytes()), "this cluster's nodes")
                                          : CheckKey(key, kHashKeyBytesMax, "Pilaf tables");
   if (!status.ok()) co_return status;
-  // What is read by a table that is too old would have to be read again.
+  // Reads under an expired lease could not be trusted, and would have to be repeated.
   if (context.path == Path::kClient && context.started_ns > session->LeaseUntilNs()) {
     co_await session->Refresh(context.deadline_ns);
     if (session->NowNs() >= context.deadline_ns) {

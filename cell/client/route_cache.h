@@ -1,7 +1,8 @@
-// RouteCache: which meganode holds a range of keys, from searches before (the thesis, 4.2 and 5.3).
+// RouteCache: an LRU cache of which meganode holds a range of keys, learnt from searches (thesis, sections 4.2 and
+// 5.3).
 //
-// A range that is out of date leads to a meganode that ends before the key, or is gone: then it is dropped, and the
-// search begins at the root of the tree. Least recently used out first. One thread.
+// A stale range leads to a meganode that ends before the key or no longer exists. The caller then drops the range and
+// begins at the root of the tree. Not thread-safe.
 #pragma once
 
 #include <list>
@@ -18,7 +19,7 @@ class RouteCache {
  public:
   explicit RouteCache(size_t ranges_max) : ranges_max_(ranges_max) {}
 
-  // The root of the meganode whose range holds `key`, or null.
+  // Returns the root of the meganode whose cached range contains `key`, or null.
   Pointer Find(std::string_view key) {
     const auto it = Holding(key);
     if (it == ranges_.end()) return {};
@@ -26,10 +27,10 @@ class RouteCache {
     return it->second.meganode;
   }
 
-  // [low, high) is in the meganode with this root; without `high`, to the end.
+  // Stores that the meganode with this root holds [low, high), or everything from `low` on if there is no `high`.
   void Keep(std::string_view low, std::optional<std::string_view> high, Pointer meganode) {
     if (ranges_max_ == 0) return;
-    // What it overlaps is older.
+    // Ranges that overlap the new one are older.
     auto it = ranges_.upper_bound(low);
     if (it != ranges_.begin()) {
       const auto before = std::prev(it);
@@ -43,13 +44,10 @@ class RouteCache {
     made->second.use = by_use_.begin();
   }
 
+  // Drops the range that contains `key`, if one is cached.
   void Drop(std::string_view key) {
     const auto it = Holding(key);
     if (it != ranges_.end()) Erase(it);
-  }
-  void Clear() {
-    ranges_.clear();
-    by_use_.clear();
   }
   size_t size() const { return ranges_.size(); }
 

@@ -13,7 +13,7 @@
 
 namespace cell {
 
-class Scan::Cursor : public Leftover {
+class Scan::Cursor : public DetachedTask {
  public:
   Cursor(Session* session, ScanOptions options)
       : session_(session),

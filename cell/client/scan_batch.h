@@ -1,4 +1,4 @@
-// ScanBatch: the entries that a scan hands out together, and the memory they lie in. Internal to cell/client.
+// ScanBatch: the entries that a scan returns together, and their memory. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace cell {
 
 class ScanBatch {
  public:
-  // An entry in the arena: key and value one after the other.
+  // An entry's place in the arena: its value follows its key.
   struct Place {
     size_t at;
     size_t key_bytes;
@@ -31,7 +31,8 @@ class ScanBatch {
   size_t bytes() const { return bytes_; }
   Place& operator[](size_t i) { return places_[i]; }
 
-  // Room for `bytes` more, 8-byte aligned. What was written before stays where it is, by offset.
+  // Reserves `bytes`, aligned to 8, and returns their offset. Offsets stay valid when the arena grows; addresses do
+  // not.
   size_t Reserve(size_t bytes) {
     const size_t at = bytes_;
     bytes_ += RoundUp(bytes, kWordBytes);
@@ -48,13 +49,13 @@ class ScanBatch {
     return at;
   }
   void Add(const Place& place) { places_.push_back(place); }
-  // Back to an earlier size() and bytes().
+  // Truncates the batch to an earlier size() and bytes().
   void Cut(size_t places, size_t bytes) {
     places_.resize(places);
     bytes_ = bytes;
   }
 
-  // Valid until the batch changes.
+  // Returns all entries. They are valid until the batch changes.
   absl::Span<const Scan::Entry> Entries() {
     entries_.clear();
     for (const Place& place : places_) {
@@ -65,7 +66,7 @@ class ScanBatch {
   }
 
  private:
-  std::vector<uint64_t> arena_;  // Words, so that reads into it are aligned.
+  std::vector<uint64_t> arena_;  // Made of words, so that one-sided reads into it are aligned.
   size_t bytes_ = 0;
   std::vector<Place> places_;
   std::vector<Scan::Entry> entries_;

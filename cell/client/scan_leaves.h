@@ -1,8 +1,8 @@
-// ScanLeaves: scanning by one-sided reads, leaf by leaf. Internal to cell/client.
+// ScanLeaves: scans by one-sided reads, leaf by leaf. Internal to cell/client. Not thread-safe.
 //
-// A leaf's extents and the leaf beside it are read together. Upwards that is where its right link leads; downwards, its
-// left neighbour in the parent that the walk came by. Either is only a guess at the next key's place, which the walk
-// checks as it checks every node.
+// A leaf's extents and the next leaf are read together. An ascending scan finds the next leaf by the right link, a
+// descending one as the left neighbour in the parent that the walk came through. Both are guesses, which the walk
+// verifies as it verifies every node.
 #pragma once
 
 #include <vector>
@@ -15,38 +15,39 @@ namespace cell {
 
 class ScanLeaves {
  public:
-  // What ended a leg of the scan.
+  // Why a leg of the scan ended: the batch is full, the range has ended, or the meganode has.
   struct Leg {
     enum class End { kBatch, kRange, kMeganode };
     End end;
-    Pointer next;  // kMeganode: the neighbour's root; null: where the keys lead.
+    Pointer next;  // For kMeganode, the root of the neighbour, or null if it must be searched for by key.
   };
 
   ScanLeaves(Session* session, bool keys_only)
       : session_(session), keys_only_(keys_only), walked_(session), beside_(session) {}
 
-  // Adds entries from *position on, until the batch has `wanted` (with `left` still to come), the range ends, or the
-  // meganode that the router is at does. `from_here`: the entries before came from it. The router may have gone on
-  // elsewhere; then the leg ended with the batch, however little is in it. So it does after a number of leaves, and at
-  // the deadline. Aborted: a leaf kept changing while it was read. With any error, the batch and *position are as of
-  // the leaf before.
+  // Adds entries from *position on, until the batch has `wanted` entries (`left` is how many the whole scan still
+  // wants), the range ends, or the meganode that the router is at ends. `from_here` says that earlier entries of the
+  // batch came from this meganode. The leg also ends, with kBatch, when the router moved to another region, after a
+  // number of leaves, and at the deadline; the batch may hold fewer entries then. Returns Aborted if a leaf kept
+  // changing while it was read. After an error the batch and *position are as they were after the last complete leaf.
   Task<absl::StatusOr<Leg>> Fill(KeyRouter* router, ScanPosition* position, bool from_here, size_t wanted,
                                  uint64_t left, CallContext context, ScanBatch* batch);
-  // The position was moved by others.
+  // Forgets the current leaf. Call it after the position was moved by others.
   void Forget() { leaf_ready_ = walk_goes_on_ = false; }
 
  private:
-  // The leaf's entries that are wanted; their slots, for slots_. Returns the slot where it stopped.
+  // Adds the leaf's entries that the scan wants to the batch, and their slots to slots_. Returns the slot where it
+  // stopped.
   absl::StatusOr<int> TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
   Pointer Beside(const ScanPosition& position) const;
   bool ExtentsAreRight(ScanBatch* batch, size_t first) const;
-  // What walk_ says of the node in beside_, which was read as `leaf` and becomes the leaf.
+  // Makes the node in beside_, which was read as `leaf`, the current leaf, and returns the walk's verdict on it.
   Walk::Step Visit(Pointer leaf);
 
   Session* session_;
   const bool keys_only_;
 
-  // The leaf at the position, when ready.
+  // The leaf at the position, valid if leaf_ready_.
   Walk walk_;
   bool walk_goes_on_ = false;
   bool leaf_ready_ = false;

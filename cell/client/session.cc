@@ -88,7 +88,7 @@ void Session::Close() {
     timers_.pop();
     timer.handle.resume();
   }
-  leftovers_.clear();
+  detached_.clear();
 }
 
 CallContext Session::Begin(const CallOptions& options) {
@@ -304,7 +304,7 @@ void Session::GiveNumber(ServerConnection* server, uint16_t number) {
 
 void Session::Poll(int64_t until_ns) {
   for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
-  if (!leftovers_.empty()) std::erase_if(leftovers_, [](const auto& leftover) { return leftover->ended(); });
+  if (!detached_.empty()) std::erase_if(detached_, [](const auto& task) { return task->ended(); });
   size_t done = membership_->Poll();
   revision_ = cluster().revision;
   now_ns_ = fabric_->NowNs();

@@ -1,5 +1,5 @@
-// Session: what a client's operations share. The fabric and its connections, the caches, the selectors, the counters,
-// and the awaitables that turn completions into coroutines. Internal to cell/client; one thread.
+// Session: the state that a client's operations share: the fabric and its connections, caches, selectors, counters, and
+// the awaitables that turn completions into coroutines. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@
 
 namespace cell {
 
-// What a client's selectors have seen together.
+// Latency estimates that the selectors of all servers share.
 struct Estimates {
   CommonEstimates searches, scans, lookups;
 };
 
-// One worker of a server, as this client knows it. Its address changes when the server comes back elsewhere.
+// This client's connection to one worker of a server. `address` changes when the server restarts elsewhere.
 struct ServerConnection {
   WorkerId worker;
   std::string address;
@@ -37,13 +37,13 @@ struct ServerConnection {
   bool up = false;
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
-  int failed_attempts = 0;  // Since it was up last.
-  absl::Status why_down;    // Of the last attempt that failed, or of the loss of a connection since.
-  bool silent = false;      // It failed because no answer came.
+  int failed_attempts = 0;  // Attempts to connect that failed since it was up last.
+  absl::Status why_down;    // Why the last attempt failed, or why the connection was lost after it.
+  bool silent = false;      // The last attempt failed because no answer came, not because it was refused.
   Selector searches;
   Selector scans;
-  Selector lookups;  // Of tables.
-  std::vector<uint16_t> free_numbers;  // Of uploads and copies.
+  Selector lookups;                    // In Pilaf tables.
+  std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
 
   ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
                    Estimates* estimates)
@@ -56,27 +56,28 @@ struct ServerConnection {
 };
 static_assert(kUploadsMax == 4);
 
-// Who holds a region, by a client's view of the region table.
+// The server that holds a region, according to one version of this client's view of the region table.
 struct Holder {
   uint32_t region = 0;
   uint64_t epoch = 0;
-  ServerConnection* server = nullptr;  // Null: not known, or not connected.
-  uint64_t revision = 0;               // Of the view.
+  ServerConnection* server = nullptr;  // Null if it is unknown or not connected.
+  uint64_t revision = 0;               // Version of the view.
 };
 
-// A call's options, resolved.
+// The options of a call after defaults are applied.
 struct CallContext {
   Path path;
   int64_t started_ns;
   int64_t deadline_ns;
 };
 
-// Memory for nodes. It lives as long as its session, and as the last of its buffers.
+// Allocates buffers of kNodeBytesMax. Deletes itself once it is released and all buffers were given back, since buffers
+// may outlive their session.
 class NodePool {
  public:
   std::byte* Take();
   void Give(std::byte* buffer);
-  // The session ends.
+  // Called when the session ends.
   void Release();
 
  private:
@@ -87,14 +88,13 @@ class NodePool {
   bool released_ = false;
 };
 
-// Memory for one node, from the session's pool; given back by the destructor.
 class NodeBuffer;
 struct WalkedLeaf;
 
-// Something that still runs when its owner is gone, and is destroyed when it has ended.
-class Leftover {
+// A task that may outlive the operation that started it. The session destroys it after it has ended.
+class DetachedTask {
  public:
-  virtual ~Leftover() = default;
+  virtual ~DetachedTask() = default;
   virtual bool ended() const = 0;
 };
 
@@ -110,65 +110,70 @@ class Session {
   ClientMetrics* metrics() { return &metrics_; }
   RouteCache* routes() { return &routes_; }
   const ClusterState& cluster() const { return membership_->state(); }
-  // Where searches begin: the root of the tree, as the region table had it last.
+  // Returns the root of the tree, where searches begin, according to the region table.
   Pointer root() const { return RootOf(cluster().table.root); }
   uint32_t node_bytes() const { return cluster().shape.node_bytes; }
-  // Those of all workers that there are.
+  // Returns the connections to all workers that are members now.
   std::vector<ServerConnection*> AllServers();
-  // The fabric's clock; once the session is closed, it stands still.
+  // Returns the fabric's time. Once the session is closed, it returns the time of that.
   int64_t NowNs() const { return closed_ ? now_ns_ : fabric_->NowNs(); }
 
-  // Reads of the region go to where the server has it by then, and not where it was. Once the session is closed, nothing
-  // is done.
+  // Forgets where the server has the region's memory: the next read looks it up. Does nothing once the session is
+  // closed.
   void ForgetRegion(ServerConnection* server, uint32_t region);
 
-  // Ends all that is in flight, with Cancelled (a write that was sent: MaybeApplied as well). What is asked for from
-  // then on ends so at once.
+  // Ends all operations in flight with Cancelled; writes that were sent also report MaybeApplied. Operations that begin
+  // afterwards end with Cancelled at once.
   void Close();
   bool closed() const { return closed_; }
   static absl::Status Closed() { return absl::CancelledError("the client was closed"); }
 
-  // The clock as of the last Poll: good enough for latencies of what Poll finds, and free.
+  // Returns the time of the last Poll. It costs nothing, and is exact enough for the latencies of what that Poll found.
   int64_t now_ns() const { return now_ns_; }
   CallContext Begin(const CallOptions& options);
-  // Which way this operation goes, by its options or by the selector; counts it.
+  // Chooses the path of an operation, by its options or by the selector, and counts it.
   Path ChoosePath(Selector* selector, const CallContext& context);
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
 
-  // Whoever holds `region`, as far as is known.
+  // Returns the holder of `region`, with a null server if that is unknown or not connected.
   Holder HolderOf(uint32_t region) {
     const Owner* const owner = OwnerOf(region);
     if (owner == nullptr || !owner->server->up) return {region, 0, nullptr, revision_};
     return {region, owner->epoch, owner->server, revision_};
   }
-  // The same, connected if need be. Unavailable: names the region and the server. An attempt to connect goes on beyond
-  // the deadline, for others.
+  // Connects to the holder of `region` unless that is up already. Returns Unavailable, with the region and the server
+  // in the message, if that fails. An attempt goes on after the deadline, for the benefit of other operations.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
   Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
-  // Asks for the region table again, and waits for the answer, but not beyond the deadline. Whatever came of it, what
-  // is known then must do.
+  // Reads the region table again, and waits for it until the deadline. The caller goes on with what is known then,
+  // whether that succeeded or not.
   Task<bool> Refresh(int64_t deadline_ns);
-  // Whether what was read from `holder` one-sided until now is to be trusted: until the table is so old that the region
-  // may have been recovered elsewhere meanwhile, while its former owner's memory can still be read. A table that has
-  // come since must still name it: else a read that began by an old table would be trusted by the lease of a new one.
+  // Returns true if data that was read one-sided from `holder` until now can be trusted. It cannot once the table's
+  // lease has run out: the region may have been recovered elsewhere, while the former owner's memory can still be read.
+  // If a newer table has arrived since the read began, it must name the same holder: otherwise the read would be
+  // trusted by a lease that it did not begin under.
   bool Leased(const Holder& holder) {
     return (NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
   }
-  // The table seems to be old, which costs steps and no more: asks again, without waiting for it.
+  // Begins to read the region table again, without waiting. An old table costs extra steps, but not correctness.
   void RefreshSoon() { refresh_soon_ = true; }
-  // Whether the region's worker did not answer the last attempt to connect, nor refuse it: it may be slow, or stopped.
+  // Returns true if the last attempt to connect to the region's holder was neither answered nor refused: the server may
+  // be slow or stopped.
   bool IsSilent(uint32_t region) {
     const Owner* const owner = OwnerOf(region);
     return owner != nullptr && owner->server->silent;
   }
-  // Whether a region that nobody serves now will be served: its log is being read, or others take it over.
+  // Returns true if a region that no server serves now will be served again, because it is being recovered or other
+  // servers can take it over.
   bool WillBeServed(uint32_t region) const;
-  // Without durability nothing is recovered elsewhere.
+  // Returns when the lease of the region table ends. Without durability it never does, since no region is recovered
+  // elsewhere.
   int64_t LeaseUntilNs() const {
     return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
   }
-  // To be told every status that the fabric gave for this connection.
+  // Marks the connection as down if `status` says that it was lost, and returns `status`. Call it with every status
+  // that the fabric returns for the connection.
   absl::Status Note(ServerConnection* server, absl::Status status);
 
   void Poll(int64_t until_ns);
@@ -183,7 +188,7 @@ class Session {
       return session->closed() ? Closed() : session->Note(server, ReadAwaiter::await_resume());
     }
   };
-  // `parts` must live until it ends.
+  // Reads one-sided. `parts` must live until the read ends.
   NotedRead Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns) {
     return NotedRead(this, server, parts, deadline_ns);
   }
@@ -203,7 +208,7 @@ class Session {
       return CallAwaiter::await_resume();
     }
   };
-  // The reply's bytes are valid until the awaiting coroutine suspends again.
+  // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
   NotedCall Call(ServerConnection* server, std::string_view head, std::string_view body, size_t reply_bytes_max,
                  int64_t deadline_ns) {
     ++metrics_.calls;
@@ -219,7 +224,7 @@ class Session {
   };
   SleepAwaiter SleepUntil(int64_t at_ns) { return {this, at_ns}; }
 
-  // Until Wake(event), or the deadline, or until the session is closed.
+  // Waits until Wake(event), the deadline, or Close.
   struct EventAwaiter {
     Session* session;
     const void* event;
@@ -233,22 +238,22 @@ class Session {
     void await_resume() const {}
   };
   EventAwaiter WaitFor(const void* event, int64_t deadline_ns) { return {this, event, deadline_ns}; }
-  // Resumes all that wait for `event`, in their order.
+  // Resumes all coroutines that wait for `event`, in the order in which they began to wait.
   void Wake(const void* event);
 
-  // A number for an upload to the server, or for a copy there, once one is free; 0: none was until the deadline. To be
-  // given back by GiveNumber.
+  // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free until the deadline.
+  // The caller gives the number back with GiveNumber.
   Task<uint16_t> TakeNumber(ServerConnection* server, int64_t deadline_ns);
   void GiveNumber(ServerConnection* server, uint16_t number);
 
-  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). kArrived: the leaf is in *to.
-  // kElsewhere, kLost: as the walk says. Aborted: its nodes kept changing while they were read. Tells
-  // `selector` of each read's latency, and adds their number to *reads.
+  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
+  // kElsewhere and kLost are as in Walk. Returns Aborted if nodes kept changing while they were read. Reports each
+  // read's latency to `selector`, and adds the number of reads to *reads.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, Selector* selector, int* reads);
 
-  // Keeps `leftover` until it has ended.
-  void Keep(std::unique_ptr<Leftover> leftover) { leftovers_.push_back(std::move(leftover)); }
+  // Takes ownership of `task` until it has ended.
+  void Keep(std::unique_ptr<DetachedTask> task) { detached_.push_back(std::move(task)); }
 
  private:
   friend class NodeBuffer;
@@ -264,7 +269,8 @@ class Session {
     bool in_flight = false;
   };
 
-  // Of a region, by the table as of `revision`; not `known`: it had this one before, and has none now.
+  // A region's owner in the table at `revision`. If `known` is false, the region has no owner now, and had this one
+  // before.
   struct Owner {
     ServerConnection* server = nullptr;
     uint64_t epoch = 0;
@@ -272,8 +278,8 @@ class Session {
     bool known = false;
   };
 
-  // An attempt to connect, which may outlive the call that began it.
-  class Attempt : public Leftover {
+  // An attempt to connect. It may outlive the operation that began it.
+  class Attempt : public DetachedTask {
    public:
     Attempt(Session* session, ServerConnection* server) : task_(session->TryConnect(server)) { task_.Start(); }
     bool ended() const override { return task_.done(); }
@@ -283,20 +289,20 @@ class Session {
   };
 
   Task<bool> TryConnect(ServerConnection* server);
-  // Resumes those for which is(waiting). Their number.
+  // Resumes the waiting coroutines that `is` selects. Returns how many those were.
   template <typename Is>
   size_t WakeIf(const Is& is);
   void BeginRefresh();
   void SendReport();
   ServerConnection* ConnectionTo(const WorkerId& worker, const std::string& address);
-  // Null: nobody, as far as is known.
+  // Returns null if no owner is known.
   const Owner* OwnerOf(uint32_t region) {
     const auto it = owners_.find(region);
     if (it != owners_.end() && it->second.revision == revision_) return it->second.known ? &it->second : nullptr;
     return LookUpOwner(region);
   }
   const Owner* LookUpOwner(uint32_t region);
-  // What a leaf of routes says at this slot.
+  // Stores the route that slot `slot` of a leaf of an upper tier holds.
   void KeepRoute(const NodeView& leaf, int slot);
   bool StillHolds(const Holder& holder);
 
@@ -305,34 +311,35 @@ class Session {
   Estimates estimates_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<Fabric> fabric_;
-  // Made when they are first needed: a client of a large cluster may need few. None ever goes: there is one for each
-  // worker that there ever was, wherever it was.
+  // Connections are made when they are first needed, since a client of a large cluster may need few. They are never
+  // removed: there is one for each worker that this client has ever met.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
   std::map<WorkerId, ServerConnection*> by_worker_;
-  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region; of those that were asked for.
-  uint64_t revision_ = 0;                        // Of the table, as of the last Poll.
+  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region, for the regions that operations asked for.
+  uint64_t revision_ = 0;                        // Of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
-  uint64_t refreshes_ = 0;    // That have ended.
-  int64_t refreshed_ns_ = 0;  // When the last one was asked for...
-  int64_t table_ns_ = 0;      // ...and the last one that succeeded.
+  uint64_t refreshes_ = 0;    // Number of reads of the table that have ended.
+  int64_t refreshed_ns_ = 0;  // When the last one began.
+  int64_t table_ns_ = 0;      // When the last one that succeeded began; the lease counts from here.
   uint64_t reads_at_refresh_ = 0;
-  std::vector<ConnectionId> lost_;  // To be disconnected by the next Poll.
+  std::vector<ConnectionId> lost_;  // The next Poll disconnects these.
   NodeCache cache_;
   RouteCache routes_;
   ClientMetrics metrics_;
   bool closed_ = false;
   int64_t now_ns_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::vector<EventAwaiter*> waiting_;  // The first has waited longest.
+  std::vector<EventAwaiter*> waiting_;  // Ordered by when they began to wait.
   NodePool* const nodes_ = new NodePool;
-  std::vector<std::unique_ptr<Leftover>> leftovers_;
+  std::vector<std::unique_ptr<DetachedTask>> detached_;
 
   ReportCompletion reporting_;
   int64_t reported_ns_ = 0;
   Histogram since_report_ns_;
 };
 
+// A buffer for one node, from the session's pool. The destructor gives it back.
 class NodeBuffer {
  public:
   explicit NodeBuffer(Session* session) : pool_(session->nodes_), bytes_(pool_->Take()) {}
@@ -342,7 +349,7 @@ class NodeBuffer {
 
   std::byte* data() { return bytes_; }
   static constexpr size_t size() { return kNodeBytesMax; }
-  // The buffers' contents change places.
+  // Exchanges the contents of two buffers.
   void Swap(NodeBuffer* other) { std::swap(bytes_, other->bytes_); }
 
  private:
@@ -350,15 +357,15 @@ class NodeBuffer {
   std::byte* bytes_;
 };
 
-// What a walk to a leaf has read last.
+// The nodes that a walk to a leaf has read last.
 struct WalkedLeaf {
   explicit WalkedLeaf(Session* session) : buffer(session), parent_buffer(session) {}
 
   NodeBuffer buffer;
-  NodeView leaf;  // In `buffer`, after kArrived.
+  NodeView leaf;  // The leaf, in `buffer`, after kArrived.
   NodeBuffer parent_buffer;
-  NodeView parent;  // In `parent_buffer`: the node above, unless it was in the cache or there is none; then no bytes.
-  bool cached = false;  // The last node was not read: the cache had it.
+  NodeView parent;      // The leaf's parent, in `parent_buffer`. Empty if it came from the cache or does not exist.
+  bool cached = false;  // True if the last node came from the cache.
 };
 
 }  // namespace cell
