@@ -31,8 +31,11 @@ class Echo : public Service {
   Fabric* fabric_;
 };
 
+// A fuzzer that the machine leaves no time stands still for longer than a stranger may take for its greeting.
+constexpr int64_t kHandshakeNs = 3'600'000'000'000;
+
 struct Server {
-  TcpFabric fabric{{.huge_pages = false}};
+  TcpFabric fabric{{.huge_pages = false, .handshake_ns = kHandshakeNs}};
   Echo echo{&fabric};
   Server() {
     if (!fabric.CreateRegion(1, 1 << 16).ok() || !fabric.Listen("127.0.0.1:0", &echo).ok()) std::abort();
