@@ -17,9 +17,9 @@ from pathlib import Path
 from tools import cluster
 
 OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
-# Of async. What is lost is 10 ms of writes (takeover_test shows that, in virtual time). They may have been acknowledged long before the kill:
-# while a sync goes on, later writes wait for it. So the logs are in memory, which outlives a killed server, and the rest of the bound is for a
-# machine that is busy.
+# How long before the kill writes of async may have been acknowledged and still be lost. At most 10 ms of writes are lost (takeover_test shows
+# that in virtual time), but a slow sync makes them older. So the logs are in memory, where a sync takes no time and which outlives a killed
+# server. The rest of the bound is for a busy machine.
 BOUND_MS = 100
 MEMORY = Path("/dev/shm")
 FLAGS = ["--takeover-after", "0.2"]

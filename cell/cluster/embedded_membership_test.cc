@@ -405,7 +405,7 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   ::unlink((directory_ + "/server-0.control").c_str());
 }
 
-// A change reads the table anew. That may name servers that have joined since the last look: they are looked up, too.
+// A change reads the table again. If that names servers that have joined since the last look, they are looked up, too.
 TEST_F(EmbeddedMembershipTest, ListsTheOwnersInATableThatItHasChanged) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());

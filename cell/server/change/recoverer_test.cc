@@ -203,7 +203,7 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
-// A worker has claimed its own region anew, and is about to recover it: a new one does not take its place.
+// A worker is about to recover a region of its own. A new region must not take that place.
 TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   SimDisk disk(1);
   const auto old_host = disk.NewHost(), host = disk.NewHost();

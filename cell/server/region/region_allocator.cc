@@ -44,13 +44,17 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(made_for);
   const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
-  Membership::TableChange add = [this, &id, made_for, left_epoch](RegionTable* table) -> absl::Status {
+  // Memberships run changes on threads of their own, so a change must not read `regions_`.
+  const size_t regions_max = regions_->regions_max();
+  Membership::TableChange add = [this, &id, made_for, left_epoch, regions_max](RegionTable* table) -> absl::Status {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
     const RegionTable::Entry* entry = table->Find(made_for);
     if (made_for != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
       return absl::AbortedError("the region is another worker's by now");
     }
-    RETURN_IF_ERROR(regions_->CheckRoomBeside(*table, self_));
+    if (table->CountOf(self_) >= regions_max) {
+      return absl::ResourceExhaustedError("this worker holds and recovers as many regions as it may (--regions-max)");
+    }
     ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
     return absl::OkStatus();
   };
