@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "cell/base/bytes.h"
 #include "cell/base/crc64.h"
 #include "cell/base/histogram.h"
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
 #include "cell/base/task.h"
+#include "cell/base/thread_checker.h"
 
 namespace cell {
 namespace {
@@ -67,6 +70,19 @@ TEST(Repeats, WritesAMessageOnceInAWhileAndCountsTheOthers) {
   EXPECT_EQ(repeats.Due("full", 1005), " (and 2 times since this was last written)");
   EXPECT_EQ(repeats.Due("full", 9000), "");
   for (int i = 0; i < 10'000; ++i) EXPECT_EQ(repeats.Due(std::to_string(i), 9001), "");  // Of bounded memory.
+}
+
+TEST(ThreadCheckerDeathTest, AnotherThreadFails) {
+  const ThreadChecker checker;
+  checker.Check();
+  EXPECT_DEATH(std::thread([&checker] { checker.Check(); }).join(), "CHECK failed");
+  {
+    const ThreadScope elsewhere(ThreadScope::Which::kOther);
+    EXPECT_DEATH(checker.Check(), "CHECK failed");
+    const ThreadScope back(ThreadScope::Which::kOwn);
+    checker.Check();
+  }
+  checker.Check();
 }
 
 }  // namespace

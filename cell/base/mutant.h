@@ -48,6 +48,7 @@ enum class Mutant {
   kErrorIsRefusal,        // Any error of a change to the region table says that the table would not have it.
   kHeldUnleased,          // A write that waited is carried out though the server's lease has lapsed meanwhile.
   kForeignFormatTorn,     // A log of a format that is not known counts as never written whole.
+  kChangeReadsRegions,    // A change of the region table, which runs in another thread, reads what a worker holds.
 };
 
 struct MutantName {
@@ -89,6 +90,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kErrorIsRefusal, "error-is-refusal", false},
     MutantName{Mutant::kHeldUnleased, "held-unleased", false},
     MutantName{Mutant::kForeignFormatTorn, "foreign-format-torn", false},
+    MutantName{Mutant::kChangeReadsRegions, "change-reads-regions", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -1,5 +1,5 @@
 // A membership in one process's memory, for simulations and tests. All members of a cluster share one MemoryCluster;
-// each may have a thread of its own. An answer takes as many Polls as the cluster's random source says.
+// each has a thread of its own. An answer takes as many Polls as the cluster's random source says.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cell/base/random.h"
+#include "cell/base/thread_checker.h"
 #include "cell/cluster/membership.h"
 
 namespace cell {
@@ -31,7 +32,10 @@ class MemoryMembership : public Membership {
     state_ = cluster_->state;
   }
 
-  const ClusterState& state() const override { return state_; }
+  const ClusterState& state() const override {
+    thread_.Check();
+    return state_;
+  }
   // The member has died: it changes nothing any more, and is told nothing.
   void Crash() { crashed_ = true; }
   // From now on it sees what others change by itself, some Polls later.
@@ -56,7 +60,12 @@ class MemoryMembership : public Membership {
       const std::lock_guard lock(cluster_->mutex);
       const bool arrives = failing_.ok() || cluster_->random.Below(2) == 0;
       RegionTable table = cluster_->state.table;
-      status = arrives ? change(&table) : failing_;
+      if (arrives) {
+        const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Where other memberships run changes.
+        status = change(&table);
+      } else {
+        status = failing_;
+      }
       if (status.ok()) {
         ++table.version;
         cluster_->state.table = std::move(table);
@@ -125,6 +134,7 @@ class MemoryMembership : public Membership {
     told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok() && failure_.ok()});
   }
 
+  const ThreadChecker thread_;
   bool crashed_ = false;
   absl::Status failing_;
   absl::Status failure_;

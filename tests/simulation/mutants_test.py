@@ -40,6 +40,7 @@ MUTANTS = {
     "cancelled-plainly": (1, 30),
     "error-is-refusal": (828, 1400),
     "foreign-format-torn": (11, 40),
+    "change-reads-regions": (1, 30),
 }
 
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cell/base/random.h"
+#include "cell/base/thread_checker.h"
 #include "cell/io/exec/background.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_fiber.h"
@@ -25,7 +26,10 @@ class SimBackground : public Background {
     ++running_;
     After([this, work = std::move(work), done = std::move(done)]() mutable {
       if (in_steps_) return Go(std::make_shared<SimFiber>(std::move(work)), std::move(done));
-      work();
+      {
+        const ThreadScope elsewhere(ThreadScope::Which::kOther);
+        work();
+      }
       After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });
     });
   }
@@ -51,7 +55,10 @@ class SimBackground : public Background {
 
  private:
   void Go(std::shared_ptr<SimFiber> fiber, Work done) {
-    fiber->Resume();
+    {
+      const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Another one each time: work keeps nothing that belongs to a thread.
+      fiber->Resume();
+    }
     if (fiber->ended()) return After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });
     const int slowness = fiber->slowness();
     After([this, fiber = std::move(fiber), done = std::move(done)]() mutable { Go(std::move(fiber), std::move(done)); },

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/thread_checker.h"
 #include "cell/io/sim/sim_fabric.h"
 
 namespace cell {
@@ -147,6 +148,7 @@ void SimNetwork::OnWriterStep() {
     if (line_due_ns < at_ns) {
       CopyLine(first);
     } else {
+      const ThreadScope own(ThreadScope::Which::kOwn);  // The writer's may be another.
       RunFirst(&client_events_);
     }
   }

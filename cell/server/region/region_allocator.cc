@@ -1,5 +1,6 @@
 #include "cell/server/region/region_allocator.h"
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/server/region/commit_table_change.h"
 #include "spdlog/spdlog.h"
@@ -29,7 +30,8 @@ Task<absl::StatusOr<HeldRegion*>> RegionAllocator::Allocate(RegionContent conten
     status = co_await logs_->Create(*id);
   }
   if (!status.ok()) {
-    co_await Discard(*id, /*remove_log=*/!absl::IsAlreadyExists(status));  // That log is none that was made here.
+    // A log that was already there is not this worker's to remove.
+    co_await Discard(*id, /*remove_log=*/!absl::IsAlreadyExists(status));
     co_return status;
   }
   co_return *made;
@@ -44,7 +46,7 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(made_for);
   const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
-  // Memberships run changes on threads of their own, so a change must not read `regions_`.
+  // Memberships run changes on threads of their own, so a change reads nothing of the worker's that may change.
   const size_t regions_max = regions_->regions_max();
   Membership::TableChange add = [this, &id, made_for, left_epoch, regions_max](RegionTable* table) -> absl::Status {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
@@ -52,7 +54,8 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
     if (made_for != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
       return absl::AbortedError("the region is another worker's by now");
     }
-    if (table->CountOf(self_) >= regions_max) {
+    const size_t count = Mutated(Mutant::kChangeReadsRegions) ? regions_->size() : table->CountOf(self_);
+    if (count >= regions_max) {
       return absl::ResourceExhaustedError("this worker holds and recovers as many regions as it may (--regions-max)");
     }
     ASSIGN_OR_RETURN(id, table->Add(self_, made_for));

@@ -1,4 +1,4 @@
-// Regions: those that a worker holds, each with its meganode. One thread: the worker's.
+// Regions: those that a worker holds, each with its meganode. One thread: the worker's, which is checked.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/status_macros.h"
+#include "cell/base/thread_checker.h"
 #include "cell/cluster/region_table.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
@@ -123,17 +124,25 @@ class Regions {
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
   // Held, and on their way here.
-  size_t size() const { return regions_.size() + arriving_.size(); }
+  size_t size() const {
+    thread_.Check();
+    return regions_.size() + arriving_.size();
+  }
   // All, by their ids.
-  std::vector<HeldRegion*> all() const { return sorted_; }
+  std::vector<HeldRegion*> all() const {
+    thread_.Check();
+    return sorted_;
+  }
   // In that order, too; `visit` drops none.
   template <typename Visit>
   void ForEach(Visit visit) const {
+    thread_.Check();
     for (HeldRegion* region : sorted_) visit(region);
   }
 
   // Of nodes and extents.
   uint64_t bytes_used() const {
+    thread_.Check();
     uint64_t bytes = 0;
     for (const auto& [id, region] : regions_) bytes += region->store->bytes_used();
     return bytes;
@@ -141,6 +150,7 @@ class Regions {
 
   // Null: not held.
   HeldRegion* Find(uint32_t region) const {
+    thread_.Check();
     const auto it = regions_.find(region);
     return it == regions_.end() ? nullptr : it->second.get();
   }
@@ -225,7 +235,10 @@ class Regions {
     for (; from < end; from += kZeros.size()) memory->Store(from, kZeros.data(), kZeros.size());
     return end;
   }
-  bool Arriving(uint32_t region) const { return arriving_.contains(region); }
+  bool Arriving(uint32_t region) const {
+    thread_.Check();
+    return arriving_.contains(region);
+  }
   // `written`: what was copied. The memory holds a whole region.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
     arriving_.erase(region);
@@ -265,6 +278,7 @@ class Regions {
                                                     missing == 0 ? "" : ", with those that it recovers"));
   }
 
+  const ThreadChecker thread_;
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;
