@@ -76,6 +76,7 @@ class ShmCluster : public TestCluster {
     stop_ = true;
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    for (const auto& worker : workers_) worker->HandOver();
   }
 
   static inline std::atomic<int> counter_ = 0;

@@ -244,9 +244,9 @@ class CrashTest : public ::testing::Test {
     for (size_t i = 0; i < kServers; ++i) {
       if (cluster->Dead(i)) continue;
       for (const HeldRegion* region : cluster->worker(i)->regions()->all()) {
-        if (!region->joined) continue;
-        EXPECT_EQ(region->state, HeldRegion::State::kServing) << "region " << region->region();
-        EXPECT_FALSE(region->busy && cluster->Quiet()) << "region " << region->region();
+        if (region->state() == RegionState::kFilling) continue;
+        EXPECT_EQ(region->state(), RegionState::kServing) << "region " << region->region();
+        EXPECT_FALSE(region->claimed() && cluster->Quiet()) << "region " << region->region();
         const RegionTable::Entry* entry = cluster->table().Find(region->region());
         EXPECT_TRUE(entry != nullptr && entry->owner.server == fmt::format("server-{}", i))
             << "region " << region->region() << " is held by server-" << i << " and not its own";
@@ -272,7 +272,7 @@ class CrashTest : public ::testing::Test {
     for (size_t i = 0; i < kServers; ++i) {
       if (cluster->Dead(i)) continue;
       for (const HeldRegion* region : cluster->worker(i)->regions()->all()) {
-        if (!region->joined || region->tree->tier() != 0) continue;
+        if (region->state() == RegionState::kFilling || region->tree->tier() != 0) continue;
         bool lost = false;
         EXPECT_EQ(RegionOf(cluster, region->tree->range().low, &lost), region->region());
         EXPECT_FALSE(lost) << "region " << region->region() << " on server-" << i << " cannot be found";

@@ -67,7 +67,9 @@ TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
     }
     for (int i = 0; i < 100'000 && !cluster.Quiet(); ++i) cluster.network()->Step();
     ASSERT_TRUE(cluster.Quiet());
-    for (const HeldRegion* region : cluster.worker()->regions()->all()) EXPECT_TRUE(region->joined) << region->region();
+    for (const HeldRegion* region : cluster.worker()->regions()->all()) {
+      EXPECT_NE(region->state(), RegionState::kFilling) << region->region();
+    }
     failed += cluster.worker()->steward()->counters().splits_failed;
   }
   EXPECT_GT(failed, 5u);
@@ -192,7 +194,7 @@ TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   };
   giver->turns()->Begin(give(giver, region, {fmt::format("server-{}", 1 - owner), 0}));
   HeldRegion* const held = giver->regions()->Find(region);
-  while (held->state != HeldRegion::State::kFrozen) cluster.network()->Step();
+  while (held->state() != RegionState::kFrozen) cluster.network()->Step();
   ASSERT_TRUE(held->log->dirty());
   cluster.files(owner)->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));
   client->Run(client->AsyncSleepUntil(client->NowNs() + 20'000'000));

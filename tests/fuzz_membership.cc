@@ -122,9 +122,9 @@ class Fuzzed {
   }
   static void CheckHeld(Worker* worker) {
     for (const HeldRegion* region : worker->regions()->all()) {
-      if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
+      if (region->state() == RegionState::kFilling || !region->readable()) continue;
       if (region->hash != nullptr) {
-        CELL_CHECK(region->busy || region->hash->Check().ok());
+        CELL_CHECK(region->claimed() || region->hash->Check().ok());
       } else {
         CELL_CHECK(CheckTree(*region->memory).ok());
       }

@@ -264,6 +264,7 @@ class Fuzzed {
     Regions* const regions = cluster_.worker(0)->regions();
     RegionTable* const table = &cluster_.shared()->state.table;
     RegionContent routes, slots, buckets;
+    std::vector<RegionClaim> claims;  // Until the server has heard that they are in the table.
     routes.range.tier = 1;
     slots.hash_range = HashRange{0, UINT32_MAX / 4 * 3};
     buckets.hash_range = HashRange{UINT32_MAX / 4, UINT32_MAX};
@@ -271,7 +272,7 @@ class Fuzzed {
     for (const auto& [id, content] : {std::pair(kRoutes, routes), std::pair(kSlots, slots), std::pair(kBuckets, buckets)}) {
       const absl::StatusOr<HeldRegion*> made = regions->Create(id, content);
       if (!made.ok()) std::abort();
-      (*made)->busy = true;  // Until its server has heard that it is in the table.
+      claims.emplace_back(*made, ClaimPurpose::kFill);
       cluster_.worker(0)->turns()->Begin(CreateLog(cluster_.worker(0), id));
       table->regions[id] = {{"server-0", 0}, 1};
     }
@@ -285,7 +286,7 @@ class Fuzzed {
     ++cluster_.shared()->changes;
     const Membership* const membership = cluster_.worker(0)->membership();
     while (!cluster_.Quiet() || membership->state().table.version < table->version) cluster_.network()->Step();
-    for (const uint32_t id : {kRoutes, kSlots, kBuckets}) regions->Find(id)->busy = false;
+    claims.clear();
     Meganode* const tree = regions->Find(kRoutes)->tree;
     if (!tree->InsertRoute("", RootOf(kTree)).ok() || !tree->InsertRoute("k5", RootOf(kElsewhere)).ok()) std::abort();
     for (const uint32_t region : {kTree, kSlots, kBuckets}) {
@@ -298,7 +299,7 @@ class Fuzzed {
   }
   static void Check(Worker* worker) {
     for (const HeldRegion* region : worker->regions()->all()) {
-      if (!region->joined || region->busy || region->state == HeldRegion::State::kSealed) continue;
+      if (region->state() == RegionState::kFilling || region->claimed() || !region->readable()) continue;
       if (region->hash != nullptr) {
         if (!region->hash->Check().ok()) std::abort();
         continue;

@@ -91,7 +91,7 @@ class TestCluster {
     std::vector<TreeReport> reports;
     for (Worker* worker : workers) {
       for (HeldRegion* region : worker->regions()->all()) {
-        if (!region->joined || region->state == HeldRegion::State::kSealed) continue;
+        if (region->state() == RegionState::kFilling || !region->readable()) continue;
         if (region->hash != nullptr) {
           const absl::Status status = region->hash->Check();
           if (!status.ok()) all.errors.push_back(std::string(status.message()));

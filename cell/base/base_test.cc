@@ -73,7 +73,7 @@ TEST(Repeats, WritesAMessageOnceInAWhileAndCountsTheOthers) {
 }
 
 TEST(ThreadCheckerDeathTest, AnotherThreadFails) {
-  const ThreadChecker checker;
+  ThreadChecker checker;
   checker.Check();
   EXPECT_DEATH(std::thread([&checker] { checker.Check(); }).join(), "CHECK failed");
   {
@@ -83,6 +83,9 @@ TEST(ThreadCheckerDeathTest, AnotherThreadFails) {
     checker.Check();
   }
   checker.Check();
+  checker.HandOver();
+  std::thread([&checker] { checker.Check(); }).join();
+  EXPECT_DEATH(checker.Check(), "CHECK failed");
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ class ThreadScope {
   ThreadScope(const ThreadScope&) = delete;
   ThreadScope& operator=(const ThreadScope&) = delete;
 
+  // Returns whether the calling thread passes for itself.
+  static bool own() { return pretended_ == nullptr; }
   // Returns what the calling thread is told apart by.
   static const void* current() { return pretended_ != nullptr ? pretended_ : &own_; }
 
@@ -36,6 +38,8 @@ class ThreadChecker {
     if (owner_ == nullptr) owner_ = current;
     CELL_CHECK(owner_ == current);
   }
+  // Lets the next thread that calls Check be the owner. The present one must have ended its work.
+  void HandOver() { owner_ = nullptr; }
 
  private:
   mutable const void* owner_ = nullptr;

@@ -33,7 +33,7 @@ class MemoryMembership : public Membership {
   }
 
   const ClusterState& state() const override {
-    thread_.Check();
+    CELL_CHECK(ThreadScope::own());  // A change, which runs elsewhere, must not look here.
     return state_;
   }
   // The member has died: it changes nothing any more, and is told nothing.
@@ -134,7 +134,6 @@ class MemoryMembership : public Membership {
     told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok() && failure_.ok()});
   }
 
-  const ThreadChecker thread_;
   bool crashed_ = false;
   absl::Status failing_;
   absl::Status failure_;

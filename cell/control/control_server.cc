@@ -90,7 +90,7 @@ class ControlServer::Impl : public control::Control::Service {
           if (hash_parts != table.tables.end()) region->set_table(hash_parts->first);
           region->set_keys(held->store->keys());
           region->set_fill(held->store->fill());
-          region->set_busy(held->busy);
+          region->set_busy(held->claimed());
           region->set_state(StateOf(*held));
         }
         listed.set_free(static_cast<uint32_t>(its->regions()->regions_max() - its->regions()->size()));

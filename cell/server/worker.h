@@ -65,11 +65,15 @@ class Worker {
     service_.set_membership(membership_.get());
   }
 
-  // Serves at `address` from now on, whenever Poll is called.
+  // Serves at `address` from now on, whenever Poll is called. Another thread may do that.
   absl::Status Start(const std::string& address) {
     RETURN_IF_ERROR(steward_.Start());
-    return fabric_->Listen(address, &service_);
+    RETURN_IF_ERROR(fabric_->Listen(address, &service_));
+    HandOver();
+    return absl::OkStatus();
   }
+  // From now on another thread may call what one thread alone may. The present one must have ended its work.
+  void HandOver() { regions_.HandOver(); }
 
   // From any thread: `work` is done on the worker's, by its next Poll.
   void Post(std::function<void(Worker*)> work) {

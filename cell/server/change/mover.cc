@@ -51,11 +51,12 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   if (region == nullptr || entry == nullptr || entry->owner != self_) {
     co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
   }
-  if (region->busy) co_return absl::AbortedError(fmt::format("region {} is busy", id));
+  if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is busy", id));
   if (to == self_) co_return absl::OkStatus();  // It is there already.
   if (region->log != nullptr && !region->log->status().ok()) co_return region->log->status();
-  region->busy = true;
-  Giving& giving = givings_.emplace(id, Giving(entry->epoch, to, regions_->shape().region_bytes())).first->second;
+  RegionClaim claim(region, ClaimPurpose::kMigrate);
+  Giving& giving =
+      givings_.emplace(id, Giving(std::move(claim), entry->epoch, to, regions_->shape().region_bytes())).first->second;
   giving.heard_ns = fabric_->NowNs();
   const std::shared_ptr<std::string> why = giving.why;
   sync_points_->Reach("move: giver: before the offer");
@@ -105,7 +106,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
   }
   HeldRegion* const region = regions_->Find(id);
   const auto it = givings_.find(id);
-  if (region == nullptr || region->lost || it == givings_.end() || it->second.epoch != request.fixed.epoch ||
+  if (region == nullptr || region->lost() || it == givings_.end() || it->second.epoch != request.fixed.epoch ||
       it->second.settling) {
     return NoSuchMove(id);
   }
@@ -136,16 +137,17 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
       sync_points_->Reach("move: giver: copying");
       return absl::OkStatus();
     case MoveStep::kFreeze:
+      if (giving.frozen) return NoSuchMove(id);
       giving.frozen = true;
       giving.frozen_ns = fabric_->NowNs();
-      region->state = HeldRegion::State::kFrozen;
+      region->ChangeState(RegionState::kFrozen);
       *tell = &giving;
       sync_points_->Reach("move: giver: frozen");
       return absl::OkStatus();
     case MoveStep::kSeal:
       if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
-      region->state = Mutated(Mutant::kSealedTooLate) ? HeldRegion::State::kServing : HeldRegion::State::kSealed;
+      region->ChangeState(Mutated(Mutant::kSealedTooLate) ? RegionState::kServing : RegionState::kSealed);
       if (!Mutated(Mutant::kSealedTooLate)) region->store->GiveUp();
       sync_points_->Reach("move: giver: sealed");
       return absl::OkStatus();
@@ -210,8 +212,7 @@ void Mover::EndGiving(uint32_t id, bool given) {
     regions_->Drop(id);
   } else {
     region->written->Add(it->second.noted);
-    region->state = region->lost ? HeldRegion::State::kSealed : HeldRegion::State::kServing;
-    region->busy = false;
+    if (!region->lost() && region->state() != RegionState::kServing) region->ChangeState(RegionState::kServing);
   }
   givings_.erase(it);
 }
@@ -264,7 +265,7 @@ Task<bool> Mover::Settle(uint32_t id) {
   HeldRegion* const region = regions_->Find(id);
   region->epoch = epoch + 1;
   (void)co_await logs_->Continue(id, epoch + 1);
-  if (!region->lost) region->store->Restore();
+  if (!region->lost()) region->store->Restore();
   EndGiving(id, false);
   co_return true;
 }
@@ -296,14 +297,13 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
     regions_->NotArrived(id, *memory, *written);
     co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
-  HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1);
+  HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1,
+                                               logs_->on() ? RegionState::kFrozen : RegionState::kServing);
   region->store->Restore();
   if (logs_->on()) {
-    region->busy = true;
-    region->state = HeldRegion::State::kFrozen;
+    const RegionClaim claim(region, ClaimPurpose::kMigrate);
     (void)co_await logs_->Continue(id, epoch + 1);  // Else it can be read, and not written.
-    if (!region->lost) region->state = HeldRegion::State::kServing;
-    region->busy = false;
+    region->Unfreeze();
   }
   ++counters_.taken;
   spdlog::info("region {} was taken from {}", id, ToString(from));

@@ -344,9 +344,9 @@ TEST_F(GiverTest, SealsWhatItsTakerHasBeenToldOfAlone) {
   EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
   while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
   EXPECT_FALSE(Ask(taker_, MoveStep::kDone).ok());
-  EXPECT_EQ(region_->state, HeldRegion::State::kFrozen);
+  EXPECT_EQ(region_->state(), RegionState::kFrozen);
   EXPECT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
-  EXPECT_EQ(region_->state, HeldRegion::State::kSealed);
+  EXPECT_EQ(region_->state(), RegionState::kSealed);
   EXPECT_EQ(told_.size(), kPages);
   EXPECT_TRUE(Ask(taker_, MoveStep::kDone).ok());
   EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
@@ -379,8 +379,8 @@ TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
   EXPECT_GE(first.size(), kPages / 2);
   ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());
   for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) Turn();
-  ASSERT_FALSE(region_->busy);
-  EXPECT_EQ(region_->state, HeldRegion::State::kServing);
+  ASSERT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
   Give();
   EXPECT_EQ(begin(), first);
 }
@@ -390,9 +390,9 @@ TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   ASSERT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
   const int64_t begun_ns = network_.now_ns();
   client_->Disconnect(taker_);
-  for (int i = 0; i < 100'000 && region_->busy; ++i) Turn();
-  ASSERT_FALSE(region_->busy);
-  EXPECT_EQ(region_->state, HeldRegion::State::kServing);
+  for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
+  ASSERT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
   EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
 }
 
@@ -408,13 +408,13 @@ TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
   ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());  // It asks the table, again and again.
-  region_->lost = true;
+  region_->ChangeState(RegionState::kLost);
   membership_->set_unreachable(false);
-  for (int i = 0; i < 100'000 && region_->busy; ++i) Turn();
-  ASSERT_FALSE(region_->busy);
+  for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
+  ASSERT_FALSE(region_->claimed());
   ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
   EXPECT_EQ(cluster_->state.table.Find(kOwn)->epoch, 2u);
-  EXPECT_EQ(region_->state, HeldRegion::State::kSealed);
+  EXPECT_TRUE(region_->lost());
   EXPECT_NE(root(), serving);
 }
 

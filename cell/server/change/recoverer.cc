@@ -73,11 +73,11 @@ void Recoverer::DropLost() {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // An older table than the one by which the region came here says nothing.
     const bool others = entry != nullptr && entry->epoch > region->epoch;
-    if ((others || new_session) && !region->lost) {
+    if ((others || new_session) && !region->lost()) {
       Lose(region, "it is not this worker's any more: its session was lost, or another has taken it over");
     }
-    if (!region->lost) continue;
-    if (region->busy) {
+    if (!region->lost()) continue;
+    if (region->claimed()) {
       all_dropped = false;
     } else {
       regions_->Drop(region->region());
@@ -87,8 +87,8 @@ void Recoverer::DropLost() {
 }
 
 bool Recoverer::LogFailed(const HeldRegion& region) {
-  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && !region.busy &&
-         region.joined && !region.lost && region.state == HeldRegion::State::kServing;
+  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && !region.claimed() &&
+         region.state() == RegionState::kServing;
 }
 
 void Recoverer::BeginRetaking(int64_t now_ns) {
@@ -118,11 +118,10 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  const bool given = region->state == HeldRegion::State::kSealed;  // To another worker, and it has been served there.
+  const bool given = region->state() == RegionState::kSealed;  // To another worker, and it has been served there.
   spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
   ++counters_.lost;
-  region->lost = true;
-  region->state = HeldRegion::State::kSealed;
+  region->ChangeState(RegionState::kLost);
   region->store->GiveUp();
   if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
   service_->Lose(region);
@@ -346,9 +345,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     regions_->NotArrived(region, *memory, *written);
     co_return absl::CancelledError("this server ends");
   }
-  HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch);
-  held->busy = true;
-  held->state = HeldRegion::State::kFrozen;
+  HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch, RegionState::kFrozen);
+  RegionClaim held_claim(held, ClaimPurpose::kRecover);
   held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
                                            std::move(replayed.writer), /*begun=*/true),
                logs_->log_first());
@@ -359,22 +357,20 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     status = co_await ChangeAwaiter(membership_, std::move(recovered));
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
     if (entry != nullptr && entry->epoch == epoch && !entry->recovering) status = absl::OkStatus();
-    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost || turns_->stopping()) break;
+    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost() || turns_->stopping()) break;
     co_await turns_->Sleep(kRetryPauseNs);
   }
-  held->busy = false;
-  if (held->lost || !status.ok()) {
+  if (held->lost() || !status.ok()) {
     seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
     // An error of the membership says nothing of the log: the region may still be for this worker to recover.
-    co_return held->lost ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
-                         : status;
+    co_return held->lost() ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
+                           : status;
   }
-  held->state = HeldRegion::State::kServing;
+  held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&
       !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
-    held->busy = true;
-    turns_->Begin(
-        steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low, region));
+    turns_->Begin(steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low,
+                                      std::move(held_claim)));
   }
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;

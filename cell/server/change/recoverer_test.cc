@@ -244,10 +244,11 @@ TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   log.Append(RecordKind::kRange, "", EncodeRange({}));
   CELL_CHECK(Flush(&log).ok());
   HeldRegion* failed = nullptr;
+  RegionClaim claim;
   int probes = 0;
   const auto hook = [&] {
     if (failed == nullptr) return;
-    failed->busy = true;
+    if (!failed->claimed()) claim = RegionClaim(failed, ClaimPurpose::kCheckpoint);
     ++probes;
   };
   SimNetwork network{SimOptions{}};
@@ -268,10 +269,10 @@ TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   };
   run_on();
   EXPECT_EQ(probes, 1);
-  EXPECT_FALSE(held->lost);
+  EXPECT_FALSE(held->lost());
   EXPECT_EQ(counters().retaken, 0u);
   failed = nullptr;
-  held->busy = false;
+  claim.Release();
   run_on();
   EXPECT_EQ(counters().retaken, 1u);
   EXPECT_EQ(counters().recovered, 2u);

@@ -73,7 +73,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
                          {"longest_frozen_us", static_cast<double>(tables.longest_frozen_ns) / 1e3},
                          {"longest_untold_us", static_cast<double>(tables.longest_untold_ns) / 1e3}};
   });
-  service_->set_on_full([this](HeldRegion* region) { return region->busy || BeginSplit(region); });
+  service_->set_on_full([this](HeldRegion* region) { return region->claimed() || BeginSplit(region); });
   service_->set_before_check([this] {
     for (MeganodeSplit* split : reclaiming_) (void)split->Reclaim(SIZE_MAX);
     tables_->CleanAll();
@@ -120,7 +120,7 @@ void Steward::Step() {
   }
   for (HeldRegion* region : regions_->all()) {
     const bool can_log = region->log == nullptr || region->log->status().ok();
-    if (!region->busy && can_log && region->store->fill() >= options_.split_at) BeginSplit(region);
+    if (region->claimable() && can_log && region->store->fill() >= options_.split_at) BeginSplit(region);
   }
   if (balancing_ || now_ns < balance_at_ns_) return;
   balance_at_ns_ = now_ns + options_.balance_every_ns;
@@ -135,14 +135,14 @@ void Steward::Step() {
 
 bool Steward::BeginSplit(HeldRegion* region) {
   if (turns_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
-  region->busy = true;
-  turns_->Begin(SplitAlone(region));
+  turns_->Begin(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
   return true;
 }
 
-Task<bool> Steward::SplitAlone(HeldRegion* region) { co_return (co_await Split(region)).ok(); }
+Task<bool> Steward::SplitAlone(RegionClaim claim) { co_return (co_await Split(std::move(claim))).ok(); }
 
-Task<absl::Status> Steward::Split(HeldRegion* region) {
+Task<absl::Status> Steward::Split(RegionClaim claim) {
+  HeldRegion* const region = claim.region();
   const uint32_t id = region->region();
   absl::Status status;
   if (region->tree != nullptr) {
@@ -159,7 +159,7 @@ Task<absl::Status> Steward::Split(HeldRegion* region) {
                    std::string(status.message()), *more);
     }
   }
-  region->busy = false;
+  claim.Release();
   co_return status;
 }
 
@@ -168,11 +168,11 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   if (!key.has_value()) co_return absl::FailedPreconditionError("it has one leaf");
   RegionContent content{region->tree->range()};
   content.range.low = *key;
-  const absl::StatusOr<HeldRegion*> right = co_await allocator_->Allocate(std::move(content), region->region());
+  absl::StatusOr<RegionClaim> right = co_await allocator_->Allocate(std::move(content), region->region());
   if (!right.ok()) co_return right.status();
-  const uint32_t made = (*right)->region();
+  const uint32_t made = right->region()->region();
   sync_points_->Reach("split: region made");
-  absl::Status status = co_await MoveRightPart(region, *right, *key);
+  absl::Status status = co_await MoveRightPart(region, &*right, *key);
   if (status.ok()) {
     spdlog::info("region {} was split: keys from {} on are in region {}", region->region(), ForMessage(*key), made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
@@ -183,12 +183,13 @@ Task<absl::Status> Steward::TrySplit(HeldRegion* region) {
   co_return status;
 }
 
-Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key) {
+Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, RegionClaim* right_claim, std::string key) {
   Meganode* const from = region->tree;
+  HeldRegion* const right = right_claim->region();
   MeganodeSplit split(from, right->tree, key);
   for (bool copied = false; !copied;) {
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-    if (region->lost || right->lost) co_return Lost();
+    if (region->lost() || right->lost()) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
     const size_t hurry = service_->held(from->region()) > 0 ? kHurry : 1;
     const absl::StatusOr<bool> all = split.Copy(hurry * options_.copied_per_turn);
@@ -200,11 +201,11 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
   sync_points_->Reach("split: copied");
   absl::Status status = co_await Cut(region, right, &split);
   if (!status.ok()) co_return status;
-  right->joined = true;
+  right->ChangeState(RegionState::kServing);
   co_await Join(region, right->region());
   sync_points_->Reach("split: cut");
-  // `right` stays busy until its route is known: until then its left neighbour alone leads to it.
-  turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, right->region()));
+  // `right` stays claimed until its route is known: until then its left neighbour alone leads to it.
+  turns_->Begin(MakeKnown(static_cast<uint8_t>(from->tier() + 1), key, std::move(*right_claim)));
   reclaiming_.push_back(&split);
   while (!split.Reclaim(turns_->stopping() ? SIZE_MAX : options_.freed_per_turn)) co_await turns_->Next();
   std::erase(reclaiming_, &split);
@@ -218,8 +219,9 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, HeldRegion* right,
 Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split) {
   const uint32_t left_id = region->region();
   const uint32_t right_id = right->region();
+  if (region->lost() || right->lost()) co_return Lost();
   if (logs_->on()) {
-    region->state = HeldRegion::State::kFrozen;
+    region->ChangeState(RegionState::kFrozen);
     absl::Status status = co_await logs_->Settled(left_id);
     if (status.ok()) status = co_await logs_->Flushed(right_id);
     if (status.ok()) status = split->mirrored();
@@ -228,10 +230,10 @@ Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeS
       sync_points_->Reach("split: cut logged");
       status = co_await logs_->Flushed(left_id);
     }
-    if (!region->lost) region->state = HeldRegion::State::kServing;
+    region->Unfreeze();
     if (!status.ok()) co_return status;
   }
-  if (region->lost || right->lost) co_return Lost();
+  if (region->lost() || right->lost()) co_return Lost();
   const int64_t begun_ns = fabric_->NowNs();
   const absl::Status status = split->Finish();
   counters_.longest_cut_ns = std::max(counters_.longest_cut_ns, static_cast<uint64_t>(fabric_->NowNs() - begun_ns));
@@ -240,7 +242,7 @@ Task<absl::Status> Steward::Cut(HeldRegion* region, HeldRegion* right, MeganodeS
 
 // Until the table knows that the new region is part of the tree, and does not share its left neighbour's fate any more.
 Task<bool> Steward::Join(const HeldRegion* left, uint32_t region) {
-  while (!left->lost && !turns_->stopping()) {
+  while (!left->lost() && !turns_->stopping()) {
     Membership::TableChange joined = [region](RegionTable* table) {
       table->Joined(region);
       return absl::OkStatus();
@@ -252,23 +254,23 @@ Task<bool> Steward::Join(const HeldRegion* left, uint32_t region) {
   co_return false;
 }
 
-Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, uint32_t region) {
+Task<bool> Steward::MakeKnown(uint8_t tier, std::string key, RegionClaim claim) {
+  const uint32_t region = claim.region()->region();
+  claim.set_purpose(ClaimPurpose::kRoute);
   while (!turns_->stopping()) {
     const absl::Status status = co_await TryAddRoute(tier, key, RootOf(region));
     if (status.ok()) {
       ++counters_.routes_added;
-      if (HeldRegion* const held = regions_->Find(region)) held->busy = held->unrouted = false;
+      claim.Release();
       sync_points_->Reach("split: route added");
       co_return true;
     }
     spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
-    HeldRegion* const held = regions_->Find(region);
-    if (held == nullptr) co_return false;  // Whoever has it now sees to it.
-    if (held->lost) {
-      held->busy = false;
+    if (claim.region() == nullptr || claim.region()->lost()) {  // Whoever has it now sees to it.
+      claim.Release();
       co_return false;
     }
-    held->unrouted = absl::IsResourceExhausted(status);
+    claim.set_purpose(absl::IsResourceExhausted(status) ? ClaimPurpose::kRouteBlocked : ClaimPurpose::kRoute);
     co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (turns_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);
@@ -306,9 +308,9 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
   RegionContent content;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
   content.range.tier = tier;
-  const absl::StatusOr<HeldRegion*> made = co_await allocator_->Allocate(std::move(content), 0);
+  absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
-  Meganode* const tree = (*made)->tree;
+  Meganode* const tree = made->region()->tree;
   const uint32_t region = tree->region();
   absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
   if (status.ok()) status = tree->InsertRoute(key, child).status();
@@ -323,8 +325,8 @@ Task<absl::Status> Steward::MakeRoot(uint32_t old_root, uint8_t tier, const std:
     if (!turns_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
-  (*made)->busy = false;
-  (*made)->joined = true;
+  if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
+  made->Release();
   ++counters_.roots_made;
   sync_points_->Reach("split: root made");
   spdlog::info("region {} holds the new root of the tree", region);
@@ -346,10 +348,12 @@ Task<absl::Status> Steward::AllocateNow(uint32_t count) {
 Task<absl::Status> Steward::SplitNow(uint32_t id) {
   HeldRegion* const region = regions_->Find(id);
   if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
-  if (region->busy) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
+  if (!region->claimable()) {
+    co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
+  }
   if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-  region->busy = true;
-  co_return co_await Split(region);
+  RegionClaim claim(region, ClaimPurpose::kSplit);
+  co_return co_await Split(std::move(claim));
 }
 
 Task<absl::Status> Steward::SetDraining(bool draining) {
@@ -414,7 +418,7 @@ Task<std::optional<Steward::Gift>> Steward::FindGift(size_t asked_max) {
   std::vector<uint32_t> movable;
   std::vector<uint64_t> weights;
   for (const HeldRegion* region : regions_->all()) {
-    if (region->busy || (region->tree != nullptr && region->tree->tier() != 0)) continue;
+    if (!region->claimable() || (region->tree != nullptr && region->tree->tier() != 0)) continue;
     movable.push_back(region->region());
     weights.push_back(region->store->bytes_used());
   }

@@ -57,8 +57,8 @@ class Steward {
   // long as that takes. FailedPrecondition: the tree's root was lost.
   absl::Status Start();
 
-  // Until the tier above knows the region, which is part of the tree, or the steward stops. It is busy until then.
-  Task<bool> MakeKnown(uint8_t tier, std::string key, uint32_t region);
+  // Waits until the tier above knows the region, which is part of the tree, or the steward stops. Claims it until then.
+  Task<bool> MakeKnown(uint8_t tier, std::string key, RegionClaim claim);
 
   // Looks for what is to be done, and begins it.
   void Step();
@@ -85,12 +85,12 @@ class Steward {
  private:
   // False: not now, it failed a moment ago.
   bool BeginSplit(HeldRegion* region);
-  // Splits a region that is marked busy; at the end it is not any more.
-  Task<absl::Status> Split(HeldRegion* region);
-  Task<bool> SplitAlone(HeldRegion* region);
+  // Splits a region that is claimed for it, and releases it.
+  Task<absl::Status> Split(RegionClaim claim);
+  Task<bool> SplitAlone(RegionClaim claim);
   Task<absl::Status> TrySplit(HeldRegion* region);
-  // From `key` on, into the empty `right`.
-  Task<absl::Status> MoveRightPart(HeldRegion* region, HeldRegion* right, std::string key);
+  // From `key` on, into the empty `right_claim`. Takes that over if it succeeds.
+  Task<absl::Status> MoveRightPart(HeldRegion* region, RegionClaim* right_claim, std::string key);
   // From here on the right part is the new region's.
   Task<absl::Status> Cut(HeldRegion* region, HeldRegion* right, MeganodeSplit* split);
   Task<bool> Join(const HeldRegion* left, uint32_t region);

@@ -64,9 +64,9 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   RegionContent content;
   content.hash_range.emplace();
   content.bucket_bytes = bucket_bytes;
-  const absl::StatusOr<HeldRegion*> made = co_await allocator_->Allocate(std::move(content), 0);
+  absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
-  const uint32_t region = (*made)->region();
+  const uint32_t region = made->region()->region();
   Membership::TableChange create = [name, bucket_bytes, region](RegionTable* table) {
     const auto there = table->TableOf(region);
     if (there != table->tables.end() && there->first == name) return absl::OkStatus();
@@ -77,7 +77,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
     if (!turns_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
-  (*made)->joined = true;
+  if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
   spdlog::info("table {} begins in region {}", name, region);
   sync_points_->Reach("table: made");
   const bool asked = parts > 0;
@@ -86,8 +86,8 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
       parts += static_cast<uint32_t>(server.workers.size());
     }
   }
-  const absl::Status spread = co_await Spread(std::move(name), *made, std::min(parts, kPartsMax));
-  (*made)->busy = false;
+  const absl::Status spread = co_await Spread(std::move(name), made->region(), std::min(parts, kPartsMax));
+  made->Release();
   co_return asked ? spread : absl::OkStatus();
 }
 
@@ -114,7 +114,7 @@ HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
   if (table == tables.end()) return nullptr;
   for (const auto& [first, region] : table->second.parts) {
     HeldRegion* const held = regions_->Find(region);
-    if (held != nullptr && !held->busy && !held->lost) return held;
+    if (held != nullptr && held->claimable()) return held;
   }
   return nullptr;
 }
@@ -225,8 +225,8 @@ void TableKeeper::Step() {
   }
   for (HeldRegion* region : regions_->all()) {
     // What it says is not older than what this worker knew when the region came here, or joined.
-    if (region->hash == nullptr || !region->joined || region->busy || region->lost || !region->pending.empty() ||
-        table.Find(region->region()) != nullptr) {
+    if (region->hash == nullptr || region->state() == RegionState::kFilling || region->claimed() || region->lost() ||
+        !region->pending.empty() || table.Find(region->region()) != nullptr) {
       continue;
     }
     const uint32_t id = region->region();
@@ -245,14 +245,15 @@ Task<absl::Status> TableKeeper::Split(HeldRegion* region, uint32_t place) {
   if (range.first == range.last) co_return absl::FailedPreconditionError("its part of the hash space is one place");
   RegionContent content = region->content();
   content.hash_range->first = place;
-  const absl::StatusOr<HeldRegion*> upper = co_await allocator_->Allocate(std::move(content), region->region());
-  if (!upper.ok()) co_return upper.status();
-  const uint32_t made = (*upper)->region();
+  const absl::StatusOr<RegionClaim> upper_claim = co_await allocator_->Allocate(std::move(content), region->region());
+  if (!upper_claim.ok()) co_return upper_claim.status();
+  HeldRegion* const upper = upper_claim->region();
+  const uint32_t made = upper->region();
   sync_points_->Reach("table split: region made");
-  absl::Status status = co_await MoveUpperPart(region, *upper);
+  absl::Status status = co_await MoveUpperPart(region, upper);
   if (status.ok()) {
     spdlog::info("region {} was split: from place {:#010x} on keys are in region {}", region->region(),
-                 (*upper)->hash->range().first, made);
+                 upper->hash->range().first, made);
   } else if (!turns_->stopping() && (region->log == nullptr || region->log->status().ok())) {
     co_await allocator_->Discard(made);
   } else if (!turns_->stopping()) {
@@ -267,7 +268,7 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
   const uint32_t units = UnitsPerTurn(*region->hash);
   for (bool copied = false; !copied;) {
     if (turns_->stopping()) co_return Stopping();
-    if (region->lost || upper->lost) co_return Lost();
+    if (region->lost() || upper->lost()) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
     const absl::StatusOr<bool> all = split.Copy((service_->held(region->region()) > 0 ? kHurry : 1) * units);
     if (!all.ok()) co_return all.status();
@@ -285,7 +286,6 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
   sync_points_->Reach("table split: joined");
   while (!split.Clean(turns_->stopping() ? UINT32_MAX : units)) co_await turns_->Next();
   std::erase(cleaning_, &split);
-  upper->busy = false;
   sync_points_->Reach("table split: cleaned");
   ++counters_.splits;
   co_return absl::OkStatus();
@@ -295,9 +295,10 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
 Task<absl::Status> TableKeeper::Cut(HeldRegion* region, HeldRegion* upper, HashSplit* split) {
   const uint32_t lower_id = region->region();
   const uint32_t upper_id = upper->region();
+  if (region->lost() || upper->lost()) co_return Lost();
   if (logs_->on()) {
     const int64_t frozen_ns = fabric_->NowNs();
-    region->state = HeldRegion::State::kFrozen;
+    region->ChangeState(RegionState::kFrozen);
     absl::Status status = co_await logs_->Settled(lower_id);
     if (status.ok()) status = co_await logs_->Flushed(upper_id);
     if (status.ok()) status = split->mirrored();
@@ -307,19 +308,19 @@ Task<absl::Status> TableKeeper::Cut(HeldRegion* region, HeldRegion* upper, HashS
       sync_points_->Reach("table split: cut logged");
       status = co_await logs_->Flushed(lower_id);
     }
-    if (!region->lost) region->state = HeldRegion::State::kServing;
+    region->Unfreeze();
     counters_.longest_frozen_ns =
         std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(fabric_->NowNs() - frozen_ns));
     if (!status.ok()) co_return status;
   }
-  if (region->lost || upper->lost) co_return Lost();
+  if (region->lost() || upper->lost()) co_return Lost();
   co_return split->Finish();
 }
 
 // Until the table has the new part, or the whole is gone.
 Task<bool> TableKeeper::Join(HeldRegion* region, HeldRegion* upper) {
   const int64_t cut_ns = fabric_->NowNs();
-  while (!region->lost && !turns_->stopping()) {
+  while (!region->lost() && !turns_->stopping()) {
     Membership::TableChange split = [lower = region->region(), upper = upper->region(),
                                      first = upper->hash->range().first](RegionTable* table) {
       return table->SplitPart(lower, first, upper);
@@ -328,7 +329,7 @@ Task<bool> TableKeeper::Join(HeldRegion* region, HeldRegion* upper) {
     if (status.ok() || absl::IsNotFound(status)) break;
     co_await turns_->Sleep(kRetryPauseNs);
   }
-  upper->joined = true;
+  if (upper->state() == RegionState::kFilling) upper->ChangeState(RegionState::kServing);
   counters_.longest_untold_ns = std::max(counters_.longest_untold_ns, static_cast<uint64_t>(fabric_->NowNs() - cut_ns));
   co_return true;
 }

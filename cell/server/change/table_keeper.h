@@ -51,7 +51,7 @@ class TableKeeper {
   // With all that is in it; ends when no worker that answers serves any of it. NotFound.
   Task<absl::Status> Drop(std::string name);
 
-  // Splits a part, which is busy, in the middle, or at a place that is not its first one.
+  // Splits a part, which is claimed, in the middle, or at a place that is not its first one.
   Task<absl::Status> Split(HeldRegion* region);
   Task<absl::Status> Split(HeldRegion* region, uint32_t place);
   // Cleans what splits have left, all of it.
@@ -76,7 +76,8 @@ class TableKeeper {
   Task<bool> Refresh();
   // Whether the workers have room for a table's parts, by the region table. ResourceExhausted.
   absl::Status CheckRoom(uint32_t parts);
-  // Makes a table's parts from its first one, `rest`, which is busy all the while. ResourceExhausted: there are fewer.
+  // Makes a table's parts from its first one, `rest`, which is claimed all the while. ResourceExhausted: there are
+  // fewer.
   Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
   struct Taker {
     WorkerId worker;
@@ -89,7 +90,7 @@ class TableKeeper {
   // Gives a part of the table to the first of `takers`, and puts that one to their end; one that refuses it is taken
   // off. False: each has been given `share` parts, or there is no part to give.
   Task<bool> GivePart(const std::string* name, size_t share, TakersInTurn* takers);
-  // A part of the table that this worker holds and that is not busy; null if there is none.
+  // A part of the table that this worker holds and that is not claimed; null if there is none.
   HeldRegion* PartToGive(const std::string& name) const;
   uint32_t UnitsPerTurn(const HashTable& table) const;
 

@@ -153,7 +153,7 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
 
 // While a region is frozen, its last record's number is told to who gets it: nothing is appended then.
 void LogKeeper::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
-  if (!region->log->unmarked() || region->state != HeldRegion::State::kServing) return;
+  if (!region->log->unmarked() || !region->writable()) return;
   if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
   const int64_t due_ns = region->idle_since_ns + (finishing_ ? 0 : options_.mark_after_ns);
   next_ns_ = std::min(next_ns_, due_ns);
@@ -169,13 +169,12 @@ void LogKeeper::Step() {
   HeldRegion* long_log = nullptr;
   regions_->ForEach([&](HeldRegion* region) {
     Look(region, now_ns);
-    if (region->log == nullptr || region->busy || !region->log->status().ok()) return;
+    if (region->log == nullptr || !region->claimable() || !region->log->status().ok()) return;
     const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
     if (since > std::max(options_.checkpoint_bytes_min, 2 * region->store->data_bytes())) long_log = region;
   });
   if (long_log != nullptr && !turns_->stopping()) {
-    long_log->busy = true;
-    turns_->Begin(AutoCheckpoint(long_log->region()));
+    turns_->Begin(AutoCheckpoint(RegionClaim(long_log, ClaimPurpose::kCheckpoint)));
   }
 }
 
@@ -237,10 +236,10 @@ absl::Status LogKeeper::Unfinished() const {
                                  : fmt::format("what was acknowledged last may not be on it, of these regions: {}", behind)));
 }
 
-Task<bool> LogKeeper::AutoCheckpoint(uint32_t region) {
-  HeldRegion* const held = regions_->Find(region);
-  const absl::Status status = co_await TryCheckpoint(held);
-  held->busy = false;
+Task<bool> LogKeeper::AutoCheckpoint(RegionClaim claim) {
+  const uint32_t region = claim.region()->region();
+  const absl::Status status = co_await TryCheckpoint(claim.region());
+  claim.Release();
   if (!status.ok() && !turns_->stopping()) {
     spdlog::warn("no checkpoint of region {}: {}", region, std::string(status.message()));
   }
@@ -252,11 +251,9 @@ Task<absl::Status> LogKeeper::Checkpoint(uint32_t region) {
   if (held == nullptr || held->log == nullptr) {
     co_return absl::FailedPreconditionError(fmt::format("region {} is not here, or has no log", region));
   }
-  if (held->busy) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", region));
-  held->busy = true;
-  const absl::Status status = co_await TryCheckpoint(held);
-  held->busy = false;
-  co_return status;
+  if (held->claimed()) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", region));
+  const RegionClaim claim(held, ClaimPurpose::kCheckpoint);
+  co_return co_await TryCheckpoint(held);
 }
 
 Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
@@ -266,7 +263,7 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   const uint64_t before = counters_.checkpoint_bytes;
   for (const uint32_t region : regions) {
     const HeldRegion* held = regions_->Find(region);
-    while (held != nullptr && held->busy && !turns_->stopping()) {
+    while (held != nullptr && held->claimed() && !turns_->stopping()) {
       co_await turns_->Nap(kBusyNapNs);
       held = regions_->Find(region);
     }
@@ -326,7 +323,7 @@ Task<absl::Status> LogKeeper::AddMeganode(Draft* draft) {
       co_await turns_->Next();
     }
     if (!status.ok()) co_return status;
-    if (turns_->stopping() || draft->held->lost) co_return absl::CancelledError("it was given up");
+    if (turns_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
     if (end) co_return absl::OkStatus();
   }
 }
@@ -347,12 +344,12 @@ Task<absl::Status> LogKeeper::AddTable(Draft* draft) {
       co_await turns_->Next();
     }
     if (!status.ok()) co_return status;
-    if (turns_->stopping() || draft->held->lost) co_return absl::CancelledError("it was given up");
+    if (turns_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
     if (end) co_return absl::OkStatus();
   }
 }
 
-// The region is busy, so that it stays here, and whole.
+// The region is claimed, so that it stays here, and whole.
 Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   const std::shared_ptr<RegionLog> log = held->log;
   const uint32_t region = log->region();

@@ -81,7 +81,7 @@ class LogKeeper {
   // being split or moved, or there is no log.
   Task<absl::Status> Checkpoint(uint32_t region);
 
-  // Of all regions, one after the other; one that is busy is waited for.
+  // Of all regions, one after the other; one that is claimed is waited for.
   struct Made {
     uint64_t regions = 0, bytes = 0;
   };
@@ -110,7 +110,7 @@ class LogKeeper {
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
   void BeginFlush(HeldRegion* region);
-  Task<bool> AutoCheckpoint(uint32_t region);
+  Task<bool> AutoCheckpoint(RegionClaim claim);
   Task<absl::Status> TryCheckpoint(HeldRegion* region);
   Task<absl::Status> WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
                                      std::unique_ptr<LogWriter> writer);

@@ -12,7 +12,7 @@ constexpr int64_t kPauseNs = 200'000;
 
 }  // namespace
 
-Task<absl::StatusOr<HeldRegion*>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
+Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
   if (!room.ok()) co_return room;
   // One at a time: an id that is not known to be taken could be another's else.
@@ -22,11 +22,11 @@ Task<absl::StatusOr<HeldRegion*>> RegionAllocator::Allocate(RegionContent conten
   const absl::StatusOr<uint32_t> id = co_await Add(made_for);
   adding_ = false;
   if (!id.ok()) co_return id.status();
-  const absl::StatusOr<HeldRegion*> made = regions_->Create(*id, content);
+  const absl::StatusOr<HeldRegion*> made = regions_->Create(*id, content, RegionState::kFilling);
   absl::Status status = made.status();
+  RegionClaim claim;
   if (status.ok()) {
-    (*made)->busy = true;
-    (*made)->joined = false;
+    claim = RegionClaim(*made, ClaimPurpose::kFill);
     status = co_await logs_->Create(*id);
   }
   if (!status.ok()) {
@@ -34,7 +34,7 @@ Task<absl::StatusOr<HeldRegion*>> RegionAllocator::Allocate(RegionContent conten
     co_await Discard(*id, /*remove_log=*/!absl::IsAlreadyExists(status));
     co_return status;
   }
-  co_return *made;
+  co_return claim;
 }
 
 bool RegionAllocator::IsNew(const RegionTable& table, uint32_t region) const {

@@ -10,13 +10,13 @@ namespace cell {
 
 // Returns nothing when nothing does.
 inline std::string StateOf(const HeldRegion& region) {
-  if (region.lost) return "another server has it";
+  if (region.lost()) return "another server has it";
   if (region.log != nullptr && !region.log->status().ok()) {
     return fmt::format("takes no writes, its log failed: {}", std::string(region.log->status().message()));
   }
-  if (region.state == HeldRegion::State::kSealed) return "being given away";
-  if (!region.joined) return "being filled";
-  if (region.state == HeldRegion::State::kFrozen) return "its writes wait";
+  if (region.state() == RegionState::kSealed) return "being given away";
+  if (region.state() == RegionState::kFilling) return "being filled";
+  if (region.state() == RegionState::kFrozen) return "its writes wait";
   return "";
 }
 

@@ -14,112 +14,17 @@
 #include "cell/base/thread_checker.h"
 #include "cell/cluster/region_table.h"
 #include "cell/io/fabric/fabric.h"
-#include "cell/layout/wire.h"
-#include "cell/log/region_log.h"
-#include "cell/tree/meganode.h"
-#include "pilaf/hash_table.h"
+#include "cell/server/region/region_claim.h"
 
 namespace cell {
-
-// A write whose record is in the log, and which is applied and answered once that is on disk.
-struct PendingWrite {
-  IncomingCall call;  // Its request's bytes are gone.
-  MessageKind kind;
-  uint64_t sequence;
-  std::string key;
-  PairStore::Prepared prepared;  // Of a put.
-  Pointer hint;
-};
-
-// What a region holds: a meganode, or a part of a table.
-struct RegionContent {
-  MeganodeRange range;
-  std::optional<HashRange> hash_range = {};
-  uint32_t bucket_bytes = 0;
-};
-
-// Makes `memory` an empty region of this content.
-inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const RegionShape& shape,
-                                 const RegionContent& content) {
-  if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape, content.range);
-  return HashTable::Format(memory, region, shape, *content.hash_range, content.bucket_bytes);
-}
-
-struct HeldRegion {
-  enum class State {
-    kServing,
-    kFrozen,  // Read, and not written: the last of it is on its way to another worker, or to the log.
-    kSealed,  // Not even read: it is another worker's, or nearly so.
-  };
-
-  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch)
-      : memory(memory),
-        written(std::move(written)),
-        store(Open(memory)),
-        tree(dynamic_cast<Meganode*>(store.get())),
-        hash(dynamic_cast<HashTable*>(store.get())),
-        epoch(epoch) {}
-
-  uint32_t region() const { return store->region(); }
-
-  // What is written from now on goes to `to`, too: `first`, before it is applied, which whoever writes sees to.
-  void SetLog(std::shared_ptr<RegionLog> to, bool first) {
-    log = std::move(to);
-    log_first = first;
-    store->set_on_write([this](const PairStore::Write& write) {
-      if (!logged_already) log->Append(write.kind, write.key, write.value);
-    });
-  }
-
-  RegionContent content() const {
-    if (tree != nullptr) return {tree->range()};
-    return {{}, hash->range(), hash->place().bucket_bytes};
-  }
-  // The record that says which keys are here.
-  struct RangeRecord {
-    RecordKind kind;
-    std::string key, value;
-  };
-  RangeRecord range_record() const {
-    if (tree != nullptr) return {RecordKind::kRange, tree->range().low, EncodeRange(tree->range())};
-    const HashRangeValue value{hash->range().first, hash->range().last, hash->place().bucket_bytes, 0};
-    return {RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&value), sizeof(value))};
-  }
-
-  RegionMemory* const memory;
-  const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
-  const std::unique_ptr<PairStore> store;
-  Meganode* const tree;   // That is it; null: a part of a Pilaf table, and then
-  HashTable* const hash;  // it is that.
-  uint64_t epoch;         // At which this worker has it.
-  State state = State::kServing;
-  bool busy = false;      // Being split, moved or checkpointed, or until its route is known.
-  bool unrouted = false;  // Its route is not known, since the tier above has no room. That may last.
-  int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
-  bool joined = true;  // Part of the tree; else being filled.
-  bool lost = false;   // It is another worker's: to be dropped when it is not busy any more.
-
-  std::shared_ptr<RegionLog> log;  // Null: none is kept.
-  bool log_first = false;
-  bool logged_already = false;  // While a write is applied whose record is in the log.
-  std::deque<PendingWrite> pending;
-  // The log keeper's own.
-  int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;
-  bool flush_now = false;
-  bool late = false;  // Writes have to wait for the disk.
-  uint64_t log_bytes_at_checkpoint = 0;
-
- private:
-  static std::unique_ptr<PairStore> Open(RegionMemory* memory) {
-    if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
-    return std::make_unique<Meganode>(memory);
-  }
-};
 
 class Regions {
  public:
   Regions(Fabric* fabric, const RegionShape& shape, size_t regions_max)
       : fabric_(fabric), shape_(shape), regions_max_(regions_max) {}
+
+  // From now on another thread may be the worker's. The present one must have ended its work.
+  void HandOver() { thread_.HandOver(); }
 
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
@@ -155,21 +60,22 @@ class Regions {
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // Makes a region, empty. AlreadyExists: it is here, or on its way. ResourceExhausted: the worker holds as many as it
-  // may, or memory is out.
-  absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content) {
+  // Creates an empty region in `state`. Returns AlreadyExists if it is here, or on its way, and ResourceExhausted if
+  // the worker holds as many as it may, or there is no memory.
+  absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content,
+                                     RegionState state = RegionState::kServing) {
     RETURN_IF_ERROR(IsNew(region));
     RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
     memory->set_written(written.get());
     RETURN_IF_ERROR(FormatRegion(memory, region, shape_, content));
-    return Hold(region, memory, std::move(written), 1);
+    return Hold(region, memory, std::move(written), 1, state);
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
     CELL_CHECK(held != nullptr);
-    if (held->state != HeldRegion::State::kSealed) held->store->GiveUp();  // As of NotArrived.
+    if (held->readable()) held->store->GiveUp();  // As of NotArrived.
     held->memory->set_written(nullptr);
     std::erase(sorted_, held);
     regions_.erase(region);
@@ -239,12 +145,13 @@ class Regions {
     thread_.Check();
     return arriving_.contains(region);
   }
-  // `written`: what was copied. The memory holds a whole region.
-  HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
+  // `written`: what was copied. The memory holds a whole region, which begins in `state`.
+  HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
+                      RegionState state) {
     arriving_.erase(region);
     fabric_->PublishRegion(region);
     memory->set_written(written.get());
-    return Hold(region, memory, std::move(written), epoch);
+    return Hold(region, memory, std::move(written), epoch, state);
   }
   // `written`: what was written to it. None of its nodes, slots, buckets must be there when the region comes once more:
   // readers that have seen it before would take them for what it holds then.
@@ -260,8 +167,9 @@ class Regions {
   }
 
  private:
-  HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch) {
-    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch);
+  HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
+                   RegionState state) {
+    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch, state);
     const auto at = std::find_if(sorted_.begin(), sorted_.end(),
                                  [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
@@ -278,7 +186,7 @@ class Regions {
                                                     missing == 0 ? "" : ", with those that it recovers"));
   }
 
-  const ThreadChecker thread_;
+  ThreadChecker thread_;
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;

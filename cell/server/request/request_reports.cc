@@ -56,7 +56,7 @@ nlohmann::json RegionJson(const HeldRegion& region) {
                          {"extent_bytes", extents.bytes_total},
                          {"largest_free_bytes", extents.largest_free_bytes},
                          {"fragmentation", extents.fragmentation()},
-                         {"busy", region.busy},
+                         {"busy", region.claimed()},
                          {"state", StateOf(region)}};
   if (region.tree != nullptr) {
     json["tier"] = region.tree->tier();
@@ -179,10 +179,11 @@ absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes
   const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
   if (numbers < 1) return absl::InvalidArgumentError("a check asks for \"REGION\" or \"REGION FIRST\"");
   const HeldRegion* region = regions_->Find(id);
-  if (region == nullptr || region->state == HeldRegion::State::kSealed) {
+  if (region == nullptr || !region->readable()) {
     return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
   }
-  if (!region->joined) return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
+  if (region->state() == RegionState::kFilling)
+    return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
   if (before_check_) before_check_();
   if (region->hash != nullptr) return WriteTextReply(to, MessageKind::kCheck, HashReportJson(*region->hash));
   const TreeReport report = CheckTree(*region->memory);

@@ -40,8 +40,7 @@ RequestService::RequestService(Fabric* fabric, Regions* regions, MigrationHandle
 RequestService::Found RequestService::Find(Pointer root, std::string_view key) const {
   Found found;
   HeldRegion* region = regions_->Find(root.region());
-  if (region == nullptr || RootOf(region->region()) != root || region->state == HeldRegion::State::kSealed)
-    return found;
+  if (region == nullptr || RootOf(region->region()) != root || !region->readable()) return found;
   if (!leased_ && region->log != nullptr) return found;  // It may have been recovered elsewhere.
   found.region = region;
   if (region->hash != nullptr) {  // What is not in its range another region has, by the newest table.
@@ -190,7 +189,7 @@ bool RequestService::Mending(HeldRegion* region) const {
 
 absl::Status RequestService::Refusal(const absl::Status& status, HeldRegion* region) const {
   const bool full = status.code() == absl::StatusCode::kResourceExhausted && region != nullptr;
-  if (!full || region->unrouted || !Mending(region)) return status;
+  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !Mending(region)) return status;
   return absl::UnavailableError(fmt::format(
       "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
@@ -501,7 +500,7 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
     return bytes;
   }
   const HeldRegion* region = regions_->Find(request.from.region());
-  if (region != nullptr && (leased_ || region->log == nullptr) && region->state != HeldRegion::State::kSealed &&
+  if (region != nullptr && (leased_ || region->log == nullptr) && region->readable() &&
       region->store->ExtentInBounds(request.from, request.bytes) && request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(),
           ReplyHeader{MessageKind::kFetch, 0, static_cast<uint32_t>(sizeof(ReplyHeader) + request.bytes), {}});
@@ -523,7 +522,7 @@ absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableB
 absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<AddRouteRequest> request, ParseAddRouteRequest(message));
   HeldRegion* region = regions_->Find(request.fixed.root.region());
-  if (region == nullptr || region->state != HeldRegion::State::kServing) {
+  if (region == nullptr || !region->writable()) {
     return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
   }
   if (region->tree == nullptr) return NoMeganode(*region);

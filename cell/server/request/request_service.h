@@ -112,7 +112,7 @@ class RequestService : public Service {
   }
   // Whether a write of the key is logged, and not yet applied.
   static bool IsPending(const HeldRegion& region, std::string_view key);
-  static bool Writable(const HeldRegion& region) { return region.state != HeldRegion::State::kFrozen && !region.late; }
+  static bool Writable(const HeldRegion& region) { return region.state() != RegionState::kFrozen && !region.late; }
   void GiveUpHeld(ConnectionId peer, uint16_t upload);
   // Returns the region that a write names; null if it is not held here, or the request is too short.
   HeldRegion* RegionOf(const IncomingCall& call) const;

@@ -183,13 +183,13 @@ TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
     return MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 2);
   };
   ASSERT_EQ(piece(0, old), absl::StatusCode::kOk);
-  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply waits;
   client_->Call(connection_, AsBytes(put("old", old)), {}, kMessageBytesMax, INT64_MAX, &waits);
   for (int i = 0; i < 1000 && service_.held(1) == 0; ++i) Turn();
   ASSERT_EQ(service_.held(1), 1u);
   ASSERT_EQ(piece(0, next.substr(0, 600)), absl::StatusCode::kOk);
-  regions_.Find(1)->state = HeldRegion::State::kServing;
+  regions_.Find(1)->Unfreeze();
   EXPECT_EQ(service_.RetryHeld(), 1u);
   EXPECT_EQ(piece(600, next.substr(600)), absl::StatusCode::kOk);
   EXPECT_EQ(CodeOf(Call(put("next", next))), absl::StatusCode::kOk);
@@ -240,13 +240,13 @@ TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLaps
   for (const bool lapses : {false, true}) {
     SCOPED_TRACE(lapses);
     membership.set_lease_until_ns(server_->NowNs() + 1'000'000);
-    regions_.Find(1)->state = HeldRegion::State::kFrozen;
+    regions_.Find(1)->ChangeState(RegionState::kFrozen);
     Reply reply;
     SendPut("key", lapses ? "after" : "before", &reply);
     ASSERT_EQ(service_.held(1), 1u);
     EXPECT_FALSE(reply.done);
     if (lapses) membership.set_lease_until_ns(server_->NowNs() - 1);
-    regions_.Find(1)->state = HeldRegion::State::kServing;
+    regions_.Find(1)->Unfreeze();
     EXPECT_EQ(service_.RetryHeld(), 1u);
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), lapses ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk);
@@ -293,7 +293,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   }
   // One that waits for its own route, since the tier above has no room, is full for good as far as anybody knows.
   splits = true;
-  regions_.Find(1)->unrouted = true;
+  const RegionClaim claim(regions_.Find(1), ClaimPurpose::kRouteBlocked);
   Reply reply;
   SendPut("z", value, &reply);
   ASSERT_EQ(service_.held(1), 1u);
@@ -306,7 +306,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
 
 // Nor does a move that takes longer.
 TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
-  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply reply;
   SendPut("key", "value", &reply);
   ASSERT_EQ(service_.held(1), 1u);
@@ -322,7 +322,7 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
 TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   constexpr size_t kMore = 4;
   std::vector<Reply> replies(4096 + kMore);
-  regions_.Find(1)->state = HeldRegion::State::kFrozen;
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
   const auto done = [&replies] {
     return static_cast<size_t>(
         std::count_if(replies.begin(), replies.end(), [](const Reply& reply) { return reply.done; }));
@@ -335,7 +335,7 @@ TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   EXPECT_EQ(done(), kMore);
   EXPECT_EQ(service_.held(1), replies.size() - kMore);
   EXPECT_EQ(CodeOf(replies.back().bytes), absl::StatusCode::kUnavailable);
-  regions_.Find(1)->state = HeldRegion::State::kServing;
+  regions_.Find(1)->Unfreeze();
   EXPECT_EQ(service_.RetryHeld(), replies.size() - kMore);
   for (int i = 0; i < 100'000 && done() < replies.size(); ++i) Turn();
   EXPECT_EQ(CodeOf(replies.front().bytes), absl::StatusCode::kOk);

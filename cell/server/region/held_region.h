@@ -1,0 +1,135 @@
+// HeldRegion: a region that a worker holds, with its store, its log, and where it is in its lifecycle.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cell/base/check.h"
+#include "cell/io/fabric/fabric.h"
+#include "cell/layout/wire.h"
+#include "cell/log/region_log.h"
+#include "cell/server/region/region_lifecycle.h"
+#include "cell/tree/meganode.h"
+#include "pilaf/hash_table.h"
+
+namespace cell {
+
+class RegionClaim;
+
+// A write whose record is in the log, and which is applied and answered once that is on disk.
+struct PendingWrite {
+  IncomingCall call;  // Its request's bytes are gone.
+  MessageKind kind;
+  uint64_t sequence;
+  std::string key;
+  PairStore::Prepared prepared;  // Of a put.
+  Pointer hint;
+};
+
+// What a region holds: a meganode, or a part of a table.
+struct RegionContent {
+  MeganodeRange range;
+  std::optional<HashRange> hash_range = {};
+  uint32_t bucket_bytes = 0;
+};
+
+// Makes `memory` an empty region of this content.
+inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const RegionShape& shape,
+                                 const RegionContent& content) {
+  if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape, content.range);
+  return HashTable::Format(memory, region, shape, *content.hash_range, content.bucket_bytes);
+}
+
+class HeldRegion {
+ public:
+  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
+             RegionState state = RegionState::kServing)
+      : memory(memory),
+        written(std::move(written)),
+        store(Open(memory)),
+        tree(dynamic_cast<Meganode*>(store.get())),
+        hash(dynamic_cast<HashTable*>(store.get())),
+        epoch(epoch),
+        state_(state) {}
+  ~HeldRegion();
+
+  uint32_t region() const { return store->region(); }
+
+  RegionState state() const { return state_; }
+  // REQUIRES: CanChange(state(), to).
+  void ChangeState(RegionState to) {
+    CELL_CHECK(CanChange(state_, to));
+    state_ = to;
+  }
+  // Serves writes again, unless the region was lost while it was frozen.
+  void Unfreeze() {
+    if (state_ == RegionState::kFrozen) ChangeState(RegionState::kServing);
+  }
+  bool lost() const { return state_ == RegionState::kLost; }
+  bool readable() const { return state_ != RegionState::kSealed && state_ != RegionState::kLost; }
+  bool writable() const { return state_ == RegionState::kFilling || state_ == RegionState::kServing; }
+
+  // Whether a RegionClaim holds it.
+  bool claimed() const { return claim_ != nullptr; }
+  bool ClaimedFor(ClaimPurpose purpose) const;
+  bool claimable() const { return !claimed() && !lost(); }
+
+  // What is written from now on goes to `to`, too: `first`, before it is applied, which whoever writes sees to.
+  void SetLog(std::shared_ptr<RegionLog> to, bool first) {
+    log = std::move(to);
+    log_first = first;
+    store->set_on_write([this](const PairStore::Write& write) {
+      if (!logged_already) log->Append(write.kind, write.key, write.value);
+    });
+  }
+
+  RegionContent content() const {
+    if (tree != nullptr) return {tree->range()};
+    return {{}, hash->range(), hash->place().bucket_bytes};
+  }
+  // The record that says which keys are here.
+  struct RangeRecord {
+    RecordKind kind;
+    std::string key, value;
+  };
+  RangeRecord range_record() const {
+    if (tree != nullptr) return {RecordKind::kRange, tree->range().low, EncodeRange(tree->range())};
+    const HashRangeValue value{hash->range().first, hash->range().last, hash->place().bucket_bytes, 0};
+    return {RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&value), sizeof(value))};
+  }
+
+  RegionMemory* const memory;
+  const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
+  const std::unique_ptr<PairStore> store;
+  // Exactly one of them is not null, and both stand for `store`.
+  Meganode* const tree;
+  HashTable* const hash;                   // A part of a Pilaf table.
+  uint64_t epoch;                          // At which this worker has it.
+  int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
+
+  std::shared_ptr<RegionLog> log;  // Null: none is kept.
+  bool log_first = false;
+  bool logged_already = false;  // While a write is applied whose record is in the log.
+  std::deque<PendingWrite> pending;
+  // The log keeper's own.
+  int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;
+  bool flush_now = false;
+  bool late = false;  // Writes have to wait for the disk.
+  uint64_t log_bytes_at_checkpoint = 0;
+
+ private:
+  friend class RegionClaim;
+
+  static std::unique_ptr<PairStore> Open(RegionMemory* memory) {
+    if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
+    return std::make_unique<Meganode>(memory);
+  }
+
+  RegionState state_;
+  RegionClaim* claim_ = nullptr;
+};
+
+}  // namespace cell

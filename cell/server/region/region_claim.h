@@ -1,0 +1,61 @@
+// RegionClaim: the exclusive right to change a held region as a whole: to split it, to give it away, to checkpoint it.
+#pragma once
+
+#include <utility>
+
+#include "cell/base/check.h"
+#include "cell/server/region/held_region.h"
+
+namespace cell {
+
+// Holds a region's claim until it is destroyed, released, or moved from. If the region is dropped first, it holds
+// nothing from then on. Call it on the worker's thread.
+class RegionClaim {
+ public:
+  // Holds nothing.
+  RegionClaim() = default;
+  // REQUIRES: the region is not claimed.
+  RegionClaim(HeldRegion* region, ClaimPurpose purpose) : region_(region), purpose_(purpose) {
+    CELL_CHECK(region_->claim_ == nullptr);
+    region_->claim_ = this;
+  }
+  RegionClaim(RegionClaim&& from) noexcept : region_(std::exchange(from.region_, nullptr)), purpose_(from.purpose_) {
+    if (region_ != nullptr) region_->claim_ = this;
+  }
+  RegionClaim& operator=(RegionClaim&& from) noexcept {
+    if (this == &from) return *this;
+    Release();
+    region_ = std::exchange(from.region_, nullptr);
+    purpose_ = from.purpose_;
+    if (region_ != nullptr) region_->claim_ = this;
+    return *this;
+  }
+  ~RegionClaim() { Release(); }
+
+  // Returns null if it holds nothing.
+  HeldRegion* region() const { return region_; }
+  ClaimPurpose purpose() const { return purpose_; }
+  void set_purpose(ClaimPurpose purpose) { purpose_ = purpose; }
+
+  void Release() {
+    if (region_ != nullptr) std::exchange(region_, nullptr)->claim_ = nullptr;
+  }
+
+ private:
+  friend class HeldRegion;
+
+  HeldRegion* region_ = nullptr;
+  ClaimPurpose purpose_ = ClaimPurpose::kFill;
+};
+
+// ---- HeldRegion, as far as it concerns claims.
+
+inline HeldRegion::~HeldRegion() {
+  if (claim_ != nullptr) claim_->region_ = nullptr;
+}
+
+inline bool HeldRegion::ClaimedFor(ClaimPurpose purpose) const {
+  return claim_ != nullptr && claim_->purpose_ == purpose;
+}
+
+}  // namespace cell

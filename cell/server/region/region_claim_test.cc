@@ -1,0 +1,93 @@
+// A region's lifecycle, and claims on it.
+#include "cell/server/region/region_claim.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cell/io/fabric/shm/shm_fabric.h"
+#include "cell/server/region/regions.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+
+// The table of region_lifecycle.h.
+TEST(RegionLifecycle, AllowsWhatItsTableShows) {
+  constexpr std::string_view kNames[] = {"filling", "serving", "frozen", "sealed", "lost"};
+  std::string changes;
+  for (int from = 0; from < 5; ++from) {
+    changes += fmt::format("{}:", kNames[from]);
+    for (int to = 0; to < 5; ++to) {
+      if (CanChange(RegionState(from), RegionState(to))) changes += fmt::format(" {}", kNames[to]);
+    }
+    changes += "\n";
+  }
+  EXPECT_EQ(changes,
+            "filling: serving lost\n"
+            "serving: frozen lost\n"
+            "frozen: serving sealed lost\n"
+            "sealed: serving lost\n"
+            "lost:\n");
+}
+
+class RegionClaimTest : public ::testing::Test {
+ protected:
+  ShmFabric fabric_{{.huge_pages = false}};
+  Regions regions_{&fabric_, kShape, 4};
+};
+
+TEST_F(RegionClaimTest, HoldsARegionUntilItsEnd) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  {
+    RegionClaim first(region, ClaimPurpose::kSplit);
+    EXPECT_TRUE(region->claimed());
+    EXPECT_FALSE(region->claimable());
+    RegionClaim second = std::move(first);
+    EXPECT_EQ(first.region(), nullptr);
+    EXPECT_EQ(second.region(), region);
+    EXPECT_TRUE(region->ClaimedFor(ClaimPurpose::kSplit));
+    second.set_purpose(ClaimPurpose::kRouteBlocked);
+    EXPECT_FALSE(region->ClaimedFor(ClaimPurpose::kSplit));
+    EXPECT_TRUE(region->ClaimedFor(ClaimPurpose::kRouteBlocked));
+    first = std::move(second);
+    EXPECT_TRUE(region->claimed());
+  }
+  EXPECT_TRUE(region->claimable());
+  RegionClaim third(region, ClaimPurpose::kCheckpoint);
+  third.Release();
+  third.Release();
+  EXPECT_FALSE(region->claimed());
+}
+
+TEST_F(RegionClaimTest, HoldsNothingOnceTheRegionIsDropped) {
+  RegionClaim claim(*regions_.Create(1, {}), ClaimPurpose::kMigrate);
+  regions_.Drop(1);
+  EXPECT_EQ(claim.region(), nullptr);
+  claim = RegionClaim(*regions_.Create(1, {}), ClaimPurpose::kFill);
+  EXPECT_TRUE(regions_.Find(1)->claimed());
+}
+
+TEST_F(RegionClaimTest, ALostRegionIsNeitherReadNorClaimable) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  region->ChangeState(RegionState::kFrozen);
+  EXPECT_TRUE(region->readable());
+  EXPECT_FALSE(region->writable());
+  region->ChangeState(RegionState::kLost);
+  region->Unfreeze();
+  EXPECT_TRUE(region->lost());
+  EXPECT_FALSE(region->readable() || region->writable() || region->claimable());
+}
+
+using RegionClaimDeathTest = RegionClaimTest;
+
+TEST_F(RegionClaimDeathTest, TwoClaimsAndImpossibleChangesEndTheProcess) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  const RegionClaim claim(region, ClaimPurpose::kSplit);
+  EXPECT_DEATH(RegionClaim(region, ClaimPurpose::kMigrate), "CHECK failed");
+  EXPECT_DEATH(region->ChangeState(RegionState::kSealed), "CHECK failed");
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,59 @@
+// The lifecycle of a region that a worker holds, and the claims on it.
+//
+//   from      to        when
+//   (new)     kFilling  a split begins it, or it is made for a new table or a new root of the tree
+//   (new)     kServing  it is the first one of its cluster
+//   (new)     kFrozen   it comes from another worker, or from its log: its own log cannot be written yet
+//   kFilling  kServing  it has become part of the tree, or of a table
+//   kServing  kFrozen   a split is about to cut it, or a migration copies its last pages
+//   kFrozen   kServing  the cut is on disk; the migration is cancelled; its own log can be written
+//   kFrozen   kSealed   a migration has copied all of it
+//   kSealed   kServing  the migration's target did not take it, and the worker has taken it back
+//   kSealed   (gone)    the target has it
+//   any       kLost     another worker has taken it over, or may have; or its log has failed, and is to be replayed
+//   kLost     (gone)    nothing claims it any more
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cell {
+
+enum class RegionState : uint8_t {
+  kFilling,  // Not yet part of the tree, or of a table. It is read and written, by the few that know of it.
+  kServing,  // Read and written.
+  kFrozen,   // Read, and not written: writes wait.
+  kSealed,   // Neither: another worker has it, or is about to.
+  kLost,     // Neither, for good.
+};
+
+// Returns whether a region may go from one state to another.
+constexpr bool CanChange(RegionState from, RegionState to) {
+  switch (to) {
+    case RegionState::kFilling:
+      return false;
+    case RegionState::kServing:
+      return from == RegionState::kFilling || from == RegionState::kFrozen || from == RegionState::kSealed;
+    case RegionState::kFrozen:
+      return from == RegionState::kServing;
+    case RegionState::kSealed:
+      return from == RegionState::kFrozen;
+    case RegionState::kLost:
+      return from != RegionState::kLost;
+  }
+  return false;
+}
+
+// What a region is claimed for. A claimed region is neither split, given away, nor checkpointed by anybody else, and is
+// not dropped but by whoever claims it.
+enum class ClaimPurpose : uint8_t {
+  kFill,          // It is new, and being filled.
+  kSplit,         // A part of it goes to a new region.
+  kMigrate,       // It is being given to another worker, or has just come from one.
+  kCheckpoint,    // It is being written to a checkpoint.
+  kRecover,       // It comes from its log.
+  kRoute,         // The tier above does not lead to it yet.
+  kRouteBlocked,  // The same, and cannot for now: that tier has no room. This may last.
+};
+
+}  // namespace cell
