@@ -122,7 +122,7 @@ absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value
   ++counters_.puts;
   if (before_change_) before_change_(key, hash);
   const bool existed = CommitPair(prepared, key, hash);
-  Changed(RecordKind::kPut, key, value);
+  WroteAndChanged(RecordKind::kPut, key, value);
   return existed;
 }
 
@@ -139,7 +139,7 @@ bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) 
   Release(prepared);
   if (before_change_) before_change_(key, hash);
   const bool existed = CommitPair(prepared, key, hash);
-  Changed(RecordKind::kPut, key, *Find(key, hash));
+  Changed(key);
   return existed;
 }
 
@@ -148,13 +148,19 @@ void HashTable::Abandon(const Prepared& prepared) {
   if (prepared.extent != 0) extents_.Free(prepared.extent);
 }
 
-absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer) {
+absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer hint) {
+  const absl::StatusOr<bool> existed = CommitDelete(key, hint);
+  if (existed.ok()) Wrote(RecordKind::kDelete, key, {});
+  return existed;
+}
+
+absl::StatusOr<bool> HashTable::CommitDelete(std::string_view key, Pointer) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckRange(key, hash));
   ++counters_.deletes;
   if (before_change_) before_change_(key, hash);
   const bool existed = DeleteKey(key, hash);
-  Changed(RecordKind::kDelete, key, {});
+  Changed(key);
   return existed;
 }
 

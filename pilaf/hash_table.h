@@ -49,6 +49,7 @@ class HashTable : public PairStore {
   // `hint` is not used, of any.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
+  absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                    const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;

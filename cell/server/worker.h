@@ -51,7 +51,7 @@ class Worker {
         logs_(fabric_.get(), &turns_, &regions_, store_.get(), disk_.get(), replay_.get(), options.logs),
         mover_(fabric_.get(), membership_.get(), &regions_, &peers_, &logs_, &turns_, &sync_points_,
                options.steward.self, options.silence_ns),
-        service_(fabric_.get(), &regions_, &mover_, options.service),
+        service_(fabric_.get(), &regions_, membership_.get(), &mover_, options.service),
         allocator_(membership_.get(), &regions_, &logs_, &turns_, options.steward.self),
         tables_(
             fabric_.get(), membership_.get(), &regions_, &service_, &mover_, &peers_, &logs_, &allocator_, &turns_,
@@ -61,9 +61,7 @@ class Worker {
                  &tables_, &turns_, &sync_points_, options.steward),
         recoverer_(fabric_.get(), membership_.get(), &regions_, &service_, &steward_, &logs_, &turns_, &sync_points_,
                    options.recoverer),
-        collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {
-    service_.set_membership(membership_.get());
-  }
+        collector_(fabric_.get(), membership_.get(), &regions_, &logs_, &turns_, options.collector) {}
 
   // Serves at `address` from now on, whenever Poll is called. Another thread may do that.
   absl::Status Start(const std::string& address) {
@@ -86,8 +84,8 @@ class Worker {
   size_t Poll() {
     if (has_posted_.load(std::memory_order_acquire)) DoPosted();
     peers_.Step();
-    const size_t done = fabric_->Poll() + membership_->Poll() + logs_.Poll() + service_.ApplyDurable() + turns_.Step() +
-                        service_.RetryHeld();
+    const size_t done = fabric_->Poll() + membership_->Poll() + logs_.Poll() + service_.writes()->ApplyDurable() +
+                        turns_.Step() + service_.writes()->RetryHeld();
     service_.Step();
     recoverer_.Step();
     mover_.Step();
@@ -99,7 +97,7 @@ class Worker {
   }
   void Wait(int64_t until_ns) {
     if (membership_->pending()) until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
-    fabric_->Wait(service_.retry_due() ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
+    fabric_->Wait(service_.writes()->held() > 0 ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
   }
   // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
   // destructor. DeadlineExceeded: a disk, or the membership, has not answered for as long as `LogKeeperOptions::
@@ -112,7 +110,7 @@ class Worker {
       fabric_->Wait(fabric_->NowNs() + (busy ? 1'000 : 1'000'000));
     }
     RETURN_IF_ERROR(logs_.Finish());
-    service_.ApplyDurable();
+    service_.writes()->ApplyDurable();
     if (turns_.idle()) return absl::OkStatus();
     return absl::DeadlineExceededError(
         "a disk or the membership does not answer; all that was acknowledged is on disk");

@@ -311,7 +311,7 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
     extents_.Free(offset);
     return existed.status();
   }
-  Changed(RecordKind::kPut, key, value);
+  WroteAndChanged(RecordKind::kPut, key, value);
   return *existed;
 }
 
@@ -361,8 +361,7 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
   const Pointer extent(region(), prepared.extent);
   const absl::StatusOr<bool> existed = PutSlot(std::move(descent), key, {{}, prepared.bytes, extent, prepared.crc});
   CELL_CHECK(existed.ok());
-  const std::string_view pair = AsText(ConstBytes(Extent(extent), prepared.bytes));
-  Changed(RecordKind::kPut, key, pair.substr(key.size()));
+  Changed(key);
   return *existed;
 }
 
@@ -430,7 +429,7 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (!found) {
-    Changed(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+    WroteAndChanged(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
   }
   return found;
 }
@@ -554,6 +553,12 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
 }
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
+  const absl::StatusOr<bool> existed = CommitDelete(key, hint);
+  if (existed.ok() && *existed) Wrote(RecordKind::kDelete, key, {});
+  return existed;
+}
+
+absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) {
   RETURN_IF_ERROR(CheckKey(key));
   if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   Descent descent;
@@ -575,7 +580,7 @@ absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
     h.data_bytes -= old.extent_bytes;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (found.has_value()) Changed(RecordKind::kDelete, key, {});
+  if (found.has_value()) Changed(key);
   return found.has_value();
 }
 

@@ -106,6 +106,7 @@ class Meganode : public PairStore {
   absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
 
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
+  absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
 
   absl::Status CheckKey(std::string_view key) const override;
 

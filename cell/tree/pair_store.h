@@ -69,6 +69,8 @@ class PairStore {
                                            const Ahead& ahead) = 0;
   virtual bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) = 0;
   virtual void Abandon(const Prepared& prepared) = 0;
+  // Delete, of a write that is on disk. Like Commit it does not call on_write: the log has the record.
+  virtual absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) = 0;
 
   // The whole region has a copy elsewhere: readers find nothing here any more. Or, as long as nothing was changed
   // since, they do after all.
@@ -84,7 +86,7 @@ class PairStore {
            bytes <= end - extent.offset() && extent.offset() % kWordBytes == 0;
   }
 
-  // Called after each change of a pair or a route, with what a log must say of it (log_record.h).
+  // Called after each change of a pair or a route that is not committed, with what a log must say of it (log_record.h).
   struct Write {
     RecordKind kind;
     std::string_view key;
@@ -101,10 +103,13 @@ class PairStore {
     if (on_write_) [[unlikely]]
       on_write_({kind, key, value});
   }
-  void Changed(RecordKind kind, std::string_view key, std::string_view value) {
-    Wrote(kind, key, value);
+  void Changed(std::string_view key) {
     if (on_change_) [[unlikely]]
       on_change_(key);
+  }
+  void WroteAndChanged(RecordKind kind, std::string_view key, std::string_view value) {
+    Wrote(kind, key, value);
+    Changed(key);
   }
 
   RegionMemory* const memory_;

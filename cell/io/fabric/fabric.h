@@ -102,7 +102,9 @@ class Fabric {
   virtual size_t free_regions() const = 0;
   // Serves calls at `address` until the fabric is destroyed. AlreadyExists when the address is in use.
   virtual absl::Status Listen(const std::string& address, Service* service) = 0;
-  // Memory for the reply of `call`: call.reply_bytes_max bytes. One reply at a time.
+  // Returns memory to compose the reply of `call` in: call.reply_bytes_max bytes. EndReply follows before anything that
+  // may answer another call, since there is one such memory. Nothing is sent before EndReply, so a handler that changes
+  // its mind may begin another reply instead. REQUIRES: the call is not answered, and its peer is connected.
   virtual MutableBytes BeginReply(const IncomingCall& call) = 0;
   virtual void EndReply(const IncomingCall& call, size_t bytes) = 0;
   // What the call has taken so far, while it is served, and a read of so many bytes takes here.

@@ -297,8 +297,9 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
     regions_->NotArrived(id, *memory, *written);
     co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
-  HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1,
-                                               logs_->on() ? RegionState::kFrozen : RegionState::kServing);
+  HeldRegion* const region =
+      regions_->Arrived(id, *memory, std::move(written), epoch + 1,
+                        logs_->on() ? RegionState::kFrozen : RegionState::kServing);
   region->store->Restore();
   if (logs_->on()) {
     const RegionClaim claim(region, ClaimPurpose::kMigrate);

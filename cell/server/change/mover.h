@@ -50,8 +50,8 @@ class Mover : public MigrationHandler {
   Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
         const SyncPoints* sync_points, WorkerId self, int64_t silence_ns);
 
-  // Gives a held region, which is not claimed, to a worker. Ok once it is the other's. ResourceExhausted: the other has
-  // no room. Aborted: the other did not take it; the message has its reason. Else it is still here.
+  // Gives a held region, which is not claimed, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
+  // room. Aborted: the other did not take it; the message has its reason. Else it is still here.
   Task<absl::Status> Give(uint32_t region, WorkerId to);
 
   // A request of another worker's mover.

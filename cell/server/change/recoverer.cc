@@ -124,7 +124,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   region->ChangeState(RegionState::kLost);
   region->store->GiveUp();
   if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
-  service_->Lose(region);
+  service_->writes()->Lose(region);
 }
 
 bool Recoverer::IsFree(uint32_t region) const {
@@ -364,7 +364,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
     // An error of the membership says nothing of the log: the region may still be for this worker to recover.
     co_return held->lost() ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
-                           : status;
+                         : status;
   }
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&

@@ -73,7 +73,7 @@ Steward::Steward(Fabric* fabric, Membership* membership, Regions* regions, Reque
                          {"longest_frozen_us", static_cast<double>(tables.longest_frozen_ns) / 1e3},
                          {"longest_untold_us", static_cast<double>(tables.longest_untold_ns) / 1e3}};
   });
-  service_->set_on_full([this](HeldRegion* region) { return region->claimed() || BeginSplit(region); });
+  service_->writes()->set_on_full([this](HeldRegion* region) { return region->claimed() || BeginSplit(region); });
   service_->set_before_check([this] {
     for (MeganodeSplit* split : reclaiming_) (void)split->Reclaim(SIZE_MAX);
     tables_->CleanAll();
@@ -191,7 +191,7 @@ Task<absl::Status> Steward::MoveRightPart(HeldRegion* region, RegionClaim* right
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
     if (region->lost() || right->lost()) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
-    const size_t hurry = service_->held(from->region()) > 0 ? kHurry : 1;
+    const size_t hurry = service_->writes()->held(from->region()) > 0 ? kHurry : 1;
     const absl::StatusOr<bool> all = split.Copy(hurry * options_.copied_per_turn);
     if (!all.ok()) co_return all.status();
     copied = *all;

@@ -226,7 +226,8 @@ void TableKeeper::Step() {
   for (HeldRegion* region : regions_->all()) {
     // What it says is not older than what this worker knew when the region came here, or joined.
     if (region->hash == nullptr || region->state() == RegionState::kFilling || region->claimed() || region->lost() ||
-        !region->pending.empty() || table.Find(region->region()) != nullptr) {
+        !region->pending.empty() ||
+        table.Find(region->region()) != nullptr) {
       continue;
     }
     const uint32_t id = region->region();
@@ -270,7 +271,7 @@ Task<absl::Status> TableKeeper::MoveUpperPart(HeldRegion* region, HeldRegion* up
     if (turns_->stopping()) co_return Stopping();
     if (region->lost() || upper->lost()) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
-    const absl::StatusOr<bool> all = split.Copy((service_->held(region->region()) > 0 ? kHurry : 1) * units);
+    const absl::StatusOr<bool> all = split.Copy((service_->writes()->held(region->region()) > 0 ? kHurry : 1) * units);
     if (!all.ok()) co_return all.status();
     copied = *all;
     co_await turns_->Next();

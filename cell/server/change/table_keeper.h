@@ -76,8 +76,7 @@ class TableKeeper {
   Task<bool> Refresh();
   // Whether the workers have room for a table's parts, by the region table. ResourceExhausted.
   absl::Status CheckRoom(uint32_t parts);
-  // Makes a table's parts from its first one, `rest`, which is claimed all the while. ResourceExhausted: there are
-  // fewer.
+  // Makes a table's parts from its first one, `rest`, which is claimed all the while. ResourceExhausted: there are fewer.
   Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
   struct Taker {
     WorkerId worker;

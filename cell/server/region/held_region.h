@@ -77,13 +77,12 @@ class HeldRegion {
   bool ClaimedFor(ClaimPurpose purpose) const;
   bool claimable() const { return !claimed() && !lost(); }
 
-  // What is written from now on goes to `to`, too: `first`, before it is applied, which whoever writes sees to.
+  // Logs to `to` what is written from now on. `first`: writes are logged before they are applied, by who writes them,
+  // and applied by Commit and CommitDelete.
   void SetLog(std::shared_ptr<RegionLog> to, bool first) {
     log = std::move(to);
     log_first = first;
-    store->set_on_write([this](const PairStore::Write& write) {
-      if (!logged_already) log->Append(write.kind, write.key, write.value);
-    });
+    store->set_on_write([this](const PairStore::Write& write) { log->Append(write.kind, write.key, write.value); });
   }
 
   RegionContent content() const {
@@ -106,13 +105,12 @@ class HeldRegion {
   const std::unique_ptr<PairStore> store;
   // Exactly one of them is not null, and both stand for `store`.
   Meganode* const tree;
-  HashTable* const hash;                   // A part of a Pilaf table.
-  uint64_t epoch;                          // At which this worker has it.
+  HashTable* const hash;   // A part of a Pilaf table.
+  uint64_t epoch;          // At which this worker has it.
   int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
 
   std::shared_ptr<RegionLog> log;  // Null: none is kept.
   bool log_first = false;
-  bool logged_already = false;  // While a write is applied whose record is in the log.
   std::deque<PendingWrite> pending;
   // The log keeper's own.
   int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;

@@ -16,8 +16,8 @@ class RegionAllocator {
       : membership_(membership), regions_(regions), logs_(logs), turns_(turns), self_(std::move(self)) {}
 
   // Creates an empty region, which the region table records as made for `made_for`, and its log if regions have logs.
-  // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many as
-  // it may, Aborted if `made_for` has another owner by now, Cancelled if the worker ends.
+  // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many as it may,
+  // Aborted if `made_for` has another owner by now, Cancelled if the worker ends.
   Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t made_for);
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
   // `remove_log`. Returns false if it stays in the table, because another owner has it or the worker ends.

@@ -60,8 +60,8 @@ class Regions {
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // Creates an empty region in `state`. Returns AlreadyExists if it is here, or on its way, and ResourceExhausted if
-  // the worker holds as many as it may, or there is no memory.
+  // Creates an empty region in `state`. Returns AlreadyExists if it is here, or on its way, and ResourceExhausted if the
+  // worker holds as many as it may, or there is no memory.
   absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content,
                                      RegionState state = RegionState::kServing) {
     RETURN_IF_ERROR(IsNew(region));

@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include "cell/base/json.h"
-#include "cell/base/mutant.h"
 #include "cell/server/region/region_state.h"
 #include "cell/server/request/request_service.h"
 #include "cell/tree/tree_check.h"
@@ -107,16 +106,7 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
   return WriteTextReply(to, MessageKind::kReport, "");
 }
 
-void RequestService::Disconnected(ConnectionId peer) {
-  if (migrations_ != nullptr) migrations_->Disconnected(peer);
-  std::erase_if(held_, [peer](const Held& held) { return held.call.peer == peer; });
-  regions_->ForEach([peer](HeldRegion* region) {
-    for (PendingWrite& write : region->pending) {
-      if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.
-    }
-  });
-  copies_.Disconnected(peer);
-  if (!Mutated(Mutant::kUploadsOfTheDead)) uploads_.Forget(peer);
+void RequestService::ForgetReport(ConnectionId peer) {
   const auto it = reports_.find(peer);
   if (it == reports_.end()) return;
   const absl::StatusOr<nlohmann::json> report = ParseJson(it->second);
@@ -141,15 +131,16 @@ std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
   json["uptime_seconds"] = static_cast<double>(fabric_->NowNs() - started_ns_) / 1e9;
   json["connections"] = fabric_->peers();
   json["batches"] = batches_;
-  json["refused"] = refused_;
+  json["refused"] = replies_.refused();
   const std::pair<const char*, MessageKind> kinds[] = {
       {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},       {"put", MessageKind::kPut},
       {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
       {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
-  for (const auto& [name, kind] : kinds) json["served"][name] = served_[static_cast<size_t>(kind)];
-  json["routed"] = routed_;
-  json["held_writes"] = {
-      {"now", held_.size()}, {"ever", held_ever_}, {"longest_us", static_cast<double>(held_longest_ns_) / 1e3}};
+  for (const auto& [name, kind] : kinds) json["served"][name] = replies_.served(kind);
+  json["routed"] = replies_.routed();
+  json["held_writes"] = {{"now", writes_.held()},
+                         {"ever", writes_.held_ever()},
+                         {"longest_us", static_cast<double>(writes_.held_longest_ns()) / 1e3}};
   json["uploads"] = {{"bytes", uploads_.bytes()}, {"dropped", uploads_.dropped()}};
   json["regions_max"] = regions_->regions_max();
   json["regions_ready"] = regions_->free();
@@ -182,8 +173,7 @@ absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes
   if (region == nullptr || !region->readable()) {
     return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
   }
-  if (region->state() == RegionState::kFilling)
-    return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
+  if (region->state() == RegionState::kFilling) return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
   if (before_check_) before_check_();
   if (region->hash != nullptr) return WriteTextReply(to, MessageKind::kCheck, HashReportJson(*region->hash));
   const TreeReport report = CheckTree(*region->memory);

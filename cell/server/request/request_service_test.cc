@@ -11,6 +11,7 @@
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
@@ -26,6 +27,17 @@ class Reply : public Completion {
   }
   bool done = false;
   std::string bytes;
+};
+
+// Does what a test wants with a step of a migration.
+struct Migrations : MigrationHandler {
+  size_t ServeMove(ConnectionId, ConstBytes, MutableBytes to) override {
+    on_move();
+    return WriteTextReply(to, MessageKind::kMove, "");
+  }
+  void Disconnected(ConnectionId) override {}
+
+  std::function<void()> on_move = [] {};
 };
 
 class RequestServiceTest : public ::testing::Test {
@@ -55,8 +67,8 @@ class RequestServiceTest : public ::testing::Test {
     const std::string head =
         MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0);
     client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, reply);
-    const uint64_t before = service_.held(1);
-    for (int i = 0; i < 1000 && service_.held(1) == before && !reply->done; ++i) Turn();
+    const uint64_t before = service_.writes()->held(1);
+    for (int i = 0; i < 1000 && service_.writes()->held(1) == before && !reply->done; ++i) Turn();
   }
   void Turn() {
     network_.Step();
@@ -71,7 +83,9 @@ class RequestServiceTest : public ::testing::Test {
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
   Regions regions_{server_.get(), {1024, 1 << 20, 8 << 20}, 8};
-  RequestService service_{server_.get(), &regions_, /*migrations=*/nullptr, {"test", true}};
+  MemoryMembership membership_{std::make_shared<MemoryCluster>(ClusterState())};
+  Migrations migrations_;
+  RequestService service_{server_.get(), &regions_, &membership_, &migrations_, {"test", true}};
   RegionMemory* memory_;
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   ConnectionId connection_;
@@ -186,11 +200,11 @@ TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply waits;
   client_->Call(connection_, AsBytes(put("old", old)), {}, kMessageBytesMax, INT64_MAX, &waits);
-  for (int i = 0; i < 1000 && service_.held(1) == 0; ++i) Turn();
-  ASSERT_EQ(service_.held(1), 1u);
+  for (int i = 0; i < 1000 && service_.writes()->held(1) == 0; ++i) Turn();
+  ASSERT_EQ(service_.writes()->held(1), 1u);
   ASSERT_EQ(piece(0, next.substr(0, 600)), absl::StatusCode::kOk);
   regions_.Find(1)->Unfreeze();
-  EXPECT_EQ(service_.RetryHeld(), 1u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
   EXPECT_EQ(piece(600, next.substr(600)), absl::StatusCode::kOk);
   EXPECT_EQ(CodeOf(Call(put("next", next))), absl::StatusCode::kOk);
   while (!waits.done) Turn();
@@ -234,26 +248,37 @@ TEST_F(RequestServiceTest, AnUploadThatIsLeftAloneExpires) {
 
 // A write that waits for its region's move is not acknowledged by a server that others may have taken for dead since.
 TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLapsed) {
-  ClusterState state;
-  MemoryMembership membership(std::make_shared<MemoryCluster>(state));
-  service_.set_membership(&membership);
   for (const bool lapses : {false, true}) {
     SCOPED_TRACE(lapses);
-    membership.set_lease_until_ns(server_->NowNs() + 1'000'000);
+    membership_.set_lease_until_ns(server_->NowNs() + 1'000'000);
     regions_.Find(1)->ChangeState(RegionState::kFrozen);
     Reply reply;
     SendPut("key", lapses ? "after" : "before", &reply);
-    ASSERT_EQ(service_.held(1), 1u);
+    ASSERT_EQ(service_.writes()->held(1), 1u);
     EXPECT_FALSE(reply.done);
-    if (lapses) membership.set_lease_until_ns(server_->NowNs() - 1);
+    if (lapses) membership_.set_lease_until_ns(server_->NowNs() - 1);
     regions_.Find(1)->Unfreeze();
-    EXPECT_EQ(service_.RetryHeld(), 1u);
+    EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), lapses ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk);
   }
-  service_.set_membership(nullptr);
+  membership_.set_lease_until_ns(INT64_MAX);
   const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
   EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "before");
+}
+
+// A step of a migration drops a region that a write goes to which came with it.
+TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
+  migrations_.on_move = [this] { regions_.Drop(1); };
+  Reply moved, put;
+  client_->Call(connection_, AsBytes(MakeMoveRequest(MoveStep::kDone, 1, 1)), {}, kMessageBytesMax, INT64_MAX, &moved);
+  const std::string head = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
+  client_->Call(connection_, AsBytes(head), AsBytes("v"sv), kMessageBytesMax, INT64_MAX, &put);
+  while (!moved.done || !put.done) Turn();
+  EXPECT_EQ(nlohmann::json::parse(service_.StatusJson(0, 1))["batches"], 1);  // They came together.
+  const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(put.bytes));
+  ASSERT_TRUE(route.ok()) << route.status();
+  EXPECT_EQ(route->kind, RouteKind::kNotHeld);
 }
 
 // A split, or a checkpoint or a sync before it, that takes longer than writes may wait says nothing about the cluster's
@@ -264,30 +289,31 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), value).status();
   ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   bool splits = true;
-  service_.set_on_full([&splits](HeldRegion*) { return splits; });
+  service_.writes()->set_on_full([&splits](HeldRegion*) { return splits; });
   Reply first, second;
   SendPut("z", value, &first);
   const std::string erase = MakeKeyRequest(MessageKind::kDelete, root_, {}, "z");
   client_->Call(connection_, AsBytes(erase), {}, kMessageBytesMax, INT64_MAX, &second);
-  for (int i = 0; i < 1000 && service_.held(1) < 2; ++i) Turn();
-  ASSERT_EQ(service_.held(1), 2u);
-  EXPECT_EQ(service_.RetryHeld(), 0u);  // One that came later does not overtake it, though there is room for it.
+  for (int i = 0; i < 1000 && service_.writes()->held(1) < 2; ++i) Turn();
+  ASSERT_EQ(service_.writes()->held(1), 2u);
+  EXPECT_EQ(service_.writes()->RetryHeld(),
+            0u);  // One that came later does not overtake it, though there is room for it.
   splits = false;
-  EXPECT_EQ(service_.RetryHeld(), 2u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 2u);
   for (const bool ends : {false, true}) {
     SCOPED_TRACE(ends);
     splits = true;
     Reply reply;
     SendPut("z", value, &reply);
-    ASSERT_EQ(service_.held(1), 1u);
-    EXPECT_EQ(service_.RetryHeld(), 0u);
+    ASSERT_EQ(service_.writes()->held(1), 1u);
+    EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
     if (ends) {
       splits = false;  // It has failed, and there is no room for another region.
     } else {
       const int64_t end_ns = server_->NowNs() + 1'100'000'000;
       while (server_->NowNs() < end_ns) server_->Wait(end_ns);
     }
-    EXPECT_EQ(service_.RetryHeld(), 1u);
+    EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
   }
@@ -296,10 +322,10 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   const RegionClaim claim(regions_.Find(1), ClaimPurpose::kRouteBlocked);
   Reply reply;
   SendPut("z", value, &reply);
-  ASSERT_EQ(service_.held(1), 1u);
+  ASSERT_EQ(service_.writes()->held(1), 1u);
   const int64_t end_ns = server_->NowNs() + 1'100'000'000;
   while (server_->NowNs() < end_ns) server_->Wait(end_ns);
-  EXPECT_EQ(service_.RetryHeld(), 1u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
   while (!reply.done) Turn();
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kResourceExhausted);
 }
@@ -309,11 +335,11 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply reply;
   SendPut("key", "value", &reply);
-  ASSERT_EQ(service_.held(1), 1u);
-  EXPECT_EQ(service_.RetryHeld(), 0u);
+  ASSERT_EQ(service_.writes()->held(1), 1u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
   const int64_t end_ns = server_->NowNs() + 1'100'000'000;
   while (server_->NowNs() < end_ns) server_->Wait(end_ns);
-  ASSERT_EQ(service_.RetryHeld(), 1u);
+  ASSERT_EQ(service_.writes()->RetryHeld(), 1u);
   while (!reply.done) Turn();
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kUnavailable);
 }
@@ -333,10 +359,10 @@ TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   }
   for (int i = 0; i < 100'000 && (!replies.back().done || done() < kMore); ++i) Turn();
   EXPECT_EQ(done(), kMore);
-  EXPECT_EQ(service_.held(1), replies.size() - kMore);
+  EXPECT_EQ(service_.writes()->held(1), replies.size() - kMore);
   EXPECT_EQ(CodeOf(replies.back().bytes), absl::StatusCode::kUnavailable);
   regions_.Find(1)->Unfreeze();
-  EXPECT_EQ(service_.RetryHeld(), replies.size() - kMore);
+  EXPECT_EQ(service_.writes()->RetryHeld(), replies.size() - kMore);
   for (int i = 0; i < 100'000 && done() < replies.size(); ++i) Turn();
   EXPECT_EQ(CodeOf(replies.front().bytes), absl::StatusCode::kOk);
 }
@@ -462,7 +488,8 @@ TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   const std::unique_ptr<SimFabric> server = network_.NewEndpoint(network_.NewHost(machine));
   server->set_call_cost([](ConstBytes) { return 3'000; });
   Regions regions(server.get(), {1024, 1 << 20, 8 << 20}, 8);
-  RequestService service(server.get(), &regions, nullptr, {"modelled", true});
+  MemoryMembership membership(std::make_shared<MemoryCluster>(ClusterState()));
+  RequestService service(server.get(), &regions, &membership, nullptr, {"modelled", true});
   ASSERT_TRUE(regions.Create(1, {}).ok());
   ASSERT_TRUE(server->Listen("modelled", &service).ok());
   connection_ = *ConnectTo(client_.get(), "modelled");

@@ -1,0 +1,44 @@
+// KeyedRequest: a search, get, put or delete, parsed. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "cell/layout/wire.h"
+
+namespace cell {
+
+// Its views point into the message.
+struct KeyedRequest {
+  MessageKind kind{};
+  Pointer root;  // Of the region that the client takes for the key's.
+  Pointer hint;  // Of a write: the key's leaf as far as the client knows; else null.
+  std::string_view key;
+  std::string_view value;    // Of a put whose value was not uploaded.
+  uint64_t crc = 0;          // Of a put: of key and value.
+  uint32_t value_bytes = 0;  // Of a put.
+  uint16_t upload = 0;       // Of a put. Not 0: the number of the upload that is the value.
+  uint16_t copy = 0;         // Of a get. Not 0: the number under which a large value is copied, to be fetched.
+};
+
+constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
+constexpr bool IsWrite(MessageKind kind) { return kind == MessageKind::kPut || kind == MessageKind::kDelete; }
+
+// REQUIRES: `message` begins with a whole header, of `kind`, which is a lookup or a write. Returns InvalidArgument if
+// the rest does not make sense.
+inline absl::StatusOr<KeyedRequest> ParseKeyedRequest(MessageKind kind, ConstBytes message) {
+  if (kind != MessageKind::kPut) {
+    const absl::StatusOr<Parsed<KeyRequest>> parsed = ParseKeyRequest(message);
+    if (!parsed.ok()) return parsed.status();
+    KeyedRequest request{kind, parsed->fixed.root, parsed->fixed.hint, parsed->key, {}};
+    request.copy = parsed->fixed.copy;
+    return request;
+  }
+  const absl::StatusOr<Parsed<PutRequest>> parsed = ParsePutRequest(message);
+  if (!parsed.ok()) return parsed.status();
+  const PutRequest& put = parsed->fixed;
+  return KeyedRequest{kind, put.root, put.hint, parsed->key, parsed->value, put.crc, put.value_bytes, put.upload};
+}
+
+}  // namespace cell

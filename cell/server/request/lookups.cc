@@ -1,0 +1,121 @@
+#include "cell/server/request/lookups.h"
+
+#include <cstring>
+
+#include "cell/base/crc64.h"
+
+namespace cell {
+
+void Lookups::Serve(absl::Span<BatchedRequest> requests) {
+  gets_ = false;
+  walks_.clear();
+  walkers_.clear();
+  hash_lookups_.clear();
+  for (BatchedRequest& request : requests) {
+    if (request.status.ok()) Begin(&request);
+  }
+  if (batching_) {
+    Meganode::FindBatch(absl::MakeSpan(walks_), gets_);
+  } else {
+    for (Meganode::Lookup& walk : walks_) Meganode::FindBatch({&walk, 1}, false);
+  }
+  for (size_t i = 0; i < walks_.size(); ++i) End(walkers_[i], walks_[i]);
+  for (const HashLookup& lookup : hash_lookups_) {
+    if (batching_) lookup.request->target.region->hash->PrefetchPair(lookup.hash);
+  }
+  for (const HashLookup& lookup : hash_lookups_) End(lookup);
+}
+
+void Lookups::Begin(BatchedRequest* request) {
+  const KeyedRequest& keyed = request->keyed;
+  const Target& target = request->target;
+  if (IsWrite(request->kind)) {
+    if (!batching_ || !keyed.hint.null() || target.store == nullptr || target.region->tree == nullptr) return;
+  } else if (!IsLookup(request->kind)) {
+    return;
+  } else if (target.store == nullptr) {
+    return replies_->Route(*request->call, target);
+  } else if (target.region->hash != nullptr) {
+    const KeyHash hash = HashKey(keyed.key);
+    if (batching_) target.region->hash->PrefetchUnits(hash);
+    hash_lookups_.push_back({request, hash});
+    return;
+  }
+  gets_ |= request->kind == MessageKind::kGet;
+  walks_.push_back({target.region->tree, keyed.key, absl::OkStatus(), {}});
+  walkers_.push_back(request);
+}
+
+void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
+  absl::Status status = lookup.status;
+  if (IsWrite(request->kind)) {
+    if (status.ok()) request->keyed.hint = lookup.place.leaf;
+    return;
+  }
+  const IncomingCall& call = *request->call;
+  if (status.ok()) status = lookup.tree->CheckKey(lookup.key);
+  if (!status.ok()) return replies_->Error(call, request->kind, status);
+  const MutableBytes to = replies_->Begin(call);
+  if (request->kind == MessageKind::kSearch) {
+    auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
+    reply.leaf = lookup.place.leaf;
+    reply.found = lookup.place.slot.has_value();
+    Store(to.data(), reply);
+    return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
+  }
+  auto reply = ReplyOf<GetReply>(MessageKind::kGet);
+  std::string_view value;
+  if (lookup.place.slot.has_value()) {
+    const LeafSlot& slot = *lookup.place.slot;
+    reply.found = 1;
+    reply.extent = slot.extent;
+    reply.crc = slot.crc;
+    reply.value_bytes = static_cast<uint32_t>(slot.extent_bytes - lookup.key.size());
+    value = AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes});
+  }
+  EndGet(*request, to, value, &reply);
+}
+
+void Lookups::End(const HashLookup& lookup) {
+  const BatchedRequest& request = *lookup.request;
+  const IncomingCall& call = *request.call;
+  const HashTable& table = *request.target.region->hash;
+  const std::string_view key = request.keyed.key;
+  if (const absl::Status status = table.CheckKey(key); !status.ok()) {
+    return replies_->Error(call, request.kind, status);
+  }
+  const std::optional<HashTable::Located> pair = table.Locate(key, lookup.hash);
+  const MutableBytes to = replies_->Begin(call);
+  if (request.kind == MessageKind::kSearch) {
+    auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
+    reply.found = pair.has_value();
+    Store(to.data(), reply);
+    return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
+  }
+  auto reply = ReplyOf<GetReply>(MessageKind::kGet);
+  std::string_view value;
+  if (pair.has_value()) {
+    value = pair->value;
+    reply.found = 1;
+    reply.crc = pair->crc.has_value() ? *pair->crc : Crc64(value, Crc64(key));
+    reply.value_bytes = static_cast<uint32_t>(value.size());
+    if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, value);
+  }
+  EndGet(request, to, value, &reply);
+}
+
+void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, GetReply* reply) {
+  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() <= to.size()) {
+    reply->inlined = reply->found;
+    reply->header.bytes += static_cast<uint32_t>(value.size());
+    if (!value.empty()) std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
+  } else if (request.keyed.copy != 0) {
+    reply->copied = request.keyed.copy;
+    reply->extent = {};
+    copies_->Keep(request.call->peer, reply->copied, value);
+  }
+  Store(to.data(), *reply);
+  replies_->End(*request.call, MessageKind::kGet, to, reply->header.bytes);
+}
+
+}  // namespace cell

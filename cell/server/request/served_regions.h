@@ -1,0 +1,55 @@
+// ServedRegions: the regions that requests may use now, and where a request goes on that names the wrong one.
+//
+// A region that has a log is used only while this worker's lease lasts: afterwards it may have been recovered
+// elsewhere. One thread: the worker's.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cell/cluster/membership.h"
+#include "cell/io/fabric/fabric.h"
+#include "cell/layout/wire.h"
+#include "cell/server/region/regions.h"
+
+namespace cell {
+
+// Where a request goes. Valid until the worker serves a step of a migration, or runs its other tasks.
+struct Target {
+  HeldRegion* region = nullptr;  // The one that it names, in whatever state. Null: it is not held here.
+  PairStore* store = nullptr;    // That of `region`, if the key's place is there. Null: `route` leads on.
+  RouteKind kind = RouteKind::kNotHeld;
+  Meganode::Route route;
+};
+
+class ServedRegions {
+ public:
+  // All must outlive this.
+  ServedRegions(Fabric* fabric, Regions* regions, const Membership* membership)
+      : fabric_(fabric), regions_(regions), membership_(membership) {}
+
+  // Looks whether the lease still lasts. Call it before each batch of requests.
+  void CheckLease() {
+    const int64_t until_ns = membership_->LeaseUntilNs();
+    leased_ = until_ns == INT64_MAX || fabric_->NowNs() <= until_ns;
+  }
+  bool leased() const { return leased_; }
+
+  // Returns where a request goes that names the region whose root is `root`.
+  Target Find(Pointer root, std::string_view key) const;
+  // Returns null if the region is not held here, or must not be read now.
+  HeldRegion* FindReadable(uint32_t region) const;
+
+ private:
+  bool Readable(const HeldRegion& region) const { return region.readable() && (leased_ || region.log == nullptr); }
+
+  Fabric* const fabric_;
+  Regions* const regions_;
+  const Membership* const membership_;
+  bool leased_ = true;
+};
+
+// Writes the reply that leads a request on. Returns its size.
+size_t WriteRoute(MutableBytes to, const Target& target);
+
+}  // namespace cell

@@ -1,0 +1,223 @@
+#include "cell/server/request/write_pipeline.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "cell/base/mutant.h"
+#include "cell/base/status_macros.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
+  HeldRegion* const region = target.region;
+  const bool may_hold = region != nullptr && held_.size() < kHeldMax;
+  // Behind others of its region, in order.
+  if (may_hold && (!Open(*region) || held(region->region()) > 0)) return Hold(call, request.kind);
+  absl::StatusOr<Outcome> outcome = Try(call, request, target);
+  if (may_hold && absl::IsResourceExhausted(outcome.status()) && Mending(region)) return Hold(call, request.kind);
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region);
+  Answer(call, request, target, outcome);
+}
+
+void WritePipeline::Hold(const IncomingCall& call, MessageKind kind) {
+  Held& held = held_.emplace_back(Held{call, std::string(AsText(call.request)), {}, fabric_->NowNs()});
+  held.call.request = {};
+  held.request = *ParseKeyedRequest(kind, AsBytes(held.bytes));  // As it was when it came.
+  ++held_ever_;
+}
+
+size_t WritePipeline::held(uint32_t region) const {
+  return static_cast<size_t>(std::count_if(
+      held_.begin(), held_.end(), [region](const Held& held) { return held.request.root.region() == region; }));
+}
+
+void WritePipeline::GiveUp(ConnectionId peer, uint16_t upload) {
+  for (Held& held : held_) held.given_up |= held.call.peer == peer && held.request.upload == upload;
+}
+
+size_t WritePipeline::RetryHeld() {
+  if (held_.empty()) return 0;
+  if (!Mutated(Mutant::kHeldUnleased)) served_->CheckLease();
+  size_t answered = 0;
+  std::vector<uint32_t> waiting;  // Regions whose first write still has to wait. Then the others have to, too.
+  for (auto it = held_.begin(); it != held_.end();) {
+    const uint32_t id = it->request.root.region();
+    if (std::find(waiting.begin(), waiting.end(), id) != waiting.end()) {
+      ++it;
+      continue;
+    }
+    if (it->given_up) {
+      replies_->Error(it->call, it->request.kind, absl::CancelledError("its client has begun another upload"));
+    } else {
+      const Target target = served_->Find(it->request.root, it->request.key);
+      HeldRegion* const region = target.region;
+      const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
+      const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
+      std::optional<absl::StatusOr<Outcome>> outcome;
+      if (!may_wait || Open(*region)) outcome = Try(it->call, it->request, target);
+      if (!outcome.has_value() || (may_wait && absl::IsResourceExhausted(outcome->status()) && Mending(region))) {
+        waiting.push_back(id);
+        ++it;
+        continue;
+      }
+      if (!outcome->ok()) outcome = Refusal(outcome->status(), region);
+      held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
+      Answer(it->call, it->request, target, *outcome);
+    }
+    it = held_.erase(it);
+    ++answered;
+  }
+  return answered;
+}
+
+bool WritePipeline::Mending(HeldRegion* region) const {
+  // What is logged and not applied may have taken what is lacking.
+  return !region->pending.empty() || (on_full_ && on_full_(region));
+}
+
+absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region) const {
+  const bool full = absl::IsResourceExhausted(status) && region != nullptr;
+  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !Mending(region)) return status;
+  return absl::UnavailableError(fmt::format(
+      "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
+}
+
+absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& call, const KeyedRequest& request,
+                                                          const Target& target) {
+  if (!served_->leased()) {
+    return absl::UnavailableError(
+        fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.server));
+  }
+  HeldRegion* const region = target.region;
+  if (region != nullptr && !Open(*region)) {
+    return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
+                                              region->region(), region->late ? "its log's disk" : "its move"));
+  }
+  if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
+    return absl::UnavailableError(
+        fmt::format("the log of region {} has failed, and nothing is written to it any more: {}", region->region(),
+                    std::string(region->log->status().message())));
+  }
+  if (target.store == nullptr) return Outcome{Stage::kRouted};
+  std::string_view value = request.value;
+  if (request.upload != 0) {
+    ASSIGN_OR_RETURN(value, uploads_->Find(call.peer, request.upload, request.value_bytes));
+  }
+  if (region->log_first) return Log(call, request, value, region);
+  Outcome outcome{Stage::kDone};
+  if (request.kind == MessageKind::kPut) {
+    ASSIGN_OR_RETURN(outcome.existed, target.store->Put(request.key, value, request.crc, request.hint));
+  } else {
+    ASSIGN_OR_RETURN(outcome.existed, target.store->Delete(request.key, request.hint));
+  }
+  return outcome;
+}
+
+absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& call, const KeyedRequest& request,
+                                                          std::string_view value, HeldRegion* region) {
+  RecordKind record = RecordKind::kDelete;
+  PairStore::Prepared prepared;
+  if (request.kind == MessageKind::kPut) {
+    record = RecordKind::kPut;
+    ASSIGN_OR_RETURN(prepared, Prepare(request, value, *region));
+  } else {
+    RETURN_IF_ERROR(region->store->CheckKey(request.key));
+  }
+  const uint64_t sequence = region->log->Append(record, request.key, value);
+  region->pending.push_back({call, request.kind, sequence, std::string(request.key), prepared, request.hint});
+  region->pending.back().call.request = {};
+  ++pending_;
+  // The value is in an extent, and in the log.
+  if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
+  return Outcome{Stage::kLogged};
+}
+
+bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
+  return std::any_of(region.pending.begin(), region.pending.end(),
+                     [key](const PendingWrite& write) { return write.key == key; });
+}
+
+absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, std::string_view value,
+                                                           const HeldRegion& region) const {
+  PairStore::Ahead ahead{region.pending.size(), /*of_key=*/true};
+  absl::StatusOr<PairStore::Prepared> prepared = region.store->Prepare(request.key, value, request.crc, ahead);
+  if (!absl::IsResourceExhausted(prepared.status()) || IsPending(region, request.key)) return prepared;
+  ahead.of_key = false;  // So that a region that is full takes what replaces a value, as it does without a log.
+  return region.store->Prepare(request.key, value, request.crc, ahead);
+}
+
+size_t WritePipeline::ApplyDurable() {
+  if (pending_ == 0) return 0;
+  const size_t before = pending_;
+  regions_->ForEach([this](HeldRegion* region) {
+    while (!region->pending.empty()) {
+      const PendingWrite& write = region->pending.front();
+      const absl::Status& failed = region->log->status();
+      absl::StatusOr<bool> existed = false;
+      if (write.sequence <= region->log->durable()) {
+        existed = write.kind == MessageKind::kPut ? region->store->Commit(write.prepared, write.key, write.hint)
+                                                  : region->store->CommitDelete(write.key, write.hint);
+      } else if (!failed.ok()) {
+        if (write.kind == MessageKind::kPut) region->store->Abandon(write.prepared);
+        // It may be on disk all the same.
+        existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
+        if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));
+      } else {
+        break;
+      }
+      AnswerPending(write, existed);
+      region->pending.pop_front();
+      --pending_;
+    }
+  });
+  return before - pending_;
+}
+
+void WritePipeline::Lose(HeldRegion* region) {
+  for (const PendingWrite& write : region->pending) {
+    AnswerPending(write, absl::UnknownError("the region is another server's by now"));
+  }
+  pending_ -= region->pending.size();
+  region->pending.clear();
+}
+
+void WritePipeline::Disconnected(ConnectionId peer) {
+  held_.remove_if([peer](const Held& held) { return held.call.peer == peer; });
+  regions_->ForEach([peer](HeldRegion* region) {
+    for (PendingWrite& write : region->pending) {
+      if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.
+    }
+  });
+}
+
+void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
+                           const absl::StatusOr<Outcome>& outcome) {
+  if (outcome.ok() && outcome->stage == Stage::kLogged) return;
+  // Its client sends the value again if it tries again.
+  if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
+  if (!outcome.ok()) {
+    replies_->Error(call, request.kind, outcome.status());
+  } else if (outcome->stage == Stage::kRouted) {
+    replies_->Route(call, target);
+  } else {
+    AnswerExisted(call, request.kind, outcome->existed);
+  }
+}
+
+void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
+  if (write.call.reply_bytes_max == 0) return;  // Its client has gone.
+  AnswerExisted(write.call, write.kind, existed);
+}
+
+void WritePipeline::AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed) {
+  if (!existed.ok()) return replies_->Error(call, kind, existed.status());
+  auto reply = ReplyOf<WriteReply>(kind);
+  reply.existed = *existed;
+  const MutableBytes to = replies_->Begin(call);
+  Store(to.data(), reply);
+  replies_->End(call, kind, to, sizeof(reply));
+}
+
+}  // namespace cell
