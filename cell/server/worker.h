@@ -84,8 +84,12 @@ class Worker {
   size_t Poll() {
     if (has_posted_.load(std::memory_order_acquire)) DoPosted();
     peers_.Step();
-    const size_t done = fabric_->Poll() + membership_->Poll() + logs_.Poll() + service_.writes()->ApplyDurable() +
-                        turns_.Step() + service_.writes()->RetryHeld();
+    size_t done = fabric_->Poll();
+    done += membership_->Poll();
+    done += logs_.Poll();
+    done += service_.writes()->ApplyDurable();
+    done += turns_.Step();
+    done += service_.writes()->RetryHeld();
     service_.Step();
     recoverer_.Step();
     mover_.Step();

@@ -10,17 +10,17 @@ import time
 
 # The seed that finds it, and how many from 1 on are tried if that does not any more.
 MUTANTS = {
-    "no-fence": (67, 210),
+    "no-fence": (83, 250),
     "synced-too-early": (12, 30),
     "no-server-lease": (248, 750),
     "no-version-check": (53, 160),
-    "no-node-crc": (235, 710),
+    "no-node-crc": (22, 70),
     "no-extent-crc": (1, 30),
     "lost-separator": (1, 30),
     "right-link-too-early": (1, 30),
     "old-copy-stays": (107, 330),
     "sealed-too-late": (1, 30),
-    "epoch-unchecked": (3, 30),
+    "epoch-unchecked": (1, 30),
     "table-lease-unchecked": (853, 2600),
     "stale-cache-trusted": (1, 30),
     "cuckoo-from-front": (627, 1900),
@@ -34,12 +34,12 @@ MUTANTS = {
     "scan-ends-early": (25, 80),
     "scan-skips-unleased": (5, 30),
     "no-fetch-crc": (44, 140),
-    "uploads-of-the-dead": (81, 250),
-    "sleeps-past-deadline": (1, 30),
+    "uploads-of-the-dead": (122, 370),
+    "sleeps-past-deadline": (2, 30),
     "descriptors-fail-logs": (48, 150),
-    "cancelled-plainly": (1, 30),
+    "cancelled-plainly": (45, 140),
     "error-is-refusal": (828, 1400),
-    "foreign-format-torn": (11, 40),
+    "foreign-format-torn": (9, 30),
     "change-reads-regions": (1, 30),
 }
 

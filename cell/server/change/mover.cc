@@ -11,7 +11,6 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kWaitNs = 200'000;
 // Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
@@ -37,7 +36,9 @@ Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* pe
       turns_(turns),
       sync_points_(sync_points),
       self_(std::move(self)),
-      silence_ns_(silence_ns) {}
+      silence_ns_(silence_ns) {
+  turns_->InterruptOnStop(&giving_ended_);
+}
 
 // ---- The giver.
 
@@ -68,7 +69,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
     const auto it = givings_.find(id);
     if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
   }
-  while (givings_.contains(id) && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
+  while (givings_.contains(id) && !turns_->stopping()) co_await giving_ended_.Wait(turns_);
   const HeldRegion* const kept = regions_->Find(id);
   if (kept == nullptr) co_return absl::OkStatus();
   if (status.ok() && kept->log != nullptr) status = kept->log->status();
@@ -215,6 +216,7 @@ void Mover::EndGiving(uint32_t id, bool given) {
     if (!region->lost() && region->state() != RegionState::kServing) region->ChangeState(RegionState::kServing);
   }
   givings_.erase(it);
+  giving_ended_.Notify();
 }
 
 void Mover::Disconnected(ConnectionId peer) {

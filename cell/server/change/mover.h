@@ -124,6 +124,7 @@ class Mover : public MigrationHandler {
   const WorkerId self_;
   const int64_t silence_ns_;
   std::map<uint32_t, Giving> givings_;
+  Event giving_ended_;
   Repeats repeats_;
   Counters counters_;
 };

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kRetryPauseNs = 5'000'000;
 constexpr int64_t kRefreshEveryNs = 2'000'000'000;
-constexpr int64_t kArrivingPauseNs = 100'000;
 
 // Regions, and their epochs, that were made for a new root of the tree or a new table, and are not that yet.
 using Unused = std::map<uint32_t, uint64_t>;
@@ -123,7 +122,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
   region->store->GiveUp();
-  if (region->log != nullptr) region->log->Fail(absl::AbortedError("the region is another worker's by now"));
+  if (region->log != nullptr) region->FailLog(absl::AbortedError("the region is another worker's by now"));
   service_->writes()->Lose(region);
 }
 
@@ -322,7 +321,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     if (turns_->stopping()) co_return absl::CancelledError("this server ends");
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
     if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
-    co_await turns_->Nap(kArrivingPauseNs);
+    co_await regions_->departed()->Wait(turns_);
   }
   const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveStaged(region);
   if (!memory.ok()) co_return memory.status();

@@ -57,7 +57,9 @@ class Recoverer {
         sync_points_(sync_points),
         options_(std::move(options)),
         random_(options_.seed),
-        session_(membership->session()) {}
+        session_(membership->session()) {
+    turns_->InterruptOnStop(regions_->departed());
+  }
 
   // Drops what is another's by now, and looks for what is to be recovered.
   void Step();

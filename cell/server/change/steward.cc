@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kSplitPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
-constexpr int64_t kWaitNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int64_t kFailedGiftPauses = 20;  // As long as so many pauses of balance. What refused one may refuse the next.
 constexpr int64_t kDrainPatienceNs = 5'000'000'000;
@@ -122,14 +121,14 @@ void Steward::Step() {
     const bool can_log = region->log == nullptr || region->log->status().ok();
     if (region->claimable() && can_log && region->store->fill() >= options_.split_at) BeginSplit(region);
   }
-  if (balancing_ || now_ns < balance_at_ns_) return;
+  if (now_ns < balance_at_ns_) return;
+  std::optional<Mutex::Guard> balancing = balancing_.TryLock();
+  if (!balancing.has_value()) return;
   balance_at_ns_ = now_ns + options_.balance_every_ns;
-  if (membership_->state().table.draining.contains(options_.self.server)) {
-    balancing_ = true;
-    turns_->Begin(Drain());
+  if (draining()) {
+    turns_->Begin(Drain(*std::move(balancing)));
   } else if (options_.balance) {
-    balancing_ = true;
-    turns_->Begin(Balance());
+    turns_->Begin(Balance(*std::move(balancing)));
   }
 }
 
@@ -385,8 +384,7 @@ Task<absl::Status> Steward::SetDraining(bool draining) {
 }
 
 Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
-  while (balancing_ && !turns_->stopping()) co_await turns_->Sleep(kWaitNs);
-  balancing_ = true;
+  const Mutex::Guard balancing = co_await balancing_.Lock(turns_);
   absl::Status status;
   while (status.ok() && !turns_->stopping()) {
     const std::optional<Gift> gift = co_await FindGift(SIZE_MAX);
@@ -394,7 +392,6 @@ Task<absl::Status> Steward::RebalanceNow(uint64_t* moved) {
     status = co_await mover_->Give(gift->region, gift->to);
     *moved += status.ok();
   }
-  balancing_ = false;
   co_return status;
 }
 
@@ -427,7 +424,8 @@ Task<std::optional<Steward::Gift>> Steward::FindGift(size_t asked_max) {
   co_return Gift{movable[*chosen], *lightest};
 }
 
-Task<bool> Steward::Balance() {
+Task<bool> Steward::Balance(Mutex::Guard balancing) {
+  const Mutex::Guard guard = std::move(balancing);
   const std::optional<Gift> gift = co_await FindGift(kWeighedAtOnce);
   if (gift.has_value()) {
     const absl::Status status = co_await mover_->Give(gift->region, gift->to);
@@ -438,7 +436,6 @@ Task<bool> Steward::Balance() {
       ReportRefused(gift->region, gift->to, status);
     }
   }
-  balancing_ = false;
   co_return true;
 }
 
@@ -448,7 +445,8 @@ void Steward::ReportRefused(uint32_t region, const WorkerId& to, const absl::Sta
   }
 }
 
-Task<bool> Steward::Drain() {
+Task<bool> Steward::Drain(Mutex::Guard balancing) {
+  const Mutex::Guard guard = std::move(balancing);
   (void)co_await RefreshAwaiter(membership_);
   for (const HeldRegion* held : regions_->all()) {
     const uint32_t region = held->region();
@@ -468,7 +466,6 @@ Task<bool> Steward::Drain() {
     break;  // The list may have changed; on with the next Step.
   }
   balance_at_ns_ = regions_->size() > 0 ? fabric_->NowNs() + kDrainPauseNs : balance_at_ns_;
-  balancing_ = false;
   co_return true;
 }
 

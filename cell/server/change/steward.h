@@ -106,9 +106,9 @@ class Steward {
   // What to give to whom, so that weights get more equal, after asking some of the other workers for theirs.
   Task<std::optional<Gift>> FindGift(size_t asked_max);
   // Gives one region to a worker that holds less.
-  Task<bool> Balance();
+  Task<bool> Balance(Mutex::Guard balancing);
   // Gives all regions away.
-  Task<bool> Drain();
+  Task<bool> Drain(Mutex::Guard balancing);
   void ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why);
   void NoteDrained(const absl::Status& status);
 
@@ -131,7 +131,7 @@ class Steward {
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
   bool lapsed_ = false;                        // The lease on our membership.
-  bool balancing_ = false;                     // Or draining.
+  Mutex balancing_;                            // One at a time balances, drains or rebalances.
   Repeats repeats_;
   absl::Status drain_status_;                  // Of the last region that was to be given away...
   int64_t drain_failing_since_ns_ = 0;         // ...and since when it is an error.

@@ -183,7 +183,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
   // The owners see to theirs, if there are any.
   for (const auto& [region, entry] : before) {
     if (entry.owner == options_.self) {
-      while (regions_->Find(region) != nullptr && !turns_->stopping()) co_await turns_->Sleep(kRetryPauseNs);
+      while (regions_->Find(region) != nullptr && !turns_->stopping()) co_await regions_->departed()->Wait(turns_);
     } else if (membership_->IsGone(entry.owner)) {
       co_await allocator_->RemoveLog(region);
     } else {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cell/base/check.h"
+#include "cell/base/event.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
@@ -63,6 +64,7 @@ class HeldRegion {
   void ChangeState(RegionState to) {
     CELL_CHECK(CanChange(state_, to));
     state_ = to;
+    changed.Notify();
   }
   // Serves writes again, unless the region was lost while it was frozen.
   void Unfreeze() {
@@ -83,6 +85,12 @@ class HeldRegion {
     log = std::move(to);
     log_first = first;
     store->set_on_write([this](const PairStore::Write& write) { log->Append(write.kind, write.key, write.value); });
+    changed.Notify();
+  }
+  // REQUIRES: there is a log.
+  void FailLog(absl::Status status) {
+    log->Fail(std::move(status));
+    changed.Notify();
   }
 
   RegionContent content() const {
@@ -108,6 +116,10 @@ class HeldRegion {
   HashTable* const hash;   // A part of a Pilaf table.
   uint64_t epoch;          // At which this worker has it.
   int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
+
+  // Its state or claim has changed, more of its log is on disk or none ever will be, or logged writes were applied. It
+  // ends with the region.
+  Event changed;
 
   std::shared_ptr<RegionLog> log;  // Null: none is kept.
   bool log_first = false;

@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
 constexpr int kLeavesPerTurn = 8;
 constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
-constexpr int64_t kBusyNapNs = 1'000'000;
-constexpr int64_t kNapNs = 20'000;  // While a flush is waited for; its end wakes the worker.
 
 }  // namespace
 
@@ -87,7 +85,7 @@ Task<absl::Status> LogKeeper::Flushed(uint32_t region) {
     if (!held->log->status().ok()) co_return held->log->status();
     if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
     held->flush_now = true;
-    co_await turns_->Nap(kNapNs);
+    co_await held->changed.Wait(turns_);
   }
 }
 
@@ -96,7 +94,7 @@ Task<absl::Status> LogKeeper::Settled(uint32_t region) {
   for (;;) {
     HeldRegion* const held = regions_->Find(region);
     if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
-    co_await turns_->Nap(kNapNs);
+    co_await held->changed.Wait(turns_);
   }
 }
 
@@ -116,6 +114,8 @@ void LogKeeper::BeginFlush(HeldRegion* region) {
                ++counters_.flushes;
                const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
                counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
+               HeldRegion* const held = regions_->Find(job->log->region());
+               if (held != nullptr) held->changed.Notify();
                if (job->status.ok()) return;
                ++counters_.failed;
                spdlog::error(
@@ -262,9 +262,9 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   regions_->ForEach([&regions](HeldRegion* region) { regions.push_back(region->region()); });
   const uint64_t before = counters_.checkpoint_bytes;
   for (const uint32_t region : regions) {
-    const HeldRegion* held = regions_->Find(region);
+    HeldRegion* held = regions_->Find(region);
     while (held != nullptr && held->claimed() && !turns_->stopping()) {
-      co_await turns_->Nap(kBusyNapNs);
+      co_await held->changed.Wait(turns_);
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.
@@ -360,13 +360,13 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   while (log->status().ok() &&
          (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
     held->flush_now = true;
-    co_await turns_->Nap(kNapNs);
+    co_await held->changed.Wait(turns_);
   }
   if (!log->status().ok()) co_return log->status();
   std::unique_ptr<LogWriter> segment;
   absl::Status status = co_await Open(region, log->epoch(), sequence, &segment);
   if (!status.ok()) {
-    log->Fail(status);  // It cannot go on in the old segment: the sequence is another's.
+    held->FailLog(status);  // It cannot go on in the old segment: the sequence is another's.
     co_return status;
   }
   log->EndRoll(std::move(segment));
@@ -410,7 +410,7 @@ Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<
   const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
     held->flush_now = true;
-    co_await turns_->Nap(kNapNs);
+    co_await held->changed.Wait(turns_);
   }
   if (!log->status().ok()) co_return log->status();
   draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));

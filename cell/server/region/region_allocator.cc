@@ -6,21 +6,16 @@
 #include "spdlog/spdlog.h"
 
 namespace cell {
-namespace {
-
-constexpr int64_t kPauseNs = 200'000;
-
-}  // namespace
 
 Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
   if (!room.ok()) co_return room;
-  // One at a time: an id that is not known to be taken could be another's else.
-  while (adding_ && !turns_->stopping()) co_await turns_->Sleep(kPauseNs);
-  if (turns_->stopping()) co_return absl::CancelledError("this server ends");
-  adding_ = true;
-  const absl::StatusOr<uint32_t> id = co_await Add(made_for);
-  adding_ = false;
+  absl::StatusOr<uint32_t> id = absl::CancelledError("this server ends");
+  {
+    const Mutex::Guard guard = co_await adding_.Lock(turns_);
+    if (turns_->stopping()) co_return id.status();
+    id = co_await Add(made_for);
+  }
   if (!id.ok()) co_return id.status();
   const absl::StatusOr<HeldRegion*> made = regions_->Create(*id, content, RegionState::kFilling);
   absl::Status status = made.status();

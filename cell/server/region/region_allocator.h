@@ -2,6 +2,7 @@
 // of a Pilaf table, so that a crash leaves nothing behind that nobody knows. Call it on the worker's thread.
 #pragma once
 
+#include "cell/base/event.h"
 #include "cell/cluster/membership.h"
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/region/regions.h"
@@ -35,7 +36,7 @@ class RegionAllocator {
   LogKeeper* const logs_;
   Turns* const turns_;
   const WorkerId self_;
-  bool adding_ = false;
+  Mutex adding_;  // One at a time: an id that is not known to be taken could otherwise be another's.
 };
 
 }  // namespace cell

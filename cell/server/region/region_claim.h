@@ -38,7 +38,10 @@ class RegionClaim {
   void set_purpose(ClaimPurpose purpose) { purpose_ = purpose; }
 
   void Release() {
-    if (region_ != nullptr) std::exchange(region_, nullptr)->claim_ = nullptr;
+    if (region_ == nullptr) return;
+    HeldRegion* const region = std::exchange(region_, nullptr);
+    region->claim_ = nullptr;
+    region->changed.Notify();
   }
 
  private:

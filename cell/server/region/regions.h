@@ -26,6 +26,9 @@ class Regions {
   // From now on another thread may be the worker's. The present one must have ended its work.
   void HandOver() { thread_.HandOver(); }
 
+  // A region is not held any more, or not on its way here.
+  Event* departed() { return &departed_; }
+
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
   // Held, and on their way here.
@@ -80,6 +83,7 @@ class Regions {
     std::erase(sorted_, held);
     regions_.erase(region);
     fabric_->DropRegion(region);
+    departed_.Notify();
   }
 
   // Whether what was copied to `memory` is a region of this worker's shape.
@@ -120,7 +124,10 @@ class Regions {
     arriving_.insert(region);
     return absl::OkStatus();
   }
-  void Unexpect(uint32_t region) { arriving_.erase(region); }
+  void Unexpect(uint32_t region) {
+    arriving_.erase(region);
+    departed_.Notify();
+  }
   // Memory to copy a region to that comes from another worker; Arrived or NotArrived follows. After an error it is
   // still expected. REQUIRES: it is expected.
   absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
@@ -148,7 +155,7 @@ class Regions {
   // `written`: what was copied. The memory holds a whole region, which begins in `state`.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
                       RegionState state) {
-    arriving_.erase(region);
+    Unexpect(region);
     fabric_->PublishRegion(region);
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch, state);
@@ -156,7 +163,7 @@ class Regions {
   // `written`: what was written to it. None of its nodes, slots, buckets must be there when the region comes once more:
   // readers that have seen it before would take them for what it holds then.
   void NotArrived(uint32_t region, RegionMemory* memory, const WrittenPages& written) {
-    arriving_.erase(region);
+    Unexpect(region);
     memory->set_written(nullptr);
     // The first word of each slot, and so of each bucket and node, which are larger.
     for (uint64_t at = kRegionHeaderBytes; at < kRegionHeaderBytes + shape_.meganode_bytes; at += sizeof(HashSlot)) {
@@ -187,6 +194,7 @@ class Regions {
   }
 
   ThreadChecker thread_;
+  Event departed_;
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;

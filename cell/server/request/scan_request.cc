@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLeavesPerScan = 4096;
 
-// What a scan of `leaf` from slot `first` on will touch: the extents, and the leaf to the right.
+// Prefetches what a scan of `leaf` from slot `first` on will touch: the extents, and the leaf to the right.
 void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {
   if (!down && leaf.right().region() == tree.region()) {
     Prefetch(tree.Node(leaf.right()).bytes(), leaf.node_bytes());
@@ -25,84 +25,99 @@ void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool
   }
 }
 
+// Composes the reply: its entries, and then the key where the next scan starts, for which room is kept free.
+class ScanWriter {
+ public:
+  ScanWriter(MutableBytes to, size_t room, uint32_t limit, bool keys_only)
+      : to_(to), room_(room), limit_(limit), keys_only_(keys_only) {}
+
+  bool full() const { return reply_.count == limit_; }
+  // Appends an entry. Returns false if it does not fit.
+  bool Add(const Meganode& tree, std::string_view key, const LeafSlot& slot) {
+    const auto value_bytes = static_cast<uint32_t>(slot.extent_bytes - key.size());
+    const bool elsewhere = !keys_only_ && value_bytes > kInlineValueBytesMax;
+    const size_t payload = keys_only_ ? 0 : elsewhere ? sizeof(ScanExtent) : value_bytes;
+    if (full() || at_ + sizeof(ScanEntry) + key.size() + payload > room_) return false;
+    const ScanEntry entry{keys_only_ ? 0 : value_bytes, static_cast<uint16_t>(key.size()), elsewhere};
+    Append(&entry, sizeof(entry));
+    if (elsewhere || keys_only_) {
+      Append(key.data(), key.size());
+      const ScanExtent extent{slot.extent, slot.crc};
+      if (elsewhere) Append(&extent, sizeof(extent));
+    } else {  // The extent is key and value, just as the entry wants them.
+      Append(tree.Extent(slot.extent), slot.extent_bytes);
+    }
+    ++reply_.count;
+    return true;
+  }
+  // Ends the reply of a scan that has come to its end.
+  size_t Done() {
+    reply_.done = 1;
+    return End();
+  }
+  // Ends the reply of a scan that goes on at `key`: in the meganode `next`, or in this one if that is null.
+  size_t GoOn(const std::string& key, Pointer next) {
+    reply_.next = next;
+    reply_.next_key_bytes = static_cast<uint16_t>(key.size());
+    Append(key.data(), key.size());
+    return End();
+  }
+
+ private:
+  void Append(const void* bytes, size_t count) {
+    std::memcpy(to_.data() + at_, bytes, count);
+    at_ += count;
+  }
+  size_t End() {
+    reply_.header.bytes = static_cast<uint32_t>(at_);
+    Store(to_.data(), reply_);
+    return at_;
+  }
+
+  const MutableBytes to_;
+  const size_t room_;
+  const uint32_t limit_;
+  const bool keys_only_;
+  ScanReply reply_ = ReplyOf<ScanReply>(MessageKind::kScan);
+  size_t at_ = sizeof(ScanReply);
+};
+
 }  // namespace
 
 absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, MutableBytes to) {
-  const bool keys_only = request.fixed.keys_only != 0;
-  ScanPosition position(request.fixed.down != 0, std::string(request.key),
-                        request.fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
+  const ScanRequest& fixed = request.fixed;
+  const bool keys_only = fixed.keys_only != 0;
+  ScanPosition position(fixed.down != 0, std::string(request.key),
+                        fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
                         tree.key_bytes_max());
-  // Room for the key where the next scan starts is kept free.
-  const size_t room = std::min<size_t>(to.size(), request.fixed.reply_bytes_max);
+  const size_t room = std::min<size_t>(to.size(), fixed.reply_bytes_max);
   if (room < sizeof(ScanReply) + 2 * tree.key_bytes_max() + sizeof(ScanEntry) + sizeof(ScanExtent)) {
     return absl::InvalidArgumentError("a scan with no room for one entry");
   }
-  const size_t limit = room - tree.key_bytes_max();
-
-  auto reply = ReplyOf<ScanReply>(MessageKind::kScan);
-  size_t at = sizeof(reply);
+  ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);
   std::string key;
   ASSIGN_OR_RETURN(NodeView leaf, tree.LeafOf(position.at()));
-  bool full = false;
   for (int leaves = 0;; ++leaves) {
     const int first = position.First(leaf);
     PrefetchForScan(tree, leaf, first, position.down(), keys_only);
     for (int slot = first; ScanPosition::In(leaf, slot); slot += position.step()) {
       leaf.CopyKey(slot, &key);
-      if (position.Past(key)) {
-        reply.done = 1;
-        full = true;
-        break;
-      }
-      const LeafSlot found = leaf.leaf_slot(slot);
-      const auto value_bytes = static_cast<uint32_t>(found.extent_bytes - key.size());
-      const bool elsewhere = !keys_only && value_bytes > kInlineValueBytesMax;
-      const size_t payload = keys_only ? 0 : elsewhere ? sizeof(ScanExtent) : value_bytes;
-      if (reply.count == request.fixed.limit || at + sizeof(ScanEntry) + key.size() + payload > limit) {
-        position.MoveTo(key);
-        full = true;
-        break;
-      }
-      Store(to.data() + at, ScanEntry{keys_only ? 0 : value_bytes, static_cast<uint16_t>(key.size()), elsewhere});
-      at += sizeof(ScanEntry);
-      if (elsewhere || keys_only) {
-        std::memcpy(to.data() + at, key.data(), key.size());
-        at += key.size();
-        if (elsewhere) Store(to.data() + at, ScanExtent{found.extent, found.crc});
-        at += payload;
-      } else {  // The extent is key and value, just as the entry wants them.
-        std::memcpy(to.data() + at, tree.Extent(found.extent), found.extent_bytes);
-        at += found.extent_bytes;
-      }
-      ++reply.count;
+      if (position.Past(key)) return writer.Done();
+      if (writer.Add(tree, key, leaf.leaf_slot(slot))) continue;
+      position.MoveTo(key);
+      return writer.GoOn(position.at(), {});
     }
-    if (full) break;
-    if (position.EndsWith(leaf)) {
-      reply.done = 1;
-      break;
-    }
+    if (position.EndsWith(leaf)) return writer.Done();
     position.Pass(leaf);
-    if (!tree.Covers(position.at())) {
-      if (!position.down()) reply.next = leaf.right();
-      break;
-    }
-    // Many empty leaves: go on in another call, so that others get their turn.
-    if (leaves == kLeavesPerScan || reply.count == request.fixed.limit) break;
+    if (!tree.Covers(position.at())) return writer.GoOn(position.at(), position.down() ? Pointer() : leaf.right());
+    // After many empty leaves it goes on in another call, so that others get their turn.
+    if (leaves == kLeavesPerScan || writer.full()) return writer.GoOn(position.at(), {});
     if (position.down()) {
       ASSIGN_OR_RETURN(leaf, tree.LeafOf(position.at()));
     } else {
       leaf = tree.Node(leaf.right());
     }
   }
-  if (reply.done == 0) {
-    const std::string& next = position.at();
-    std::memcpy(to.data() + at, next.data(), next.size());
-    at += next.size();
-    reply.next_key_bytes = static_cast<uint16_t>(next.size());
-  }
-  reply.header.bytes = static_cast<uint32_t>(at);
-  Store(to.data(), reply);
-  return at;
 }
 
 }  // namespace cell

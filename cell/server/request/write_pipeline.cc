@@ -152,6 +152,7 @@ size_t WritePipeline::ApplyDurable() {
   if (pending_ == 0) return 0;
   const size_t before = pending_;
   regions_->ForEach([this](HeldRegion* region) {
+    const size_t pending_before = region->pending.size();
     while (!region->pending.empty()) {
       const PendingWrite& write = region->pending.front();
       const absl::Status& failed = region->log->status();
@@ -171,6 +172,7 @@ size_t WritePipeline::ApplyDurable() {
       region->pending.pop_front();
       --pending_;
     }
+    if (region->pending.size() != pending_before) region->changed.Notify();
   });
   return before - pending_;
 }

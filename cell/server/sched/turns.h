@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/event.h"
 #include "cell/base/task.h"
 #include "cell/io/fabric/fabric.h"
 
 namespace cell {
 
-class Turns {
+class Turns : public Executor {
  public:
   explicit Turns(Fabric* fabric) : fabric_(fabric) {}
   ~Turns() { CELL_CHECK(idle()); }
@@ -39,12 +40,18 @@ class Turns {
   TurnAwaiter Next() { return {this}; }
   // Not at all when all is to stop.
   SleepAwaiter Sleep(int64_t ns) { return {this, stopping_ ? INT64_MIN : fabric_->NowNs() + ns}; }
-  // Until the next Step at least, even then: for what must be waited for.
-  SleepAwaiter Nap(int64_t ns) { return {this, fabric_->NowNs() + ns}; }
+
+  // Lets a coroutine go on with the next Step.
+  void Schedule(std::coroutine_handle<> ready) override { waiters_.push_back(ready); }
 
   // Tasks are to end as soon as they can.
   bool stopping() const { return stopping_; }
-  void Stop() { stopping_ = true; }
+  void Stop() {
+    stopping_ = true;
+    for (Event* event : interrupted_) event->Notify();
+  }
+  // Stop lets those go on that wait for the event, which must outlive this.
+  void InterruptOnStop(Event* event) { interrupted_.push_back(event); }
   bool idle() const { return tasks_.empty() && begun_.empty(); }
 
   // The number of tasks that started or went on.
@@ -85,6 +92,7 @@ class Turns {
 
   Fabric* const fabric_;
   bool stopping_ = false;
+  std::vector<Event*> interrupted_;
   std::list<Task<bool>> tasks_;
   std::list<Task<bool>> begun_;  // Not yet started.
   std::vector<std::coroutine_handle<>> waiters_;

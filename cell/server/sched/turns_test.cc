@@ -58,5 +58,26 @@ TEST_F(TurnsTest, ATaskThatIsBegunWhileAllIsToStopStillEnds) {
   EXPECT_EQ(ended_, 1);
 }
 
+TEST_F(TurnsTest, StopLetsThoseGoOnThatItInterrupts) {
+  Event event;
+  bool stopped = false;
+  const auto wait = [&]() -> Task<bool> {
+    while (!turns_.stopping()) co_await event.Wait(&turns_);
+    stopped = true;
+    co_return true;
+  };
+  turns_.InterruptOnStop(&event);
+  turns_.Begin(wait());
+  turns_.Step();
+  event.Notify();
+  EXPECT_EQ(turns_.NextNs(), 0);  // The worker does not sleep over it.
+  turns_.Step();
+  EXPECT_FALSE(stopped);
+  turns_.Stop();
+  turns_.Step();
+  EXPECT_TRUE(stopped);
+  EXPECT_TRUE(turns_.idle());
+}
+
 }  // namespace
 }  // namespace cell
