@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
 constexpr int kLeavesPerTurn = 8;
 constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
+constexpr int64_t kClaimedPauseNs = 1'000'000;
 
 }  // namespace
 
@@ -264,7 +265,7 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   for (const uint32_t region : regions) {
     HeldRegion* held = regions_->Find(region);
     while (held != nullptr && held->claimed() && !turns_->stopping()) {
-      co_await held->changed.Wait(turns_);
+      co_await turns_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.
