@@ -2,9 +2,9 @@
 //
 // In a Pilaf table the region table names it, by the key's hash. In the tree (the thesis, 4.2) it begins at a cached
 // route or at the root of the tree and goes from meganode to meganode: each is asked by its server or read by this
-// client, and either has the key's place or leads on. What was cached and led astray is dropped. When the search is
-// lost (a meganode has moved, or a split was overtaken), the region table is asked again and the search begins anew
-// from the root, without caches, until the deadline.
+// client, and either has the key's place or leads on. A cached route that led astray is dropped. When the search fails
+// (a meganode has moved, or a split was overtaken), the router reads the region table again and starts over from the
+// root, without caches, until the deadline.
 #pragma once
 
 #include "cell/client/session.h"

@@ -396,6 +396,19 @@ TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
 }
 
+// A region is frozen once: a taker that asks again, even after the seal, is refused, and changes nothing.
+TEST_F(GiverTest, ARegionIsFrozenOnce) {
+  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+  more = Ask(taker_, MoveStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+  EXPECT_FALSE(Ask(taker_, MoveStep::kFreeze).ok());
+  EXPECT_EQ(region_->state(), RegionState::kFrozen);
+  ASSERT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
+  EXPECT_FALSE(Ask(taker_, MoveStep::kFreeze).ok());
+  EXPECT_EQ(region_->state(), RegionState::kSealed);
+}
+
 // The table says that the region stays here; but it was recovered elsewhere since.
 TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };

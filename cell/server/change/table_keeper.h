@@ -89,7 +89,7 @@ class TableKeeper {
   // Gives a part of the table to the first of `takers`, and puts that one to their end; one that refuses it is taken
   // off. False: each has been given `share` parts, or there is no part to give.
   Task<bool> GivePart(const std::string* name, size_t share, TakersInTurn* takers);
-  // A part of the table that this worker holds and that is not claimed; null if there is none.
+  // Returns a part of the table that this worker holds and nobody has claimed. Returns null if there is none.
   HeldRegion* PartToGive(const std::string& name) const;
   uint32_t UnitsPerTurn(const HashTable& table) const;
 

@@ -30,7 +30,7 @@ struct PendingWrite {
   Pointer hint;
 };
 
-// What a region holds: a meganode, or a part of a table.
+// Says what a region covers: the keys of a meganode, or a part of a table's hash space.
 struct RegionContent {
   MeganodeRange range;
   std::optional<HashRange> hash_range = {};

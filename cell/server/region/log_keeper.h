@@ -81,7 +81,7 @@ class LogKeeper {
   // being split or moved, or there is no log.
   Task<absl::Status> Checkpoint(uint32_t region);
 
-  // Of all regions, one after the other; one that is claimed is waited for.
+  // Makes a checkpoint of each region, one after the other. Waits for a region that is claimed.
   struct Made {
     uint64_t regions = 0, bytes = 0;
   };

@@ -44,7 +44,7 @@ constexpr bool CanChange(RegionState from, RegionState to) {
   return false;
 }
 
-// What a region is claimed for. A claimed region is neither split, given away, nor checkpointed by anybody else, and is
+// Says why a region is claimed. A claimed region is neither split, given away, nor checkpointed by anybody else, and is
 // not dropped but by whoever claims it.
 enum class ClaimPurpose : uint8_t {
   kFill,          // It is new, and being filled.

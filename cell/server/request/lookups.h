@@ -49,7 +49,7 @@ class Lookups {
   Replies* const replies_;
   ValueCopies* const copies_;
   const bool batching_;
-  // Of the requests being served.
+  // Scratch space of Serve.
   bool gets_ = false;
   std::vector<Meganode::Lookup> walks_;
   std::vector<BatchedRequest*> walkers_;  // Whose they are.

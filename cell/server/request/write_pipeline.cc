@@ -73,7 +73,7 @@ size_t WritePipeline::RetryHeld() {
 }
 
 bool WritePipeline::Mending(HeldRegion* region) const {
-  // What is logged and not applied may have taken what is lacking.
+  // Writes that are logged and not yet applied keep room, some of which comes back when they replace values.
   return !region->pending.empty() || (on_full_ && on_full_(region));
 }
 
