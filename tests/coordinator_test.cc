@@ -60,7 +60,7 @@ TEST(CoordinatorTest, WhatIsMadeWhileItComesAndGoesIsUsedOrGone) {
     over = true;
     for (const size_t server : {0, 1}) {
       cluster.CutCoordinator(server, false);
-      cluster.worker(server)->steward()->set_balance(false);
+      cluster.worker(server)->rebalancer()->set_enabled(false);
     }
     for (int i = 0; i < 1'000'000 && !(cluster.Quiet() && Unserved(&cluster).empty()); ++i) cluster.network()->Step();
     ASSERT_EQ(Unserved(&cluster), "");
@@ -78,7 +78,7 @@ TEST(CoordinatorTest, WhatIsMadeWhileItComesAndGoesIsUsedOrGone) {
     EXPECT_EQ(report.error_count, 0u) << report.errors[0];
     EXPECT_EQ(report.keys, 400u);
     EXPECT_EQ(report.hash_keys, 200u);
-    for (const size_t server : {0, 1}) splits += cluster.worker(server)->steward()->counters().splits;
+    for (const size_t server : {0, 1}) splits += cluster.worker(server)->splitter()->meganodes().splits;
   }
   EXPECT_GT(cuts, 1000u);
   EXPECT_GE(splits, 60u);
@@ -95,7 +95,7 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
     TestClusterOptions options;
     options.servers = 2;
     options.silence_ns = 500'000;
-    options.steward.balance = false;
+    options.balance.enabled = false;
     SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
     ClientOptions client_options;
     client_options.report = false;

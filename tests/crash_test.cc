@@ -18,7 +18,8 @@ constexpr const char* kPoints[] = {
     "split: region made",
     "split: copied",
     "split: cut",
-    "split: freed",
+    "split: joined",
+    "split: cleaned",
     "split: route added",
     "move: giver: before the offer",
     "move: giver: begun",
@@ -121,9 +122,9 @@ class CrashTest : public ::testing::Test {
     TestClusterOptions options;
     options.servers = kServers;
     options.silence_ns = 300'000;
-    options.steward.copied_per_turn = 8;
-    options.steward.freed_per_turn = 4;
-    options.steward.balance_every_ns = 50'000;
+    options.split.pace.copied = 8;
+    options.split.pace.freed = 4;
+    options.balance.every_ns = 50'000;
     options.membership_polls_max = 5;
     SimCluster cluster({512, 32 << 10, 64 << 10}, sim, options);
     Random random(seed);
@@ -195,7 +196,7 @@ class CrashTest : public ::testing::Test {
     history.stop = true;
     while (history.writers_left > 0) poll(10'000);
     tasks.clear();
-    for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
+    for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->rebalancer()->set_enabled(false);
     for (int i = 0; i < 1'000'000 && !cluster.Quiet(); ++i) cluster.network()->Step();
     EXPECT_TRUE(cluster.Quiet());
 
@@ -305,7 +306,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client->Put(Key(i * 1543 % 2000), Value(i, 1)).ok());
   const RegionTable::Entry* root = cluster.table().Find(cluster.table().root);
   const auto keeper = static_cast<size_t>(std::stoi(root->owner.server.substr(7)));
-  for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
+  for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->rebalancer()->set_enabled(false);
   while (!cluster.Quiet()) cluster.network()->Step();
   const auto held = [&cluster](size_t server) { return cluster.worker(server)->regions()->size(); };
   size_t victim = (keeper + 1) % kServers;  // Of the two others the one that has more.
@@ -315,7 +316,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) before.push_back(region->region());
   ASSERT_GT(before.size(), 2u);
   const auto split = [](Worker* worker, uint32_t region) -> Task<bool> {
-    co_return (co_await worker->steward()->SplitNow(region)).ok();
+    co_return (co_await worker->splitter()->Split(region)).ok();
   };
   for (const uint32_t region : before) cluster.worker(victim)->turns()->Begin(split(cluster.worker(victim), region));
   client->Run(client->AsyncSleepUntil(client->NowNs() + 3'000'000));

@@ -70,7 +70,7 @@ TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
     for (const HeldRegion* region : cluster.worker()->regions()->all()) {
       EXPECT_NE(region->state(), RegionState::kFilling) << region->region();
     }
-    failed += cluster.worker()->steward()->counters().splits_failed;
+    failed += cluster.worker()->splitter()->meganodes().failed;
   }
   EXPECT_GT(failed, 5u);
 }

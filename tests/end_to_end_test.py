@@ -100,6 +100,7 @@ class EndToEnd(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 1.5)
         self.assertEqual(bench.returncode, ERROR)
         self.assertIn("server-0.0.sock", error.decode())
+        self.processes[0].wait(10)  # While it ends, its socket may still be there.
         self.assert_error(self.ctl("get", "key"), "no server answers")
 
     def test_clients_killed_at_any_moment_leave_the_server_unharmed(self):

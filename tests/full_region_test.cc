@@ -18,8 +18,8 @@ class FullRegion : public ::testing::TestWithParam<Durability> {
     TestClusterOptions options;
     options.regions_max = 2;  // The tree's and the table's.
     options.logs.durability = durability;
-    options.steward.balance = false;
-    options.steward.split_at = 2;  // Only a write that finds no room asks for a split.
+    options.balance.enabled = false;
+    options.split.split_at = 2;  // Only a write that finds no room asks for a split.
     return options;
   }
   FullRegion() {

@@ -30,7 +30,7 @@ TestClusterOptions Options(uint8_t how) {
   options.regions_max = 8;
   options.logs.durability = static_cast<Durability>(how % 3);
   options.silence_ns = 50'000;
-  options.steward.balance_every_ns = 20'000;
+  options.balance.every_ns = 20'000;
   return options;
 }
 

@@ -184,9 +184,9 @@ TestClusterOptions Options(uint8_t how) {
   options.regions_max = how & 4 ? 5 : 16;
   options.logs.durability = static_cast<Durability>(how % 3);
   options.silence_ns = 50'000;
-  options.steward.balance = false;
-  options.steward.balance_every_ns = 20'000;
-  options.steward.copied_per_turn = 4;
+  options.balance.enabled = false;
+  options.balance.every_ns = 20'000;
+  options.split.pace.copied = 4;
   return options;
 }
 
@@ -194,7 +194,7 @@ Task<bool> GiveAway(Worker* worker, uint32_t region, WorkerId to) {
   co_return (co_await worker->mover()->Give(region, std::move(to))).ok();
 }
 Task<bool> CreateLog(Worker* worker, uint32_t region) { co_return (co_await worker->logs()->Create(region)).ok(); }
-Task<bool> SplitOne(Worker* worker, uint32_t region) { co_return (co_await worker->steward()->SplitNow(region)).ok(); }
+Task<bool> SplitOne(Worker* worker, uint32_t region) { co_return (co_await worker->splitter()->Split(region)).ok(); }
 
 class Fuzzed {
  public:
@@ -211,7 +211,7 @@ class Fuzzed {
       connections_[server] = client_->Connect(fmt::format("sim{}", server), INT64_MAX, &connected_);
     }
     for (int i = 0; i < 50; ++i) Step();
-    for (size_t i = 0; i < 2; ++i) cluster_.worker(i)->steward()->set_balance((how_ & 8) != 0);
+    for (size_t i = 0; i < 2; ++i) cluster_.worker(i)->rebalancer()->set_enabled((how_ & 8) != 0);
     const uint8_t busy = input->Byte();
     Worker* const worker = cluster_.worker(0);
     if (busy & 1) worker->turns()->Begin(GiveAway(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));

@@ -225,12 +225,12 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   for (const int version : history.ended) keys += static_cast<uint64_t>(version % 2);
   EXPECT_EQ(load.table.has_value() ? report.hash_keys : report.keys, keys);
   for (int i = 0; i < load.cluster.servers; ++i) {
-    const Steward::Counters& counters = cluster.worker(static_cast<size_t>(i))->steward()->counters();
-    totals->splits += counters.splits;
-    totals->table_splits += cluster.worker(static_cast<size_t>(i))->tables()->counters().splits;
-    totals->roots += counters.roots_made;
-    totals->routes += counters.routes_added;
-    totals->moves += cluster.worker(static_cast<size_t>(i))->mover()->counters().taken;
+    Worker* const worker = cluster.worker(static_cast<size_t>(i));
+    totals->splits += worker->splitter()->meganodes().splits;
+    totals->table_splits += worker->splitter()->parts().splits;
+    totals->roots += worker->routes()->counters().roots_made;
+    totals->routes += worker->routes()->counters().added;
+    totals->moves += worker->mover()->counters().taken;
   }
   return !::testing::Test::HasFailure();
 }
@@ -257,8 +257,8 @@ TEST(Linearizable, MixedPathsThroughMeganodeSplits) {
   load.keys = 3000;
   load.writers = 4;
   load.writes_each = 1500;
-  load.cluster.steward.copied_per_turn = 8;
-  load.cluster.steward.freed_per_turn = 2;
+  load.cluster.split.pace.copied = 8;
+  load.cluster.split.pace.freed = 2;
   load.cluster.membership_polls_max = 20;
   Totals totals;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
@@ -278,9 +278,9 @@ TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   load.writers = 4;
   load.writes_each = 1500;
   load.cluster.servers = 3;
-  load.cluster.steward.copied_per_turn = 8;
-  load.cluster.steward.freed_per_turn = 2;
-  load.cluster.steward.balance_every_ns = 50'000;
+  load.cluster.split.pace.copied = 8;
+  load.cluster.split.pace.freed = 2;
+  load.cluster.balance.every_ns = 50'000;
   load.cluster.membership_polls_max = 20;
   Totals totals;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
@@ -305,8 +305,8 @@ TEST_P(LinearizableTable, MixedPathsThroughSplitsAndMoves) {
   load.writers = 4;
   load.writes_each = 1500;
   load.cluster.servers = 3;
-  load.cluster.steward.copied_per_turn = 16;
-  load.cluster.steward.balance_every_ns = 50'000;
+  load.cluster.split.pace.copied = 16;
+  load.cluster.balance.every_ns = 50'000;
   load.cluster.membership_polls_max = 20;
   load.table = GetParam();
   Totals totals;

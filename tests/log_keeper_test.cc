@@ -305,7 +305,7 @@ TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
   options.servers = 2;
   options.logs.durability = Durability::kSync;
   options.collector.look_every_ns = 100'000;
-  options.steward.balance = false;
+  options.balance.enabled = false;
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
   auto client = cluster.NewClient(Quiet());
   ASSERT_TRUE(client->Put("key", "value").ok());

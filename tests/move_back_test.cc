@@ -23,7 +23,7 @@ class MoveBack : public ::testing::TestWithParam<std::optional<uint32_t>> {
   static TestClusterOptions Two() {
     TestClusterOptions options;
     options.servers = 2;
-    options.steward.balance = false;
+    options.balance.enabled = false;
     return options;
   }
 

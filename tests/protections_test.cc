@@ -16,7 +16,7 @@ ClientOptions Quiet() {
 TestClusterOptions Options(int servers, Durability durability) {
   TestClusterOptions options;
   options.servers = servers;
-  options.steward.balance = false;
+  options.balance.enabled = false;
   options.logs.durability = durability;
   return options;
 }

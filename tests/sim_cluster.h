@@ -163,7 +163,7 @@ class SimCluster : public TestCluster {
   }
   void SetDraining(size_t i, bool draining) {
     const auto drain = [](Worker* worker, bool on) -> Task<bool> {
-      co_return (co_await worker->steward()->SetDraining(on)).ok();
+      co_return (co_await worker->rebalancer()->SetDraining(on)).ok();
     };
     worker(i)->turns()->Begin(drain(worker(i), draining));
   }
@@ -354,7 +354,7 @@ constexpr RegionShape kSpreadingShape{512, 32 << 10, 64 << 10};
 inline TestClusterOptions SpreadingOptions() {
   TestClusterOptions options;
   options.servers = 3;
-  options.steward.balance_every_ns = 20'000;
+  options.balance.every_ns = 20'000;
   return options;
 }
 inline SimCluster SpreadingCluster() { return SimCluster(kSpreadingShape, {}, SpreadingOptions()); }

@@ -19,7 +19,7 @@ constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 TestClusterOptions Servers(int servers) {
   TestClusterOptions options;
   options.servers = servers;
-  options.steward.balance_every_ns = 20'000;
+  options.balance.every_ns = 20'000;
   return options;
 }
 
@@ -75,7 +75,7 @@ TEST_P(TableTest, IsAsAModelThroughGrowth) {
     }
   }
   uint64_t splits = 0;
-  for (size_t i = 0; i < 3; ++i) splits += cluster.worker(i)->tables()->counters().splits;
+  for (size_t i = 0; i < 3; ++i) splits += cluster.worker(i)->splitter()->parts().splits;
   EXPECT_GT(splits, 4u);
   const auto check = client->Check();
   ASSERT_TRUE(check.ok()) << check.status();
@@ -138,7 +138,7 @@ TEST(Tables, WhatIsRefused) {
 TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
   TestClusterOptions options = Servers(3);
   options.regions_max = 8;
-  options.steward.balance_every_ns = 1'000'000'000'000;
+  options.balance.every_ns = 1'000'000'000'000;
   SimCluster cluster(kShape, {}, options);
   ASSERT_TRUE(cluster.CreateTable("t", GetParam(), 20).ok());
   const std::unique_ptr<Client> client = cluster.NewClient({});
@@ -168,7 +168,7 @@ TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
 TEST_P(TableTest, FewerPartsThanWereAskedForAreSaid) {
   TestClusterOptions options = Servers(3);
   options.regions_max = 8;
-  options.steward.balance_every_ns = 1'000'000'000'000;
+  options.balance.every_ns = 1'000'000'000'000;
   SimCluster cluster(kShape, {}, options);
   cluster.Kill(2);
   const absl::Status status = cluster.CreateTable("t", GetParam(), 20);

@@ -223,7 +223,7 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
 TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
   TestClusterOptions options;
   options.servers = 2;
-  options.steward.balance = false;
+  options.balance.enabled = false;
   SimOptions sim;
   sim.break_after_ns = INT64_MAX / 4;
   SimCluster cluster({512, 32 << 10, 64 << 10}, sim, options);

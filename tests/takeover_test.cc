@@ -120,9 +120,9 @@ class TakeoverTest : public ::testing::Test {
     TestClusterOptions options;
     options.servers = kServers;
     options.silence_ns = 100'000;
-    options.steward.copied_per_turn = 8;
-    options.steward.freed_per_turn = 4;
-    options.steward.balance_every_ns = 50'000;
+    options.split.pace.copied = 8;
+    options.split.pace.freed = 4;
+    options.balance.every_ns = 50'000;
     options.membership_polls_max = 5;
     options.logs.durability = durability;
     options.logs.bound_ns = 40'000;
@@ -248,7 +248,7 @@ class TakeoverTest : public ::testing::Test {
     history.stop = true;
     while (history.left > 0) poll(10'000);
     tasks.clear();
-    for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->steward()->set_balance(false);
+    for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->rebalancer()->set_enabled(false);
     const auto quiet = [&] {
       for (size_t i = 0; i < kServers; ++i) {
         if (cluster.worker(i)->recoverer()->recovering() > 0) return false;
@@ -314,7 +314,7 @@ class TakeoverTest : public ::testing::Test {
     totals_.recovered += cluster->worker(i)->recoverer()->counters().recovered;
     totals_.lost += cluster->worker(i)->recoverer()->counters().lost;
     totals_.checkpoints += cluster->worker(i)->logs()->counters().checkpoints;
-    totals_.table_splits += cluster->worker(i)->tables()->counters().splits;
+    totals_.table_splits += cluster->worker(i)->splitter()->parts().splits;
   }
 
   std::string kill_at_;            // Servers die with their machines when they reach this point; empty: at any moment.

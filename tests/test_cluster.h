@@ -18,7 +18,9 @@ struct TestClusterOptions {
   int servers = 1;
   size_t regions_max = 64;  // Of each server.
   int64_t silence_ns = 1'000'000'000;
-  StewardOptions steward;
+  SplitterOptions split;
+  RebalancerOptions balance;
+  int64_t start_pause_ns = Worker::Options{}.start_pause_ns;
   int membership_polls_max = 1;
   LogKeeperOptions logs;
   LogCollectorOptions collector;
@@ -70,20 +72,17 @@ class TestCluster {
     made.service.name = fmt::format("server-{}", server);
     made.service.held_max_ns = options.held_max_ns;
     made.service.uploads = options.uploads;
-    made.steward = options.steward;
-    made.steward.self = {made.service.name, 0};
-    made.steward.seed += static_cast<uint64_t>(server);
+    made.self = {made.service.name, 0};
+    made.seed += static_cast<uint64_t>(server);
+    made.split = options.split;
+    made.balance = options.balance;
+    made.start_pause_ns = options.start_pause_ns;
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
     made.logs = options.logs;
     made.collector = options.collector;
-    made.recoverer = {made.steward.self,
-                      options.takeover_after_ns,
-                      options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
-                      5'000,
-                      made.steward.seed,
-                      1'000'000,
-                      options.probe_every_ns};
+    made.recoverer = {options.takeover_after_ns, options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
+                      5'000, 1'000'000, options.probe_every_ns};
     return made;
   }
   static TestReport CheckAll(const std::vector<Worker*>& workers) {

@@ -63,7 +63,7 @@ def growth(directory, keys, zookeeper):
         worst = max(abs(c / mean - 1) for c in counts)
         regions = sum(len(s["regions"]) for s in servers)
         row(name, f"{keys:,}", f"{regions}", f"{r['load_keys_per_second']:,.0f}", f"{worst:.1%}", f"{r['load_longest_put_ms']:.1f}",
-            f"{max(s['steward']['longest_cut_us'] for s in servers) / 1e3:.1f}",
+            f"{max(s['splitter']['meganodes']['longest_cut_us'] for s in servers) / 1e3:.1f}",
             f"{max(s['mover']['longest_frozen_us'] for s in servers) / 1e3:.1f}",
             f"{max(s['held_writes']['longest_us'] for s in servers) / 1e3:.1f}", m.check())
 
@@ -94,14 +94,14 @@ def gets_during_splits(m):
         beside = {}
         for what in ("replaces", "inserts"):
             if what == "inserts":
-                before = sum(s["steward"]["splits"] for s in m.status())
+                before = sum(s["splitter"]["meganodes"]["splits"] for s in m.status())
                 other = m.start("insert", "--seconds", "6", "--path", "server", "--rate", "60000", "--seed", str(seed))
             else:
                 other = m.start("put", "--seconds", "6", "--path", "server", "--rate", "60000")
             time.sleep(1)
             beside[what] = m.bench("get", "--seconds", "3", "--path", path)
             other.communicate()
-        splits = sum(s["steward"]["splits"] for s in m.status()) - before
+        splits = sum(s["splitter"]["meganodes"]["splits"] for s in m.status()) - before
         quiet, busy = beside["replaces"], beside["inserts"]
         row(path, splits, f"{quiet['ops_per_second']:,.0f}", f"{busy['ops_per_second']:,.0f}",
             f"{busy['ops_per_second'] / quiet['ops_per_second']:.2f}", f"{quiet['latency_us']['p99']:.0f}", f"{busy['latency_us']['p99']:.0f}")

@@ -216,9 +216,9 @@ def growth(base, keys):
                                       check=True, capture_output=True).stdout
                 result = json.loads(text)
                 status = subprocess.run([cluster.binary("tools/cellctl"), "--cluster", directory, "-o", "json", "status"], check=True, capture_output=True).stdout
-                tables = json.loads(status.splitlines()[0])["tables"]
-                print(f"| {durability} | {layout} | {kilo(result['load_keys_per_second'])} | {tables['splits']} | {tables['longest_copy_us'] / 1e3:.0f} | "
-                      f"{tables['longest_frozen_us'] / 1e3:.2f} | {tables['longest_untold_us'] / 1e3:.2f} | {result['load_longest_put_ms']:.1f} | "
+                parts = json.loads(status.splitlines()[0])["splitter"]["parts"]
+                print(f"| {durability} | {layout} | {kilo(result['load_keys_per_second'])} | {parts['splits']} | {parts['longest_copy_us'] / 1e3:.0f} | "
+                      f"{parts['longest_frozen_us'] / 1e3:.2f} | {parts['longest_untold_us'] / 1e3:.2f} | {result['load_longest_put_ms']:.1f} | "
                       f"{result['load_p999_ms']:.2f} |", flush=True)
             finally:
                 cluster.end([server])

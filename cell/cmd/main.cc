@@ -160,16 +160,14 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   const RegionShape shape = membership->state().shape;
   Worker::Options options;
   options.service = {flags.name, flags.batching};
-  options.steward.self = id;
-  options.steward.split_at = flags.split_at;
-  options.steward.balance = flags.balance;
-  options.steward.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
+  options.self = id;
+  options.split.split_at = flags.split_at;
+  options.balance.enabled = flags.balance;
+  options.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
   options.regions_max = self->regions_max;
   options.logs.durability = membership->state().durability;
   options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
   options.logs.checkpoint_bytes_min = flags.checkpoint_mb << 20;
-  options.recoverer.self = id;
-  options.recoverer.seed = options.steward.seed;
   options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {
     options.sync_points.on_reach = [stop_at = flags.stop_at](std::string_view point) {

@@ -124,7 +124,7 @@ class ControlServer::Impl : public control::Control::Service {
       const auto workers = static_cast<uint32_t>(workers_.size());
       const uint32_t count = request->count() / workers + (i < request->count() % workers);
       const absl::Status status =
-          Task1(workers_[i], [count](Worker* its) { return its->steward()->AllocateNow(count); });
+          Task1(workers_[i], [count](Worker* its) { return its->allocator()->PrepareMemory(count); });
       if (!status.ok()) return ToGrpc(status);
       const absl::StatusOr<size_t> ready =
           On<size_t>(workers_[i], [](Worker* its) { return absl::StatusOr<size_t>(its->regions()->free()); });
@@ -136,7 +136,7 @@ class ControlServer::Impl : public control::Control::Service {
 
   grpc::Status Split(grpc::ServerContext*, const control::SplitRequest* request, control::SplitReply*) override {
     const uint32_t region = request->region();
-    return OnOwner(region, [region](Worker* its) { return its->steward()->SplitNow(region); });
+    return OnOwner(region, [region](Worker* its) { return its->splitter()->Split(region); });
   }
 
   grpc::Status Move(grpc::ServerContext*, const control::MoveRequest* request, control::MoveReply*) override {
@@ -149,7 +149,7 @@ class ControlServer::Impl : public control::Control::Service {
                      control::DrainReply*) override {
     const bool cancel = request->cancel();
     const absl::Status status =
-        Task1(workers_[0], [cancel](Worker* its) { return its->steward()->SetDraining(!cancel); });
+        Task1(workers_[0], [cancel](Worker* its) { return its->rebalancer()->SetDraining(!cancel); });
     if (!status.ok() || cancel) return ToGrpc(status);
     while (!context->IsCancelled()) {
       size_t left = 0;
@@ -162,7 +162,8 @@ class ControlServer::Impl : public control::Control::Service {
           absl::Status stuck;
         };
         const absl::StatusOr<Look> its = On<Look>(worker, [](Worker* w) {
-          return absl::StatusOr<Look>(Look{w->regions()->size(), w->steward()->draining(), w->steward()->DrainStuck()});
+          return absl::StatusOr<Look>(
+              Look{w->regions()->size(), w->rebalancer()->draining(), w->rebalancer()->DrainStuck()});
         });
         if (!its.ok()) return ToGrpc(its.status());
         left += its->left;
@@ -189,8 +190,8 @@ class ControlServer::Impl : public control::Control::Service {
                          control::RebalanceReply* reply) override {
     for (Worker* worker : workers_) {
       auto moved = std::make_shared<uint64_t>(0);
-      const absl::Status status =
-          Task1(worker, [moved](Worker* its) { return its->steward()->RebalanceNow(moved.get()); }, context);
+      const absl::Status status = Task1(
+          worker, [moved](Worker* its) { return its->rebalancer()->Rebalance(moved.get()); }, context);
       if (!status.ok()) return ToGrpc(status);
       reply->set_moved(reply->moved() + *moved);
     }

@@ -78,7 +78,7 @@ TEST(ControlServer, EndsWhatWaitsForAWorkerThatHasEnded) {
   const auto cluster = std::make_shared<MemoryCluster>(state);
   SimNetwork network{{}};
   Worker::Options options;
-  options.steward.self = {"server-0", 0};
+  options.self = {"server-0", 0};
   Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), options);
   ASSERT_TRUE(worker.Start("server-0").ok());
   auto server = ControlServer::Start({}, {&worker});

@@ -29,7 +29,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   none("bytes of uploads", worker->service()->uploads().bytes());
   uint64_t held = 0, pending = 0, logs = 0;
   for (const HeldRegion* region : worker->regions()->all()) {
-    held += worker->service()->writes()->held(region->region());
+    held += worker->service()->writes()->held().size(region->region());
     pending += region->pending.size();
     logs += region->log != nullptr;
     if (region->log != nullptr && region->log->dirty()) {

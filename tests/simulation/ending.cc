@@ -54,7 +54,7 @@ bool Ending::Settled() {
 void Ending::ReadAll() {
   SimCluster& cluster = world_->cluster;
   for (size_t i = 0; i < cluster.servers(); ++i) {
-    if (!cluster.Dead(i)) cluster.worker(i)->steward()->set_balance(false);
+    if (!cluster.Dead(i)) cluster.worker(i)->rebalancer()->set_enabled(false);
   }
   world_->RunUntil(world_->history.reads_count_from_ns(), [] { return false; });
   ClientOptions options;

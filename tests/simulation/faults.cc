@@ -346,10 +346,10 @@ void Faults::Collect(size_t i) {
   Worker* const worker = world_->cluster.worker(i);
   if (worker == nullptr) return;
   SimulationReport& report = world_->report;
-  report.splits += worker->steward()->counters().splits;
+  report.splits += worker->splitter()->meganodes().splits;
   report.moves += worker->mover()->counters().taken;
   report.recovered += worker->recoverer()->counters().recovered;
-  report.table_splits += worker->tables()->counters().splits;
+  report.table_splits += worker->splitter()->parts().splits;
   report.checkpoints += worker->logs()->counters().checkpoints;
 }
 

@@ -16,7 +16,8 @@ constexpr int64_t kLateNs = 1'000;
 // through, and the next owner loses it in the same way, for ever.
 constexpr int64_t kSplitTurnNs = 150'000;
 constexpr uint32_t kLineBytes = 64;  // A step of a writer.
-constexpr size_t kHurry = 16;  // So many times as much is copied in a turn while writes wait (cell/server/change/table_keeper.cc).
+constexpr size_t kHurriedTurns =
+    16;  // While writes wait, a turn copies as much as so many (cell/server/change/splitter.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
@@ -64,7 +65,7 @@ class Dice {
 void FillTable(SimulationPlan* plan, bool slots, int* clients, int* tasks_each) {
   plan->table_share = 1;
   plan->bucket_bytes = slots ? 0 : 512;
-  plan->steward.split_at = 0.95;
+  plan->split.split_at = 0.95;
   plan->shape.node_bytes = 512;
   plan->shape.meganode_bytes = 16 << 10;
   plan->shape.extents_bytes = 128 << 10;
@@ -87,10 +88,10 @@ void DrawCluster(SimulationPlan* plan, Dice* dice) {
   plan->shape.meganode_bytes =
       static_cast<uint64_t>(dice->OneOf({16, 16, 32, 64})) * plan->shape.node_bytes / 512 * 1024;
   plan->shape.extents_bytes = static_cast<uint64_t>(dice->OneOf({32, 64, 128})) << 10;
-  plan->steward.copied_per_turn = static_cast<size_t>(1 + dice->Below(32));
-  plan->steward.freed_per_turn = static_cast<size_t>(1 + dice->Below(8));
-  plan->steward.balance_every_ns = dice->OneOf({20'000, 50'000, 200'000});
-  plan->steward.balance = dice->Below(8) != 0;
+  plan->split.pace.copied = static_cast<size_t>(1 + dice->Below(32));
+  plan->split.pace.freed = static_cast<size_t>(1 + dice->Below(8));
+  plan->balance.every_ns = dice->OneOf({20'000, 50'000, 200'000});
+  plan->balance.enabled = dice->Below(8) != 0;
   plan->membership_polls_max = 1 + dice->Below(20);
   plan->clock_gain_ppm = dice->Below(2) == 0 ? 0 : 40'000;
   plan->latency_ns = dice->OneOf({100, 200, 500, 2'000});
@@ -292,13 +293,13 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
-  // A split that hurries copies at least kHurry buckets in a turn, with about two steps for each of their lines.
+  // A split that hurries copies at least kHurriedTurns buckets in a turn, with about two steps for each of their lines.
   if (plan.bucket_bytes > 0) {
-    const auto steps = static_cast<int64_t>(2 * kHurry * plan.bucket_bytes / kLineBytes);
+    const auto steps = static_cast<int64_t>(2 * kHurriedTurns * plan.bucket_bytes / kLineBytes);
     plan.writer_step_ns = std::min(plan.writer_step_ns, kSplitTurnNs / steps);
   }
   const auto turn_steps = static_cast<size_t>(kSplitTurnNs / plan.writer_step_ns);
-  plan.steward.copied_per_turn = std::min(plan.steward.copied_per_turn, std::max<size_t>(1, turn_steps / kHurry));
+  plan.split.pace.copied = std::min(plan.split.pace.copied, std::max<size_t>(1, turn_steps / kHurriedTurns));
   plan.files_account = draws.files_account;
   plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
   if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;

@@ -92,7 +92,8 @@ struct SimulationPlan {
   int joining = 0;  // Beside those.
   RegionShape shape;
   Durability durability = Durability::kNone;
-  StewardOptions steward;
+  SplitterOptions split;
+  RebalancerOptions balance;
   int membership_polls_max = 1;
   int64_t clock_gain_ppm = 0;
   int64_t latency_ns = 200, line_ns = 60, writer_step_ns = 40, disk_ns = 5'000;

@@ -23,11 +23,11 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("meganode_bytes", plan.shape.meganode_bytes);
   visit("extents_bytes", plan.shape.extents_bytes);
   visit("durability", plan.durability);
-  visit("split_at", plan.steward.split_at);
-  visit("copied_per_turn", plan.steward.copied_per_turn);
-  visit("freed_per_turn", plan.steward.freed_per_turn);
-  visit("balance", plan.steward.balance);
-  visit("balance_every_ns", plan.steward.balance_every_ns);
+  visit("split_at", plan.split.split_at);
+  visit("copied_per_turn", plan.split.pace.copied);
+  visit("freed_per_turn", plan.split.pace.freed);
+  visit("balance", plan.balance.enabled);
+  visit("balance_every_ns", plan.balance.every_ns);
   visit("membership_polls_max", plan.membership_polls_max);
   visit("clock_gain_ppm", plan.clock_gain_ppm);
   visit("latency_ns", plan.latency_ns);

@@ -86,8 +86,9 @@ class World {
     options.servers = plan.servers + plan.joining;
     options.joining = plan.joining;
     options.silence_ns = 100'000;
-    options.steward = plan.steward;
-    options.steward.start_pause_ns = kStartPauseNs;
+    options.split = plan.split;
+    options.balance = plan.balance;
+    options.start_pause_ns = kStartPauseNs;
     options.membership_polls_max = plan.membership_polls_max;
     options.logs.durability = plan.durability;
     options.logs.bound_ns = kAsyncBoundNs;

@@ -66,8 +66,8 @@ ModelledCluster::ModelledCluster(const ModelledClusterOptions& options)
       fabrics_.push_back(fabric.get());
       Worker::Options its;
       its.service.name = state_->servers[static_cast<size_t>(server)].name;
-      its.steward.self = {its.service.name, static_cast<uint32_t>(core)};
-      its.steward.balance = false;
+      its.self = {its.service.name, static_cast<uint32_t>(core)};
+      its.balance.enabled = false;
       its.regions_max = 4;
       workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::make_unique<Membership>(state_), its));
       Worker* const worker = workers_.back().get();

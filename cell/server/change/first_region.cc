@@ -71,9 +71,17 @@ Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogKeeper* logs) 
       next == 1 ? "is empty" : fmt::format("knows regions 1 to {}", next - 1), *newest));
 }
 
-}  // namespace
+// Logs which regions were lost when this server ended before, without durability.
+void ReportLost(const RegionTable& table, const Regions& regions, const WorkerId& self) {
+  for (const auto& [region, entry] : table.regions) {
+    if (entry.owner != self || regions.Find(region) != nullptr) continue;
+    const auto of = table.TableOf(region);
+    spdlog::error("region {}{} was held by this server when it ended; what was in it is lost", region,
+                  of == table.tables.end() ? "" : ", part of table " + of->first + ",");
+  }
+}
 
-Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
+Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
   std::optional<uint64_t> all_lost;
   if (!logs->on()) {
     const absl::StatusOr<std::optional<uint64_t>> found = co_await FindAllLost(membership, self);
@@ -127,6 +135,14 @@ Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, Log
   if (!status.ok()) co_return status;
   spdlog::info("region {} is the first of the cluster, and holds its root", made);
   co_return absl::OkStatus();
+}
+
+}  // namespace
+
+Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
+  absl::Status status = co_await MakeIfMissing(membership, regions, logs, self);
+  if (status.ok() && !logs->on()) ReportLost(membership->state().table, *regions, self);
+  co_return status;
 }
 
 }  // namespace cell

@@ -9,14 +9,14 @@
 
 namespace cell {
 
-// Makes the root of the tree, here, if the cluster has none. A cluster that has regions keeps them: a durable one brings
-// them back from their logs, whoever starts first.
+// Makes the root of the tree, here, if the cluster has none. A cluster that has regions keeps them: a durable one
+// brings them back from their logs, whoever starts first.
 //
 // Without durability regions end with their servers. When every server that held one has ended, nothing is left of the
 // cluster's keys, and the first worker of the first server that starts again makes a new root.
 //
-// FailedPrecondition: this server held the root, without durability, and other servers still hold regions. Other
-// errors are those of the membership and the log.
+// Logs which regions were lost. FailedPrecondition: this server held the root, without durability, and other servers
+// still hold regions. Other errors are those of the membership and the log.
 Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self);
 
 }  // namespace cell

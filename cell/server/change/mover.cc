@@ -6,6 +6,8 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/server/region/commit_table_change.h"
+#include "cell/server/report/status_report.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -26,18 +28,24 @@ absl::Status NoSuchMove(uint32_t region) {
 
 }  // namespace
 
-Mover::Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
-             const SyncPoints* sync_points, WorkerId self, int64_t silence_ns)
-    : fabric_(fabric),
-      membership_(membership),
-      regions_(regions),
-      peers_(peers),
-      logs_(logs),
-      turns_(turns),
-      sync_points_(sync_points),
-      self_(std::move(self)),
+Mover::Mover(const WorkerContext& context, int64_t silence_ns)
+    : self_(context.self),
+      fabric_(context.fabric),
+      membership_(context.membership),
+      turns_(context.turns),
+      regions_(context.regions),
+      peers_(context.peers),
+      logs_(context.logs),
+      sync_points_(context.sync_points),
       silence_ns_(silence_ns) {
   turns_->InterruptOnStop(&giving_ended_);
+  context.status->Add([this](nlohmann::json* status) {
+    (*status)["mover"] = {{"given", counters_.given},
+                          {"taken", counters_.taken},
+                          {"failed", counters_.failed},
+                          {"pages", counters_.pages},
+                          {"longest_frozen_us", static_cast<double>(counters_.longest_frozen_ns) / 1e3}};
+  });
 }
 
 // ---- The giver.

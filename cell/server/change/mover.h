@@ -40,6 +40,7 @@
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/request/migration_handler.h"
 #include "cell/server/sched/turns.h"
+#include "cell/server/worker_context.h"
 
 namespace cell {
 
@@ -47,8 +48,7 @@ class Mover : public MigrationHandler {
  public:
   // All must outlive this.
   // `silence_ns`: after so long without a word the other side is given up.
-  Mover(Fabric* fabric, Membership* membership, Regions* regions, Peers* peers, LogKeeper* logs, Turns* turns,
-        const SyncPoints* sync_points, WorkerId self, int64_t silence_ns);
+  Mover(const WorkerContext& context, int64_t silence_ns);
 
   // Gives a held region, which is not claimed, to a worker. Ok once it is the other's. ResourceExhausted: the other has no
   // room. Aborted: the other did not take it; the message has its reason. Else it is still here.
@@ -114,14 +114,14 @@ class Mover : public MigrationHandler {
   // Whether the region's log is where this worker would go on with it.
   Task<absl::Status> HasLog(uint32_t region);
 
+  const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
+  Turns* const turns_;
   Regions* const regions_;
   Peers* const peers_;
   LogKeeper* const logs_;
-  Turns* const turns_;
   const SyncPoints* const sync_points_;
-  const WorkerId self_;
   const int64_t silence_ns_;
   std::map<uint32_t, Giving> givings_;
   Event giving_ended_;

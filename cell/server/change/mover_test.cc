@@ -61,8 +61,8 @@ class MoverTest : public ::testing::Test {
     state.table.regions = {{1, {{"giver", 0}, 1}}, {kRegion, {{"giver", 0}, 1}}};
     cluster_ = std::make_shared<MemoryCluster>(state);
     Worker::Options options;
-    options.steward.self = {"taker", 0};
-    options.steward.balance = false;
+    options.self = {"taker", 0};
+    options.balance.enabled = false;
     auto membership = std::make_unique<MemoryMembership>(cluster_);
     membership_ = membership.get();
     worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), options);
@@ -108,10 +108,10 @@ class MoverTest : public ::testing::Test {
   }
   void SetDraining(bool draining) {
     const auto set = [](Worker* worker, bool draining) -> Task<bool> {
-      co_return (co_await worker->steward()->SetDraining(draining)).ok();
+      co_return (co_await worker->rebalancer()->SetDraining(draining)).ok();
     };
     worker_->turns()->Begin(set(worker_.get(), draining));
-    for (int i = 0; i < 100'000 && worker_->steward()->draining() != draining; ++i) {
+    for (int i = 0; i < 100'000 && worker_->rebalancer()->draining() != draining; ++i) {
       if (worker_->Poll() == 0) network_.Step();
     }
   }
@@ -209,7 +209,9 @@ TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
   };
   EXPECT_EQ(connections(), 1u);
   cluster_->state.servers.pop_back();
-  const auto refresh = [](Worker* worker) -> Task<bool> { co_return (co_await worker->steward()->SetDraining(false)).ok(); };
+  const auto refresh = [](Worker* worker) -> Task<bool> {
+    co_return (co_await worker->rebalancer()->SetDraining(false)).ok();
+  };
   worker_->turns()->Begin(refresh(worker_.get()));
   for (int i = 0; i < 100'000 && connections() > 0; ++i) {
     if (worker_->Poll() == 0) network_.Step();

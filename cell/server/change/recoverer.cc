@@ -52,7 +52,7 @@ void Recoverer::Step() {
   BeginRetaking(now_ns);
   if (look_at_ns_ == 0) {  // Just started: these are of a life before.
     Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
-      return maker == options_.self && regions_->Find(region) == nullptr;
+      return maker == self_ && regions_->Find(region) == nullptr;
     });
     if (!unused.empty()) turns_->Begin(RemoveUnused(membership_, std::move(unused)));
   }
@@ -123,7 +123,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   region->ChangeState(RegionState::kLost);
   region->store->GiveUp();
   if (region->log != nullptr) region->FailLog(absl::AbortedError("the region is another worker's by now"));
-  service_->writes()->Lose(region);
+  writes_->Lose(region);
 }
 
 bool Recoverer::IsFree(uint32_t region) const {
@@ -143,7 +143,7 @@ std::vector<uint32_t> Recoverer::Wanted() {
   for (const ClusterState::Server& server : state.servers) {
     for (uint32_t i = 0; i < server.workers.size(); ++i) {
       const WorkerId worker{server.name, i};
-      if (worker == options_.self || !membership_->IsGone(worker)) alive.push_back(worker);
+      if (worker == self_ || !membership_->IsGone(worker)) alive.push_back(worker);
     }
   }
   for (const auto& [region, entry] : state.table.regions) {
@@ -156,14 +156,14 @@ std::vector<uint32_t> Recoverer::Wanted() {
     if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
     if (entry.made_for.has_value()) continue;
     if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
-    if (entry.owner == options_.self) {
+    if (entry.owner == self_) {
       if (IsFree(region)) wanted.push_back(region);
     } else if (gone.contains(entry.owner)) {
       if (now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns) orphans.push_back(region);
     }
   }
   // One that is being given or taken is so until that has failed.
-  for (const uint32_t region : ShareOut(state, orphans, alive, options_.self)) {
+  for (const uint32_t region : ShareOut(state, orphans, alive, self_)) {
     if (IsFree(region)) wanted.push_back(region);
   }
   return wanted;
@@ -221,11 +221,11 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     claimed.clear();
     for (const uint32_t region : regions) {
       const RegionTable::Entry* entry = before.Find(region);
-      if (entry == nullptr || !table->Claim(region, entry->epoch, options_.self).ok()) continue;
+      if (entry == nullptr || !table->Claim(region, entry->epoch, self_).ok()) continue;
       claimed.push_back({region, entry->epoch + 1, 0, {}});
       for (auto& [child, its] : table->regions) {
         if (its.made_for != std::optional<uint32_t>(region)) continue;
-        if (table->Claim(child, its.epoch, options_.self).ok()) claimed.back().children.emplace_back(child, its.epoch);
+        if (table->Claim(child, its.epoch, self_).ok()) claimed.back().children.emplace_back(child, its.epoch);
       }
     }
     return claimed.empty() ? absl::AbortedError("others were faster") : absl::OkStatus();
@@ -282,7 +282,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   const auto before = failed_.find(region);
   const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
   failed_[region] = {epoch, now_ns + options_.retry_after_ns};
-  const std::optional<WorkerId> other = ChooseTaker(membership_->state(), options_.self, &random_);
+  const std::optional<WorkerId> other = ChooseTaker(membership_->state(), self_, &random_);
   if (other.has_value() && !again) {
     spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
     Membership::TableChange pass = [region, epoch, other](RegionTable* table) {
@@ -368,8 +368,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&
       !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
-    turns_->Begin(steward_->MakeKnown(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low,
-                                      std::move(held_claim)));
+    turns_->Begin(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low,
+                                   std::move(held_claim)));
   }
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;

@@ -26,18 +26,19 @@
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/log/log_replay.h"
-#include "cell/server/change/steward.h"
+#include "cell/server/change/route_publisher.h"
 #include "cell/server/region/log_keeper.h"
+#include "cell/server/request/write_pipeline.h"
+#include "cell/server/sched/turns.h"
+#include "cell/server/worker_context.h"
 
 namespace cell {
 
 struct RecovererOptions {
-  WorkerId self;
   int64_t takeover_after_ns = 1'000'000'000;  // That a worker has been gone: it may be on its way back.
   // Longer than any client's lease on the table, by what their clocks may differ in rate.
   int64_t lease_wait_ns = kTableLeaseNs + kTableLeaseNs / 10;
   int64_t look_every_ns = 50'000'000;
-  uint64_t seed = 1;
   int64_t retry_after_ns = 10'000'000'000;  // That a recovery has failed, if there is no other worker to pass it on to.
   int64_t probe_every_ns = 1'000'000'000;   // Whether the disk of a log that has failed answers again.
 };
@@ -45,19 +46,20 @@ struct RecovererOptions {
 class Recoverer {
  public:
   // All must outlive this.
-  Recoverer(Fabric* fabric, Membership* membership, Regions* regions, RequestService* service, Steward* steward,
-            LogKeeper* logs, Turns* turns, const SyncPoints* sync_points, RecovererOptions options)
-      : fabric_(fabric),
-        membership_(membership),
-        regions_(regions),
-        service_(service),
-        steward_(steward),
-        logs_(logs),
-        turns_(turns),
-        sync_points_(sync_points),
-        options_(std::move(options)),
-        random_(options_.seed),
-        session_(membership->session()) {
+  // `writes`: answers the logged writes of a region that is lost.
+  Recoverer(const WorkerContext& context, WritePipeline* writes, RoutePublisher* routes, RecovererOptions options)
+      : self_(context.self),
+        fabric_(context.fabric),
+        membership_(context.membership),
+        turns_(context.turns),
+        regions_(context.regions),
+        logs_(context.logs),
+        sync_points_(context.sync_points),
+        writes_(writes),
+        routes_(routes),
+        options_(options),
+        random_(context.seed),
+        session_(membership_->session()) {
     turns_->InterruptOnStop(regions_->departed());
   }
 
@@ -112,14 +114,15 @@ class Recoverer {
   // Of a region that is in the table no more.
   Task<bool> RemoveLog(uint32_t region);
 
+  const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
-  Regions* const regions_;
-  RequestService* const service_;
-  Steward* const steward_;
-  LogKeeper* const logs_;
   Turns* const turns_;
+  Regions* const regions_;
+  LogKeeper* const logs_;
   const SyncPoints* const sync_points_;
+  WritePipeline* const writes_;
+  RoutePublisher* const routes_;
   const RecovererOptions options_;
   Random random_;
   uint64_t session_;

@@ -72,8 +72,8 @@ class RecovererTest : public ::testing::Test {
   }
   static Worker::Options Options() {
     Worker::Options options;
-    options.steward.self = options.recoverer.self = {"new", 0};
-    options.steward.balance = false;
+    options.self = {"new", 0};
+    options.balance.enabled = false;
     options.logs.durability = Durability::kSync;
     options.recoverer.takeover_after_ns = options.recoverer.lease_wait_ns = 1'000;
     options.recoverer.look_every_ns = 1'000;

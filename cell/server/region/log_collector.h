@@ -12,6 +12,7 @@
 
 #include "cell/cluster/membership.h"
 #include "cell/server/region/log_keeper.h"
+#include "cell/server/worker_context.h"
 
 namespace cell {
 
@@ -23,9 +24,13 @@ struct LogCollectorOptions {
 class LogCollector {
  public:
   // All must outlive this.
-  LogCollector(Fabric* fabric, Membership* membership, Regions* regions, LogKeeper* logs, Turns* turns,
-               LogCollectorOptions options)
-      : fabric_(fabric), membership_(membership), regions_(regions), logs_(logs), turns_(turns), options_(options) {}
+  LogCollector(const WorkerContext& context, LogCollectorOptions options)
+      : fabric_(context.fabric),
+        membership_(context.membership),
+        turns_(context.turns),
+        regions_(context.regions),
+        logs_(context.logs),
+        options_(options) {}
 
   void Step();
   uint64_t removed() const { return removed_; }
@@ -35,9 +40,9 @@ class LogCollector {
 
   Fabric* const fabric_;
   Membership* const membership_;
+  Turns* const turns_;
   Regions* const regions_;
   LogKeeper* const logs_;
-  Turns* const turns_;
   const LogCollectorOptions options_;
   bool looking_ = false;
   int64_t look_at_ns_ = 0;

@@ -45,15 +45,21 @@ struct LogKeeperOptions {
 
 class LogKeeper {
  public:
-  // All must outlive this. Without durability `store`, `disk` and `replay` are null.
-  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, LogStore* store, Background* disk, Background* replay,
-            LogKeeperOptions options)
+  // Where logs are, and who works on them. All are null without durability.
+  struct Storage {
+    LogStore* store = nullptr;
+    Background* disk = nullptr;    // Flushes and checkpoints.
+    Background* replay = nullptr;  // Recoveries, which take long: no flush is to wait for them.
+  };
+
+  // All must outlive this.
+  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, const Storage& storage, LogKeeperOptions options)
       : fabric_(fabric),
         turns_(turns),
         regions_(regions),
-        store_(store),
-        disk_(disk),
-        replay_(replay),
+        store_(storage.store),
+        disk_(storage.disk),
+        replay_(storage.replay),
         options_(options) {}
 
   Durability durability() const { return options_.durability; }

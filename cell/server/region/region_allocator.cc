@@ -6,6 +6,23 @@
 #include "spdlog/spdlog.h"
 
 namespace cell {
+namespace {
+
+constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
+
+}  // namespace
+
+Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
+  if (const absl::Status room = regions_->CheckRoom(regions); !room.ok()) co_return room;
+  for (uint32_t made = 0; made < regions;) {
+    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
+    if (!ready.ok()) co_return ready.status();
+    made += *ready;
+    co_await turns_->Next();
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  }
+  co_return absl::OkStatus();
+}
 
 Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);

@@ -7,15 +7,23 @@
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/sched/turns.h"
+#include "cell/server/worker_context.h"
 
 namespace cell {
 
 class RegionAllocator {
  public:
   // All must outlive this.
-  RegionAllocator(Membership* membership, Regions* regions, LogKeeper* logs, Turns* turns, WorkerId self)
-      : membership_(membership), regions_(regions), logs_(logs), turns_(turns), self_(std::move(self)) {}
+  explicit RegionAllocator(const WorkerContext& context)
+      : self_(context.self),
+        membership_(context.membership),
+        turns_(context.turns),
+        regions_(context.regions),
+        logs_(context.logs) {}
 
+  // Gets memory for so many more regions ready, some a turn. Returns ResourceExhausted if the worker may not hold as
+  // many, or there is no memory, and Cancelled if the worker ends.
+  Task<absl::Status> PrepareMemory(uint32_t regions);
   // Creates an empty region, which the region table records as made for `made_for`, and its log if regions have logs.
   // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many as it may,
   // Aborted if `made_for` has another owner by now, Cancelled if the worker ends.
@@ -31,11 +39,11 @@ class RegionAllocator {
   Task<absl::StatusOr<uint32_t>> Add(uint32_t made_for);
   bool IsNew(const RegionTable& table, uint32_t region) const;
 
+  const WorkerId self_;
   Membership* const membership_;
+  Turns* const turns_;
   Regions* const regions_;
   LogKeeper* const logs_;
-  Turns* const turns_;
-  const WorkerId self_;
   Mutex adding_;  // One at a time: an id that is not known to be taken could otherwise be another's.
 };
 

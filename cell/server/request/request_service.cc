@@ -1,33 +1,38 @@
 #include "cell/server/request/request_service.h"
 
+#include <cstdio>
 #include <cstring>
 
+#include "cell/base/json.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/server/report/region_report.h"
+#include "cell/server/request/add_route.h"
 #include "cell/server/request/scan_request.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
 
-absl::Status NoMeganode(const HeldRegion& region) {
-  return absl::InvalidArgumentError(fmt::format("region {} is part of a hash table: it has no order", region.region()));
-}
+constexpr size_t kRegionsPerStatus = 60;  // As many fit into a message.
 
 }  // namespace
 
-RequestService::RequestService(Fabric* fabric, Regions* regions, const Membership* membership,
-                               MigrationHandler* migrations, Options options)
-    : fabric_(fabric),
+RequestService::RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
+                               Options options)
+    : fabric_(context.fabric),
       options_(std::move(options)),
-      started_ns_(fabric->NowNs()),
-      regions_(regions),
-      migrations_(migrations),
-      served_(fabric, regions, membership),
-      replies_(fabric, regions->shape().node_bytes),
+      started_ns_(fabric_->NowNs()),
+      regions_(context.regions),
+      status_(context.status),
+      handlers_(handlers),
+      served_(served),
+      replies_(fabric_, regions_->shape().node_bytes),
       uploads_(options_.uploads),
       lookups_(&replies_, &copies_, options_.batching),
-      writes_(fabric, regions, &served_, &uploads_, &replies_, {options_.name, options_.held_max_ns}) {}
+      writes_(fabric_, regions_, {served, held, handlers.room, &uploads_, &replies_},
+              {options_.name, options_.held_max_ns}) {}
 
 void RequestService::Step() {
   if (!Mutated(Mutant::kUploadsOfTheDead)) uploads_.Expire(fabric_->NowNs());
@@ -35,13 +40,13 @@ void RequestService::Step() {
 
 void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   ++batches_;
-  served_.CheckLease();
+  served_->CheckLease();
   batch_.clear();
   for (const IncomingCall& call : calls) Parse(call, &batch_.emplace_back());
   lookups_.Serve(absl::MakeSpan(batch_));
   bool moved = false;  // A step of a migration may have dropped regions that others of the batch go to.
   for (BatchedRequest& request : batch_) {
-    if (moved && IsWrite(request.kind)) request.target = served_.Find(request.keyed.root, request.keyed.key);
+    if (moved && IsWrite(request.kind)) request.target = served_->Find(request.keyed.root, request.keyed.key);
     ServeOne(request);
     moved |= request.kind == MessageKind::kMove;
   }
@@ -58,7 +63,7 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) co
   request->status = keyed.status();
   if (!keyed.ok()) return;
   request->keyed = *keyed;
-  request->target = served_.Find(keyed->root, keyed->key);
+  request->target = served_->Find(keyed->root, keyed->key);
 }
 
 void RequestService::ServeOne(const BatchedRequest& request) {
@@ -86,11 +91,11 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kReport:
       return Report(call, to);
     case MessageKind::kAddRoute:
-      return AddRoute(call.request, to);
+      return ServeAddRoute(*served_, call.request, to);
     case MessageKind::kWeigh:
       return Weigh(to);
     case MessageKind::kMove:
-      if (migrations_ != nullptr) return migrations_->ServeMove(call.peer, call.request, to);
+      if (handlers_.migrations != nullptr) return handlers_.migrations->ServeMove(call.peer, call.request, to);
       break;
     default:
       break;
@@ -99,16 +104,16 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
 }
 
 void RequestService::Disconnected(ConnectionId peer) {
-  if (migrations_ != nullptr) migrations_->Disconnected(peer);
+  if (handlers_.migrations != nullptr) handlers_.migrations->Disconnected(peer);
   writes_.Disconnected(peer);
   copies_.Disconnected(peer);
   if (!Mutated(Mutant::kUploadsOfTheDead)) uploads_.Forget(peer);
-  ForgetReport(peer);
+  clients_.Forget(peer);
 }
 
 absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(message));
-  const Target target = served_.Find(request.fixed.root, request.key);
+  const Target target = served_->Find(request.fixed.root, request.key);
   if (target.store == nullptr) return WriteRoute(to, target);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
   return ServeScan(*target.region->tree, request, to);
@@ -127,7 +132,7 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
     copies_.Fetched(call.peer, request.copy, request.from.offset() + request.bytes);
     return bytes;
   }
-  const HeldRegion* region = served_.FindReadable(request.from.region());
+  const HeldRegion* region = served_->FindReadable(request.from.region());
   if (region != nullptr && region->store->ExtentInBounds(request.from, request.bytes) &&
       request.bytes <= to.size() - sizeof(ReplyHeader)) {
     Store(to.data(),
@@ -147,43 +152,72 @@ absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableB
   return WriteTextReply(to, MessageKind::kUpload, "");
 }
 
-std::string RequestService::AnswerPeer(ConstBytes request) {
-  std::string reply(kMessageBytesMax, 0);
-  const MutableBytes to(reinterpret_cast<std::byte*>(reply.data()), reply.size());
-  absl::StatusOr<size_t> bytes = AddRoute(request, to);
-  if (!bytes.ok()) bytes = WriteErrorReply(to, MessageKind::kAddRoute, bytes.status());
-  reply.resize(*bytes);
-  return reply;
-}
-
-absl::StatusOr<size_t> RequestService::AddRoute(ConstBytes message, MutableBytes to) {
-  ASSIGN_OR_RETURN(const Parsed<AddRouteRequest> request, ParseAddRouteRequest(message));
-  HeldRegion* region = regions_->Find(request.fixed.root.region());
-  if (region == nullptr || !region->writable()) {
-    return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
-  }
-  if (region->tree == nullptr) return NoMeganode(*region);
-  Meganode& tree = *region->tree;
-  if (tree.tier() < request.fixed.tier) return WriteRouteReply(to, {RouteKind::kTooLow, {}, {}, {}, false, false});
-  if (tree.tier() > request.fixed.tier || !tree.Covers(request.key)) {
-    return WriteRoute(to, served_.Find(request.fixed.root, request.key));
-  }
-  auto reply = ReplyOf<WriteReply>(MessageKind::kAddRoute);
-  if (region->log != nullptr && !region->log->status().ok()) return region->log->status();
-  ASSIGN_OR_RETURN(reply.existed, tree.InsertRoute(request.key, request.fixed.child));
-  if (region->log != nullptr && region->log->dirty()) {
-    region->flush_now = true;
-    return absl::UnavailableError("the route is not on disk yet: ask again");
-  }
-  Store(to.data(), reply);
-  return sizeof(reply);
-}
-
 absl::StatusOr<size_t> RequestService::Weigh(MutableBytes to) const {
   auto reply = ReplyOf<WeighReply>(MessageKind::kWeigh);
   reply.bytes_used = regions_->bytes_used();
   Store(to.data(), reply);
   return sizeof(reply);
+}
+
+// "FIRST", or nothing for 0: with the regions from the FIRST on, as many as fit into a message for sure.
+absl::StatusOr<size_t> RequestService::Status(std::string_view text, MutableBytes to) const {
+  unsigned first = 0;
+  if (!text.empty() && std::sscanf(std::string(text).c_str(), "%u", &first) != 1) {
+    return absl::InvalidArgumentError("a status asks for \"FIRST\" or nothing");
+  }
+  return WriteTextReply(to, MessageKind::kStatus, StatusJson(first, kRegionsPerStatus));
+}
+
+std::string RequestService::StatusJson(size_t first, size_t regions_max) const {
+  nlohmann::json json;
+  json["server"] = options_.name;
+  json["uptime_seconds"] = static_cast<double>(fabric_->NowNs() - started_ns_) / 1e9;
+  json["connections"] = fabric_->peers();
+  json["batches"] = batches_;
+  json["refused"] = replies_.refused();
+  const std::pair<const char*, MessageKind> kinds[] = {
+      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},       {"put", MessageKind::kPut},
+      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
+      {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
+  for (const auto& [name, kind] : kinds) json["served"][name] = replies_.served(kind);
+  json["routed"] = replies_.routed();
+  json["held_writes"] = {{"now", writes_.held().size()},
+                         {"ever", writes_.held().ever()},
+                         {"longest_us", static_cast<double>(writes_.held().longest_ns()) / 1e3}};
+  json["uploads"] = {{"bytes", uploads_.bytes()}, {"dropped", uploads_.dropped()}};
+  json["regions_max"] = regions_->regions_max();
+  json["regions_ready"] = regions_->free();
+  const std::vector<HeldRegion*> held = regions_->all();
+  json["regions_held"] = held.size();
+  json["regions"] = nlohmann::json::array();
+  for (size_t i = first; i < held.size() && i - first < regions_max; ++i) {
+    json["regions"].push_back(RegionStatus(*held[i]));
+  }
+  clients_.AddTo(&json);
+  status_->AddTo(&json);
+  return JsonText(json);
+}
+
+absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableBytes to) {
+  RETURN_IF_ERROR(clients_.Set(call.peer, AsText(call.request.subspan(sizeof(MessageHeader)))));
+  return WriteTextReply(to, MessageKind::kReport, "");
+}
+
+// "REGION": its report. "REGION FIRST": its routes from the FIRST on, as many as fit.
+absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes to) {
+  unsigned id = 0, first = 0;
+  const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
+  if (numbers < 1) return absl::InvalidArgumentError("a check asks for \"REGION\" or \"REGION FIRST\"");
+  const HeldRegion* region = regions_->Find(id);
+  if (region == nullptr || !region->readable()) {
+    return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));
+  }
+  if (region->state() == RegionState::kFilling) {
+    return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
+  }
+  if (handlers_.room != nullptr) handlers_.room->FreeAll();
+  const bool routes = numbers == 2 && region->tree != nullptr;
+  return WriteTextReply(to, MessageKind::kCheck, routes ? RoutesReport(*region, first) : CheckReport(*region));
 }
 
 }  // namespace cell

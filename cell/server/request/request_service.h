@@ -4,18 +4,16 @@
 // Everything but a write is answered before Serve returns. One thread: the worker's.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cell/cluster/membership.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/region/regions.h"
+#include "cell/server/report/client_reports.h"
+#include "cell/server/report/status_report.h"
 #include "cell/server/request/lookups.h"
 #include "cell/server/request/migration_handler.h"
 #include "cell/server/request/replies.h"
@@ -23,7 +21,7 @@
 #include "cell/server/request/uploads.h"
 #include "cell/server/request/value_copies.h"
 #include "cell/server/request/write_pipeline.h"
-#include "nlohmann/json_fwd.hpp"
+#include "cell/server/worker_context.h"
 
 namespace cell {
 
@@ -36,18 +34,20 @@ class RequestService : public Service {
     Uploads::Limits uploads = {};
   };
 
-  // All must outlive this. `migrations` is null where no region ever moves. `membership`: whose lease regions need that
-  // have a log.
-  RequestService(Fabric* fabric, Regions* regions, const Membership* membership, MigrationHandler* migrations,
+  // What serves what it does not serve by itself.
+  struct Handlers {
+    MigrationHandler* migrations = nullptr;  // Null where no region ever moves.
+    RoomMaker* room = nullptr;               // Null where none is ever split.
+  };
+
+  // All must outlive this.
+  RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
                  Options options);
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
   // Looks for what has expired.
   void Step();
-
-  // Answers a request between servers, of this worker to itself.
-  std::string AnswerPeer(ConstBytes request);
 
   // The writes that wait. The worker calls their RetryHeld and ApplyDurable with each Poll, after all that may have
   // made room; nobody else does, since they compose replies, and another may be half composed.
@@ -57,18 +57,8 @@ class RequestService : public Service {
 
   // Returns the worker's state and statistics, with at most `regions_max` of its regions, from the `first` on.
   std::string StatusJson(size_t first, size_t regions_max) const;
-  // What the steward adds to the status.
-  void set_more_status(std::function<void(nlohmann::json*)> more_status) { more_status_ = std::move(more_status); }
-  // Called before a check, so that what is being freed is freed.
-  void set_before_check(std::function<void()> before_check) { before_check_ = std::move(before_check); }
 
  private:
-  // What clients told of themselves (kReport), summed up.
-  static constexpr std::array kClientCounters = {"operations",  "server_path",    "client_path",
-                                                 "retries",     "lookups",        "lookup_reads",
-                                                 "lookup_torn", "lookup_extents", "lookup_moved"};
-  using ClientTotals = std::array<uint64_t, kClientCounters.size()>;
-
   static constexpr size_t kCopyBytesMax = size_t{256} << 20;
 
   void Parse(const IncomingCall& call, BatchedRequest* request) const;
@@ -78,9 +68,7 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
-  absl::StatusOr<size_t> AddRoute(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Weigh(MutableBytes to) const;
-  void ForgetReport(ConnectionId peer);
   absl::StatusOr<size_t> Report(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Status(std::string_view text, MutableBytes to) const;
   absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
@@ -89,17 +77,15 @@ class RequestService : public Service {
   const Options options_;
   const int64_t started_ns_;
   Regions* const regions_;
-  MigrationHandler* const migrations_;
-  std::function<void(nlohmann::json*)> more_status_;
-  std::function<void()> before_check_;
-  ServedRegions served_;
+  const StatusReport* const status_;
+  const Handlers handlers_;
+  ServedRegions* const served_;
   Replies replies_;
   Uploads uploads_;
   ValueCopies copies_{kCopyBytesMax};
   Lookups lookups_;
   WritePipeline writes_;
-  std::map<ConnectionId, std::string> reports_;  // JSON, checked.
-  ClientTotals departed_{};
+  ClientReports clients_;
   uint64_t batches_ = 0;
   std::vector<BatchedRequest> batch_;  // What is being served.
 };

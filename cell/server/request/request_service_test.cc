@@ -40,6 +40,14 @@ struct Migrations : MigrationHandler {
   std::function<void()> on_move = [] {};
 };
 
+// Says whether a region that is full will have room, as a test wants.
+struct Room : RoomMaker {
+  bool MakeRoom(HeldRegion*) override { return will_have; }
+  void FreeAll() override {}
+
+  bool will_have = false;
+};
+
 class RequestServiceTest : public ::testing::Test {
  protected:
   RequestServiceTest() {
@@ -67,8 +75,8 @@ class RequestServiceTest : public ::testing::Test {
     const std::string head =
         MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0);
     client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, reply);
-    const uint64_t before = service_.writes()->held(1);
-    for (int i = 0; i < 1000 && service_.writes()->held(1) == before && !reply->done; ++i) Turn();
+    const uint64_t before = service_.writes()->held().size(1);
+    for (int i = 0; i < 1000 && service_.writes()->held().size(1) == before && !reply->done; ++i) Turn();
   }
   void Turn() {
     network_.Step();
@@ -80,12 +88,25 @@ class RequestServiceTest : public ::testing::Test {
     return static_cast<absl::StatusCode>(Load<ReplyHeader>(AsBytes(reply).data()).code);
   }
 
+  WorkerContext ContextOf(Fabric* fabric, Regions* regions) {
+    WorkerContext context;
+    context.fabric = fabric;
+    context.regions = regions;
+    context.status = &status_;
+    return context;
+  }
+
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
   Regions regions_{server_.get(), {1024, 1 << 20, 8 << 20}, 8};
   MemoryMembership membership_{std::make_shared<MemoryCluster>(ClusterState())};
   Migrations migrations_;
-  RequestService service_{server_.get(), &regions_, &membership_, &migrations_, {"test", true}};
+  StatusReport status_;
+  ServedRegions served_{server_.get(), &regions_, &membership_};
+  HeldWrites held_;
+  Room room_;
+  RequestService service_{
+      ContextOf(server_.get(), &regions_), &served_, &held_, {&migrations_, &room_}, {"test", true}};
   RegionMemory* memory_;
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   ConnectionId connection_;
@@ -200,8 +221,8 @@ TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply waits;
   client_->Call(connection_, AsBytes(put("old", old)), {}, kMessageBytesMax, INT64_MAX, &waits);
-  for (int i = 0; i < 1000 && service_.writes()->held(1) == 0; ++i) Turn();
-  ASSERT_EQ(service_.writes()->held(1), 1u);
+  for (int i = 0; i < 1000 && service_.writes()->held().size(1) == 0; ++i) Turn();
+  ASSERT_EQ(service_.writes()->held().size(1), 1u);
   ASSERT_EQ(piece(0, next.substr(0, 600)), absl::StatusCode::kOk);
   regions_.Find(1)->Unfreeze();
   EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
@@ -254,7 +275,7 @@ TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLaps
     regions_.Find(1)->ChangeState(RegionState::kFrozen);
     Reply reply;
     SendPut("key", lapses ? "after" : "before", &reply);
-    ASSERT_EQ(service_.writes()->held(1), 1u);
+    ASSERT_EQ(service_.writes()->held().size(1), 1u);
     EXPECT_FALSE(reply.done);
     if (lapses) membership_.set_lease_until_ns(server_->NowNs() - 1);
     regions_.Find(1)->Unfreeze();
@@ -288,27 +309,26 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   absl::Status full;
   for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), value).status();
   ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
-  bool splits = true;
-  service_.writes()->set_on_full([&splits](HeldRegion*) { return splits; });
+  room_.will_have = true;
   Reply first, second;
   SendPut("z", value, &first);
   const std::string erase = MakeKeyRequest(MessageKind::kDelete, root_, {}, "z");
   client_->Call(connection_, AsBytes(erase), {}, kMessageBytesMax, INT64_MAX, &second);
-  for (int i = 0; i < 1000 && service_.writes()->held(1) < 2; ++i) Turn();
-  ASSERT_EQ(service_.writes()->held(1), 2u);
+  for (int i = 0; i < 1000 && service_.writes()->held().size(1) < 2; ++i) Turn();
+  ASSERT_EQ(service_.writes()->held().size(1), 2u);
   EXPECT_EQ(service_.writes()->RetryHeld(),
             0u);  // One that came later does not overtake it, though there is room for it.
-  splits = false;
+  room_.will_have = false;
   EXPECT_EQ(service_.writes()->RetryHeld(), 2u);
   for (const bool ends : {false, true}) {
     SCOPED_TRACE(ends);
-    splits = true;
+    room_.will_have = true;
     Reply reply;
     SendPut("z", value, &reply);
-    ASSERT_EQ(service_.writes()->held(1), 1u);
+    ASSERT_EQ(service_.writes()->held().size(1), 1u);
     EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
     if (ends) {
-      splits = false;  // It has failed, and there is no room for another region.
+      room_.will_have = false;  // It has failed, and there is no room for another region.
     } else {
       const int64_t end_ns = server_->NowNs() + 1'100'000'000;
       while (server_->NowNs() < end_ns) server_->Wait(end_ns);
@@ -318,11 +338,11 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
   }
   // One that waits for its own route, since the tier above has no room, is full for good as far as anybody knows.
-  splits = true;
+  room_.will_have = true;
   const RegionClaim claim(regions_.Find(1), ClaimPurpose::kRouteBlocked);
   Reply reply;
   SendPut("z", value, &reply);
-  ASSERT_EQ(service_.writes()->held(1), 1u);
+  ASSERT_EQ(service_.writes()->held().size(1), 1u);
   const int64_t end_ns = server_->NowNs() + 1'100'000'000;
   while (server_->NowNs() < end_ns) server_->Wait(end_ns);
   EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
@@ -335,7 +355,7 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply reply;
   SendPut("key", "value", &reply);
-  ASSERT_EQ(service_.writes()->held(1), 1u);
+  ASSERT_EQ(service_.writes()->held().size(1), 1u);
   EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
   const int64_t end_ns = server_->NowNs() + 1'100'000'000;
   while (server_->NowNs() < end_ns) server_->Wait(end_ns);
@@ -359,7 +379,7 @@ TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   }
   for (int i = 0; i < 100'000 && (!replies.back().done || done() < kMore); ++i) Turn();
   EXPECT_EQ(done(), kMore);
-  EXPECT_EQ(service_.writes()->held(1), replies.size() - kMore);
+  EXPECT_EQ(service_.writes()->held().size(1), replies.size() - kMore);
   EXPECT_EQ(CodeOf(replies.back().bytes), absl::StatusCode::kUnavailable);
   regions_.Find(1)->Unfreeze();
   EXPECT_EQ(service_.writes()->RetryHeld(), replies.size() - kMore);
@@ -489,7 +509,8 @@ TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   server->set_call_cost([](ConstBytes) { return 3'000; });
   Regions regions(server.get(), {1024, 1 << 20, 8 << 20}, 8);
   MemoryMembership membership(std::make_shared<MemoryCluster>(ClusterState()));
-  RequestService service(server.get(), &regions, &membership, nullptr, {"modelled", true});
+  ServedRegions served(server.get(), &regions, &membership);
+  RequestService service(ContextOf(server.get(), &regions), &served, &held_, {}, {"modelled", true});
   ASSERT_TRUE(regions.Create(1, {}).ok());
   ASSERT_TRUE(server->Listen("modelled", &service).ok());
   connection_ = *ConnectTo(client_.get(), "modelled");

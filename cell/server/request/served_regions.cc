@@ -1,5 +1,7 @@
 #include "cell/server/request/served_regions.h"
 
+#include "fmt/format.h"
+
 namespace cell {
 
 HeldRegion* ServedRegions::FindReadable(uint32_t region) const {
@@ -26,6 +28,10 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
                 : target.route.kind == Kind::kRight ? RouteKind::kRight
                                                     : RouteKind::kLost;
   return target;
+}
+
+absl::Status NoMeganode(const HeldRegion& region) {
+  return absl::InvalidArgumentError(fmt::format("region {} is part of a hash table: it has no order", region.region()));
 }
 
 size_t WriteRoute(MutableBytes to, const Target& target) {

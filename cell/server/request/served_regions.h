@@ -39,6 +39,8 @@ class ServedRegions {
   Target Find(Pointer root, std::string_view key) const;
   // Returns null if the region is not held here, or must not be read now.
   HeldRegion* FindReadable(uint32_t region) const;
+  // Returns null if the region is not held here, in whatever state.
+  HeldRegion* FindHeld(uint32_t region) const { return regions_->Find(region); }
 
  private:
   bool Readable(const HeldRegion& region) const { return region.readable() && (leased_ || region.log == nullptr); }
@@ -48,6 +50,9 @@ class ServedRegions {
   const Membership* const membership_;
   bool leased_ = true;
 };
+
+// Returns the error of a request that only a meganode can serve.
+absl::Status NoMeganode(const HeldRegion& region);
 
 // Writes the reply that leads a request on. Returns its size.
 size_t WriteRoute(MutableBytes to, const Target& target);

@@ -1,8 +1,6 @@
 #include "cell/server/request/write_pipeline.h"
 
 #include <algorithm>
-#include <optional>
-#include <vector>
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
@@ -12,74 +10,48 @@ namespace cell {
 
 void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
   HeldRegion* const region = target.region;
-  const bool may_hold = region != nullptr && held_.size() < kHeldMax;
+  const bool may_hold = region != nullptr && held_->size() < kHeldMax;
+  const auto hold = [&] { held_->Add(call, request.kind, fabric_->NowNs()); };
   // Behind others of its region, in order.
-  if (may_hold && (!Open(*region) || held(region->region()) > 0)) return Hold(call, request.kind);
+  if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
-  if (may_hold && absl::IsResourceExhausted(outcome.status()) && Mending(region)) return Hold(call, request.kind);
+  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region)) return hold();
   if (!outcome.ok()) outcome = Refusal(outcome.status(), region);
   Answer(call, request, target, outcome);
 }
 
-void WritePipeline::Hold(const IncomingCall& call, MessageKind kind) {
-  Held& held = held_.emplace_back(Held{call, std::string(AsText(call.request)), {}, fabric_->NowNs()});
-  held.call.request = {};
-  held.request = *ParseKeyedRequest(kind, AsBytes(held.bytes));  // As it was when it came.
-  ++held_ever_;
-}
-
-size_t WritePipeline::held(uint32_t region) const {
-  return static_cast<size_t>(std::count_if(
-      held_.begin(), held_.end(), [region](const Held& held) { return held.request.root.region() == region; }));
-}
-
-void WritePipeline::GiveUp(ConnectionId peer, uint16_t upload) {
-  for (Held& held : held_) held.given_up |= held.call.peer == peer && held.request.upload == upload;
-}
-
 size_t WritePipeline::RetryHeld() {
-  if (held_.empty()) return 0;
+  if (held_->size() == 0) return 0;
   if (!Mutated(Mutant::kHeldUnleased)) served_->CheckLease();
-  size_t answered = 0;
-  std::vector<uint32_t> waiting;  // Regions whose first write still has to wait. Then the others have to, too.
-  for (auto it = held_.begin(); it != held_.end();) {
-    const uint32_t id = it->request.root.region();
-    if (std::find(waiting.begin(), waiting.end(), id) != waiting.end()) {
-      ++it;
-      continue;
-    }
-    if (it->given_up) {
-      replies_->Error(it->call, it->request.kind, absl::CancelledError("its client has begun another upload"));
-    } else {
-      const Target target = served_->Find(it->request.root, it->request.key);
-      HeldRegion* const region = target.region;
-      const int64_t waited_ns = fabric_->NowNs() - it->since_ns;
-      const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
-      std::optional<absl::StatusOr<Outcome>> outcome;
-      if (!may_wait || Open(*region)) outcome = Try(it->call, it->request, target);
-      if (!outcome.has_value() || (may_wait && absl::IsResourceExhausted(outcome->status()) && Mending(region))) {
-        waiting.push_back(id);
-        ++it;
-        continue;
-      }
-      if (!outcome->ok()) outcome = Refusal(outcome->status(), region);
-      held_longest_ns_ = std::max(held_longest_ns_, waited_ns);
-      Answer(it->call, it->request, target, *outcome);
-    }
-    it = held_.erase(it);
-    ++answered;
-  }
-  return answered;
+  return held_->RetryEach([this](const HeldWrite& held) { return Retry(held); });
 }
 
-bool WritePipeline::Mending(HeldRegion* region) const {
+bool WritePipeline::Retry(const HeldWrite& held) {
+  if (held.given_up) {
+    replies_->Error(held.call, held.request.kind, absl::CancelledError("its client has begun another upload"));
+    return true;
+  }
+  const Target target = served_->Find(held.request.root, held.request.key);
+  HeldRegion* const region = target.region;
+  const int64_t waited_ns = fabric_->NowNs() - held.since_ns;
+  const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
+  if (may_wait && !Open(*region)) return false;
+  absl::StatusOr<Outcome> outcome = Try(held.call, held.request, target);
+  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region)) return false;
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region);
+  held_->NoteWaited(waited_ns);
+  Answer(held.call, held.request, target, outcome);
+  return true;
+}
+
+bool WritePipeline::WillHaveRoom(HeldRegion* region) const {
   // Writes that are logged and not yet applied keep room, some of which comes back when they replace values.
-  return !region->pending.empty() || (on_full_ && on_full_(region));
+  return !region->pending.empty() || (room_ != nullptr && room_->MakeRoom(region));
 }
 
 absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region) const {
   const bool full = absl::IsResourceExhausted(status) && region != nullptr;
-  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !Mending(region)) return status;
+  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region)) return status;
   return absl::UnavailableError(fmt::format(
       "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
@@ -186,7 +158,7 @@ void WritePipeline::Lose(HeldRegion* region) {
 }
 
 void WritePipeline::Disconnected(ConnectionId peer) {
-  held_.remove_if([peer](const Held& held) { return held.call.peer == peer; });
+  held_->Remove(peer);
   regions_->ForEach([peer](HeldRegion* region) {
     for (PendingWrite& write : region->pending) {
       if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.

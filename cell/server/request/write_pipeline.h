@@ -11,14 +11,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <list>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cell/io/fabric/fabric.h"
+#include "cell/server/request/held_writes.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
+#include "cell/server/request/room_maker.h"
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/uploads.h"
 
@@ -31,18 +32,25 @@ class WritePipeline {
     int64_t held_max_ns = 0;  // How long a write waits for its region to take it.
   };
 
+  // What it works with.
+  struct Parts {
+    ServedRegions* served;
+    HeldWrites* held;
+    RoomMaker* room;  // Null where no region is ever split.
+    Uploads* uploads;
+    Replies* replies;
+  };
+
   // All must outlive this.
-  WritePipeline(Fabric* fabric, Regions* regions, ServedRegions* served, Uploads* uploads, Replies* replies,
-                Options options)
+  WritePipeline(Fabric* fabric, Regions* regions, const Parts& parts, Options options)
       : fabric_(fabric),
         regions_(regions),
-        served_(served),
-        uploads_(uploads),
-        replies_(replies),
+        served_(parts.served),
+        held_(parts.held),
+        room_(parts.room),
+        uploads_(parts.uploads),
+        replies_(parts.replies),
         options_(std::move(options)) {}
-
-  // Asked when a write finds its region full. Returns true if that is being mended, and the write is to wait.
-  void set_on_full(std::function<bool(HeldRegion*)> on_full) { on_full_ = std::move(on_full); }
 
   // Takes on a put or delete that goes to `target`.
   void Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target);
@@ -56,26 +64,14 @@ class WritePipeline {
   void Disconnected(ConnectionId peer);
   // Gives up the waiting puts that were to take this upload, since their client has begun another under its number.
   // Tried again, such a put would take the other value, or take it away.
-  void GiveUp(ConnectionId peer, uint16_t upload);
+  void GiveUp(ConnectionId peer, uint16_t upload) { held_->GiveUp(peer, upload); }
 
-  // Returns how many writes wait: of one region, and of all.
-  size_t held(uint32_t region) const;
-  size_t held() const { return held_.size(); }
-  uint64_t held_ever() const { return held_ever_; }
-  int64_t held_longest_ns() const { return held_longest_ns_; }
+  const HeldWrites& held() const { return *held_; }
 
  private:
   // Beyond, writes are not held, but refused.
   static constexpr size_t kHeldMax = 4096;
 
-  // A write that waits for its region.
-  struct Held {
-    IncomingCall call;  // Without its request's bytes.
-    std::string bytes;  // These; `request` points into them.
-    KeyedRequest request;
-    int64_t since_ns;
-    bool given_up = false;  // By its client.
-  };
   enum class Stage { kLogged, kDone, kRouted };
   struct Outcome {
     Stage stage;
@@ -87,8 +83,9 @@ class WritePipeline {
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a region that is full will have room soon.
-  bool Mending(HeldRegion* region) const;
-  void Hold(const IncomingCall& call, MessageKind kind);
+  bool WillHaveRoom(HeldRegion* region) const;
+  // Tries a held write again. Returns whether it is answered.
+  bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
                               HeldRegion* region);
@@ -105,13 +102,11 @@ class WritePipeline {
   Fabric* const fabric_;
   Regions* const regions_;
   ServedRegions* const served_;
+  HeldWrites* const held_;
+  RoomMaker* const room_;
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
-  std::function<bool(HeldRegion*)> on_full_;
-  std::list<Held> held_;
-  uint64_t held_ever_ = 0;
-  int64_t held_longest_ns_ = 0;
   size_t pending_ = 0;  // Logged, and not applied, of all regions.
 };
 

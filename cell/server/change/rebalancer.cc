@@ -1,0 +1,188 @@
+#include "cell/server/change/rebalancer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cell/cluster/membership_await.h"
+#include "cell/cluster/placement.h"
+#include "cell/layout/wire.h"
+#include "cell/server/change/peers.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/report/status_report.h"
+#include "cell/server/sched/turns.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kLookEveryNs = 500'000;
+constexpr int64_t kDrainPauseNs = 1'000'000;
+constexpr int64_t kDrainPatienceNs = 5'000'000'000;
+// After a transfer that failed, so many times the pause between two: what refused one may refuse the next.
+constexpr int64_t kFailedPauses = 20;
+constexpr size_t kWeighedAtOnce = 2;
+
+}  // namespace
+
+Rebalancer::Rebalancer(const WorkerContext& context, Mover* mover, RebalancerOptions options)
+    : self_(context.self),
+      fabric_(context.fabric),
+      membership_(context.membership),
+      turns_(context.turns),
+      regions_(context.regions),
+      peers_(context.peers),
+      mover_(mover),
+      options_(options),
+      random_(context.seed) {
+  context.status->Add([this](nlohmann::json* status) { (*status)["draining"] = draining(); });
+}
+
+bool Rebalancer::draining() const { return membership_->state().table.draining.contains(self_.server); }
+
+void Rebalancer::Step() {
+  const int64_t now_ns = fabric_->NowNs();
+  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + kLookEveryNs;
+  if (now_ns < balance_at_ns_) return;
+  std::optional<Mutex::Guard> balancing = balancing_.TryLock();
+  if (!balancing.has_value()) return;
+  balance_at_ns_ = now_ns + options_.every_ns;
+  if (draining()) {
+    turns_->Begin(Drain(*std::move(balancing)));
+  } else if (options_.enabled) {
+    turns_->Begin(Balance(*std::move(balancing)));
+  }
+}
+
+Task<absl::Status> Rebalancer::SetDraining(bool draining) {
+  (void)co_await RefreshAwaiter(membership_);
+  const ClusterState& state = membership_->state();
+  size_t room = 0;
+  for (const ClusterState::Server& server : state.servers) {
+    if (server.name == self_.server || state.table.draining.contains(server.name)) continue;
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      room += server.workers[i].regions_max -
+              std::min<size_t>(server.workers[i].regions_max, state.table.CountOf({server.name, i}));
+    }
+  }
+  if (draining && room < regions_->size()) {
+    co_return absl::FailedPreconditionError(fmt::format("{} holds {} regions, and the other servers have room for {}",
+                                                        self_.server, regions_->size(), room));
+  }
+  Membership::TableChange change = [draining, server = self_.server](RegionTable* table) {
+    if (draining) {
+      table->draining.insert(server);
+    } else {
+      table->draining.erase(server);
+    }
+    return absl::OkStatus();
+  };
+  balance_at_ns_ = 0;
+  drain_status_ = absl::OkStatus();
+  co_return co_await ChangeAwaiter(membership_, std::move(change));
+}
+
+Task<absl::Status> Rebalancer::Rebalance(uint64_t* moved) {
+  const Mutex::Guard balancing = co_await balancing_.Lock(turns_);
+  absl::Status status;
+  while (status.ok() && !turns_->stopping()) {
+    const std::optional<Transfer> transfer = co_await ChooseTransfer(SIZE_MAX);
+    if (!transfer.has_value()) break;
+    status = co_await mover_->Give(transfer->region, transfer->to);
+    *moved += status.ok();
+  }
+  co_return status;
+}
+
+Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t asked_max) {
+  (void)co_await RefreshAwaiter(membership_);
+  std::vector<WorkerId> takers = Takers(membership_->state(), self_, &random_);
+  if (takers.size() > asked_max) takers.resize(asked_max);
+  std::optional<WorkerId> lightest;
+  uint64_t its = UINT64_MAX;
+  for (const WorkerId& taker : takers) {
+    std::string request = MakeTextRequest(MessageKind::kWeigh);
+    const absl::StatusOr<std::string> reply = co_await peers_->Call(taker, std::move(request));
+    if (!reply.ok()) continue;  // Whoever is not there takes nothing.
+    const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
+    if (!weight.ok() || weight->bytes_used >= its) continue;
+    its = weight->bytes_used;
+    lightest = taker;
+  }
+  if (!lightest.has_value() || turns_->stopping()) co_return std::nullopt;
+  // Not meganodes of routes, which hold little and are on everybody's way.
+  std::vector<uint32_t> movable;
+  std::vector<uint64_t> weights;
+  for (const HeldRegion* region : regions_->all()) {
+    if (!region->claimable() || (region->tree != nullptr && region->tree->tier() != 0)) continue;
+    movable.push_back(region->region());
+    weights.push_back(region->store->bytes_used());
+  }
+  const std::optional<size_t> chosen = ChooseGift(regions_->bytes_used(), its, weights);
+  if (!chosen.has_value()) co_return std::nullopt;
+  co_return Transfer{movable[*chosen], *lightest};
+}
+
+Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
+  const Mutex::Guard guard = std::move(balancing);
+  const std::optional<Transfer> transfer = co_await ChooseTransfer(kWeighedAtOnce);
+  if (transfer.has_value()) {
+    const absl::Status status = co_await mover_->Give(transfer->region, transfer->to);
+    if (status.ok()) {
+      balance_at_ns_ = 0;  // Perhaps one more.
+    } else {
+      balance_at_ns_ = fabric_->NowNs() + kFailedPauses * options_.every_ns;
+      ReportRefused(transfer->region, transfer->to, status);
+    }
+  }
+  co_return true;
+}
+
+void Rebalancer::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
+  if (const auto more = repeats_.Due("give " + ToString(to), fabric_->NowNs())) {
+    spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
+  }
+}
+
+Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
+  const Mutex::Guard guard = std::move(balancing);
+  (void)co_await RefreshAwaiter(membership_);
+  for (const HeldRegion* held : regions_->all()) {
+    const uint32_t region = held->region();
+    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), self_, &random_);
+    if (!to.has_value()) {
+      NoteDrained(absl::ResourceExhaustedError(fmt::format("no other server has room for region {}", region)));
+      if (const auto more = repeats_.Due("drain", fabric_->NowNs())) {
+        spdlog::warn("no other server has room for region {}{}", region, *more);
+      }
+      break;
+    }
+    if (turns_->stopping()) break;
+    const absl::Status status = co_await mover_->Give(region, *to);
+    if (!status.ok()) ReportRefused(region, *to, status);
+    NoteDrained(status);
+    (void)co_await RefreshAwaiter(membership_);
+    break;  // The list may have changed; on with the next Step.
+  }
+  balance_at_ns_ = regions_->size() > 0 ? fabric_->NowNs() + kDrainPauseNs : balance_at_ns_;
+  co_return true;
+}
+
+void Rebalancer::NoteDrained(const absl::Status& status) {
+  if (drain_status_.ok() && !status.ok()) {
+    drain_failing_since_ns_ = fabric_->NowNs();
+    spdlog::warn("a region cannot be given away: {}", std::string(status.message()));
+  }
+  drain_status_ = status;
+}
+
+absl::Status Rebalancer::DrainStuck() const {
+  if (drain_status_.ok() || fabric_->NowNs() - drain_failing_since_ns_ < kDrainPatienceNs) return absl::OkStatus();
+  return drain_status_;
+}
+
+}  // namespace cell

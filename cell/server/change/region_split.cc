@@ -1,0 +1,101 @@
+#include "cell/server/change/region_split.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "cell/tree/meganode_split.h"
+#include "fmt/format.h"
+#include "pilaf/hash_split.h"
+
+namespace cell {
+namespace {
+
+// A turn copies so many slots of a table for each entry of a meganode: each takes that much less time.
+constexpr size_t kSlotsPerEntry = 4;
+
+class MeganodeRegionSplit : public RegionSplit {
+ public:
+  MeganodeRegionSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
+      : lower_(lower), upper_(upper), pace_(pace), split_(lower->tree, upper->tree, upper->tree->range().low) {}
+
+  absl::StatusOr<bool> Copy(size_t turns) override { return split_.Copy(turns * pace_.copied); }
+  const absl::Status& mirrored() const override { return split_.mirrored(); }
+  void LogCut() const override { lower_->log->Append(RecordKind::kCut, split_.key(), upper_->tree->root()); }
+  absl::Status Cut() override { return split_.Finish(); }
+  // From then on the new region does not share its left neighbour's fate any more.
+  Membership::TableChange TableChange() const override {
+    return [upper = upper_->region()](RegionTable* table) {
+      table->Joined(upper);
+      return absl::OkStatus();
+    };
+  }
+  std::optional<Route> route() const override {
+    return Route{static_cast<uint8_t>(lower_->tree->tier() + 1), split_.key()};
+  }
+  bool Clean() override { return split_.Reclaim(pace_.freed); }
+  std::string UpperPart() const override { return fmt::format("keys from {} on", ForMessage(split_.key())); }
+
+ private:
+  HeldRegion* const lower_;
+  HeldRegion* const upper_;
+  const Pace pace_;
+  MeganodeSplit split_;
+};
+
+class PartSplit : public RegionSplit {
+ public:
+  PartSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
+      : lower_(lower), upper_(upper), units_(UnitsPerTurn(*lower->hash, pace)), split_(lower->hash, upper->hash) {}
+
+  absl::StatusOr<bool> Copy(size_t turns) override { return split_.Copy(static_cast<uint32_t>(turns) * units_); }
+  const absl::Status& mirrored() const override { return split_.mirrored(); }
+  void LogCut() const override {
+    const HashCutValue cut{first(), upper_->region()};
+    lower_->log->Append(RecordKind::kHashCut, "", std::string_view(reinterpret_cast<const char*>(&cut), sizeof(cut)));
+  }
+  absl::Status Cut() override { return split_.Finish(); }
+  Membership::TableChange TableChange() const override {
+    return [lower = lower_->region(), upper = upper_->region(), first = first()](RegionTable* table) {
+      return table->SplitPart(lower, first, upper);
+    };
+  }
+  std::optional<Route> route() const override { return std::nullopt; }
+  bool Clean() override { return split_.Clean(units_); }
+  std::string UpperPart() const override { return fmt::format("keys from place {:#010x} on", first()); }
+
+ private:
+  static uint32_t UnitsPerTurn(const HashTable& table, const Pace& pace) {
+    const size_t slots = table.place().unit_bytes() / sizeof(HashSlot);
+    return static_cast<uint32_t>(std::max<size_t>(1, kSlotsPerEntry * pace.copied / slots));
+  }
+  uint32_t first() const { return upper_->hash->range().first; }
+
+  HeldRegion* const lower_;
+  HeldRegion* const upper_;
+  const uint32_t units_;  // Slots or buckets.
+  HashSplit split_;
+};
+
+}  // namespace
+
+absl::StatusOr<RegionContent> RegionSplit::ChooseUpperPart(const HeldRegion& region) {
+  RegionContent upper = region.content();
+  if (region.tree != nullptr) {
+    std::optional<std::string> key = MeganodeSplit::ChooseKey(*region.tree);
+    if (!key.has_value()) return absl::FailedPreconditionError("it has one leaf");
+    upper.range.low = *std::move(key);
+    return upper;
+  }
+  HashRange& range = *upper.hash_range;
+  if (range.first == range.last) return absl::FailedPreconditionError("its part of the hash space is one place");
+  range.first = HashSplit::ChoosePlace(range);
+  return upper;
+}
+
+std::unique_ptr<RegionSplit> RegionSplit::Begin(HeldRegion* lower, HeldRegion* upper, const Pace& pace) {
+  if (lower->tree != nullptr) return std::make_unique<MeganodeRegionSplit>(lower, upper, pace);
+  return std::make_unique<PartSplit>(lower, upper, pace);
+}
+
+}  // namespace cell

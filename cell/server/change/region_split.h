@@ -1,0 +1,64 @@
+// RegionSplit: moves the upper part of a region to a new region, a step at a time. Splitter drives it.
+//
+//   copy    some pairs a turn; writes of what was copied go to both regions, so that both are equal in the end
+//   cut     the upper part becomes the new region's alone, at once
+//   clean   what the lower region still keeps of it is freed, some a turn
+//
+// There is one implementation for meganodes (cell/tree/meganode_split.h) and one for parts of Pilaf tables
+// (pilaf/hash_split.h). One thread: the one that writes both regions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/cluster/membership.h"
+#include "cell/server/region/held_region.h"
+
+namespace cell {
+
+class RegionSplit {
+ public:
+  // How much is done in one turn of the worker.
+  struct Pace {
+    size_t copied = 64;  // Entries.
+    size_t freed = 16;   // Nodes.
+  };
+  // The route by which the tier above is to learn of the new region.
+  struct Route {
+    uint8_t tier;
+    std::string key;
+  };
+
+  // Chooses where to split a region: returns what its upper part covers, about half of it. Returns FailedPrecondition
+  // if the region cannot be split.
+  static absl::StatusOr<RegionContent> ChooseUpperPart(const HeldRegion& region);
+  // Begins to split `lower`. `upper` is empty, and covers an upper part of what `lower` covers. Both must outlive the
+  // result.
+  static std::unique_ptr<RegionSplit> Begin(HeldRegion* lower, HeldRegion* upper, const Pace& pace);
+  virtual ~RegionSplit() = default;
+
+  // Copies as much as belongs to so many turns. Returns true when all is copied. After an error, destroy this: `lower`
+  // is as it was before.
+  virtual absl::StatusOr<bool> Copy(size_t turns) = 0;
+  // Returns OK if `upper` has taken all writes so far. If it has, and nothing is written any more, Cut does not fail.
+  virtual const absl::Status& mirrored() const = 0;
+  // Appends the record of the cut to the log of `lower`.
+  virtual void LogCut() const = 0;
+  // Makes the upper part `upper`'s alone. REQUIRES: Copy returned true.
+  virtual absl::Status Cut() = 0;
+  // Returns the change by which the region table learns of the cut. It may run on another thread, more than once.
+  virtual Membership::TableChange TableChange() const = 0;
+  // Returns nothing for parts of tables: the region table leads to them.
+  virtual std::optional<Route> route() const = 0;
+  // After Cut: frees as much as belongs to one turn. Returns true when nothing is left to free.
+  virtual bool Clean() = 0;
+  // Describes the upper part for the server's log, as "keys from k5 on".
+  virtual std::string UpperPart() const = 0;
+};
+
+}  // namespace cell

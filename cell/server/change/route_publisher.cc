@@ -1,0 +1,128 @@
+#include "cell/server/change/route_publisher.h"
+
+#include <utility>
+
+#include "cell/base/sync_points.h"
+#include "cell/cluster/membership_await.h"
+#include "cell/layout/wire.h"
+#include "cell/server/change/peers.h"
+#include "cell/server/region/commit_table_change.h"
+#include "cell/server/region/log_keeper.h"
+#include "cell/server/report/status_report.h"
+#include "cell/server/request/add_route.h"
+#include "cell/server/sched/turns.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kRetryPauseNs = 2'000'000;
+constexpr int kHopsMax = 1000;
+
+}  // namespace
+
+RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served)
+    : self_(context.self),
+      membership_(context.membership),
+      turns_(context.turns),
+      logs_(context.logs),
+      peers_(context.peers),
+      sync_points_(context.sync_points),
+      allocator_(allocator),
+      served_(served),
+      random_(context.seed) {
+  context.status->Add([this](nlohmann::json* status) {
+    (*status)["routes"] = {{"added", counters_.added}, {"roots_made", counters_.roots_made}};
+  });
+}
+
+Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim claim) {
+  const uint32_t region = claim.region()->region();
+  claim.set_purpose(ClaimPurpose::kRoute);
+  while (!turns_->stopping()) {
+    const absl::Status status = co_await TryPublish(tier, key, RootOf(region));
+    if (status.ok()) {
+      ++counters_.added;
+      claim.Release();
+      sync_points_->Reach("split: route added");
+      co_return true;
+    }
+    spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
+    if (claim.region() == nullptr || claim.region()->lost()) {  // Whoever has it now sees to it.
+      claim.Release();
+      co_return false;
+    }
+    claim.set_purpose(absl::IsResourceExhausted(status) ? ClaimPurpose::kRouteBlocked : ClaimPurpose::kRoute);
+    co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
+    if (turns_->stopping()) break;
+    (void)co_await RefreshAwaiter(membership_);
+  }
+  co_return false;
+}
+
+// Goes from the root of the tree down, or along, to the meganode of `tier` that covers `key`.
+Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& key, Pointer child) {
+  const uint32_t root = membership_->state().table.root;
+  Pointer at = RootOf(root);
+  for (int hops = 0; hops < kHopsMax; ++hops) {
+    const absl::StatusOr<std::string> reply =
+        co_await CallOwner(at.region(), MakeAddRouteRequest(at, tier, key, child));
+    if (!reply.ok()) co_return reply.status();
+    if (!IsRoute(AsBytes(*reply))) co_return ParseWriteReply(AsBytes(*reply), MessageKind::kAddRoute).status();
+    const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(*reply));
+    if (!route.ok()) co_return route.status();
+    switch (route->kind) {
+      case RouteKind::kChild:
+      case RouteKind::kRight:
+        at = route->next;
+        break;
+      case RouteKind::kTooLow:
+        co_return co_await MakeRoot(root, tier, key, child);
+      case RouteKind::kLost:
+      case RouteKind::kNotHeld:
+        co_return absl::AbortedError(fmt::format("the way was lost at {}", ToString(at)));
+    }
+  }
+  co_return absl::AbortedError("too many meganodes on the way");
+}
+
+// Makes a meganode of routes above `old_root`, which is the first of its tier.
+Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child) {
+  if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
+  RegionContent content;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
+  content.range.tier = tier;
+  absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
+  if (!made.ok()) co_return made.status();
+  Meganode* const tree = made->region()->tree;
+  const uint32_t region = tree->region();
+  absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
+  if (status.ok()) status = tree->InsertRoute(key, child).status();
+  if (status.ok()) status = co_await logs_->Flushed(region);
+  if (status.ok()) {
+    Membership::TableChange set_root = [old_root, region](RegionTable* table) {
+      return table->root == region ? absl::OkStatus() : table->SetRoot(old_root, region);
+    };
+    status = co_await CommitTableChange(membership_, turns_, std::move(set_root));
+  }
+  if (!status.ok()) {  // Another worker was faster.
+    if (!turns_->stopping()) co_await allocator_->Discard(region);
+    co_return status;
+  }
+  if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
+  made->Release();
+  ++counters_.roots_made;
+  sync_points_->Reach("split: root made");
+  spdlog::info("region {} holds the new root of the tree", region);
+  co_return absl::OkStatus();
+}
+
+Task<absl::StatusOr<std::string>> RoutePublisher::CallOwner(uint32_t region, std::string request) {
+  absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(region);
+  if (!owner.ok()) co_return owner.status();
+  if (*owner == self_) co_return AnswerAddRoute(*served_, AsBytes(request));
+  co_return co_await peers_->Call(*std::move(owner), std::move(request));
+}
+
+}  // namespace cell

@@ -1,0 +1,51 @@
+// RoutePublisher: makes a new meganode known to the tier above it, wherever that is. When there is none above, it makes
+// a meganode of routes, which is the new root of the tree (the thesis, 4.2). One thread: the worker's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/base/random.h"
+#include "cell/base/task.h"
+#include "cell/layout/pointer.h"
+#include "cell/server/region/region_allocator.h"
+#include "cell/server/request/served_regions.h"
+#include "cell/server/worker_context.h"
+
+namespace cell {
+
+class RoutePublisher {
+ public:
+  // All must outlive this.
+  RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served);
+
+  // Adds the route `key` to a meganode of `tier`: it leads to the claimed region, which stays claimed until then. Tries
+  // until it succeeds, or the region is lost, or the worker ends. Returns whether it succeeded.
+  Task<bool> Publish(uint8_t tier, std::string key, RegionClaim claim);
+
+  struct Counters {
+    uint64_t added = 0, roots_made = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Task<absl::Status> TryPublish(uint8_t tier, const std::string& key, Pointer child);
+  Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
+  // Sends a request to the worker that holds `region`, which may be this one. Returns its reply.
+  Task<absl::StatusOr<std::string>> CallOwner(uint32_t region, std::string request);
+
+  const WorkerId self_;
+  Membership* const membership_;
+  Turns* const turns_;
+  LogKeeper* const logs_;
+  Peers* const peers_;
+  const SyncPoints* const sync_points_;
+  RegionAllocator* const allocator_;
+  const ServedRegions* const served_;
+  Random random_;
+  Counters counters_;
+};
+
+}  // namespace cell

@@ -1,0 +1,209 @@
+#include "cell/server/change/splitter.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cell/base/sync_points.h"
+#include "cell/cluster/membership_await.h"
+#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/report/status_report.h"
+#include "cell/server/sched/turns.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kLookEveryNs = 500'000;
+constexpr int64_t kFailedPauseNs = 1'000'000'000;
+constexpr int64_t kRetryPauseNs = 2'000'000;
+constexpr size_t kHurriedTurns = 16;
+
+absl::Status Lost() { return absl::AbortedError("the region is another worker's by now"); }
+absl::Status Stopping() { return absl::CancelledError("this server ends"); }
+
+void NoteLongest(uint64_t* longest, int64_t ns) { *longest = std::max(*longest, static_cast<uint64_t>(ns)); }
+
+nlohmann::json ToJson(const Splitter::Counters& counters) {
+  const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
+  return {{"splits", counters.splits},
+          {"failed", counters.failed},
+          {"longest_copy_us", us(counters.longest_copy_ns)},
+          {"longest_frozen_us", us(counters.longest_frozen_ns)},
+          {"longest_cut_us", us(counters.longest_cut_ns)},
+          {"longest_untold_us", us(counters.longest_untold_ns)}};
+}
+
+}  // namespace
+
+Splitter::Splitter(const WorkerContext& context, RegionAllocator* allocator, RoutePublisher* routes,
+                   const HeldWrites* held, SplitterOptions options)
+    : fabric_(context.fabric),
+      membership_(context.membership),
+      turns_(context.turns),
+      regions_(context.regions),
+      logs_(context.logs),
+      sync_points_(context.sync_points),
+      allocator_(allocator),
+      routes_(routes),
+      held_(held),
+      options_(options) {
+  context.status->Add([this](nlohmann::json* status) {
+    (*status)["splitter"] = {{"meganodes", ToJson(meganodes_)}, {"parts", ToJson(parts_)}};
+  });
+}
+
+void Splitter::Reach(const HeldRegion& region, std::string_view step) const {
+  if (!sync_points_->on_reach) return;
+  sync_points_->Reach(fmt::format("{}: {}", region.tree != nullptr ? "split" : "table split", step));
+}
+
+void Splitter::Step() {
+  const int64_t now_ns = fabric_->NowNs();
+  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + kLookEveryNs;
+  for (HeldRegion* region : regions_->all()) {
+    const bool can_log = region->log == nullptr || region->log->status().ok();
+    if (region->claimable() && can_log && region->store->fill() >= options_.split_at) Begin(region);
+  }
+}
+
+bool Splitter::Begin(HeldRegion* region) {
+  if (turns_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
+  turns_->Begin(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
+  return true;
+}
+
+Task<bool> Splitter::SplitAlone(RegionClaim claim) { co_return (co_await SplitClaimed(std::move(claim))).ok(); }
+
+Task<absl::Status> Splitter::Split(uint32_t id) {
+  HeldRegion* const region = regions_->Find(id);
+  if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
+  if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
+  if (turns_->stopping()) co_return Stopping();
+  RegionClaim claim(region, ClaimPurpose::kSplit);
+  co_return co_await SplitClaimed(std::move(claim));
+}
+
+Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
+  HeldRegion* const region = claim.region();
+  const uint32_t id = region->region();
+  absl::StatusOr<RegionContent> upper = RegionSplit::ChooseUpperPart(*region);
+  absl::Status status = upper.status();
+  if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
+  if (turns_->stopping()) co_return Stopping();
+  if (!status.ok()) {
+    ++CountersOf(*region).failed;
+    region->no_split_before_ns = fabric_->NowNs() + kFailedPauseNs;
+    if (const auto more = repeats_.Due(fmt::format("split {}", id), fabric_->NowNs())) {
+      spdlog::warn("region {} is {:.0f} % full and could not be split: {}{}", id, 100 * region->store->fill(),
+                   std::string(status.message()), *more);
+    }
+  }
+  claim.Release();
+  co_return status;
+}
+
+Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content) {
+  absl::StatusOr<RegionClaim> upper = co_await allocator_->Allocate(std::move(content), region->region());
+  if (!upper.ok()) co_return upper.status();
+  const uint32_t made = upper->region()->region();
+  Reach(*region, "region made");
+  absl::Status status = co_await Move(region, &*upper);
+  if (status.ok() || turns_->stopping()) co_return status;
+  if (region->log == nullptr || region->log->status().ok()) {
+    co_await allocator_->Discard(made);
+  } else {
+    regions_->Drop(made);  // The cut may be on disk: whoever recovers the lower region knows from its log.
+  }
+  co_return status;
+}
+
+Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
+  HeldRegion* const upper = claim->region();
+  Counters& counters = CountersOf(*lower);
+  const std::unique_ptr<RegionSplit> split = RegionSplit::Begin(lower, upper, options_.pace);
+  const int64_t begun_ns = fabric_->NowNs();
+  for (bool copied = false; !copied;) {
+    if (turns_->stopping()) co_return Stopping();
+    if (lower->lost() || upper->lost()) co_return Lost();
+    // Writes that wait for it gain more from its end than from their turn.
+    const absl::StatusOr<bool> all = split->Copy(held_->size(lower->region()) > 0 ? kHurriedTurns : 1);
+    if (!all.ok()) co_return all.status();
+    copied = *all;
+    co_await turns_->Next();
+  }
+  NoteLongest(&counters.longest_copy_ns, fabric_->NowNs() - begun_ns);
+  if (turns_->stopping()) co_return Stopping();
+  Reach(*lower, "copied");
+  absl::Status status = co_await Cut(lower, upper, split.get());
+  if (!status.ok()) co_return status;
+  const int64_t cut_ns = fabric_->NowNs();
+  upper->ChangeState(RegionState::kServing);
+  cleaning_.push_back(split.get());
+  Reach(*lower, "cut");
+  co_await TellTable(lower, split.get());
+  NoteLongest(&counters.longest_untold_ns, fabric_->NowNs() - cut_ns);
+  Reach(*lower, "joined");
+  spdlog::info("region {} was split: {} are in region {}", lower->region(), split->UpperPart(), upper->region());
+  // The new region stays claimed until its route is known: until then its left neighbour alone leads to it.
+  if (std::optional<RegionSplit::Route> route = split->route()) {
+    turns_->Begin(routes_->Publish(route->tier, std::move(route->key), std::move(*claim)));
+  }
+  while (!split->Clean()) {
+    if (!turns_->stopping()) co_await turns_->Next();
+  }
+  std::erase(cleaning_, split.get());
+  Reach(*lower, "cleaned");
+  ++counters.splits;
+  co_return absl::OkStatus();
+}
+
+// The new region's log is on disk before the cut is, and the cut before the new region takes a write. So whoever
+// replays both finds a region whole, or cut with an upper part that is.
+Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split) {
+  Counters& counters = CountersOf(*lower);
+  if (lower->lost() || upper->lost()) co_return Lost();
+  if (logs_->on()) {
+    const int64_t frozen_ns = fabric_->NowNs();
+    lower->ChangeState(RegionState::kFrozen);
+    absl::Status status = co_await logs_->Settled(lower->region());
+    if (status.ok()) status = co_await logs_->Flushed(upper->region());
+    if (status.ok()) status = split->mirrored();
+    if (status.ok()) {
+      split->LogCut();
+      Reach(*lower, "cut logged");
+      status = co_await logs_->Flushed(lower->region());
+    }
+    lower->Unfreeze();
+    NoteLongest(&counters.longest_frozen_ns, fabric_->NowNs() - frozen_ns);
+    if (!status.ok()) co_return status;
+  }
+  if (lower->lost() || upper->lost()) co_return Lost();
+  const int64_t begun_ns = fabric_->NowNs();
+  const absl::Status status = split->Cut();
+  NoteLongest(&counters.longest_cut_ns, fabric_->NowNs() - begun_ns);
+  co_return status;
+}
+
+Task<bool> Splitter::TellTable(const HeldRegion* lower, const RegionSplit* split) {
+  while (!lower->lost() && !turns_->stopping()) {
+    Membership::TableChange change = split->TableChange();
+    const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
+    if (status.ok() || absl::IsNotFound(status)) co_return true;  // Not found: a table that is gone.
+    co_await turns_->Sleep(kRetryPauseNs);
+  }
+  co_return false;
+}
+
+void Splitter::FreeAll() {
+  for (RegionSplit* split : cleaning_) {
+    while (!split->Clean()) {
+    }
+  }
+}
+
+}  // namespace cell

@@ -1,0 +1,100 @@
+// Splitter: splits a worker's regions before they are full, while the worker serves them (the thesis, 4.2).
+//
+// The order of a split's steps is what makes it safe to die at any of them:
+//
+//   the new region is in the region table, made for the lower one        nobody waits
+//   pairs are copied, some a turn                                         nobody waits
+//   with logs: the new region's log is on disk, then the cut's record     writes of the region wait
+//   the cut
+//   the region table learns of it                                         a table's upper part: reads of keys that are
+//                                                                         not there, and writes, wait for it
+//   a meganode's route is published to the tier above                     nobody waits: its left neighbour leads to it
+//   what was copied is freed, some a turn                                 nobody waits
+//
+// For tables the thesis (3.4) makes one of twice the size instead, and has all clients connect again.
+//
+// One thread: the worker's.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cell/base/repeats.h"
+#include "cell/base/task.h"
+#include "cell/server/change/region_split.h"
+#include "cell/server/change/route_publisher.h"
+#include "cell/server/region/region_allocator.h"
+#include "cell/server/request/held_writes.h"
+#include "cell/server/request/room_maker.h"
+#include "cell/server/worker_context.h"
+
+namespace cell {
+
+struct SplitterOptions {
+  double split_at = 0.75;  // A region is split when so much of its nodes, slots or extents is used.
+  RegionSplit::Pace pace;
+};
+
+class Splitter : public RoomMaker {
+ public:
+  // All must outlive this. `held`: a split whose writes wait goes on faster.
+  Splitter(const WorkerContext& context, RegionAllocator* allocator, RoutePublisher* routes, const HeldWrites* held,
+           SplitterOptions options);
+
+  // Begins to split each region that is full enough.
+  void Step();
+
+  // Splits a region about in the middle. Returns NotFound if it is not held here, Aborted if it is being split or
+  // moved, FailedPrecondition if it cannot be split.
+  Task<absl::Status> Split(uint32_t region);
+  // Splits off what `upper` covers, which is an upper part of what `region` covers. REQUIRES: the caller has claimed
+  // the region, and keeps it claimed until this ends.
+  Task<absl::Status> SplitOff(HeldRegion* region, RegionContent upper);
+
+  bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region); }
+  void FreeAll() override;
+
+  struct Counters {
+    uint64_t splits = 0, failed = 0;
+    uint64_t longest_copy_ns = 0;
+    uint64_t longest_frozen_ns = 0;  // While the region's writes waited for the logs.
+    uint64_t longest_cut_ns = 0;     // In which the worker does nothing else.
+    uint64_t longest_untold_ns = 0;  // From the cut until the region table knew of it.
+  };
+  const Counters& meganodes() const { return meganodes_; }
+  const Counters& parts() const { return parts_; }  // Of tables.
+
+ private:
+  // Begins a split. Returns false if none can begin now, since one failed a moment ago or the worker ends.
+  bool Begin(HeldRegion* region);
+  Task<bool> SplitAlone(RegionClaim claim);
+  Task<absl::Status> SplitClaimed(RegionClaim claim);
+  // Moves the upper part to the empty region that `upper` claims, and takes over that claim if a route is published.
+  Task<absl::Status> Move(HeldRegion* lower, RegionClaim* upper);
+  Task<absl::Status> Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split);
+  // Until the region table knows of the cut, or the lower region is lost or gone.
+  Task<bool> TellTable(const HeldRegion* lower, const RegionSplit* split);
+  Counters& CountersOf(const HeldRegion& region) { return region.tree != nullptr ? meganodes_ : parts_; }
+  // Reaches a sync point: "split: STEP", or "table split: STEP".
+  void Reach(const HeldRegion& region, std::string_view step) const;
+
+  Fabric* const fabric_;
+  Membership* const membership_;
+  Turns* const turns_;
+  Regions* const regions_;
+  LogKeeper* const logs_;
+  const SyncPoints* const sync_points_;
+  RegionAllocator* const allocator_;
+  RoutePublisher* const routes_;
+  const HeldWrites* const held_;
+  const SplitterOptions options_;
+  int64_t look_at_ns_ = 0;
+  Repeats repeats_;
+  std::vector<RegionSplit*> cleaning_;  // Cut, and not yet clean.
+  Counters meganodes_;
+  Counters parts_;
+};
+
+}  // namespace cell

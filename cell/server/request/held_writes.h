@@ -1,0 +1,82 @@
+// HeldWrites: a worker's writes that wait for their regions, in the order of their arrival. One thread: the worker's.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cell/io/fabric/fabric.h"
+#include "cell/server/request/keyed_request.h"
+
+namespace cell {
+
+struct HeldWrite {
+  IncomingCall call;  // Without its request's bytes.
+  std::string bytes;  // Those bytes. `request` points into them.
+  KeyedRequest request;
+  int64_t since_ns = 0;
+  bool given_up = false;  // By its client.
+
+  uint32_t region() const { return request.root.region(); }
+};
+
+class HeldWrites {
+ public:
+  // Holds a write whose request was parsed when it came.
+  void Add(const IncomingCall& call, MessageKind kind, int64_t now_ns) {
+    HeldWrite& held = writes_.emplace_back(HeldWrite{call, std::string(AsText(call.request)), {}, now_ns});
+    held.call.request = {};
+    held.request = *ParseKeyedRequest(kind, AsBytes(held.bytes));
+    ++ever_;
+  }
+  // Calls `retry` for each write in order, and removes those for which it returns true: they are answered. When it
+  // returns false the region's later writes are left out, so that they keep their order. Returns how many were removed.
+  template <typename Retry>
+  size_t RetryEach(Retry retry) {
+    std::vector<uint32_t> waiting;
+    size_t answered = 0;
+    for (auto it = writes_.begin(); it != writes_.end();) {
+      const uint32_t region = it->region();
+      if (std::find(waiting.begin(), waiting.end(), region) != waiting.end()) {
+        ++it;
+      } else if (retry(*it)) {
+        it = writes_.erase(it);
+        ++answered;
+      } else {
+        waiting.push_back(region);
+        ++it;
+      }
+    }
+    return answered;
+  }
+  // Removes a peer's writes, which are not to be answered any more.
+  void Remove(ConnectionId peer) {
+    writes_.remove_if([peer](const HeldWrite& held) { return held.call.peer == peer; });
+  }
+  // Marks the writes that were to take this upload as given up by their client.
+  void GiveUp(ConnectionId peer, uint16_t upload) {
+    for (HeldWrite& held : writes_) held.given_up |= held.call.peer == peer && held.request.upload == upload;
+  }
+  // Notes how long a write waited that is answered now.
+  void NoteWaited(int64_t ns) { longest_ns_ = std::max(longest_ns_, ns); }
+
+  // Returns how many writes wait: for one region, and for all.
+  size_t size(uint32_t region) const {
+    return static_cast<size_t>(std::count_if(writes_.begin(), writes_.end(),
+                                             [region](const HeldWrite& held) { return held.region() == region; }));
+  }
+  size_t size() const { return writes_.size(); }
+  uint64_t ever() const { return ever_; }
+  int64_t longest_ns() const { return longest_ns_; }
+
+ private:
+  std::list<HeldWrite> writes_;
+  uint64_t ever_ = 0;
+  int64_t longest_ns_ = 0;
+};
+
+}  // namespace cell

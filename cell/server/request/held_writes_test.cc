@@ -1,0 +1,65 @@
+#include "cell/server/request/held_writes.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace cell {
+namespace {
+
+class HeldWritesTest : public ::testing::Test {
+ protected:
+  void Hold(ConnectionId peer, uint32_t region, const std::string& key, int64_t now_ns = 0) {
+    const std::string message = MakeKeyRequest(MessageKind::kDelete, RootOf(region), {}, key);
+    IncomingCall call{};
+    call.peer = peer;
+    call.request = AsBytes(message);
+    held_.Add(call, MessageKind::kDelete, now_ns);
+  }
+  // Retries all; those in `waiting` go on waiting. Returns the keys that were tried, in order.
+  std::vector<std::string> Retry(const std::vector<std::string>& waiting) {
+    std::vector<std::string> tried;
+    held_.RetryEach([&](const HeldWrite& held) {
+      tried.emplace_back(held.request.key);
+      return std::find(waiting.begin(), waiting.end(), tried.back()) == waiting.end();
+    });
+    return tried;
+  }
+
+  HeldWrites held_;
+};
+
+// What a held write refers to is its own: the bytes of its request are gone by then.
+TEST_F(HeldWritesTest, AreTriedInOrder) {
+  Hold(1, 7, "a");
+  Hold(2, 7, "b");
+  Hold(1, 8, "c");
+  EXPECT_EQ(held_.size(), 3u);
+  EXPECT_EQ(held_.size(7), 2u);
+  EXPECT_EQ(held_.size(9), 0u);
+  EXPECT_EQ(Retry({}), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(held_.size(), 0u);
+  EXPECT_EQ(held_.ever(), 3u);
+}
+
+TEST_F(HeldWritesTest, OneThatWaitsIsNotOvertakenByThoseOfItsRegion) {
+  Hold(1, 7, "a");
+  Hold(2, 7, "b");
+  Hold(1, 8, "c");
+  EXPECT_EQ(Retry({"a"}), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(held_.size(7), 2u);
+  EXPECT_EQ(held_.size(8), 0u);
+  EXPECT_EQ(Retry({"b"}), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(Retry({}), (std::vector<std::string>{"b"}));
+}
+
+TEST_F(HeldWritesTest, OfAPeerThatIsGoneAreRemoved) {
+  Hold(1, 7, "a");
+  Hold(2, 7, "b");
+  held_.Remove(1);
+  EXPECT_EQ(Retry({}), (std::vector<std::string>{"b"}));
+}
+
+}  // namespace
+}  // namespace cell
