@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cell/client/client_testing.h"
 #include "cell/io/fabric/open/open_fabric.h"
 #include "tests/clusters.h"
 
@@ -28,8 +29,8 @@ class ClientAccountTest : public ::testing::Test {
     options.report = false;
     options.timeout_us = 2'000'000;
     options.reconnect_us = 0;
-    client_ = Opened(Client::Open(options, *OpenFabric({.huge_pages = false}),
-                                  std::make_unique<MemoryMembership>(cluster_.shared())));
+    client_ = Opened(ClientTesting::Open(options, *OpenFabric({.huge_pages = false}),
+                                         std::make_unique<MemoryMembership>(cluster_.shared())));
     CELL_CHECK(client_->Put("key", "value").ok());
   }
 
@@ -67,7 +68,7 @@ TEST_F(ClientAccountTest, OwnersOfRegionsThatAreGoneAreForgotten) {
       region = *state->table.Add({"server-0", 0});
     });
     (void)client_->Tables();  // It sees the table.
-    client_->RememberRoute("k", "l", region);
+    ClientTesting::RememberRoute(client_.get(), "k", "l", region);
     ASSERT_EQ(*client_->Get("key", {.path = Path::kServer}), "value");
   });
   EXPECT_LT(growth, 50'000);

@@ -1,6 +1,7 @@
 // Calls end in time, however short that is and whatever they wait for; and Open waits as long as its timeout.
 #include <gtest/gtest.h>
 
+#include "cell/client/client_testing.h"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -82,7 +83,8 @@ TEST_F(ClientDeadline, EndsAScanWhoseNextBatchWasReadAhead) {
     absl::Status status;
     for (int i = 0; i < 20 && status.ok(); ++i) status = scan.Next().status();
     EXPECT_FALSE(status.ok());
-    EXPECT_LE(cluster_.network()->now_ns(), began_ns + kTimeoutUs * 1'000 + kSlackNs) << ToString(path) << " " << status;
+    EXPECT_LE(cluster_.network()->now_ns(), began_ns + kTimeoutUs * 1'000 + kSlackNs)
+        << ToString(path) << " " << status;
     cluster_.network()->SetCut(client_.host, cluster_.host(0), false);
     EXPECT_TRUE(scan.Next().ok());
   }
@@ -182,8 +184,8 @@ TEST(OpenTimeout, IsHowLongOpenWaitsForASlowServer) {
     const int64_t began_ns = cluster.network()->now_ns();
     cluster.network()->At(began_ns + 1'100'000'000,
                           [&cluster, host] { cluster.network()->SetCut(host, cluster.host(0), false); });
-    const auto client = Client::Open(Options(timeout_us), cluster.network()->NewEndpoint(host),
-                                     std::make_unique<MemoryMembership>(cluster.shared()));
+    const auto client = ClientTesting::Open(Options(timeout_us), cluster.network()->NewEndpoint(host),
+                                            std::make_unique<MemoryMembership>(cluster.shared()));
     const int64_t took_ns = cluster.network()->now_ns() - began_ns;
     EXPECT_EQ(client.ok(), timeout_us > 1'100'000) << client.status();
     EXPECT_LE(took_ns, client.ok() ? 1'200'000'000 : timeout_us * 1'000 + kSlackNs);
@@ -204,8 +206,8 @@ TEST(OpenTimeout, IsHowLongOpenWaitsForARecovery) {
     ASSERT_TRUE(cluster.network()->Step());
     recovering = cluster.table().Find(cluster.table().root)->recovering;
   }
-  const auto client = Client::Open(Options(), cluster.network()->NewEndpoint(),
-                                   std::make_unique<MemoryMembership>(cluster.shared()));
+  const auto client = ClientTesting::Open(Options(), cluster.network()->NewEndpoint(),
+                                          std::make_unique<MemoryMembership>(cluster.shared()));
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ((*client)->Get("key")->value(), "value");
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "cell/client/client_testing.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "tests/sim_cluster.h"
 
@@ -39,7 +40,8 @@ class ShmCluster : public TestCluster {
     for (const auto& worker : workers_) CELL_CHECK(worker->Stop().ok());
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
-    return Opened(Client::Open(options, std::make_unique<ShmFabric>(), std::make_unique<MemoryMembership>(cluster_)));
+    return Opened(
+        ClientTesting::Open(options, std::make_unique<ShmFabric>(), std::make_unique<MemoryMembership>(cluster_)));
   }
   TestReport Check() override {
     Join();

@@ -8,7 +8,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/random.h"
-#include "cell/client/region_report.h"
+#include "cell/client/check/region_report.h"
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/placement.h"

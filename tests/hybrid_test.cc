@@ -1,6 +1,7 @@
 // What the selector is told, and is not.
 #include <gtest/gtest.h>
 
+#include "cell/client/client_testing.h"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -9,7 +10,7 @@ namespace {
 TEST(Hybrid, ARuleThatIsNoneIsRefused) {
   ClientOptions options;
   options.selector = "thesys";
-  EXPECT_EQ(Client::Open(options, nullptr, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ClientTesting::Open(options, nullptr, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // A search by the server takes one round, by reads several. Puts of the same client wait for a disk that takes as long

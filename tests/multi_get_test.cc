@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/random.h"
+#include "cell/client/client_testing.h"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -72,8 +73,8 @@ TEST(StaleCaches, ARegionNewerThanTheTableIsWaitedFor) {
   SimCluster cluster(kSpreadingShape, {}, one_server);
   ClientOptions options;
   options.report = false;
-  auto late = Client::Open(options, cluster.network()->NewEndpoint(),
-                           std::make_unique<LaggingMembership>(cluster.shared(), 20));
+  auto late = ClientTesting::Open(options, cluster.network()->NewEndpoint(),
+                                  std::make_unique<LaggingMembership>(cluster.shared(), 20));
   ASSERT_TRUE(late.ok());
   auto writer = cluster.NewClient(options);
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(writer->Put(fmt::format("key{:05}", i), "value").ok());

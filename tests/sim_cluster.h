@@ -8,6 +8,7 @@
 
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
+#include "cell/client/client_testing.h"
 #include "cell/cluster/session_lease.h"
 #include "cell/io/sim/sim_background.h"
 #include "cell/io/sim/sim_fabric.h"
@@ -50,7 +51,7 @@ class SimCluster : public TestCluster {
     }
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
-    return Opened(Client::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
+    return Opened(ClientTesting::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
   }
   // One that the network drives, on a host of its own.
   struct DrivenClient {
@@ -67,7 +68,7 @@ class SimCluster : public TestCluster {
     auto fabric = network_.NewEndpoint(host);
     auto membership = std::make_unique<MemoryMembership>(cluster_);
     DrivenClient made{host, membership.get(), nullptr, fabric.get()};
-    ASSIGN_OR_RETURN(made.client, Client::Open(options, std::move(fabric), std::move(membership)));
+    ASSIGN_OR_RETURN(made.client, ClientTesting::Open(options, std::move(fabric), std::move(membership)));
     return made;
   }
   DrivenClient NewDrivenClient(const ClientOptions& options) {
@@ -145,8 +146,8 @@ class SimCluster : public TestCluster {
     AddressOf(i)->clear();
     TellMembers();
   }
-  // The machine that the server is in stands still until Continue, and so does its clock: afterwards it knows nothing of
-  // the time that has passed.
+  // The machine that the server is in stands still until Continue, and so does its clock: afterwards it knows nothing
+  // of the time that has passed.
   void Freeze(size_t i) {
     servers_[i].frozen_ns = network_.now_ns();
     Stop(i);
@@ -251,9 +252,11 @@ class SimCluster : public TestCluster {
       server.files = disk_.NewHost();
       auto disk = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.disk = disk.get();
-      auto replay = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
+      auto replay =
+          std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
-      logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk), std::move(replay)};
+      logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk),
+              std::move(replay)};
     }
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
                                              WorkerOptions(options_, static_cast<int>(i)));

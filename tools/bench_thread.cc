@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cell/client/client_testing.h"
+
 namespace cell {
 namespace {
 
@@ -141,8 +143,8 @@ Op BenchThread::Choose() {
 
 Task<bool> BenchThread::One(std::string* key, std::string* value) {
   const Op op = Choose();
-  if (op == Op::kRawRead) co_return Note((co_await client_->AsyncRawRead(random_.Next())).status());
-  if (op == Op::kRawCall) co_return Note((co_await client_->AsyncRawCall()).status());
+  if (op == Op::kRawRead) co_return Note((co_await ClientTesting::RawRead(client_, random_.Next())).status());
+  if (op == Op::kRawCall) co_return Note((co_await ClientTesting::RawCall(client_)).status());
   if (op == Op::kInsert) {
     const uint64_t i = next_insert_++;
     MakeKey(i, key, flags_.shape);

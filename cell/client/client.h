@@ -70,7 +70,8 @@ struct ClientOptions {
   // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
   int64_t timeout_us = 15'000'000;
   int64_t reconnect_us = 100'000;  // Until a server that did not answer is tried again; it doubles, three times.
-  // Until a write is tried again that its server refused for something that passes: its region moves, or its lease lapsed.
+  // Until a write is tried again that its server refused for something that passes: its region moves, or its lease
+  // lapsed.
   int64_t refused_pause_us = 5'000;
   size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (the thesis, 5.3); 0: no cache.
   int cache_level_min = 4;                 // Only nodes at least so far above the leaves: they change seldom.
@@ -206,13 +207,10 @@ class Client {
   // Connects to the cluster in options.cluster. NotFound: there is none. Unavailable: its servers do not answer. Waits,
   // as long as its timeout, for a server that is slow to answer, and for others to take over from one that is gone.
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
-  // Over a given fabric: for simulations and tests.
-  static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
-                                                      std::unique_ptr<Membership> membership);
   ~Client();
 
-  // Connects to the root of the tree, with the errors and the patience of Open; once it has succeeded, does nothing. For
-  // ClientOptions::connect = false: such a client can ask servers and use tables while nobody serves the root.
+  // Connects to the root of the tree, with the errors and the patience of Open; once it has succeeded, does nothing.
+  // For ClientOptions::connect = false: such a client can ask servers and use tables while nobody serves the root.
   absl::Status Connect();
 
   // The value, or nothing if the key is not stored.
@@ -305,17 +303,12 @@ class Client {
   // Counts from zero again: after a warm-up.
   void ResetMetrics();
 
-  // As if a server had said that keys from `low` on (to `high`, if there is one) are in the meganode with this root:
-  // for simulating clients that have been there for long. What is wrong costs steps, and no more.
-  void RememberRoute(std::string_view low, std::optional<std::string_view> high, uint32_t region);
-
-  // For measuring the fabric alone: one 1-node read at a random place, and one empty RPC.
-  Task<absl::StatusOr<bool>> AsyncRawRead(uint64_t random);
-  Task<absl::StatusOr<bool>> AsyncRawCall();
-
  private:
+  friend class ClientTesting;
   friend class Table;
   explicit Client(std::unique_ptr<Session> session);
+  static absl::StatusOr<std::unique_ptr<Client>> Over(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
+                                                      std::unique_ptr<Membership> membership);
 
   std::unique_ptr<Session> session_;
   bool connected_ = false;  // To the root of the tree, at least once.

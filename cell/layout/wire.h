@@ -42,7 +42,7 @@ enum class MessageKind : uint16_t {
 
   // Between servers.
   kAddRoute = 16,  // A meganode's root becomes known to the tier above.
-  kMove = 17,      // The steps of a region's move (server/mover.h).
+  kMove = 17,      // The steps of a region's move (cell/server/change/mover.h).
   kWeigh = 18,     // How much a worker holds.
 
   // In replies alone, to any request that names a meganode: it is not there, the key is another meganode's.
@@ -314,8 +314,7 @@ Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
 }
 
 // Composes messages. Each returns the bytes of the fixed part and the key; a value follows them on the wire.
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key,
-                           uint16_t copy = 0);
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0);
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
                            uint16_t upload);
 std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);

@@ -1,8 +1,8 @@
 // LogStore: where regions' logs and checkpoints are kept, for all servers of a cluster.
 //
-// It deals in bytes; what is in them says layout/log_record.h. A log is a row of segments, each written by one owner at
-// one epoch, and named by the sequence of its first record. A checkpoint is named by the sequence from where on the log
-// is needed besides it.
+// It deals in bytes; what is in them says cell/layout/log_record.h. A log is a row of segments, each written by one
+// owner at one epoch, and named by the sequence of its first record. A checkpoint is named by the sequence from where
+// on the log is needed besides it.
 //
 // Fencing. After Fence(region, epoch) has returned, no Sync of a segment of a lower epoch succeeds; and what such a
 // Sync has succeeded for before, List and Read see afterwards. So an owner that acknowledges only after Sync
@@ -62,8 +62,8 @@ class LogStore {
   // Removes what there is of a checkpoint that was begun and will not be committed.
   virtual absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
 
-  // Notes, outside of the log, that all of it up to record `sequence` is on disk, as an owner does that ends: if the log's
-  // end is lost later, that could not be told from records which never were written. Synced.
+  // Notes, outside of the log, that all of it up to record `sequence` is on disk, as an owner does that ends: if the
+  // log's end is lost later, that could not be told from records which never were written. Synced.
   virtual absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
   // Returns the greatest sequence that was noted; 0: none was.
   virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region) = 0;

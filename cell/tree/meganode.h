@@ -60,7 +60,7 @@ class Meganode : public PairStore {
   absl::StatusOr<Place> Find(std::string_view key) const;
 
   // Many searches at once, of any of the thread's meganodes, interleaved with prefetching so that their cache misses
-  // overlap (design.md, 10: cache misses are what a search costs). Results are those of Find, one by one.
+  // overlap (see README.md). Results are those of Find, one by one.
   struct Lookup {
     const Meganode* tree;
     std::string_view key;

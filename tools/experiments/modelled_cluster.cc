@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/client/client_testing.h"
 #include "cell/tree/meganode_builder.h"
 #include "fmt/format.h"
 
@@ -157,14 +158,15 @@ std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(Client
   auto made = std::make_unique<DrivenClient>();
   made->fabric = fabric.get();
   absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Open(options, std::move(fabric), std::make_unique<Membership>(state_));
+      ClientTesting::Open(options, std::move(fabric), std::make_unique<Membership>(state_));
   CELL_CHECK(client.ok());
   made->client = *std::move(client);
   for (size_t i = 0; warm && i < workers_.size(); ++i) {
     const auto keys = static_cast<uint64_t>(options_.keys_each);
     const std::string low = i == 0 ? "" : Key(i * keys), high = Key((i + 1) * keys);
-    made->client->RememberRoute(low, i + 1 < workers_.size() ? std::optional<std::string_view>(high) : std::nullopt,
-                                static_cast<uint32_t>(kFirstRegion + i));
+    ClientTesting::RememberRoute(made->client.get(), low,
+                                 i + 1 < workers_.size() ? std::optional<std::string_view>(high) : std::nullopt,
+                                 static_cast<uint32_t>(kFirstRegion + i));
   }
   return made;
 }

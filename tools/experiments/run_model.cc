@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/histogram.h"
+#include "cell/client/client_testing.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -199,11 +200,11 @@ class Run {
     CallOptions call;
     if (flags_.path == "fixed") call.path = random->Unit() < flags_.server_share ? Path::kServer : Path::kClient;
     if (flags_.path == "raw-read") {
-      const absl::StatusOr<bool> read = co_await client->AsyncRawRead(random->Next());
+      const absl::StatusOr<bool> read = co_await ClientTesting::RawRead(client, random->Next());
       co_return read.ok();
     }
     if (flags_.path == "raw-call") {
-      const absl::StatusOr<bool> called = co_await client->AsyncRawCall();
+      const absl::StatusOr<bool> called = co_await ClientTesting::RawCall(client);
       co_return called.ok();
     }
     if (flags_.get_share < 1 && random->Unit() >= flags_.get_share) {

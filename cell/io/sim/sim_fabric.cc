@@ -47,8 +47,8 @@ SimFabric::~SimFabric() {
 }
 
 void SimFabric::LosePeers() {
-  for (const Peer& peer : peers_) {
-    if (peer.client != nullptr) peer.client->LoseServer(peer.connection);
+  for (Peer& peer : peers_) {
+    if (SimFabric* const client = std::exchange(peer.client, nullptr)) client->LoseServer(peer.connection);
   }
 }
 
@@ -226,9 +226,8 @@ ConnectionId SimFabric::Connect(const std::string& address, int64_t deadline_ns,
 void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t deadline_ns, Completion* completion) {
   const auto it = network_->listening_.find(address);
   SimFabric* const server = it == network_->listening_.end() || crashed_ ? nullptr : it->second;
-  const bool silent =
-      server != nullptr &&
-      (server->paused_ || network_->IsCut(host_, server->host_) || network_->IsCut(server->host_, host_));
+  const bool silent = server != nullptr && (server->paused_ || network_->IsCut(host_, server->host_) ||
+                                            network_->IsCut(server->host_, host_));
   if (silent && network_->now_ns() < deadline_ns) {  // It is asked for again and again.
     constexpr int64_t kAgainNs = 10'000;
     connecting_[id] = completion;
@@ -306,10 +305,10 @@ void SimFabric::ReadWhenHandedOver(ConnectionId id, std::vector<ReadPart> parts,
   const uint64_t operation = connections_[id].operations++;
   connections_[id].pending[operation] = {completion, true, deadline_ns};
   ExpireAt(deadline_ns);
-  network_->At(network_->now_ns() + kAgainNs, [this, alive = alive_, id, operation, parts = std::move(parts),
-                                               deadline_ns, completion] {
-    if (*alive && connections_[id].pending.erase(operation) > 0) Read(id, parts, deadline_ns, completion);
-  });
+  network_->At(network_->now_ns() + kAgainNs,
+               [this, alive = alive_, id, operation, parts = std::move(parts), deadline_ns, completion] {
+                 if (*alive && connections_[id].pending.erase(operation) > 0) Read(id, parts, deadline_ns, completion);
+               });
 }
 
 void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {

@@ -7,7 +7,7 @@
 // root, without caches, until the deadline.
 #pragma once
 
-#include "cell/client/session.h"
+#include "cell/client/session/session.h"
 #include "pilaf/key_hash.h"
 
 namespace cell {

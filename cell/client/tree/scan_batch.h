@@ -39,9 +39,7 @@ class ScanBatch {
     if (arena_.size() * kWordBytes < bytes_) arena_.resize(std::max(bytes_ / kWordBytes, 2 * arena_.size()));
     return at;
   }
-  std::string_view KeyOf(const Place& place) {
-    return {reinterpret_cast<const char*>(At(place.at)), place.key_bytes};
-  }
+  std::string_view KeyOf(const Place& place) { return {reinterpret_cast<const char*>(At(place.at)), place.key_bytes}; }
   std::byte* At(size_t at) { return reinterpret_cast<std::byte*>(arena_.data()) + at; }
   size_t Copy(const void* from, size_t bytes) {
     const size_t at = Reserve(bytes);

@@ -1,4 +1,4 @@
-#include "cell/client/scan_leaves.h"
+#include "cell/client/tree/scan_leaves.h"
 
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
@@ -27,7 +27,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     if (!leaf_ready_) {
       if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
-      const absl::StatusOr<Walk::Step> step = co_await session_->WalkToLeaf(
+      const absl::StatusOr<Walk::Step> step = co_await session_->tree()->WalkToLeaf(
           server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &server->scans, &rounds);
       if (!step.ok()) co_return step.status();
       if (*step != Walk::Step::kArrived) {
@@ -62,16 +62,14 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     absl::Status status;
     if (!parts_.empty()) {
       ++rounds;
-      const int64_t asked_ns = session_->now_ns();
       session_->metrics()->node_reads += !beside.null();
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->Read(server, parts_, context.deadline_ns);
+      status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &server->scans);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
         batch->Cut(places_before, bytes_before);
         leaf_ready_ = false;
         co_return status;
       }
-      server->scans.ObserveRead(session_->now_ns() - asked_ns);
     }
     if (!status.ok() || !ExtentsAreRight(batch, places_before)) {
       ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read: read the leaf again.
@@ -134,7 +132,7 @@ absl::StatusOr<int> ScanLeaves::TakeEntries(const ScanPosition& position, size_t
   return slot;
 }
 
-// Null: the walk begins anew from the meganode's root.
+// Returns null if the walk must start over from the meganode's root.
 Pointer ScanLeaves::Beside(const ScanPosition& position) const {
   const NodeView& leaf = walked_.leaf;
   if (!position.down()) return leaf.right().region() == leaf.self().region() ? leaf.right() : Pointer();

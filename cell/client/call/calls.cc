@@ -1,10 +1,12 @@
-#include "cell/client/calls.h"
+#include "cell/client/call/calls.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
+#include "fmt/format.h"
 
 namespace cell {
 namespace {
@@ -30,15 +32,10 @@ size_t ReplyRoom(Session* session) {
 // caller suspends.
 Task<Maybe<ConstBytes>> Ask(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
                             size_t reply_bytes_max, CallContext context) {
-  const int64_t asked_ns = session->now_ns();
-  ServerConnection* const server = router->server();
-  Selector* const selector = router->selector();
-  selector->BeginCall(asked_ns);
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->Call(server, head, body, reply_bytes_max, context.deadline_ns);
-  selector->EndCall(session->now_ns());
+      co_await session->connections()->Call(router->server(), head, body, reply_bytes_max, context.deadline_ns,
+                                            router->selector(), Connections::Learn::kCost);
   if (!reply.ok()) co_return reply.status();
-  selector->ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
   if (!route.ok()) co_return route.status();
@@ -57,15 +54,16 @@ Maybe<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
 // A large value goes ahead in pieces; returns the upload's number.
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server, std::string_view value,
                                       int64_t deadline_ns) {
-  const uint16_t upload = co_await session->TakeNumber(server, deadline_ns);
+  const uint16_t upload = co_await session->connections()->TakeNumber(server, deadline_ns);
   if (upload == 0) co_return absl::DeadlineExceededError("other large values were on their way for too long");
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
     const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
-    const absl::StatusOr<ConstBytes> reply = co_await session->Call(server, head, part, kReplyBytesMin, deadline_ns);
+    const absl::StatusOr<ConstBytes> reply =
+        co_await session->connections()->Call(server, head, part, kReplyBytesMin, deadline_ns);
     absl::Status status = reply.ok() ? ParseBytesReply(*reply, MessageKind::kUpload).status() : reply.status();
     if (!status.ok()) {
-      session->GiveNumber(server, upload);
+      session->connections()->GiveNumber(server, upload);
       co_return ReadOutcome(status);  // Nothing was written yet.
     }
   }
@@ -77,8 +75,8 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers) {
   if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
   if (key.size() > key_bytes_max) {
-    return absl::InvalidArgumentError(fmt::format(
-        "key {} is longer than {} bytes, the most that {} take", ForMessage(key), key_bytes_max, takers));
+    return absl::InvalidArgumentError(
+        fmt::format("key {} is longer than {} bytes, the most that {} take", ForMessage(key), key_bytes_max, takers));
   }
   return absl::OkStatus();
 }
@@ -122,24 +120,12 @@ Task<Maybe<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view
   // value alone.
   const GetReply where = get->fixed;
   const size_t key_bytes = where.copied == 0 ? key.size() : 0;
-  std::string found;
-  found.reserve(key_bytes + where.value_bytes);
-  while (found.size() < key_bytes + where.value_bytes) {
-    const size_t piece =
-        std::min(key_bytes + where.value_bytes - found.size(), (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
-    const Pointer from(where.extent.region(), where.extent.offset() + found.size());
-    const std::string fetch = MakeFetchRequest(from, static_cast<uint32_t>(piece), where.copied);
-    const absl::StatusOr<ConstBytes> answer =
-        co_await session->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
-    if (!answer.ok()) co_return ReadFailed<Value>(router, answer.status());
-    const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
-    if (bytes.status().code() == absl::StatusCode::kOutOfRange) {  // The region has moved since, or the copy is gone.
-      co_return absl::AbortedError("");
-    }
-    if (!bytes.ok()) co_return bytes.status();
-    if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
-    found.append(AsText(*bytes));
-  }
+  std::string found(key_bytes + where.value_bytes, 0);
+  const MutableBytes to(reinterpret_cast<std::byte*>(found.data()), found.size());
+  const absl::StatusOr<bool> there =
+      co_await FetchBytes(session, server, where.extent, where.copied, to, context.deadline_ns);
+  if (!there.ok()) co_return ReadFailed<Value>(router, there.status());
+  if (!*there) co_return absl::AbortedError("");
   const bool same = Crc64(found, key_bytes == 0 ? Crc64(key) : 0) == where.crc || Mutated(Mutant::kNoFetchCrc);
   const bool whole = same && found.starts_with(key.substr(0, key_bytes));
   if (!whole) co_return absl::AbortedError("");
@@ -148,18 +134,37 @@ Task<Maybe<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view
 
 }  // namespace
 
+Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
+                                      MutableBytes to, int64_t deadline_ns) {
+  for (size_t done = 0; done < to.size();) {
+    const size_t piece = std::min(to.size() - done, (kMessageBytesMax - sizeof(ReplyHeader)) / kWordBytes * kWordBytes);
+    const Pointer at(from.region(), from.offset() + done);
+    const std::string fetch = MakeFetchRequest(at, static_cast<uint32_t>(piece), copy);
+    const absl::StatusOr<ConstBytes> answer =
+        co_await session->connections()->Call(server, fetch, {}, kMessageBytesMax, deadline_ns);
+    if (!answer.ok()) co_return answer.status();
+    const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
+    if (absl::IsOutOfRange(bytes.status())) co_return false;
+    if (!bytes.ok()) co_return bytes.status();
+    if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
+    std::memcpy(to.data() + done, bytes->data(), piece);
+    done += piece;
+  }
+  co_return true;
+}
+
 Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   Maybe<Value> value = co_await GetOnce(session, router, key, 0, context);
   while (KeptChanging(value.status())) {
     // The server keeps it as it is for this get.
     ++session->metrics()->extent_retries;
     ServerConnection* const server = router->server();
-    const uint16_t copy = co_await session->TakeNumber(server, context.deadline_ns);
+    const uint16_t copy = co_await session->connections()->TakeNumber(server, context.deadline_ns);
     if (copy != 0) {
       value = co_await GetOnce(session, router, key, copy, context);
-      session->GiveNumber(server, copy);
+      session->connections()->GiveNumber(server, copy);
     }
-    if (session->closed()) co_return Session::Closed();
+    if (session->closed()) co_return ClientLoop::Closed();
     if (session->NowNs() >= context.deadline_ns && KeptChanging(value.status())) {
       co_return absl::DeadlineExceededError(fmt::format("{} changed while it was read", ForMessage(key)));
     }
@@ -180,9 +185,10 @@ Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::strin
 
 Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
                             std::optional<std::string_view> value, Pointer hint, CallContext context) {
-  if (session->closed()) co_return Session::Closed();
+  if (session->closed()) co_return ClientLoop::Closed();
   ServerConnection* const server = router->server();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
+  const int64_t refused_pause_ns = session->options().refused_pause_us * 1000;
   uint16_t upload = 0;
   std::string request;
   std::string_view body;
@@ -199,9 +205,13 @@ Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_vie
   } else {
     request = MakeKeyRequest(kind, router->root(), hint, key);
   }
-  const int64_t asked_ns = session->now_ns();
-  const size_t room = ReplyRoom(session);
-  const absl::StatusOr<ConstBytes> reply = co_await session->Call(server, request, body, room, context.deadline_ns);
+  // A write that waits for its log says nothing about the way to its leaf, which is all that there is to choose. Of a
+  // table all writes are calls.
+  const bool chosen = hint.null() && router->selector() == &server->searches &&
+                      session->view()->cluster().durability != Durability::kSync;
+  const absl::StatusOr<ConstBytes> reply =
+      co_await session->connections()->Call(server, request, body, ReplyRoom(session), context.deadline_ns,
+                                            chosen ? &server->searches : nullptr, Connections::Learn::kTime);
   // What follows reads the reply before it suspends.
   Maybe<bool> result = std::nullopt;
   if (!reply.ok()) {
@@ -213,25 +223,20 @@ Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_vie
     const absl::Status status = route.ok() ? router->Follow(*route) : route.status();
     if (!status.ok()) result = status;
   } else {
-    // A write that waits for its log says nothing about the way to its leaf, which is all that there is to choose.
-    const bool chosen = hint.null() && router->selector() == &server->searches;  // Of a table all writes are calls.
-    if (chosen && session->cluster().durability != Durability::kSync) {
-      server->searches.ObserveServer(session->now_ns() - asked_ns, TimesOf(*reply));
-    }
     const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
     if (written.ok()) {
       result = written->existed != 0;
     } else if (written.status().code() == absl::StatusCode::kUnavailable &&
-               session->now_ns() + session->refused_pause_ns() < context.deadline_ns) {
+               session->now_ns() + refused_pause_ns < context.deadline_ns) {
       // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
       // and then the region may be another's soon.
-      co_await session->SleepUntil(session->now_ns() + session->refused_pause_ns());
+      co_await session->loop()->SleepUntil(session->now_ns() + refused_pause_ns);
       co_await router->FindHolderAgain(written.status());
     } else {
       result = written.status();
     }
   }
-  if (upload != 0) session->GiveNumber(server, upload);
+  if (upload != 0) session->connections()->GiveNumber(server, upload);
   co_return result;
 }
 

@@ -5,10 +5,10 @@
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
-#include "cell/client/calls.h"
-#include "cell/client/key_router.h"
-#include "cell/client/scan_batch.h"
-#include "cell/client/scan_leaves.h"
+#include "cell/client/call/calls.h"
+#include "cell/client/route/key_router.h"
+#include "cell/client/tree/scan_batch.h"
+#include "cell/client/tree/scan_leaves.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -72,8 +72,8 @@ class Scan::Cursor : public DetachedTask {
     // A batch of nothing says nothing: the end, or the next entries.
     while (status.ok() && batch->empty() && !done_ && !given_up_) {
       if (!router_.has_value()) {
-        way_key_ = position_.at();
-        router_.emplace(session_, way_key_, context, nullptr);
+        begin_key_ = position_.at();
+        router_.emplace(session_, begin_key_, context, nullptr);
         from_here_ = !next_root_.null();
         if (from_here_) (void)router_->GoTo(next_root_);
       }
@@ -132,7 +132,7 @@ class Scan::Cursor : public DetachedTask {
     const absl::StatusOr<ScanLeaves::Leg> leg =
         co_await leaves_.Fill(&*router_, &position_, from_here_, Wanted(), left_, context, batch);
     // Leaves that were read before a leg failed are part of the batch, too.
-    if (!session_->Leased(holder)) {
+    if (!session_->view()->Leased(holder)) {
       if (!Mutated(Mutant::kScanSkipsUnleased)) position_ = from;
       batch->Clear();
       co_return absl::UnavailableError("the region table is too old to read by");
@@ -146,18 +146,14 @@ class Scan::Cursor : public DetachedTask {
   }
 
   Task<absl::Status> FillByCall(ServerConnection* server, CallContext context, ScanBatch* batch) {
-    const int64_t asked_ns = session_->now_ns();
     const std::string request = MakeScanRequest(router_->root(), position_.at(), position_.end(),
                                                 {.limit = static_cast<uint32_t>(Wanted()),
                                                  .reply_bytes_max = kMessageBytesMax,
                                                  .keys_only = options_.keys_only,
                                                  .down = position_.down()});
-    server->scans.BeginCall(asked_ns);
-    const absl::StatusOr<ConstBytes> reply =
-        co_await session_->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
-    server->scans.EndCall(session_->now_ns());
+    const absl::StatusOr<ConstBytes> reply = co_await session_->connections()->Call(
+        server, request, {}, kMessageBytesMax, context.deadline_ns, &server->scans, Connections::Learn::kCost);
     if (!reply.ok()) co_return reply.status();
-    server->scans.ObserveServer(session_->now_ns() - asked_ns, TimesOf(*reply));
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
       if (!route.ok()) co_return route.status();
@@ -218,25 +214,16 @@ class Scan::Cursor : public DetachedTask {
     co_return absl::OkStatus();
   }
 
-  // Where the extent is in the batch's memory; nothing when it is no longer what the leaf said.
+  // Fetches a large entry. Returns where it is in the batch's memory, and nothing if it is no longer what the leaf
+  // said.
   Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(ServerConnection* server, std::string_view key,
                                                          const ScanItem& item, CallContext context, ScanBatch* batch) {
     const size_t bytes = key.size() + item.value_bytes;
     const size_t at = batch->Reserve(bytes);
-    for (size_t done = 0; done < bytes;) {
-      const size_t piece = std::min(bytes - done, (kMessageBytesMax - sizeof(ReplyHeader)) / 8 * 8);
-      const Pointer from(item.extent.extent.region(), item.extent.extent.offset() + done);
-      const std::string fetch = MakeFetchRequest(from, static_cast<uint32_t>(piece));
-      const absl::StatusOr<ConstBytes> answer =
-          co_await session_->Call(server, fetch, {}, kMessageBytesMax, context.deadline_ns);
-      if (!answer.ok()) co_return answer.status();
-      const absl::StatusOr<ConstBytes> got = ParseBytesReply(*answer, MessageKind::kFetch);
-      if (got.status().code() == absl::StatusCode::kOutOfRange) co_return std::nullopt;  // It has moved.
-      if (!got.ok()) co_return got.status();
-      if (got->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
-      std::memcpy(batch->At(at + done), got->data(), piece);
-      done += piece;
-    }
+    const absl::StatusOr<bool> there = co_await FetchBytes(session_, server, item.extent.extent, /*copy=*/0,
+                                                           {batch->At(at), bytes}, context.deadline_ns);
+    if (!there.ok()) co_return there.status();
+    if (!*there) co_return std::nullopt;
     const std::string_view extent = AsText(ConstBytes(batch->At(at), bytes));
     if (Crc64(extent) != item.extent.crc || extent.substr(0, key.size()) != key) co_return std::nullopt;
     co_return at;
@@ -248,11 +235,11 @@ class Scan::Cursor : public DetachedTask {
   ScanPosition position_;  // Where the next batch begins.
   uint64_t left_;          // Of the limit.
   bool done_ = false;
-  Pointer next_root_;             // Of the meganode with the next entries, if known.
+  Pointer next_root_;                // Of the meganode with the next entries, if known.
   std::optional<KeyRouter> router_;  // Of the batch being filled...
-  std::string way_key_;           // ...and where it begins.
-  bool from_here_ = false;        // The entries before, if any, came from the router's meganode.
-  bool ended_at_border_ = false;  // The batch did: its last meganode's entries are all there.
+  std::string begin_key_;            // ...and where it begins.
+  bool from_here_ = false;           // The entries before, if any, came from the router's meganode.
+  bool ended_at_border_ = false;     // The batch did: its last meganode's entries are all there.
   ScanLeaves leaves_;
   std::vector<ScanItem> items_;
 
@@ -268,7 +255,7 @@ void Scan::CursorDeleter::operator()(Cursor* cursor) const {
   std::unique_ptr<Cursor> owned(cursor);
   if (owned->ended()) return;
   owned->GiveUp();
-  owned->session()->Keep(std::move(owned));
+  owned->session()->loop()->Keep(std::move(owned));
 }
 
 Scan::Scan(Session* session, ScanOptions options)
@@ -288,7 +275,5 @@ absl::StatusOr<bool> Scan::Next() {
   at_ = 0;
   return !batch_.empty();
 }
-
-Scan Client::NewScan(ScanOptions options) { return Scan(session_.get(), std::move(options)); }
 
 }  // namespace cell

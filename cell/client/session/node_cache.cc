@@ -1,4 +1,4 @@
-#include "cell/client/node_cache.h"
+#include "cell/client/session/node_cache.h"
 
 #include <algorithm>
 

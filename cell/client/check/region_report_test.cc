@@ -1,4 +1,4 @@
-#include "cell/client/region_report.h"
+#include "cell/client/check/region_report.h"
 
 #include <gtest/gtest.h>
 
@@ -34,9 +34,10 @@ TEST(RegionReport, OfAMeganodeAndOfAPartOfATable) {
 
 TEST(RegionReport, RefusesNonsense) {
   for (const std::string& text :
-       {std::string(), std::string("[]"), std::string("7"), With("7", "-7"), With("3", "\"3\""), With("\"6162\"", "\"616\""),
-        With("\"6162\"", "\"zz\""), With("\"6162\"", "7"), With("\"ff\"", "null"), With("\"tier\": 1", "\"tier\": 256"),
-        With("\"right\": 9", "\"right\": 4294967295"), With("\"routes\": 2", "\"routes\": 18446744073709551615"),
+       {std::string(), std::string("[]"), std::string("7"), With("7", "-7"), With("3", "\"3\""),
+        With("\"6162\"", "\"616\""), With("\"6162\"", "\"zz\""), With("\"6162\"", "7"), With("\"ff\"", "null"),
+        With("\"tier\": 1", "\"tier\": 256"), With("\"right\": 9", "\"right\": 4294967295"),
+        With("\"routes\": 2", "\"routes\": 18446744073709551615"),
         std::string(R"({"region": 7, "keys": 3, "hash": 7})")}) {
     EXPECT_EQ(ParseRegionReport(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }

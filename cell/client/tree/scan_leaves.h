@@ -7,8 +7,9 @@
 
 #include <vector>
 
-#include "cell/client/key_router.h"
-#include "cell/client/scan_batch.h"
+#include "cell/client/route/key_router.h"
+#include "cell/client/session/session.h"
+#include "cell/client/tree/scan_batch.h"
 #include "cell/tree/scan_position.h"
 
 namespace cell {
@@ -23,7 +24,7 @@ class ScanLeaves {
   };
 
   ScanLeaves(Session* session, bool keys_only)
-      : session_(session), keys_only_(keys_only), walked_(session), beside_(session) {}
+      : session_(session), keys_only_(keys_only), walked_(session->tree()->pool()), beside_(session->tree()->pool()) {}
 
   // Adds entries from *position on, until the batch has `wanted` entries (`left` is how many the whole scan still
   // wants), the range ends, or the meganode that the router is at ends. `from_here` says that earlier entries of the

@@ -1,4 +1,4 @@
-#include "cell/client/region_report.h"
+#include "cell/client/check/region_report.h"
 
 #include <charconv>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "cell/client/key_router.h"
-#include "fmt/format.h"
+#include "cell/client/route/key_router.h"
+#include "cell/client/session/session.h"
 
 namespace cell {
 
@@ -33,6 +33,11 @@ inline bool KeptChanging(const absl::Status& status) { return status.code() == a
 // Returns true if the worker could not be reached or does not hold the region any more, so that the region table may
 // name another one.
 bool LostServer(const absl::Status& status);
+
+// Fetches the bytes of an extent from `from` on, or those of the copy that was taken under the number `copy` if that is
+// not 0, in pieces. Returns false if they are not there any more: the region has moved, or the copy is gone.
+Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
+                                      MutableBytes to, int64_t deadline_ns);
 
 Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);

@@ -1,4 +1,4 @@
-#include "cell/client/key_router.h"
+#include "cell/client/route/key_router.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr int kPauseDoublings = 8;  // To 5 ms.
 }  // namespace
 
 const RegionTable::HashParts* KeyRouter::parts() const {
-  const auto& tables = session_->cluster().table.tables;
+  const auto& tables = session_->view()->cluster().table.tables;
   const auto it = tables.find(*table_);
   return it == tables.end() ? nullptr : &it->second;
 }
@@ -24,15 +24,15 @@ void KeyRouter::Begin() {
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
-    holder_ = session_->HolderOf(root_.region());
+    holder_ = session_->view()->HolderOf(root_.region());
     lost_ = table == nullptr && losses_ == 0;  // Once more, by the newest.
     return;
   }
-  root_ = losses_ == 0 ? session_->routes()->Find(key_) : Pointer();
+  root_ = losses_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
   from_route_ = !root_.null();
   ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
-  if (!from_route_) root_ = session_->root();
-  holder_ = session_->HolderOf(root_.region());
+  if (!from_route_) root_ = session_->view()->root();
+  holder_ = session_->view()->HolderOf(root_.region());
 }
 
 absl::Status KeyRouter::GoTo(Pointer root) {
@@ -42,7 +42,7 @@ absl::Status KeyRouter::GoTo(Pointer root) {
   root_ = root;
   from_route_ = false;
   cached_node_ = {};
-  holder_ = session_->HolderOf(root_.region());
+  holder_ = session_->view()->HolderOf(root_.region());
   return absl::OkStatus();
 }
 
@@ -50,7 +50,7 @@ absl::Status KeyRouter::Follow(const RouteView& route) {
   switch (route.kind) {
     case RouteKind::kChild:
       if (route.has_range) {
-        session_->routes()->Keep(
+        session_->tree()->routes()->Keep(
             route.low_key, route.has_high ? std::optional<std::string_view>(route.high_key) : std::nullopt, route.next);
       }
       return GoTo(route.next);
@@ -75,19 +75,19 @@ absl::Status KeyRouter::Follow(const Walk& walk, Walk::Step step, bool cached) {
 // What led here is stale: it would have led to the neighbour else. If it was cached, the neighbour may be far from the
 // key, and what is not cached leads there at once.
 absl::Status KeyRouter::GoRight(Pointer next) {
-  if (root_ == session_->root()) session_->RefreshSoon();
+  if (root_ == session_->view()->root()) session_->view()->RefreshSoon();
   const bool misled = from_route_ || !cached_node_.null();
-  if (misled) session_->routes()->Drop(key_);
-  session_->cache()->Drop(cached_node_);
+  if (misled) session_->tree()->routes()->Drop(key_);
+  session_->tree()->nodes()->Drop(cached_node_);
   if (!misled || ++misled_ > kMisledMax) return GoTo(next);
   Begin();
   return absl::OkStatus();
 }
 
 absl::Status KeyRouter::Lose() {
-  session_->routes()->Drop(key_);
-  session_->cache()->Drop(cached_node_);
-  if (server() != nullptr && server()->up) session_->ForgetRegion(server(), root_.region());
+  session_->tree()->routes()->Drop(key_);
+  session_->tree()->nodes()->Drop(cached_node_);
+  if (server() != nullptr && server()->up) session_->connections()->ForgetRegion(*server(), root_.region());
   ++session_->metrics()->lost;
   ++losses_;
   lost_ = true;
@@ -97,22 +97,22 @@ absl::Status KeyRouter::Lose() {
 
 Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
   refused_ = std::move(refused);
-  co_await session_->Refresh(context_.deadline_ns);
-  holder_ = session_->HolderOf(root_.region());
+  co_await session_->view()->Refresh(context_.deadline_ns);
+  holder_ = session_->view()->HolderOf(root_.region());
   co_return holder_.server != nullptr;
 }
 
 Task<absl::Status> KeyRouter::Find() {
   for (;;) {
-    if (session_->closed()) co_return Session::Closed();
+    if (session_->closed()) co_return ClientLoop::Closed();
     if (lost_) {
       // It may take a moment until the table knows of a move.
       if (losses_ > 1) {
         const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
         const int64_t deadline_ns = Mutated(Mutant::kSleepsPastDeadline) ? INT64_MAX : context_.deadline_ns;
-        co_await session_->SleepUntil(std::min(deadline_ns, until_ns));
+        co_await session_->loop()->SleepUntil(std::min(deadline_ns, until_ns));
       }
-      co_await session_->Refresh(context_.deadline_ns);
+      co_await session_->view()->Refresh(context_.deadline_ns);
       losses_ += losses_ == 0;
       lost_ = false;
       Begin();
@@ -122,23 +122,23 @@ Task<absl::Status> KeyRouter::Find() {
       co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
     }
     const uint32_t region = root_.region();
-    const absl::StatusOr<ServerConnection*> server = co_await session_->Connect(region, context_.deadline_ns);
+    const absl::StatusOr<ServerConnection*> server = co_await session_->view()->Connect(region, context_.deadline_ns);
     if (server.ok()) {
-      holder_ = session_->HolderOf(region);
+      holder_ = session_->view()->HolderOf(region);
       if (holder_.server != nullptr) co_return absl::OkStatus();
       continue;  // Another holds it since.
     }
-    if (session_->WillBeServed(region)) {
+    if (session_->view()->WillBeServed(region)) {
       if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
       (void)Lose();
       continue;
     }
     // Once more by the newest table: the region may have moved.
-    const RegionTable::Entry* entry = session_->cluster().table.Find(region);
+    const RegionTable::Entry* entry = session_->view()->cluster().table.Find(region);
     const uint64_t epoch = entry != nullptr ? entry->epoch : 0;
     // A region newer than all that the table has: the table is old (one of several ZooKeepers may lag), and will know
     // it.
-    const bool to_come = entry == nullptr && region >= session_->cluster().table.next_region;
+    const bool to_come = entry == nullptr && region >= session_->view()->cluster().table.next_region;
     if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
       co_return server.status();
     }

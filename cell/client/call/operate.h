@@ -1,0 +1,73 @@
+// The loop of every operation on one key, from region to region until one covers the key. Internal to cell/client. Not
+// thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cell/client/call/calls.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+// Calls `here` with the router and the context, region after region, until it returns a result or an error. `table` is
+// null for the tree.
+template <typename T, typename Here>
+Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std::string_view key, CallContext context,
+                                Here here) {
+  if (session->closed()) co_return ClientLoop::Closed();
+  absl::Status status = table == nullptr ? CheckKey(key, KeyBytesMax(session->node_bytes()), "this cluster's nodes")
+                                         : CheckKey(key, kHashKeyBytesMax, "Pilaf tables");
+  if (!status.ok()) co_return status;
+  // Reads under an expired lease could not be trusted, and would have to be repeated.
+  if (context.path == Path::kClient && context.started_ns > session->view()->LeaseUntilNs()) {
+    co_await session->view()->Refresh(context.deadline_ns);
+    if (session->NowNs() >= context.deadline_ns) {
+      co_return absl::UnavailableError("the region table could not be asked for in time");
+    }
+  }
+  KeyRouter router(session, key, context, table);
+  for (;;) {
+    if (router.server() == nullptr) {
+      status = co_await router.Find();
+      if (!status.ok()) co_return status;
+    }
+    Maybe<T> result = co_await here(&router, context);
+    if (!result.ok()) co_return result.status();
+    if (result->has_value()) co_return **std::move(result);
+    if (session->NowNs() >= context.deadline_ns) {
+      if (!router.refused().ok()) co_return router.refused();
+      co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
+    }
+  }
+}
+
+// Runs a read of one key, from its Begin to its End.
+template <typename T, typename Here>
+Task<absl::StatusOr<T>> RunRead(Session* session, const std::string* table, std::string_view key, CallOptions options,
+                                Here here) {
+  const CallContext context = session->Begin(options);
+  absl::StatusOr<T> result = co_await Operate<T>(session, table, key, context, std::move(here));
+  if (!result.ok()) result = ReadOutcome(result.status());
+  session->End(context, result.status());
+  co_return result;
+}
+
+// Runs a put, or a delete if there is no `value`, from its Begin to its End.
+template <typename Here>
+Task<absl::StatusOr<bool>> RunWrite(Session* session, const std::string* table, std::string_view key,
+                                    std::optional<std::string_view> value, CallOptions options, Here here) {
+  const CallContext context = session->Begin(options);
+  absl::StatusOr<bool> existed = false;
+  if (const absl::Status status = value.has_value() ? CheckValue(key, *value) : absl::OkStatus(); !status.ok()) {
+    existed = status;
+  } else {
+    existed = co_await Operate<bool>(session, table, key, context, std::move(here));
+  }
+  session->End(context, existed.status());
+  co_return existed;
+}
+
+}  // namespace cell

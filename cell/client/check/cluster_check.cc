@@ -1,0 +1,151 @@
+#include "cell/client/check/cluster_check.h"
+
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "cell/base/json.h"
+#include "cell/base/status_macros.h"
+#include "cell/client/check/region_report.h"
+#include "cell/tree/tree_check.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "pilaf/hash_layout.h"
+
+namespace cell {
+namespace {
+
+constexpr int kCheckTries = 3;
+constexpr int64_t kCheckPauseNs = 100'000'000;
+
+Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* server, MessageKind kind,
+                                          std::string text) {
+  if (!server->up) {
+    absl::Status status = co_await session->connections()->Connect(server);
+    if (!status.ok())
+      co_return absl::Status(status.code(),
+                             fmt::format("{}: {}", server->worker.server, std::string(status.message())));
+  }
+  const CallContext context = session->Begin({});
+  const std::string request = MakeTextRequest(kind, text);
+  const absl::StatusOr<ConstBytes> reply =
+      co_await session->connections()->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
+  if (!reply.ok()) co_return reply.status();
+  const absl::StatusOr<ConstBytes> answer = ParseBytesReply(*reply, kind);
+  if (!answer.ok()) co_return answer.status();
+  co_return std::string(AsText(*answer));
+}
+
+// All pages of a worker's status as one.
+Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* server) {
+  nlohmann::json whole;
+  for (size_t first = 0;;) {
+    std::string ask = fmt::format("{}", first);
+    const absl::StatusOr<std::string> text = co_await AskText(session, server, MessageKind::kStatus, std::move(ask));
+    if (!text.ok()) co_return text.status();
+    absl::StatusOr<nlohmann::json> page = ParseJson(*text);
+    if (!page.ok() || !JsonView(*page)["regions"].is_array() || first > Pointer::kRegionMax) {
+      co_return absl::DataLossError(fmt::format("the status of {} makes no sense", server->worker.server));
+    }
+    nlohmann::json& regions = (*page)["regions"];
+    const size_t listed = regions.size();
+    first += listed;
+    if (whole.is_null()) {
+      whole = *std::move(page);
+    } else {
+      for (nlohmann::json& region : regions) whole["regions"].push_back(std::move(region));
+    }
+    if (listed == 0 || first >= JsonView(whole)["regions_held"].Or<uint64_t>(0)) co_return JsonText(whole);
+  }
+}
+
+// What the owner of a region reports of it. FailedPrecondition: it is not part of the tree yet. NotFound: who should
+// hold it, by the newest table, does not.
+Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, std::string ask) {
+  for (int tries = 1;; ++tries) {
+    const absl::StatusOr<ServerConnection*> server = co_await session->view()->Connect(region);
+    if (!server.ok()) co_return server.status();
+    std::string text = ask;
+    absl::StatusOr<std::string> report = co_await AskText(session, *server, MessageKind::kCheck, std::move(text));
+    if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
+    co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);  // It may have moved just now.
+    co_await session->view()->Refresh(session->NowNs() + kCheckPauseNs);
+  }
+}
+
+// Whether the parts of each table are what the region table says. `ranges`: as the regions themselves say.
+void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& ranges,
+                std::vector<std::string>* errors) {
+  for (const auto& [name, hash_parts] : table.tables) {
+    for (auto part = hash_parts.parts.begin(); part != hash_parts.parts.end(); ++part) {
+      const auto next = std::next(part);
+      const HashRange expected{part->first, next == hash_parts.parts.end() ? UINT32_MAX : next->first - 1};
+      const auto range = ranges.find(part->second);
+      if (range != ranges.end() && range->second != expected) {
+        errors->push_back(
+            fmt::format("table {}: region {} has places {:#010x} to {:#010x}, and the region table says "
+                        "{:#010x} to {:#010x}",
+                        name, part->second, range->second.first, range->second.last, expected.first, expected.last));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<absl::StatusOr<std::string>> StatusOfAll(Session* session) {
+  std::vector<absl::StatusOr<std::string>> texts;
+  for (ServerConnection* const server : session->view()->AllServers()) {
+    texts.push_back(session->Run(AskStatus(session, server)));
+  }
+  return texts;
+}
+
+absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
+  Client::ClusterCheck check;
+  std::vector<TreeReport> reports;
+  std::map<uint32_t, HashRange> ranges;
+  session->Run(session->view()->Refresh(session->Begin({}).deadline_ns));
+  const std::map<uint32_t, RegionTable::Entry> regions(session->view()->cluster().table.regions.begin(),
+                                                       session->view()->cluster().table.regions.end());
+  for (const auto& [region, entry] : regions) {
+    const absl::StatusOr<std::string> text = session->Run(AskCheck(session, region, fmt::format("{}", region)));
+    if (text.status().code() == absl::StatusCode::kFailedPrecondition) continue;
+    if (text.status().code() == absl::StatusCode::kNotFound) {
+      check.errors.push_back(std::string(text.status().message()));
+      continue;
+    }
+    if (!text.ok()) return text.status();
+    const auto nonsense = [region = region](const absl::Status& status) {
+      return absl::DataLossError(
+          fmt::format("the report of region {} makes no sense: {}", region, std::string(status.message())));
+    };
+    absl::StatusOr<RegionReport> report = ParseRegionReport(*text);
+    if (!report.ok()) return nonsense(report.status());
+    for (const std::string& error : report->errors) {
+      check.errors.push_back(report->hash.has_value() ? error : fmt::format("region {}: {}", region, error));
+    }
+    check.regions_json.push_back(*text);
+    if (report->hash.has_value()) {
+      ranges[region] = *report->hash;
+      check.table_keys += report->tree.keys;
+      continue;
+    }
+    while (report->tree.routes.size() < report->routes) {
+      const std::string ask = fmt::format("{} {}", region, report->tree.routes.size());
+      ASSIGN_OR_RETURN(const std::string part, session->Run(AskCheck(session, region, ask)));
+      const absl::StatusOr<size_t> listed = ParseRoutes(part, &report->tree);
+      if (!listed.ok()) return nonsense(listed.status());
+      if (*listed == 0) break;  // It has fewer by now.
+    }
+    reports.push_back(std::move(report->tree));
+  }
+  CheckParts(session->view()->cluster().table, ranges, &check.errors);
+  const ClusterReport between = CheckNeighbours(reports);
+  check.errors.insert(check.errors.end(), between.errors.begin(), between.errors.end());
+  check.keys = between.keys;
+  check.missing_routes = between.missing_routes;
+  return check;
+}
+
+}  // namespace cell

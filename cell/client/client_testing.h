@@ -1,0 +1,31 @@
+// What simulations, tests and benchmarks do with clients that users do not. Not installed. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "cell/base/task.h"
+#include "cell/client/client.h"
+
+namespace cell {
+
+class ClientTesting {
+ public:
+  // Opens a client over a given fabric and membership. See Client::Open for its errors.
+  static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
+                                                      std::unique_ptr<Membership> membership);
+
+  // Does as if a server had said that keys from `low` on (to `high`, if there is one) are in the meganode that is in
+  // `region`: for simulated clients that have been there for long. What is wrong costs steps, and no more.
+  static void RememberRoute(Client* client, std::string_view low, std::optional<std::string_view> high,
+                            uint32_t region);
+
+  // Read one node at a random place, and send the cheapest request: to measure the fabric alone.
+  static Task<absl::StatusOr<bool>> RawRead(Client* client, uint64_t random);
+  static Task<absl::StatusOr<bool>> RawCall(Client* client);
+};
+
+}  // namespace cell

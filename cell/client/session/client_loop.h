@@ -1,0 +1,97 @@
+// ClientLoop: runs a client's coroutines. It has the fabric and its time, and what coroutines wait for besides: times,
+// events, and tasks that outlive the operation that began them. Internal to cell/client. Not thread-safe.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cell/io/fabric/fabric.h"
+
+namespace cell {
+
+// A task that may outlive the operation that started it. The loop destroys it after it has ended.
+class DetachedTask {
+ public:
+  virtual ~DetachedTask() = default;
+  virtual bool ended() const = 0;
+};
+
+class ClientLoop {
+ public:
+  explicit ClientLoop(std::unique_ptr<Fabric> fabric);
+
+  // Null once the loop is closed.
+  Fabric* fabric() const { return fabric_.get(); }
+  // Returns the fabric's time. Once the loop is closed, it returns the time of that.
+  int64_t NowNs() const { return closed() ? now_ns_ : fabric_->NowNs(); }
+  // Returns the time of the last Step, Wait or Touch. It costs nothing, and is exact enough for the latencies of what
+  // the last poll found.
+  int64_t now_ns() const { return now_ns_; }
+  void Touch() { now_ns_ = NowNs(); }
+
+  // Destroys the fabric, which ends what is in flight, and lets all coroutines go on that wait.
+  void Close();
+  bool closed() const { return fabric_ == nullptr; }
+  static absl::Status Closed() { return absl::CancelledError("the client was closed"); }
+
+  struct SleepAwaiter {
+    ClientLoop* loop;
+    int64_t at_ns;
+    bool await_ready() const { return loop->closed() || loop->NowNs() >= at_ns; }
+    void await_suspend(std::coroutine_handle<> awaiting) { loop->timers_.push({at_ns, awaiting}); }
+    void await_resume() const {}
+  };
+  SleepAwaiter SleepUntil(int64_t at_ns) { return {this, at_ns}; }
+
+  // Waits until Wake(event), the deadline, or Close.
+  struct EventAwaiter {
+    ClientLoop* loop;
+    const void* event;
+    int64_t deadline_ns;
+    std::coroutine_handle<> handle = {};
+    bool await_ready() const { return loop->closed(); }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+      handle = awaiting;
+      loop->waiting_.push_back(this);
+    }
+    void await_resume() const {}
+  };
+  EventAwaiter WaitFor(const void* event, int64_t deadline_ns) { return {this, event, deadline_ns}; }
+  // Resumes all coroutines that wait for `event`, in the order in which they began to wait.
+  void Wake(const void* event);
+
+  // Takes ownership of `task` until it has ended.
+  void Keep(std::unique_ptr<DetachedTask> task) { detached_.push_back(std::move(task)); }
+  // Destroys the tasks that have ended.
+  void DestroyEnded();
+
+  // Resumes what waits for a time that has come. Returns how many coroutines.
+  size_t Step();
+  // Waits on the fabric until something comes, or a time that a coroutine waits for, but not beyond `until_ns`.
+  void Wait(int64_t until_ns);
+
+ private:
+  struct Timer {
+    int64_t at_ns;
+    std::coroutine_handle<> handle;
+    bool operator>(const Timer& other) const { return at_ns > other.at_ns; }
+  };
+
+  // Resumes the waiting coroutines that `is` selects. Returns how many those were.
+  template <typename Is>
+  size_t WakeIf(const Is& is);
+
+  std::unique_ptr<Fabric> fabric_;
+  int64_t now_ns_;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::vector<EventAwaiter*> waiting_;  // Ordered by when they began to wait.
+  std::vector<std::unique_ptr<DetachedTask>> detached_;
+};
+
+}  // namespace cell

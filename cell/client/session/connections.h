@@ -1,0 +1,164 @@
+// Connections: a client's connections to the workers of its cluster, and what is sent over them. Internal to
+// cell/client. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/base/task.h"
+#include "cell/client/client.h"
+#include "cell/client/session/client_loop.h"
+#include "cell/cluster/membership.h"
+#include "cell/io/fabric/fabric_await.h"
+#include "cell/layout/wire.h"
+#include "selector/selector.h"
+
+namespace cell {
+
+// Latency estimates that the selectors of all servers share.
+struct Estimates {
+  CommonEstimates searches, scans, lookups;
+};
+
+// This client's connection to one worker of a server. `address` changes when the server restarts elsewhere.
+struct ServerConnection {
+  WorkerId worker;
+  std::string address;
+  ConnectionId id = 0;
+  bool up = false;
+  bool connecting = false;
+  int64_t last_attempt_ns = INT64_MIN;
+  int failed_attempts = 0;  // Attempts to connect that failed since it was up last.
+  absl::Status why_down;    // Why the last attempt failed, or why the connection was lost after it.
+  bool silent = false;      // The last attempt failed because no answer came, not because it was refused.
+  Selector searches;
+  Selector scans;
+  Selector lookups;                    // In Pilaf tables.
+  std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
+
+  ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
+                   Estimates* estimates)
+      : worker(std::move(worker)),
+        address(std::move(address)),
+        searches(selector, seed, &estimates->searches),
+        scans(selector, seed + 1, &estimates->scans),
+        lookups(selector, seed + 2, &estimates->lookups),
+        free_numbers({4, 3, 2, 1}) {}
+};
+static_assert(kUploadsMax == 4);
+
+class Connections {
+ public:
+  // Both must outlive this. `reconnect_us`: see ClientOptions.
+  Connections(ClientLoop* loop, ClientMetrics* metrics, const ClientOptions& options);
+
+  // Returns the connection to a worker, which may not be up. If the worker has another address than before, what was
+  // up is closed. Valid as long as this.
+  ServerConnection* To(const WorkerId& worker, const std::string& address);
+  // Returns a connection that is up, or null.
+  ServerConnection* AnyUp() const;
+
+  // Connects unless the connection is up already. Returns Unavailable if that fails, also without a try if one failed
+  // a moment ago. An attempt goes on after the deadline, for the benefit of other operations.
+  Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
+  // Closes connections that were lost. Call it outside of completions.
+  void CloseLost();
+  // Forgets where the server has the region's memory: the next read looks it up. Does nothing once the loop is closed.
+  void ForgetRegion(const ServerConnection& server, uint32_t region);
+
+  // What the selector of an operation learns from a request.
+  enum class Learn {
+    kNothing,
+    kCost,  // What the server path takes: the selector waits for the answer.
+    kTime,  // That too, from an answer that is not a route, of a request for which there was no choice.
+  };
+
+  // Reads one-sided. `parts` must live until the read ends. Tells `selector`, unless it is null, how long the read
+  // took if it succeeds.
+  class ReadOp : public ReadAwaiter {
+   public:
+    ReadOp(Connections* connections, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+           Selector* selector)
+        : ReadAwaiter(connections->loop_->fabric(), server->id, parts, deadline_ns),
+          connections_(connections),
+          server_(server),
+          selector_(selector),
+          asked_ns_(connections->loop_->now_ns()) {}
+    bool await_ready() const { return connections_->loop_->closed(); }
+    absl::Status await_resume();
+
+   private:
+    Connections* const connections_;
+    ServerConnection* const server_;
+    Selector* const selector_;
+    const int64_t asked_ns_;
+  };
+  ReadOp Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+              Selector* selector = nullptr) {
+    return ReadOp(this, server, parts, deadline_ns, selector);
+  }
+
+  // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
+  class CallOp : public CallAwaiter {
+   public:
+    CallOp(Connections* connections, ServerConnection* server, std::string_view head, std::string_view body,
+           size_t reply_bytes_max, int64_t deadline_ns, Selector* selector, Learn learn);
+    bool await_ready() const { return connections_->loop_->closed(); }
+    absl::StatusOr<ConstBytes> await_resume();
+
+   private:
+    Connections* const connections_;
+    ServerConnection* const server_;
+    Selector* const selector_;
+    const Learn learn_;
+    const int64_t asked_ns_;
+  };
+  CallOp Call(ServerConnection* server, std::string_view head, std::string_view body, size_t reply_bytes_max,
+              int64_t deadline_ns, Selector* selector = nullptr, Learn learn = Learn::kNothing) {
+    ++metrics_->calls;
+    return CallOp(this, server, head, body, reply_bytes_max, deadline_ns, selector, learn);
+  }
+
+  // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free until the deadline.
+  // The caller gives the number back with GiveNumber.
+  Task<uint16_t> TakeNumber(ServerConnection* server, int64_t deadline_ns);
+  void GiveNumber(ServerConnection* server, uint16_t number);
+
+ private:
+  // An attempt to connect. It may outlive the operation that began it.
+  class Attempt : public DetachedTask {
+   public:
+    Attempt(Connections* connections, ServerConnection* server) : task_(connections->TryConnect(server)) {
+      task_.Start();
+    }
+    bool ended() const override { return task_.done(); }
+
+   private:
+    Task<bool> task_;
+  };
+
+  Task<bool> TryConnect(ServerConnection* server);
+  // Marks the connection as down if `status`, which the fabric returned for it, says that it was lost.
+  void Note(ServerConnection* server, const absl::Status& status);
+
+  ClientLoop* const loop_;
+  ClientMetrics* const metrics_;
+  const int64_t reconnect_ns_;
+  const uint64_t seed_;
+  const SelectorOptions selector_;
+  Estimates estimates_;
+  // Connections are made when they are first needed, since a client of a large cluster may need few. They are never
+  // removed: there is one for each worker that this client has ever met.
+  std::vector<std::unique_ptr<ServerConnection>> servers_;
+  std::map<WorkerId, ServerConnection*> by_worker_;
+  std::vector<ConnectionId> lost_;  // To be closed.
+};
+
+}  // namespace cell

@@ -1,0 +1,141 @@
+#include "cell/client/session/connections.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "cell/client/session/session_test.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+
+class ConnectionsTest : public ConnectionsFixture, public ::testing::Test {
+ protected:
+  ServerConnection* const server_connection_ = connections_.To({"server", 0}, "server");
+};
+
+TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
+  EXPECT_FALSE(server_connection_->up);
+  EXPECT_EQ(connections_.AnyUp(), nullptr);
+  EXPECT_EQ(server_->peers(), 0u);
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  EXPECT_TRUE(server_connection_->up);
+  EXPECT_EQ(connections_.AnyUp(), server_connection_);
+  EXPECT_EQ(connections_.To({"server", 0}, "server"), server_connection_);
+  EXPECT_EQ(server_->peers(), 1u);
+}
+
+// Many operations that find a server down do not all knock at its door.
+TEST_F(ConnectionsTest, AServerThatDoesNotAnswerIsTriedAgainAfterAPauseThatDoubles) {
+  ServerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
+  int64_t pause_ns = options_.reconnect_us * 1000;
+  for (int failed = 1; failed <= 6; ++failed) {
+    SCOPED_TRACE(failed);
+    EXPECT_TRUE(absl::IsUnavailable(Wait(connections_.Connect(nobody))));
+    EXPECT_EQ(nobody->failed_attempts, failed);
+    PassTime(pause_ns * 9 / 10);
+    EXPECT_TRUE(absl::IsUnavailable(Wait(connections_.Connect(nobody))));
+    EXPECT_EQ(nobody->failed_attempts, failed);  // Not tried.
+    PassTime(pause_ns / 5);
+    if (failed <= 3) pause_ns *= 2;
+  }
+}
+
+TEST_F(ConnectionsTest, AServerThatCameBackElsewhereIsSoughtThere) {
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  const std::unique_ptr<SimFabric> second = network_.NewEndpoint();
+  AnsweringService service(second.get());
+  ASSERT_TRUE(second->Listen("elsewhere", &service).ok());
+  EXPECT_EQ(connections_.To({"server", 0}, "elsewhere"), server_connection_);
+  EXPECT_FALSE(server_connection_->up);
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_EQ(second->peers(), 1u);
+  EXPECT_EQ(service_.disconnected, 1);  // The former one is closed.
+}
+
+TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  server_->Crash();
+  EXPECT_FALSE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0))).ok());
+  EXPECT_FALSE(server_connection_->up);
+  EXPECT_FALSE(server_connection_->why_down.ok());
+  EXPECT_EQ(Wait(connections_.Connect(server_connection_)), server_connection_->why_down);  // A moment ago it was lost.
+  const std::unique_ptr<SimFabric> again = network_.NewEndpoint();
+  AnsweringService service(again.get());
+  ASSERT_TRUE(again->Listen("server", &service).ok());
+  PassTime(options_.reconnect_us * 1000 + 1);
+  EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+}
+
+// An operation whose time is over does not end the attempt: others may wait for it.
+TEST_F(ConnectionsTest, AnAttemptOutlivesTheOperationThatBeganIt) {
+  server_->SetPaused(true);
+  Task<absl::Status> hurried = connections_.Connect(server_connection_, loop_.NowNs() + 1'000'000);
+  hurried.Start();
+  EXPECT_TRUE(server_connection_->connecting);
+  EXPECT_TRUE(absl::IsUnavailable(End(&hurried)));
+  EXPECT_TRUE(server_connection_->connecting);
+  server_->SetPaused(false);
+  EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  EXPECT_EQ(server_->peers(), 1u);
+}
+
+TEST_F(ConnectionsTest, OnlySoManyNumbersAreOutAtOnce) {
+  std::vector<uint16_t> taken;
+  for (size_t i = 0; i < kUploadsMax; ++i)
+    taken.push_back(Wait(connections_.TakeNumber(server_connection_, INT64_MAX)));
+  std::sort(taken.begin(), taken.end());
+  EXPECT_EQ(taken, (std::vector<uint16_t>{1, 2, 3, 4}));
+  EXPECT_EQ(Wait(connections_.TakeNumber(server_connection_, loop_.NowNs() + 1'000)), 0);
+  Task<uint16_t> waiting = connections_.TakeNumber(server_connection_, INT64_MAX);
+  waiting.Start();
+  EXPECT_FALSE(waiting.done());
+  connections_.GiveNumber(server_connection_, 3);
+  ASSERT_TRUE(waiting.done());
+  EXPECT_EQ(waiting.Take(), 3);
+}
+
+// A selector that has seen nothing chooses blindly; one that has seen both ways chooses by the rule.
+TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
+  ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  Selector* const selector = &server_connection_->searches;
+  const auto known = [&] { return selector->Choose(loop_.NowNs()).reason != Selector::Reason::kUnknown; };
+  std::byte to[512];
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());  // No such region.
+  ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), selector)).ok());        // Nothing is learned.
+  EXPECT_FALSE(known());
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, selector)).ok());
+    selector->ObserveReads(1);
+  }
+  EXPECT_FALSE(known());
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), selector, Connections::Learn::kCost)).ok());
+  }
+  EXPECT_TRUE(known());
+}
+
+TEST_F(ConnectionsTest, WhatIsSentAfterCloseEndsAsCancelled) {
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  Task<absl::StatusOr<std::string>> under_way = Call(server_connection_, MakeUploadRequest(1, 0, 0));
+  under_way.Start();
+  loop_.Close();
+  ASSERT_TRUE(under_way.done());
+  EXPECT_TRUE(absl::IsCancelled(under_way.Take().status()));
+  std::byte to[8];
+  Task<absl::Status> read = Read(server_connection_, {Pointer(1, 0), to, sizeof(to)});
+  read.Start();
+  ASSERT_TRUE(read.done());
+  EXPECT_TRUE(absl::IsCancelled(read.Take()));
+  Task<absl::Status> connect = connections_.Connect(connections_.To({"other", 0}, "other"));
+  connect.Start();
+  ASSERT_TRUE(connect.done());
+  EXPECT_TRUE(absl::IsCancelled(connect.Take()));
+}
+
+}  // namespace
+}  // namespace cell

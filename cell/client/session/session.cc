@@ -1,0 +1,84 @@
+#include "cell/client/session/session.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cell/layout/wire.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kReportEveryNs = 1'000'000'000;
+constexpr int64_t kMembershipPauseNs = 200'000;
+
+}  // namespace
+
+Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership)
+    : options_(options),
+      loop_(std::move(fabric)),
+      connections_(&loop_, &metrics_, options_),
+      view_(&loop_, &connections_, &metrics_, std::move(membership)),
+      tree_(&loop_, &connections_, &metrics_, view_.node_bytes(), options_),
+      reported_ns_(loop_.now_ns()) {}
+
+CallContext Session::Begin(const CallOptions& options) {
+  loop_.Touch();
+  const int64_t now_ns = loop_.now_ns();
+  const int64_t timeout_us = std::max<int64_t>(0, options.timeout_us.value_or(options_.timeout_us));
+  const bool none = timeout_us >= (INT64_MAX - now_ns) / 1000;
+  return {options.path.value_or(options_.path), now_ns, none ? INT64_MAX : now_ns + timeout_us * 1000};
+}
+
+Path Session::ChoosePath(Selector* selector, const CallContext& context) {
+  Path path = context.path;
+  if (path == Path::kHybrid) {
+    path = selector->Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+  }
+  ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
+  return path;
+}
+
+void Session::End(const CallContext& context, const absl::Status& status) {
+  ++metrics_.operations;
+  if (!status.ok()) ++metrics_.errors;
+  const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, loop_.now_ns() - context.started_ns));
+  metrics_.latency_ns.Record(latency_ns);
+  if (options_.report) since_report_ns_.Record(latency_ns);
+}
+
+void Session::Poll(int64_t until_ns) {
+  connections_.CloseLost();
+  loop_.DestroyEnded();
+  size_t done = view_.Poll();
+  loop_.Touch();
+  view_.RefreshIfDue();
+  done += loop_.Step();  // Who polls may have waited for just this.
+  const int64_t now_ns = loop_.now_ns();
+  if (options_.report && now_ns - reported_ns_ >= kReportEveryNs) SendReport();
+  if (loop_.fabric()->Poll() + done > 0) return;
+  if (view_.pending()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
+  loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // Reports are due meanwhile.
+}
+
+void Session::SendReport() {
+  const ServerConnection* const server = connections_.AnyUp();
+  if (reporting_.in_flight || server == nullptr) return;
+  const int64_t now_ns = loop_.now_ns();
+  const std::string json = fmt::format(
+      R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
+      R"("lookup_reads":{},"lookup_torn":{},"lookup_extents":{},"lookup_moved":{},"p50_us":{:.2f},"p99_us":{:.2f},)"
+      R"("seconds":{:.3f}}})",
+      metrics_.operations, metrics_.server_path, metrics_.client_path, metrics_.retries(), metrics_.node_reads,
+      metrics_.errors, metrics_.lookups, metrics_.lookup_reads, metrics_.lookup_torn, metrics_.lookup_extents,
+      metrics_.lookup_moved, static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
+      static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3, static_cast<double>(now_ns - reported_ns_) / 1e9);
+  reported_ns_ = now_ns;
+  since_report_ns_.Clear();
+  reporting_.in_flight = true;
+  const std::string request = MakeTextRequest(MessageKind::kReport, json);
+  loop_.fabric()->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
+}
+
+}  // namespace cell

@@ -1,0 +1,84 @@
+// Session: the state that a client's operations share. It wires the loop, the connections, the view of the region table
+// and the tree reader, and counts operations. Internal to cell/client. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "cell/base/histogram.h"
+#include "cell/base/task.h"
+#include "cell/client/client.h"
+#include "cell/client/session/client_loop.h"
+#include "cell/client/session/connections.h"
+#include "cell/client/session/table_view.h"
+#include "cell/client/session/tree_reader.h"
+
+namespace cell {
+
+// The options of a call after defaults are applied.
+struct CallContext {
+  Path path;
+  int64_t started_ns;
+  int64_t deadline_ns;
+};
+
+class Session {
+ public:
+  Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership);
+  ~Session() { loop_.Close(); }
+
+  const ClientOptions& options() const { return options_; }
+  ClientMetrics* metrics() { return &metrics_; }
+  ClientLoop* loop() { return &loop_; }
+  Connections* connections() { return &connections_; }
+  TableView* view() { return &view_; }
+  TreeReader* tree() { return &tree_; }
+  // Shorthands of the loop and the view.
+  int64_t NowNs() const { return loop_.NowNs(); }
+  int64_t now_ns() const { return loop_.now_ns(); }
+  uint32_t node_bytes() const { return view_.node_bytes(); }
+
+  // Ends all operations in flight with Cancelled; writes that were sent also report MaybeApplied. Operations that begin
+  // afterwards end with Cancelled at once.
+  void Close() { loop_.Close(); }
+  bool closed() const { return loop_.closed(); }
+
+  CallContext Begin(const CallOptions& options);
+  // Chooses the path of an operation, by its options or by the selector, and counts it.
+  Path ChoosePath(Selector* selector, const CallContext& context);
+  // Counts an operation that ends.
+  void End(const CallContext& context, const absl::Status& status);
+
+  // Runs a coroutine to its end.
+  template <typename T>
+  T Run(Task<T> task) {
+    task.Start();
+    while (!task.done()) Poll(INT64_MAX);
+    return task.Take();
+  }
+  // Does what can be done now. If there is nothing, waits for something, but not beyond `until_ns`.
+  void Poll(int64_t until_ns);
+
+ private:
+  class ReportCompletion : public Completion {
+   public:
+    void Done(const absl::Status&, ConstBytes) override { in_flight = false; }
+    bool in_flight = false;
+  };
+
+  // Tells a server this client's counters.
+  void SendReport();
+
+  const ClientOptions options_;
+  ClientMetrics metrics_;
+  ReportCompletion reporting_;
+  ClientLoop loop_;
+  Connections connections_;
+  TableView view_;
+  TreeReader tree_;
+  int64_t reported_ns_;
+  Histogram since_report_ns_;
+};
+
+}  // namespace cell

@@ -1,0 +1,83 @@
+// For tests of a session's parts: a simulated server, and a loop that is polled as Session::Poll does.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cell/client/session/connections.h"
+#include "cell/io/sim/sim_fabric.h"
+
+namespace cell {
+
+// Answers each request as a test wants.
+class AnsweringService : public Service {
+ public:
+  explicit AnsweringService(Fabric* fabric) : fabric_(fabric) {}
+
+  void Serve(absl::Span<const IncomingCall> calls) override {
+    for (const IncomingCall& call : calls) {
+      const MutableBytes to = fabric_->BeginReply(call);
+      fabric_->EndReply(call, answer(call, to));
+    }
+  }
+  void Disconnected(ConnectionId) override { ++disconnected; }
+
+  std::function<size_t(const IncomingCall&, MutableBytes)> answer = [](const IncomingCall&, MutableBytes to) {
+    return WriteTextReply(to, MessageKind::kUpload, "");
+  };
+  int disconnected = 0;
+
+ private:
+  Fabric* const fabric_;
+};
+
+class ConnectionsFixture {
+ protected:
+  ConnectionsFixture() { CELL_CHECK(server_->Listen("server", &service_).ok()); }
+
+  // Does what there is to do, or lets time pass.
+  void Turn() {
+    connections_.CloseLost();
+    loop_.DestroyEnded();
+    loop_.Touch();
+    if (loop_.Step() + loop_.fabric()->Poll() == 0) loop_.Wait(loop_.NowNs() + 1'000'000);
+  }
+  template <typename T>
+  T Wait(Task<T> task) {
+    task.Start();
+    return End(&task);
+  }
+  // Waits for one that is started.
+  template <typename T>
+  T End(Task<T>* task) {
+    while (!task->done()) Turn();
+    return task->Take();
+  }
+  void PassTime(int64_t ns) {
+    const int64_t until_ns = loop_.NowNs() + ns;
+    while (loop_.NowNs() < until_ns) {
+      if (loop_.fabric()->Poll() == 0) loop_.Wait(until_ns);
+    }
+  }
+  Task<absl::Status> Read(ServerConnection* server, ReadPart part, Selector* selector = nullptr) {
+    co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, selector);
+  }
+  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request, Selector* selector = nullptr,
+                                         Connections::Learn learn = Connections::Learn::kNothing) {
+    const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(server, request, {}, kMessageBytesMax,
+                                                                        loop_.NowNs() + 1'000'000'000, selector, learn);
+    if (!reply.ok()) co_return reply.status();
+    co_return std::string(AsText(*reply));
+  }
+
+  SimNetwork network_{SimOptions{}};
+  std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
+  AnsweringService service_{server_.get()};
+  ClientOptions options_;
+  ClientMetrics metrics_;
+  ClientLoop loop_{network_.NewEndpoint()};
+  Connections connections_{&loop_, &metrics_, options_};
+};
+
+}  // namespace cell

@@ -1,0 +1,136 @@
+#include "cell/client/session/table_view.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kRefreshingPauseNs = 20'000;
+constexpr int64_t kRefreshPauseNs = 10'000'000;
+// Owners of regions that are gone are forgotten once there are so many more of them than regions.
+constexpr size_t kOwnersSlack = 1024;
+
+}  // namespace
+
+TableView::TableView(ClientLoop* loop, Connections* connections, const ClientMetrics* metrics,
+                     std::unique_ptr<Membership> membership)
+    : loop_(loop),
+      connections_(connections),
+      metrics_(metrics),
+      membership_(std::move(membership)),
+      revision_(cluster().revision) {}
+
+bool TableView::WillBeServed(uint32_t region) const {
+  if (cluster().durability == Durability::kNone) return false;
+  const RegionTable::Entry* const entry = cluster().table.Find(region);
+  if (entry == nullptr) return cluster().servers.size() > 1;
+  return entry->recovering ||
+         std::any_of(cluster().servers.begin(), cluster().servers.end(),
+                     [entry](const ClusterState::Server& server) { return server.name != entry->owner.server; });
+}
+
+std::vector<ServerConnection*> TableView::AllServers() {
+  std::vector<ServerConnection*> all;
+  for (const ClusterState::Server& server : cluster().servers) {
+    for (uint32_t i = 0; i < server.workers.size(); ++i) {
+      const std::string& address = server.workers[i].address;
+      if (!address.empty()) all.push_back(connections_->To({server.name, i}, address));
+    }
+  }
+  return all;
+}
+
+const TableView::Owner* TableView::LookUpOwner(uint32_t region) {
+  const auto before = owners_.find(region);
+  const RegionTable::Entry* const entry = cluster().table.Find(region);
+  const ClusterState::Worker* const worker =
+      entry == nullptr || entry->recovering ? nullptr : cluster().FindWorker(entry->owner);
+  if (worker == nullptr) {
+    if (before != owners_.end()) before->second.known = false, before->second.revision = revision_;
+    return nullptr;
+  }
+  ServerConnection* const server = connections_->To(entry->owner, worker->address);
+  // It went away and came back: what this client has mapped may be the memory of a process that has ended.
+  if (before != owners_.end() && before->second.server == server && before->second.epoch != entry->epoch &&
+      server->up) {
+    connections_->ForgetRegion(*server, region);
+  }
+  if (owners_.size() > 2 * cluster().table.regions.size() + kOwnersSlack) {
+    absl::erase_if(owners_, [this](const auto& one) { return cluster().table.Find(one.first) == nullptr; });
+  }
+  Owner& owner = owners_[region];
+  owner = {server, entry->epoch, revision_, true};
+  return &owner;
+}
+
+bool TableView::StillHolds(const Holder& holder) {
+  if (holder.revision == revision_ || Mutated(Mutant::kTableLeaseUnchecked)) return true;
+  const Owner* const owner = OwnerOf(holder.region);
+  return owner != nullptr && owner->server == holder.server && owner->epoch == holder.epoch;
+}
+
+Task<bool> TableView::Refresh(int64_t deadline_ns) {
+  const uint64_t wanted = refreshes_ + 1 + refreshing_;  // One that is under way may have asked too early.
+  while (refreshes_ < wanted && !loop_->closed() && loop_->NowNs() < deadline_ns) {
+    BeginRefresh();
+    if (refreshes_ < wanted) co_await loop_->SleepUntil(std::min(deadline_ns, loop_->NowNs() + kRefreshingPauseNs));
+  }
+  co_return refreshes_ >= wanted;
+}
+
+void TableView::BeginRefresh() {
+  if (refreshing_) return;
+  refreshing_ = true;
+  refreshed_ns_ = loop_->NowNs();
+  reads_at_refresh_ = reads();
+  membership_->Refresh([this](const absl::Status& status) {
+    refreshing_ = false;
+    ++refreshes_;
+    if (!status.ok()) return;
+    table_ns_ = refreshed_ns_;
+    revision_ = cluster().revision;
+  });
+}
+
+size_t TableView::Poll() {
+  const size_t done = membership_->Poll();
+  revision_ = cluster().revision;
+  return done;
+}
+
+void TableView::RefreshIfDue() {
+  const int64_t now_ns = loop_->now_ns();
+  const bool renew = reads() != reads_at_refresh_ && now_ns - table_ns_ > cluster().table_lease_ns / 3;
+  if ((!refresh_soon_ && !renew) || refreshing_ || now_ns - refreshed_ns_ < kRefreshPauseNs) return;
+  refresh_soon_ = false;
+  BeginRefresh();
+}
+
+Task<absl::StatusOr<ServerConnection*>> TableView::Connect(uint32_t region, int64_t deadline_ns) {
+  if (loop_->closed()) co_return ClientLoop::Closed();
+  const absl::StatusOr<WorkerId> owner = cluster().OwnerOf(region);
+  if (!owner.ok()) {
+    if (region == 0) co_return absl::UnavailableError("the cluster has no root yet: no server has started");
+    co_return absl::UnavailableError(std::string(owner.status().message()));
+  }
+  const Owner* const known = OwnerOf(region);
+  if (known == nullptr) {
+    co_return absl::UnavailableError(fmt::format("region {} is being recovered by {}", region, owner->server));
+  }
+  ServerConnection* const server = known->server;
+  if (!server->up) {
+    const absl::Status status = co_await connections_->Connect(server, deadline_ns);
+    if (absl::IsCancelled(status)) co_return status;
+    if (!status.ok()) {
+      co_return absl::UnavailableError(
+          fmt::format("region {} on {}: {}", region, server->worker.server, std::string(status.message())));
+    }
+  }
+  co_return server;
+}
+
+}  // namespace cell

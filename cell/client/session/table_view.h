@@ -1,0 +1,122 @@
+// TableView: what a client knows of the region table, how fresh that is, and so which reads it may trust. Internal to
+// cell/client. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "cell/base/mutant.h"
+#include "cell/base/task.h"
+#include "cell/client/client.h"
+#include "cell/client/session/client_loop.h"
+#include "cell/client/session/connections.h"
+#include "cell/cluster/membership.h"
+#include "cell/layout/pointer.h"
+
+namespace cell {
+
+// The server that holds a region, according to one version of this client's view of the region table.
+struct Holder {
+  uint32_t region = 0;
+  uint64_t epoch = 0;
+  ServerConnection* server = nullptr;  // Null if it is unknown or not connected.
+  uint64_t revision = 0;               // Version of the view.
+};
+
+class TableView {
+ public:
+  // All must outlive this. `metrics`: a client that reads keeps its lease.
+  TableView(ClientLoop* loop, Connections* connections, const ClientMetrics* metrics,
+            std::unique_ptr<Membership> membership);
+
+  const ClusterState& cluster() const { return membership_->state(); }
+  // Returns the root of the tree, where searches begin, according to the region table.
+  Pointer root() const { return RootOf(cluster().table.root); }
+  uint32_t node_bytes() const { return cluster().shape.node_bytes; }
+  // Returns the connections to all workers that are members now.
+  std::vector<ServerConnection*> AllServers();
+
+  // Returns the holder of `region`, with a null server if that is unknown or not connected.
+  Holder HolderOf(uint32_t region) {
+    const Owner* const owner = OwnerOf(region);
+    if (owner == nullptr || !owner->server->up) return {region, 0, nullptr, revision_};
+    return {region, owner->epoch, owner->server, revision_};
+  }
+  // Connects to the holder of `region` unless that is up already. Returns Unavailable, with the region and the server
+  // in the message, if that fails. An attempt goes on after the deadline, for the benefit of other operations.
+  Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
+
+  // Reads the region table again, and waits for it until the deadline. The caller goes on with what is known then,
+  // whether that succeeded or not.
+  Task<bool> Refresh(int64_t deadline_ns);
+  // Begins to read the region table again, without waiting. An old table costs extra steps, but not correctness.
+  void RefreshSoon() { refresh_soon_ = true; }
+
+  // Returns true if data that was read one-sided from `holder` until now can be trusted. It cannot once the table's
+  // lease has run out: the region may have been recovered elsewhere, while the former owner's memory can still be read.
+  // If a newer table has arrived since the read began, it must name the same holder: otherwise the read would be
+  // trusted by a lease that it did not begin under.
+  bool Leased(const Holder& holder) {
+    return (loop_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
+  }
+  // Returns when the lease of the region table ends. Without durability it never does, since no region is recovered
+  // elsewhere.
+  int64_t LeaseUntilNs() const {
+    return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
+  }
+  // Returns true if the last attempt to connect to the region's holder was neither answered nor refused: the server may
+  // be slow or stopped.
+  bool IsSilent(uint32_t region) {
+    const Owner* const owner = OwnerOf(region);
+    return owner != nullptr && owner->server->silent;
+  }
+  // Returns true if a region that no server serves now will be served again, because it is being recovered or other
+  // servers can take it over.
+  bool WillBeServed(uint32_t region) const;
+
+  // Takes over what the membership has learned. Returns how many things it did.
+  size_t Poll();
+  // Begins to read the table again if that is due: RefreshSoon was called, or the client reads and its lease ends soon.
+  void RefreshIfDue();
+  // True if the membership is to answer. Its answer wakes nobody.
+  bool pending() const { return membership_->pending(); }
+
+ private:
+  // A region's owner in the table at `revision`. If `known` is false, the region has no owner now, and had this one
+  // before.
+  struct Owner {
+    ServerConnection* server = nullptr;
+    uint64_t epoch = 0;
+    uint64_t revision = 0;
+    bool known = false;
+  };
+
+  void BeginRefresh();
+  // Returns null if no owner is known.
+  const Owner* OwnerOf(uint32_t region) {
+    const auto it = owners_.find(region);
+    if (it != owners_.end() && it->second.revision == revision_) return it->second.known ? &it->second : nullptr;
+    return LookUpOwner(region);
+  }
+  const Owner* LookUpOwner(uint32_t region);
+  bool StillHolds(const Holder& holder);
+  uint64_t reads() const { return metrics_->node_reads + metrics_->lookup_reads; }
+
+  ClientLoop* const loop_;
+  Connections* const connections_;
+  const ClientMetrics* const metrics_;
+  const std::unique_ptr<Membership> membership_;
+  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region, for the regions that operations asked for.
+  uint64_t revision_ = 0;                        // Of the region table at the last Poll.
+  bool refresh_soon_ = false;
+  bool refreshing_ = false;
+  uint64_t refreshes_ = 0;         // Number of reads of the table that have ended.
+  int64_t refreshed_ns_ = 0;       // When the last one began.
+  uint64_t reads_at_refresh_ = 0;  // This client's one-sided reads until then.
+  int64_t table_ns_ = 0;           // When the last one that succeeded began; the lease counts from here.
+};
+
+}  // namespace cell

@@ -1,0 +1,125 @@
+#include "cell/client/session/table_view.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/client/session/session_test.h"
+#include "cell/cluster/memory_membership.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kLeaseNs = 1'000'000;
+
+ClusterState State() {
+  ClusterState state;
+  state.shape = {512, 32 << 10, 64 << 10};
+  state.durability = Durability::kSync;
+  state.table_lease_ns = kLeaseNs;
+  state.servers = {{"server", {{"server", 8}}, ""}, {"other", {{"other", 8}}, ""}};
+  state.table.next_region = 3;
+  state.table.root = 1;
+  state.table.regions = {{1, {{"server", 0}, 1}}, {2, {{"other", 0}, 1}}};
+  return state;
+}
+
+class TableViewTest : public ConnectionsFixture, public ::testing::Test {
+ protected:
+  template <typename T>
+  T Wait(Task<T> task) {
+    task.Start();
+    while (!task.done()) {
+      view_.Poll();
+      Turn();
+    }
+    return task.Take();
+  }
+  // As another member does.
+  void ChangeTable(const std::function<void(RegionTable*)>& change) {
+    const std::lock_guard lock(cluster_->mutex);
+    change(&cluster_->state.table);
+    ++cluster_->state.table.version;
+    ++cluster_->state.revision;
+  }
+  void Refresh() { ASSERT_TRUE(Wait(view_.Refresh(INT64_MAX))); }
+
+  std::shared_ptr<MemoryCluster> cluster_ = std::make_shared<MemoryCluster>(State());
+  TableView view_{&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_)};
+};
+
+TEST_F(TableViewTest, AHolderIsKnownOnceItIsConnected) {
+  EXPECT_EQ(view_.root(), RootOf(1));
+  EXPECT_EQ(view_.HolderOf(1).server, nullptr);
+  const absl::StatusOr<ServerConnection*> server = Wait(view_.Connect(1));
+  ASSERT_TRUE(server.ok());
+  const Holder holder = view_.HolderOf(1);
+  EXPECT_EQ(holder.server, *server);
+  EXPECT_EQ(holder.epoch, 1u);
+  EXPECT_EQ(view_.AllServers().size(), 2u);
+  const absl::Status nobody = Wait(view_.Connect(2)).status();
+  EXPECT_TRUE(absl::IsUnavailable(nobody));
+  EXPECT_NE(nobody.message().find("region 2 on other"), std::string::npos) << nobody;
+  EXPECT_TRUE(absl::IsUnavailable(Wait(view_.Connect(7)).status()));
+}
+
+TEST_F(TableViewTest, ReadsAreTrustedForAsLongAsTheLease) {
+  ASSERT_TRUE(Wait(view_.Connect(1)).ok());
+  Refresh();
+  const int64_t until_ns = view_.LeaseUntilNs();
+  EXPECT_GT(until_ns, loop_.NowNs());
+  EXPECT_LE(until_ns, loop_.NowNs() + kLeaseNs);
+  const Holder holder = view_.HolderOf(1);
+  EXPECT_TRUE(view_.Leased(holder));
+  PassTime(until_ns + 1 - loop_.NowNs());
+  EXPECT_FALSE(view_.Leased(holder));
+}
+
+// It would be trusted by a lease that it did not begin under.
+TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsTheSame) {
+  ASSERT_TRUE(Wait(view_.Connect(1)).ok());
+  Refresh();
+  const Holder holder = view_.HolderOf(1);
+  ChangeTable([](RegionTable* table) { table->regions[2].epoch = 2; });
+  Refresh();
+  EXPECT_TRUE(view_.Leased(holder));
+  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 2; });  // It went away, and came back.
+  Refresh();
+  EXPECT_FALSE(view_.Leased(holder));
+  EXPECT_TRUE(view_.Leased(view_.HolderOf(1)));
+}
+
+TEST_F(TableViewTest, ARegionThatIsRecoveredHasNoHolder) {
+  ASSERT_TRUE(Wait(view_.Connect(1)).ok());
+  ChangeTable([](RegionTable* table) { table->regions[1].recovering = true; });
+  Refresh();
+  EXPECT_EQ(view_.HolderOf(1).server, nullptr);
+  EXPECT_TRUE(view_.WillBeServed(1));
+  EXPECT_TRUE(absl::IsUnavailable(Wait(view_.Connect(1)).status()));
+}
+
+// One refresh that is under way may have asked before what its caller waits for has happened.
+TEST_F(TableViewTest, ARefreshSeesAllThatHappenedBeforeIt) {
+  view_.RefreshSoon();
+  PassTime(20'000'000);
+  loop_.Touch();
+  view_.RefreshIfDue();  // It has asked, and is not answered.
+  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 5; });
+  Refresh();
+  EXPECT_EQ(view_.cluster().table.Find(1)->epoch, 5u);
+}
+
+TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {
+  Refresh();
+  const int64_t before_ns = view_.LeaseUntilNs();
+  PassTime(20'000'000);
+  loop_.Touch();
+  view_.RefreshIfDue();
+  for (int i = 0; i < 10; ++i) view_.Poll();
+  EXPECT_EQ(view_.LeaseUntilNs(), before_ns);  // It does not read.
+  ++metrics_.node_reads;
+  view_.RefreshIfDue();
+  for (int i = 0; i < 10; ++i) view_.Poll();
+  EXPECT_GT(view_.LeaseUntilNs(), before_ns);
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,97 @@
+#include "cell/client/session/tree_reader.h"
+
+#include <optional>
+#include <string>
+
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+// Of one walk: its nodes are written as fast as they are read.
+constexpr int kTornReadsMax = 64;
+
+}  // namespace
+
+TreeReader::TreeReader(ClientLoop* loop, Connections* connections, ClientMetrics* metrics, uint32_t node_bytes,
+                       const ClientOptions& options)
+    : loop_(loop),
+      connections_(connections),
+      metrics_(metrics),
+      node_bytes_(node_bytes),
+      nodes_(options.cache_bytes, node_bytes, options.cache_level_min),
+      routes_(options.route_ranges) {}
+
+Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache,
+                                                        WalkedLeaf* to, int64_t deadline_ns, Selector* selector,
+                                                        int* reads) {
+  to->parent = NodeView();
+  for (int torn = 0;;) {
+    Walk::Step step;
+    const Pointer wanted = walk->wants();
+    std::optional<NodeView> node = use_cache && walk->may_use_cache() ? nodes_.Find(wanted) : std::nullopt;
+    to->cached = node.has_value();
+    if (to->cached) {
+      ++metrics_->cache_hits;
+      step = walk->Visit(*node);
+    } else {
+      const ReadPart part{wanted, to->buffer.data(), node_bytes_};
+      ++metrics_->node_reads;
+      ++*reads;
+      if (absl::Status status = co_await connections_->Read(server, {&part, 1}, deadline_ns, selector); !status.ok()) {
+        if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
+        step = walk->Failed(NodeFault::kForeign);  // A stale pointer to what is no node.
+      } else {
+        NodeView view;
+        const NodeFault fault = NodeView::Parse(ConstBytes(to->buffer.data(), node_bytes_), wanted, &view);
+        if (fault == NodeFault::kNone) {
+          step = walk->Visit(view);
+          nodes_.Keep(view);
+          node = view;
+          if (view.level() == 1) {
+            to->buffer.Swap(&to->parent_buffer);
+            to->parent = view;
+          } else {
+            to->leaf = view;
+          }
+        } else {
+          if (fault == NodeFault::kTorn) ++metrics_->torn, ++torn;
+          step = walk->Failed(fault);
+        }
+      }
+    }
+    if (step == Walk::Step::kArrived || step == Walk::Step::kLost) co_return step;
+    if (walk->moved_right()) {
+      ++metrics_->moved_right;
+      const Pointer parent = walk->path(walk->level() + 1);
+      if (!parent.null()) nodes_.Drop(parent);  // What it said is stale.
+    }
+    if (step == Walk::Step::kElsewhere) {
+      if (!walk->moved_right()) {  // A route, in the node just visited.
+        // All that it says, if it was read just now: a client of a large cluster learns its ways soon. What a cached
+        // node says may be older than what is known.
+        for (int i = 0; i < node->count() && !to->cached; ++i) KeepRoute(*node, i);
+      }
+      co_return step;
+    }
+    if (step == Walk::Step::kGaveUp || torn > kTornReadsMax) {
+      co_return absl::AbortedError(
+          fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), walk->visits()));
+    }
+    if (loop_->now_ns() >= deadline_ns) {
+      co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));
+    }
+  }
+}
+
+void TreeReader::KeepRoute(const NodeView& leaf, int slot) {
+  std::optional<std::string> high;
+  if (slot + 1 < leaf.count()) {
+    high = leaf.key(slot + 1);
+  } else if (leaf.has_high()) {
+    high = leaf.high_key();
+  }
+  routes_.Keep(leaf.key(slot), high, leaf.inner_slot(slot).child());
+}
+
+}  // namespace cell

@@ -1,0 +1,52 @@
+// TreeReader: a client's walks from the root of a meganode to a leaf, by one-sided reads, and what it remembers of
+// them: inner nodes and routes. Internal to cell/client. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "cell/base/task.h"
+#include "cell/client/client.h"
+#include "cell/client/session/client_loop.h"
+#include "cell/client/session/connections.h"
+#include "cell/client/session/node_buffer.h"
+#include "cell/client/session/node_cache.h"
+#include "cell/client/session/route_cache.h"
+#include "cell/tree/walk.h"
+#include "selector/selector.h"
+
+namespace cell {
+
+class TreeReader {
+ public:
+  // All must outlive this.
+  TreeReader(ClientLoop* loop, Connections* connections, ClientMetrics* metrics, uint32_t node_bytes,
+             const ClientOptions& options);
+  ~TreeReader() { pool_->Release(); }
+  TreeReader(const TreeReader&) = delete;
+  TreeReader& operator=(const TreeReader&) = delete;
+
+  // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
+  // kElsewhere and kLost are as in Walk. Returns Aborted if nodes kept changing while they were read. Reports each
+  // read's latency to `selector`, and adds the number of reads to *reads.
+  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
+                                              int64_t deadline_ns, Selector* selector, int* reads);
+
+  NodeCache* nodes() { return &nodes_; }
+  RouteCache* routes() { return &routes_; }
+  NodePool* pool() { return pool_; }
+
+ private:
+  // Stores the route that slot `slot` of a leaf of an upper tier holds.
+  void KeepRoute(const NodeView& leaf, int slot);
+
+  ClientLoop* const loop_;
+  Connections* const connections_;
+  ClientMetrics* const metrics_;
+  const uint32_t node_bytes_;
+  NodeCache nodes_;
+  RouteCache routes_;
+  NodePool* const pool_ = new NodePool;
+};
+
+}  // namespace cell

@@ -1,0 +1,132 @@
+#include "cell/client/table/table_operations.h"
+
+#include <memory>
+
+#include "absl/container/inlined_vector.h"
+#include "cell/base/mutant.h"
+#include "cell/client/call/operate.h"
+#include "pilaf/lookup.h"
+
+namespace cell {
+namespace {
+
+// What a lookup has read last. Small reads share a buffer of the session's pool.
+class Images {
+ public:
+  explicit Images(NodePool* pool) : small_(pool) {}
+
+  // Room for these reads; valid until the next call.
+  absl::Span<const ReadPart> Place(uint32_t region, absl::Span<const Lookup::Read> reads) {
+    size_t bytes = 0;
+    for (const Lookup::Read& read : reads) bytes += read.bytes;
+    std::byte* at = small_.data();
+    if (bytes > NodeBuffer::size()) {
+      large_ = std::make_unique<std::byte[]>(bytes);
+      at = large_.get();
+    }
+    parts_.clear();
+    images_.clear();
+    for (const Lookup::Read& read : reads) {
+      parts_.push_back({Pointer(region, read.offset), at, read.bytes});
+      images_.emplace_back(at, read.bytes);
+      at += read.bytes;
+    }
+    return parts_;
+  }
+  absl::Span<const ConstBytes> images() const { return images_; }
+
+ private:
+  NodeBuffer small_;
+  std::unique_ptr<std::byte[]> large_;
+  absl::InlinedVector<ReadPart, 4> parts_;
+  absl::InlinedVector<ConstBytes, 4> images_;
+};
+
+Task<Maybe<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                          CallContext context) {
+  ClientMetrics* const metrics = session->metrics();
+  ServerConnection* const server = router->server();
+  const uint32_t region = router->root().region();
+  const RegionTable::HashParts* const parts = router->parts();
+  if (parts == nullptr) {  // It was dropped just now.
+    (void)router->Lose();
+    co_return std::nullopt;
+  }
+  const HashPlace place = PlaceOf(region, session->view()->cluster().shape, parts->bucket_bytes);
+  LookupOptions options;
+  options.serializable = serializable && !Mutated(Mutant::kNoSecondLook);
+  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), place, options);
+  Images images(session->tree()->pool());
+  Lookup::Step step = Lookup::Step::kRead;
+  int rounds = 0;
+  absl::Status status;
+  while (step == Lookup::Step::kRead && status.ok()) {
+    status = co_await session->connections()->Read(server, images.Place(region, lookup->wants()), context.deadline_ns,
+                                                   &server->lookups);
+    if (!status.ok()) break;
+    ++rounds;
+    step = lookup->Visit(images.images());
+    if (session->now_ns() >= context.deadline_ns) status = absl::DeadlineExceededError("get took too long");
+  }
+  const Lookup::Counters& counters = lookup->counters();
+  ++metrics->lookups;
+  metrics->lookup_reads += static_cast<uint64_t>(counters.reads);
+  metrics->lookup_torn += static_cast<uint64_t>(counters.torn);
+  metrics->lookup_extents += static_cast<uint64_t>(counters.torn_extents);
+  metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
+  // What is written as fast as it is read, its server reads between two writes.
+  if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, router, key, context);
+  const bool found = step == Lookup::Step::kFound;
+  if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->view()->Leased(router->holder())) {
+    server->lookups.ObserveReads(rounds);
+    co_return found ? Value(std::string(lookup->value())) : Value();
+  }
+  if (!status.ok() && !LostServer(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
+  (void)router->Lose();
+  co_return std::nullopt;
+}
+
+// A result of a lookup as Contains wants it.
+Maybe<bool> Has(const Maybe<Value>& value) {
+  if (!value.ok()) return value.status();
+  if (!value->has_value()) return std::nullopt;
+  return (*value)->has_value();
+}
+
+Task<Maybe<bool>> LookForKey(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                             CallContext context) {
+  const Maybe<Value> value = co_await LookUp(session, router, key, serializable, context);
+  co_return Has(value);
+}
+
+}  // namespace
+
+Task<absl::StatusOr<Value>> GetFromTable(Session* session, const std::string* table, std::string_view key,
+                                         bool serializable, CallOptions options) {
+  return RunRead<Value>(session, table, key, options,
+                        [session, key, serializable](KeyRouter* router, const CallContext& context) {
+                          return session->ChoosePath(router->selector(), context) == Path::kServer
+                                     ? GetByCall(session, router, key, context)
+                                     : LookUp(session, router, key, serializable, context);
+                        });
+}
+
+Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* table, std::string_view key,
+                                           bool serializable, CallOptions options) {
+  return RunRead<bool>(session, table, key, options,
+                       [session, key, serializable](KeyRouter* router, const CallContext& context) {
+                         return session->ChoosePath(router->selector(), context) == Path::kServer
+                                    ? ContainsByCall(session, router, key, context)
+                                    : LookForKey(session, router, key, serializable, context);
+                       });
+}
+
+Task<absl::StatusOr<bool>> WriteToTable(Session* session, const std::string* table, std::string_view key,
+                                        std::optional<std::string_view> value, CallOptions options) {
+  return RunWrite(session, table, key, value, options,
+                  [session, key, value](KeyRouter* router, const CallContext& context) {
+                    return WriteHere(session, router, key, value, {}, context);
+                  });
+}
+
+}  // namespace cell

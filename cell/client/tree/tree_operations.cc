@@ -1,0 +1,135 @@
+#include "cell/client/tree/tree_operations.h"
+
+#include <memory>
+#include <string>
+
+#include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
+#include "cell/client/call/operate.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+// A client-side search of the meganode that the router is at. True: to->leaf is the key's leaf. False: the search goes
+// on elsewhere. `extents`: how many reads will follow.
+Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                                  WalkedLeaf* to, int extents = 0) {
+  ServerConnection* const server = router->server();
+  Walk walk(key, router->root());
+  int reads = 0;
+  const absl::StatusOr<Walk::Step> step = co_await session->tree()->WalkToLeaf(
+      server, &walk, router->may_use_cache(), to, context.deadline_ns, &server->searches, &reads);
+  if (!step.ok()) {
+    if (!LostServer(step.status())) co_return step.status();
+    if (absl::Status status = router->Lose(); !status.ok()) co_return status;
+    co_return false;
+  }
+  server->searches.ObserveReads(reads, extents);
+  if (*step == Walk::Step::kArrived) co_return true;
+  if (absl::Status status = router->Follow(walk, *step, to->cached); !status.ok()) co_return status;
+  co_return false;
+}
+
+Task<Maybe<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  WalkedLeaf walked(session->tree()->pool());
+  for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
+    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, /*extents=*/1);
+    if (KeptChanging(here.status())) break;
+    if (!here.ok()) co_return here.status();
+    if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
+    if (!*here) co_return std::nullopt;
+    const std::optional<int> found = walked.leaf.Find(key);
+    if (!found.has_value()) {
+      if (session->view()->Leased(router->holder())) co_return Value();
+      (void)router->Lose();
+      co_return std::nullopt;
+    }
+    const LeafSlot slot = walked.leaf.leaf_slot(*found);
+    const auto bytes = static_cast<uint32_t>(RoundUp(slot.extent_bytes, kWordBytes));
+    if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
+      co_return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key)));
+    }
+    // The leaf's buffer serves for a small extent: the slot was copied.
+    std::unique_ptr<std::byte[]> large;
+    std::byte* to = walked.buffer.data();
+    if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
+    const ReadPart part{slot.extent, to, bytes};
+    ++session->metrics()->extent_reads;
+    const absl::Status status =
+        co_await session->connections()->Read(router->server(), {&part, 1}, context.deadline_ns);
+    if (status.ok()) {
+      const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
+      if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
+        if (!session->view()->Leased(router->holder())) {
+          (void)router->Lose();
+          co_return std::nullopt;
+        }
+        co_return Value(std::string(extent.substr(key.size())));
+      }
+    } else if (LostServer(status)) {
+      (void)router->Lose();
+      co_return std::nullopt;
+    } else if (status.code() != absl::StatusCode::kOutOfRange) {
+      co_return status;
+    }
+    ++session->metrics()->extent_retries;  // Replaced since the leaf was read: the leaf says where it is now.
+    if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
+  }
+  // What is written as fast as it is read, its server reads between two writes.
+  co_return co_await GetByCall(session, router, key, context);
+}
+
+Task<Maybe<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  WalkedLeaf walked(session->tree()->pool());
+  const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
+  if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, router, key, context);
+  if (!here.ok()) co_return here.status();
+  if (!*here) co_return std::nullopt;
+  if (!session->view()->Leased(router->holder())) {
+    (void)router->Lose();
+    co_return std::nullopt;
+  }
+  co_return walked.leaf.Find(key).has_value();
+}
+
+Task<Maybe<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
+                                  std::optional<std::string_view> value, CallContext context) {
+  Pointer hint;  // The leaf, if this client finds it by reads.
+  if (session->ChoosePath(router->selector(), context) == Path::kClient) {
+    WalkedLeaf walked(session->tree()->pool());
+    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
+    if (!here.ok() && !KeptChanging(here.status())) co_return ReadOutcome(here.status());
+    if (here.ok() && !*here) co_return std::nullopt;
+    if (here.ok()) hint = walked.leaf.self();  // Else the server finds it.
+  }
+  co_return co_await WriteHere(session, router, key, value, hint, context);
+}
+
+}  // namespace
+
+Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options) {
+  return RunRead<Value>(session, nullptr, key, options, [session, key](KeyRouter* router, const CallContext& context) {
+    return session->ChoosePath(router->selector(), context) == Path::kServer
+               ? GetByCall(session, router, key, context)
+               : GetByReads(session, router, key, context);
+  });
+}
+
+Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key, CallOptions options) {
+  return RunRead<bool>(session, nullptr, key, options, [session, key](KeyRouter* router, const CallContext& context) {
+    return session->ChoosePath(router->selector(), context) == Path::kServer
+               ? ContainsByCall(session, router, key, context)
+               : ContainsByReads(session, router, key, context);
+  });
+}
+
+Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,
+                                       CallOptions options) {
+  return RunWrite(session, nullptr, key, value, options,
+                  [session, key, value](KeyRouter* router, const CallContext& context) {
+                    return WriteHereByPath(session, router, key, value, context);
+                  });
+}
+
+}  // namespace cell
