@@ -51,7 +51,7 @@ class ShmCluster : public TestCluster {
       bool idle = true;
       for (Worker* worker : workers) {
         worker->Poll();
-        idle &= worker->turns()->idle();
+        idle &= worker->scheduler()->idle();
       }
       if (idle) break;
     }
@@ -69,7 +69,7 @@ class ShmCluster : public TestCluster {
       created.set_value(std::move(status));
       co_return true;
     };
-    workers_[0]->Post([&create](Worker* worker) { worker->turns()->Begin(create(worker)); });
+    workers_[0]->Post([&create](Worker* worker) { worker->scheduler()->Spawn(create(worker)); });
     return future.get();
   }
 

@@ -110,7 +110,7 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
         const absl::Status status = co_await worker->mover()->Give(1, std::move(taker));
         co_return status.ok();
       };
-      cluster.worker(from)->turns()->Begin(give(cluster.worker(from), fmt::format("server-{}", 1 - from)));
+      cluster.worker(from)->scheduler()->Spawn(give(cluster.worker(from), fmt::format("server-{}", 1 - from)));
       const int64_t begun_ns = cluster.network()->now_ns();
       for (const size_t server : {0, 1}) {
         const int64_t cut_ns = begun_ns + static_cast<int64_t>(random.Below(200'000));

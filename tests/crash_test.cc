@@ -318,7 +318,8 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   const auto split = [](Worker* worker, uint32_t region) -> Task<bool> {
     co_return (co_await worker->splitter()->Split(region)).ok();
   };
-  for (const uint32_t region : before) cluster.worker(victim)->turns()->Begin(split(cluster.worker(victim), region));
+  for (const uint32_t region : before)
+    cluster.worker(victim)->scheduler()->Spawn(split(cluster.worker(victim), region));
   client->Run(client->AsyncSleepUntil(client->NowNs() + 3'000'000));
   const WorkerId third{fmt::format("server-{}", 3 - keeper - victim), 0};
   std::vector<absl::Status> given;
@@ -329,7 +330,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) {
     const uint32_t id = region->region();
     if (std::find(before.begin(), before.end(), id) == before.end()) {
-      cluster.worker(victim)->turns()->Begin(give(cluster.worker(victim), id));
+      cluster.worker(victim)->scheduler()->Spawn(give(cluster.worker(victim), id));
     }
   }
   client->Run(client->AsyncSleepUntil(client->NowNs() + 10'000'000));

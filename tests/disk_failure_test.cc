@@ -155,7 +155,7 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   const auto give = [](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
     co_return (co_await worker->mover()->Give(id, to)).ok();
   };
-  cluster.worker(owner)->turns()->Begin(give(cluster.worker(owner), region, taker));
+  cluster.worker(owner)->scheduler()->Spawn(give(cluster.worker(owner), region, taker));
   while (cluster.table().Find(region)->owner != taker) cluster.network()->Step();
   cluster.Kill(owner, /*machine=*/true);
   ASSERT_TRUE(client->Put("last", "1").ok());
@@ -192,7 +192,7 @@ TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
     given = co_await worker->mover()->Give(id, to);
     co_return true;
   };
-  giver->turns()->Begin(give(giver, region, {fmt::format("server-{}", 1 - owner), 0}));
+  giver->scheduler()->Spawn(give(giver, region, {fmt::format("server-{}", 1 - owner), 0}));
   HeldRegion* const held = giver->regions()->Find(region);
   while (held->state() != RegionState::kFrozen) cluster.network()->Step();
   ASSERT_TRUE(held->log->dirty());

@@ -214,8 +214,9 @@ class Fuzzed {
     for (size_t i = 0; i < 2; ++i) cluster_.worker(i)->rebalancer()->set_enabled((how_ & 8) != 0);
     const uint8_t busy = input->Byte();
     Worker* const worker = cluster_.worker(0);
-    if (busy & 1) worker->turns()->Begin(GiveAway(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));
-    if (busy & 4) worker->turns()->Begin(SplitOne(worker, kTree + busy / 64 % 4));
+    if (busy & 1)
+      worker->scheduler()->Spawn(GiveAway(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));
+    if (busy & 4) worker->scheduler()->Spawn(SplitOne(worker, kTree + busy / 64 % 4));
   }
   ~Fuzzed() {
     for (int i = 0; i < kStepsAtEnd; ++i) Step();
@@ -273,7 +274,7 @@ class Fuzzed {
       const absl::StatusOr<HeldRegion*> made = regions->Create(id, content);
       if (!made.ok()) std::abort();
       claims.emplace_back(*made, ClaimPurpose::kFill);
-      cluster_.worker(0)->turns()->Begin(CreateLog(cluster_.worker(0), id));
+      cluster_.worker(0)->scheduler()->Spawn(CreateLog(cluster_.worker(0), id));
       table->regions[id] = {{"server-0", 0}, 1};
     }
     table->regions[kElsewhere] = {{"server-2", 0}, 1};

@@ -137,7 +137,7 @@ TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
       cluster.background()->SetPaused(true);
       const absl::Status last = client->Put("last", "value").status();
       EXPECT_EQ(last.ok(), durability == Durability::kAsync) << last;
-      if (checkpoint) worker->turns()->Begin(make_checkpoint(worker));
+      if (checkpoint) worker->scheduler()->Spawn(make_checkpoint(worker));
       const int64_t begun_ns = cluster.network()->now_ns();
       const absl::Status stopped = worker->Stop();
       EXPECT_TRUE(absl::IsDeadlineExceeded(stopped)) << stopped;
@@ -166,7 +166,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   const auto checkpoint = [](Worker* of, uint32_t region) -> Task<bool> {
     co_return (co_await of->logs()->Checkpoint(region)).ok();
   };
-  worker->turns()->Begin(checkpoint(worker, held->region()));
+  worker->scheduler()->Spawn(checkpoint(worker, held->region()));
   const auto begun = [&] {
     for (const std::string& path : cluster.disk()->paths()) {
       if (path.find("unfinished") != std::string::npos) return true;
@@ -204,7 +204,7 @@ TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
     LogKeeper::Made made;
     co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
   };
-  cluster.worker()->turns()->Begin(checkpoint(cluster.worker()));
+  cluster.worker()->scheduler()->Spawn(checkpoint(cluster.worker()));
   while (unfinished() == 0) cluster.network()->Step();
   cluster.Kill(0);
   cluster.Restart(0);
@@ -253,7 +253,7 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
       co_return true;
     };
     cluster.files()->FailAt(call, absl::UnavailableError("EIO"));
-    cluster.worker()->turns()->Begin(checkpoint());
+    cluster.worker()->scheduler()->Spawn(checkpoint());
     while (!made.has_value()) cluster.network()->Step();
     failed += !made->ok();
     for (const std::string& path : cluster.disk()->paths()) EXPECT_FALSE(path.ends_with(".unfinished")) << path;
@@ -319,7 +319,7 @@ TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
   };
   const auto finish = [&](Worker* worker, Task<absl::Status> task) {
     done.reset();
-    worker->turns()->Begin(run(std::move(task)));
+    worker->scheduler()->Spawn(run(std::move(task)));
     while (!done.has_value()) cluster.network()->Step();
     return *done;
   };

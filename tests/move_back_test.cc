@@ -16,7 +16,7 @@ class MoveBack : public ::testing::TestWithParam<std::optional<uint32_t>> {
       moved = co_await cluster_.worker(from)->mover()->Give(region_, std::move(taker));
       co_return true;
     };
-    cluster_.worker(from)->turns()->Begin(move());
+    cluster_.worker(from)->scheduler()->Spawn(move());
     while (!moved.has_value()) cluster_.network()->Step();
     ASSERT_TRUE(moved->ok()) << *moved;
   }
@@ -76,7 +76,7 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
     moved = co_await cluster_.worker(1)->mover()->Give(region_, std::move(taker));
     co_return true;
   };
-  cluster_.worker(1)->turns()->Begin(back());
+  cluster_.worker(1)->scheduler()->Spawn(back());
   while (!copied) cluster_.network()->Step();
   cluster_.Stop(0);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(put(&writer, fmt::format("{}", i), "new").ok());

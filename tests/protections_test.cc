@@ -84,11 +84,11 @@ TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
     if (point == "move: taker: last copy") cluster.Kill(first);
   };
   std::optional<absl::Status> given;
-  cluster.worker(giver)->turns()->Begin(give(first, &given));
+  cluster.worker(giver)->scheduler()->Spawn(give(first, &given));
   while (!given.has_value()) cluster.network()->Step();
   ASSERT_FALSE(given->ok());
   given.reset();
-  cluster.worker(giver)->turns()->Begin(give(second, &given));
+  cluster.worker(giver)->scheduler()->Spawn(give(second, &given));
   while (!given.has_value()) cluster.network()->Step();
   ASSERT_TRUE(given->ok()) << *given;
   for (int i = 0; i < 300; ++i) {

@@ -94,7 +94,7 @@ class SimCluster : public TestCluster {
   // Nothing goes on that is not asked for, but for the dead.
   bool Quiet() const {
     for (size_t i = 0; i < servers_.size(); ++i) {
-      if (!Dead(i) && !servers_[i].worker->turns()->idle()) return false;
+      if (!Dead(i) && !servers_[i].worker->scheduler()->idle()) return false;
     }
     return true;
   }
@@ -166,7 +166,7 @@ class SimCluster : public TestCluster {
     const auto drain = [](Worker* worker, bool on) -> Task<bool> {
       co_return (co_await worker->rebalancer()->SetDraining(on)).ok();
     };
-    worker(i)->turns()->Begin(drain(worker(i), draining));
+    worker(i)->scheduler()->Spawn(drain(worker(i), draining));
   }
   SimHost* host(size_t i) { return servers_[i].host; }
   size_t servers() const { return servers_.size(); }
@@ -178,7 +178,7 @@ class SimCluster : public TestCluster {
       created = co_await worker(i)->tables()->Create(name, bucket_bytes, parts);
       co_return true;
     };
-    worker(i)->turns()->Begin(create());
+    worker(i)->scheduler()->Spawn(create());
     while (!created.has_value()) network_.Step();
     return *created;
   }

@@ -221,7 +221,7 @@ TEST_P(TableTest, DroppedAndMadeAgainItIsEmpty) {
       status = co_await cluster.worker(1)->tables()->Drop(name);
       co_return true;
     };
-    cluster.worker(1)->turns()->Begin(run());
+    cluster.worker(1)->scheduler()->Spawn(run());
     while (!status.has_value()) cluster.network()->Step();
     return *status;
   };
@@ -262,7 +262,7 @@ TEST_P(TableTest, InMemoryThatWasUsedBefore) {
     dropped = co_await cluster.worker(0)->tables()->Drop("junk");
     co_return true;
   };
-  cluster.worker(0)->turns()->Begin(drop());
+  cluster.worker(0)->scheduler()->Spawn(drop());
   while (!dropped.has_value()) cluster.network()->Step();
   cluster.shared()->state.table.draining.clear();
   ++cluster.shared()->state.table.version;

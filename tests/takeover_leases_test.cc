@@ -242,7 +242,7 @@ TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
       moved = co_await cluster.worker(from)->mover()->Give(region, std::move(taker));
       co_return true;
     };
-    cluster.worker(from)->turns()->Begin(give());
+    cluster.worker(from)->scheduler()->Spawn(give());
     while (!moved.has_value()) cluster.network()->Step();
     CELL_CHECK(moved->ok());
   };

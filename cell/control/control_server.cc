@@ -275,7 +275,7 @@ class ControlServer::Impl : public control::Control::Service {
   absl::Status Task1(Worker* worker, Work work, grpc::ServerContext* context = nullptr) {
     auto result = std::make_shared<std::promise<absl::Status>>();
     std::future<absl::Status> future = result->get_future();
-    worker->Post([result, work](Worker* its) { its->turns()->Begin(Finish(its, work, result)); });
+    worker->Post([result, work](Worker* its) { its->scheduler()->Spawn(Finish(its, work, result)); });
     while (context != nullptr && future.wait_for(kEndLook) != std::future_status::ready) {
       if (context->IsCancelled()) return absl::CancelledError("nobody waits for it any more; it goes on");
       if (ending_) return Ends();

@@ -34,11 +34,11 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       store_(std::move(logs.store)),
       disk_(std::move(logs.disk)),
       replay_(std::move(logs.replay)),
-      turns_(fabric_.get()),
+      scheduler_(fabric_.get()),
       regions_(fabric_.get(), membership_->state().shape, options.regions_max),
       peers_(fabric_.get(), membership_.get()),
-      logs_(fabric_.get(), &turns_, &regions_, {store_.get(), disk_.get(), replay_.get()}, options.logs),
-      context_{options.self, options.seed, fabric_.get(), membership_.get(), &turns_,
+      logs_(fabric_.get(), &scheduler_, &regions_, {store_.get(), disk_.get(), replay_.get()}, options.logs),
+      context_{options.self, options.seed, fabric_.get(), membership_.get(), &scheduler_,
                &regions_,    &logs_,       &peers_,       &status_,          &sync_points_},
       lease_(context_),
       served_(fabric_.get(), &regions_, membership_.get()),
@@ -70,10 +70,10 @@ absl::Status Worker::MakeFirst() {
     status = co_await MakeFirstRegion(membership_.get(), &regions_, &logs_, context_.self);
     co_return true;
   };
-  turns_.Begin(run());
-  while (!turns_.idle()) {
+  scheduler_.Spawn(run());
+  while (!scheduler_.idle()) {
     logs_.Step();
-    if (membership_->Poll() + logs_.Poll() + turns_.Step() > 0) continue;
+    if (membership_->Poll() + logs_.Poll() + scheduler_.Step() > 0) continue;
     fabric_->Wait(fabric_->NowNs() + start_pause_ns_);
   }
   return status;
@@ -86,7 +86,7 @@ size_t Worker::Poll() {
   done += membership_->Poll();
   done += logs_.Poll();
   done += service_.writes()->ApplyDurable();
-  done += turns_.Step();
+  done += scheduler_.Step();
   done += service_.writes()->RetryHeld();
   service_.Step();
   recoverer_.Step();
@@ -102,19 +102,19 @@ size_t Worker::Poll() {
 
 void Worker::Wait(int64_t until_ns) {
   if (membership_->pending()) until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
-  fabric_->Wait(held_.size() > 0 ? 0 : std::min({until_ns, turns_.NextNs(), logs_.NextNs()}));
+  fabric_->Wait(held_.size() > 0 ? 0 : std::min({until_ns, scheduler_.NextNs(), logs_.NextNs()}));
 }
 
 absl::Status Worker::Stop() {
-  turns_.Stop();
+  scheduler_.Stop();
   const int64_t until_ns = fabric_->NowNs() + finish_patience_ns_;
-  while (!turns_.idle() && fabric_->NowNs() < until_ns) {
+  while (!scheduler_.idle() && fabric_->NowNs() < until_ns) {
     const bool busy = Poll() > 0;  // Be it only with looking whether what it waits for has come.
     fabric_->Wait(fabric_->NowNs() + (busy ? 1'000 : 1'000'000));
   }
   RETURN_IF_ERROR(logs_.Finish());
   service_.writes()->ApplyDurable();
-  if (turns_.idle()) return absl::OkStatus();
+  if (scheduler_.idle()) return absl::OkStatus();
   return absl::DeadlineExceededError("a disk or the membership does not answer; all that was acknowledged is on disk");
 }
 

@@ -23,7 +23,7 @@
 #include "cell/server/report/lease_watch.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/request_service.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -91,7 +91,7 @@ class Worker {
   LogKeeper* logs() { return &logs_; }
   Recoverer* recoverer() { return &recoverer_; }
   const LogCollector* collector() const { return &collector_; }
-  Turns* turns() { return &turns_; }
+  Scheduler* scheduler() { return &scheduler_; }
   SyncPoints* sync_points() { return &sync_points_; }
 
  private:
@@ -110,7 +110,7 @@ class Worker {
   std::shared_ptr<LogStore> store_;
   std::unique_ptr<Background> disk_;
   std::unique_ptr<Background> replay_;
-  Turns turns_;
+  Scheduler scheduler_;
   Regions regions_;
   Peers peers_;
   LogKeeper logs_;

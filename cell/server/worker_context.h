@@ -13,7 +13,7 @@ class Peers;
 class Regions;
 class StatusReport;
 class SyncPoints;
-class Turns;
+class Scheduler;
 
 // All outlive the parts that are given them.
 struct WorkerContext {
@@ -21,7 +21,7 @@ struct WorkerContext {
   uint64_t seed = 1;  // For each part's random choices.
   Fabric* fabric = nullptr;
   Membership* membership = nullptr;
-  Turns* turns = nullptr;
+  Scheduler* scheduler = nullptr;
   Regions* regions = nullptr;
   LogKeeper* logs = nullptr;
   Peers* peers = nullptr;

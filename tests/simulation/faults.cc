@@ -288,7 +288,7 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
         LogKeeper::Made made;
         co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
       };
-      cluster.worker(i)->turns()->Begin(checkpoint(cluster.worker(i)));
+      cluster.worker(i)->scheduler()->Spawn(checkpoint(cluster.worker(i)));
       return true;
     }
     default:

@@ -16,7 +16,7 @@ constexpr int64_t kLateNs = 1'000;
 // through, and the next owner loses it in the same way, for ever.
 constexpr int64_t kSplitTurnNs = 150'000;
 constexpr uint32_t kLineBytes = 64;  // A step of a writer.
-constexpr size_t kHurriedTurns =
+constexpr size_t kHurriedSteps =
     16;  // While writes wait, a turn copies as much as so many (cell/server/change/splitter.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
@@ -293,13 +293,13 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
-  // A split that hurries copies at least kHurriedTurns buckets in a turn, with about two steps for each of their lines.
+  // A split that hurries copies at least kHurriedSteps buckets in a turn, with about two steps for each of their lines.
   if (plan.bucket_bytes > 0) {
-    const auto steps = static_cast<int64_t>(2 * kHurriedTurns * plan.bucket_bytes / kLineBytes);
+    const auto steps = static_cast<int64_t>(2 * kHurriedSteps * plan.bucket_bytes / kLineBytes);
     plan.writer_step_ns = std::min(plan.writer_step_ns, kSplitTurnNs / steps);
   }
   const auto turn_steps = static_cast<size_t>(kSplitTurnNs / plan.writer_step_ns);
-  plan.split.pace.copied = std::min(plan.split.pace.copied, std::max<size_t>(1, turn_steps / kHurriedTurns));
+  plan.split.pace.copied = std::min(plan.split.pace.copied, std::max<size_t>(1, turn_steps / kHurriedSteps));
   plan.files_account = draws.files_account;
   plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
   if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;

@@ -80,7 +80,7 @@ struct Draws {
   bool disks_heal = true;     // A disk that has failed is found to answer again without a restart.
   bool files_account = true;  // At the end no file is left that nobody needs.
 
-  // Turns on what is named; false: there is no such kind.
+  // Scheduler on what is named; false: there is no such kind.
   bool Set(std::string_view name, bool on);
 };
 

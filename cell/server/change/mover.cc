@@ -32,13 +32,13 @@ Mover::Mover(const WorkerContext& context, int64_t silence_ns)
     : self_(context.self),
       fabric_(context.fabric),
       membership_(context.membership),
-      turns_(context.turns),
+      scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
       logs_(context.logs),
       sync_points_(context.sync_points),
       silence_ns_(silence_ns) {
-  turns_->InterruptOnStop(&giving_ended_);
+  scheduler_->InterruptOnStop(&giving_ended_);
   context.status->Add([this](nlohmann::json* status) {
     (*status)["mover"] = {{"given", counters_.given},
                           {"taken", counters_.taken},
@@ -77,7 +77,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
     const auto it = givings_.find(id);
     if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
   }
-  while (givings_.contains(id) && !turns_->stopping()) co_await giving_ended_.Wait(turns_);
+  while (givings_.contains(id) && !scheduler_->stopping()) co_await giving_ended_.Wait(scheduler_);
   const HeldRegion* const kept = regions_->Find(id);
   if (kept == nullptr) co_return absl::OkStatus();
   if (status.ok() && kept->log != nullptr) status = kept->log->status();
@@ -103,14 +103,14 @@ size_t Mover::ServeMove(ConnectionId peer, ConstBytes message, MutableBytes to) 
 absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell) {
   const uint32_t id = request.fixed.region;
   if (request.fixed.step == MoveStep::kOffer) {
-    if (turns_->stopping() || membership_->state().table.draining.contains(self_.server)) {
+    if (scheduler_->stopping() || membership_->state().table.draining.contains(self_.server)) {
       return absl::ResourceExhaustedError(fmt::format("{} takes no regions", self_.server));
     }
     const WorkerId from{std::string(request.key), request.fixed.worker};
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
     RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
     RETURN_IF_ERROR(regions_->Expect(id));  // A giver that heard nothing offers it again.
-    turns_->Begin(Take(id, request.fixed.epoch, from));
+    scheduler_->Spawn(Take(id, request.fixed.epoch, from));
     return absl::OkStatus();
   }
   HeldRegion* const region = regions_->Find(id);
@@ -168,7 +168,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     case MoveStep::kCancel:
       if (giving.sealed) {
         giving.settling = true;
-        turns_->Begin(Settle(id));
+        scheduler_->Spawn(Settle(id));
       } else {
         EndGiving(id, false);
       }
@@ -245,7 +245,7 @@ void Mover::Step() {
     }
     if (giving.sealed) {
       giving.settling = true;
-      turns_->Begin(Settle(id));
+      scheduler_->Spawn(Settle(id));
     } else {
       EndGiving(id, false);
     }
@@ -265,7 +265,7 @@ Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
 // The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
 Task<bool> Mover::Settle(uint32_t id) {
   const uint64_t epoch = givings_.at(id).epoch;
-  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(id, epoch));
+  const absl::Status status = co_await CommitTableChange(membership_, scheduler_, MoveHere(id, epoch));
   if (absl::IsUnavailable(status)) co_return false;  // This server ends.
   if (!status.ok()) {
     EndGiving(id, true);
@@ -292,9 +292,9 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   }
   // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
-    for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !turns_->stopping();) {
+    for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !scheduler_->stopping();) {
       at = regions_->Zero(*memory, at, kZeroedPerTurn);
-      co_await turns_->Next();
+      co_await scheduler_->Yield();
     }
   }
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
@@ -356,7 +356,7 @@ Task<absl::Status> Mover::Copy(Taking taking) {
   for (int round = 0; pages.ok() && *pages > few && *pages < last && round < kRoundsMax; ++round) {
     last = *pages;
     pages = co_await CopyWritten(taking, MoveStep::kWritten);
-    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
   }
   if (pages.ok()) pages = co_await CopyWritten(taking, MoveStep::kFreeze);
   if (!pages.ok()) co_return pages.status();
@@ -417,7 +417,8 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
   if (!reply.ok()) co_return reply.status();
   sync_points_->Reach("move: taker: before the table");
   // Until it is known whether the table was changed nobody may serve the region. Aborted: the giver has taken it back.
-  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(taking.region, taking.epoch));
+  const absl::Status status =
+      co_await CommitTableChange(membership_, scheduler_, MoveHere(taking.region, taking.epoch));
   sync_points_->Reach("move: taker: after the table");
   co_return status;
 }

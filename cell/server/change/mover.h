@@ -39,7 +39,7 @@
 #include "cell/server/change/staged_copy.h"
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/request/migration_handler.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -117,7 +117,7 @@ class Mover : public MigrationHandler {
   const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
   LogKeeper* const logs_;

@@ -79,12 +79,12 @@ class MoverTest : public ::testing::Test {
     const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
     ASSERT_TRUE(connected.Await(client_.get()).ok());
     client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
-    for (int i = 0; i < 100'000 && (!answered.done() || !worker_->turns()->idle()); ++i) {
+    for (int i = 0; i < 100'000 && (!answered.done() || !worker_->scheduler()->idle()); ++i) {
       client_->Poll();
       giver_fabric_->Poll();
       if (worker_->Poll() == 0) network_.Step();
     }
-    ASSERT_TRUE(answered.done() && worker_->turns()->idle());
+    ASSERT_TRUE(answered.done() && worker_->scheduler()->idle());
   }
   // The answer to an offer, sent from `client_`.
   absl::Status AnswerTo(const std::string& offer) {
@@ -110,7 +110,7 @@ class MoverTest : public ::testing::Test {
     const auto set = [](Worker* worker, bool draining) -> Task<bool> {
       co_return (co_await worker->rebalancer()->SetDraining(draining)).ok();
     };
-    worker_->turns()->Begin(set(worker_.get(), draining));
+    worker_->scheduler()->Spawn(set(worker_.get(), draining));
     for (int i = 0; i < 100'000 && worker_->rebalancer()->draining() != draining; ++i) {
       if (worker_->Poll() == 0) network_.Step();
     }
@@ -160,7 +160,7 @@ TEST_F(MoverTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
   const std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
   EXPECT_TRUE(AnswerTo(offer).ok());
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
-  for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) {
+  for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) {
     giver_fabric_->Poll();
     if (worker_->Poll() == 0) network_.Step();
   }
@@ -189,10 +189,10 @@ TEST_F(MoverTest, TakesNothingWhileItsServerIsDrained) {
 TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   for (uint32_t region = 100; region < 200; ++region) {
     EXPECT_TRUE(AnswerTo(MakeMoveRequest(MoveStep::kOffer, region, 1, 0, fmt::format("stranger-{}", region))).ok());
-    for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) {
+    for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) {
       if (worker_->Poll() == 0) network_.Step();
     }
-    EXPECT_TRUE(worker_->turns()->idle());
+    EXPECT_TRUE(worker_->scheduler()->idle());
     EXPECT_EQ(worker_->regions()->size(), 0u);
   }
   EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
@@ -212,7 +212,7 @@ TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
   const auto refresh = [](Worker* worker) -> Task<bool> {
     co_return (co_await worker->rebalancer()->SetDraining(false)).ok();
   };
-  worker_->turns()->Begin(refresh(worker_.get()));
+  worker_->scheduler()->Spawn(refresh(worker_.get()));
   for (int i = 0; i < 100'000 && connections() > 0; ++i) {
     if (worker_->Poll() == 0) network_.Step();
   }
@@ -305,7 +305,7 @@ class GiverTest : public MoverTest {
       co_return (co_await worker->mover()->Give(kOwn, std::move(to))).ok();
     };
     giver_.steps.clear();
-    worker_->turns()->Begin(give(worker_.get()));
+    worker_->scheduler()->Spawn(give(worker_.get()));
     for (int i = 0; i < 100'000 && !giver_.Saw(MoveStep::kOffer); ++i) Turn();
     CELL_CHECK(giver_.Saw(MoveStep::kOffer));
   }
@@ -380,7 +380,7 @@ TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
   const std::set<uint32_t> first = begin();
   EXPECT_GE(first.size(), kPages / 2);
   ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());
-  for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) Turn();
+  for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
   Give();

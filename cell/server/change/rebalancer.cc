@@ -11,7 +11,7 @@
 #include "cell/server/change/peers.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -32,7 +32,7 @@ Rebalancer::Rebalancer(const WorkerContext& context, Mover* mover, RebalancerOpt
     : self_(context.self),
       fabric_(context.fabric),
       membership_(context.membership),
-      turns_(context.turns),
+      scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
       mover_(mover),
@@ -45,16 +45,16 @@ bool Rebalancer::draining() const { return membership_->state().table.draining.c
 
 void Rebalancer::Step() {
   const int64_t now_ns = fabric_->NowNs();
-  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   if (now_ns < balance_at_ns_) return;
   std::optional<Mutex::Guard> balancing = balancing_.TryLock();
   if (!balancing.has_value()) return;
   balance_at_ns_ = now_ns + options_.every_ns;
   if (draining()) {
-    turns_->Begin(Drain(*std::move(balancing)));
+    scheduler_->Spawn(Drain(*std::move(balancing)));
   } else if (options_.enabled) {
-    turns_->Begin(Balance(*std::move(balancing)));
+    scheduler_->Spawn(Balance(*std::move(balancing)));
   }
 }
 
@@ -87,9 +87,9 @@ Task<absl::Status> Rebalancer::SetDraining(bool draining) {
 }
 
 Task<absl::Status> Rebalancer::Rebalance(uint64_t* moved) {
-  const Mutex::Guard balancing = co_await balancing_.Lock(turns_);
+  const Mutex::Guard balancing = co_await balancing_.Lock(scheduler_);
   absl::Status status;
-  while (status.ok() && !turns_->stopping()) {
+  while (status.ok() && !scheduler_->stopping()) {
     const std::optional<Transfer> transfer = co_await ChooseTransfer(SIZE_MAX);
     if (!transfer.has_value()) break;
     status = co_await mover_->Give(transfer->region, transfer->to);
@@ -113,7 +113,7 @@ Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t aske
     its = weight->bytes_used;
     lightest = taker;
   }
-  if (!lightest.has_value() || turns_->stopping()) co_return std::nullopt;
+  if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
   // Not meganodes of routes, which hold little and are on everybody's way.
   std::vector<uint32_t> movable;
   std::vector<uint64_t> weights;
@@ -161,7 +161,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
       }
       break;
     }
-    if (turns_->stopping()) break;
+    if (scheduler_->stopping()) break;
     const absl::Status status = co_await mover_->Give(region, *to);
     if (!status.ok()) ReportRefused(region, *to, status);
     NoteDrained(status);

@@ -56,7 +56,7 @@ class Rebalancer {
   const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
   Mover* const mover_;

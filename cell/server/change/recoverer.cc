@@ -54,12 +54,12 @@ void Recoverer::Step() {
     Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
       return maker == self_ && regions_->Find(region) == nullptr;
     });
-    if (!unused.empty()) turns_->Begin(RemoveUnused(membership_, std::move(unused)));
+    if (!unused.empty()) scheduler_->Spawn(RemoveUnused(membership_, std::move(unused)));
   }
-  if (looking_ || turns_->stopping() || now_ns < look_at_ns_) return;
+  if (looking_ || scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + options_.look_every_ns;
   looking_ = true;
-  turns_->Begin(Look());
+  scheduler_->Spawn(Look());
 }
 
 void Recoverer::DropLost() {
@@ -91,7 +91,7 @@ bool Recoverer::LogFailed(const HeldRegion& region) {
 }
 
 void Recoverer::BeginRetaking(int64_t now_ns) {
-  if (retaking_ || turns_->stopping() || now_ns < probe_at_ns_) return;
+  if (retaking_ || scheduler_->stopping() || now_ns < probe_at_ns_) return;
   probe_at_ns_ = now_ns + options_.probe_every_ns;
   std::vector<uint32_t> failed;
   for (const HeldRegion* region : regions_->all()) {
@@ -99,7 +99,7 @@ void Recoverer::BeginRetaking(int64_t now_ns) {
   }
   if (failed.empty()) return;
   retaking_ = true;
-  turns_->Begin(Retake(std::move(failed)));
+  scheduler_->Spawn(Retake(std::move(failed)));
 }
 
 Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
@@ -107,7 +107,7 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
     const Offload::Work probe = [this, region] { return logs_->store()->Probe(region); };
     const absl::Status status = co_await logs_->Do(probe);
     HeldRegion* const held = regions_->Find(region);
-    if (!status.ok() || held == nullptr || !LogFailed(*held) || turns_->stopping()) continue;
+    if (!status.ok() || held == nullptr || !LogFailed(*held) || scheduler_->stopping()) continue;
     Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
     ++counters_.retaken;
     seen_revision_ = 0;  // It is dropped by the next step, and then missing.
@@ -180,7 +180,7 @@ Task<bool> Recoverer::Look() {
     (void)co_await RefreshAwaiter(membership_);
     wanted = Wanted();
   }
-  if (!wanted.empty() && !turns_->stopping()) {
+  if (!wanted.empty() && !scheduler_->stopping()) {
     const absl::Status status = co_await Claim(std::move(wanted));
     if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
   }
@@ -189,7 +189,7 @@ Task<bool> Recoverer::Look() {
     const auto gone = gone_since_ns_.find(maker);
     return gone != gone_since_ns_.end() && now_ns - gone->second >= options_.takeover_after_ns;
   });
-  if (!unused.empty() && !turns_->stopping()) co_await RemoveUnused(membership_, std::move(unused));
+  if (!unused.empty() && !scheduler_->stopping()) co_await RemoveUnused(membership_, std::move(unused));
   looking_ = false;
   co_return true;
 }
@@ -237,7 +237,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     one.at_ns = fabric_->NowNs();
     recovering_[one.region] = one.epoch;
     for (const auto& [child, epoch] : one.children) recovering_[child] = epoch;
-    turns_->Begin(Recover(std::move(one)));
+    scheduler_->Spawn(Recover(std::move(one)));
   }
   co_return absl::OkStatus();
 }
@@ -245,12 +245,12 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
 Task<bool> Recoverer::Recover(Claimed claimed) {
   const uint32_t region = claimed.region;
   const absl::Status status = co_await RecoverOne(region, claimed.epoch, claimed.at_ns);
-  const bool served = status.ok() && !turns_->stopping();
-  if (!status.ok() && !turns_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
+  const bool served = status.ok() && !scheduler_->stopping();
+  if (!status.ok() && !scheduler_->stopping()) co_await HandleFailure(region, claimed.epoch, status);
   EndRecovering(region, claimed.epoch);
   for (const auto& [child, epoch] : claimed.children) {
     if (served && membership_->state().table.Find(child) != nullptr) {
-      turns_->Begin(Recover({child, epoch, claimed.at_ns, {}}));
+      scheduler_->Spawn(Recover({child, epoch, claimed.at_ns, {}}));
       continue;
     }
     EndRecovering(child, epoch);
@@ -318,10 +318,10 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
   // A move of it that had begun cannot end any more but by failing; nor can a recovery under an earlier claim.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
-    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
     if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
-    co_await regions_->departed()->Wait(turns_);
+    co_await regions_->departed()->Wait(scheduler_);
   }
   const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveStaged(region);
   if (!memory.ok()) co_return memory.status();
@@ -337,10 +337,10 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     co_return status;
   }
   sync_points_->Reach("takeover: replayed");
-  while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !turns_->stopping()) {
-    co_await turns_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
+  while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !scheduler_->stopping()) {
+    co_await scheduler_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
   }
-  if (turns_->stopping()) {
+  if (scheduler_->stopping()) {
     regions_->NotArrived(region, *memory, *written);
     co_return absl::CancelledError("this server ends");
   }
@@ -356,8 +356,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     status = co_await ChangeAwaiter(membership_, std::move(recovered));
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
     if (entry != nullptr && entry->epoch == epoch && !entry->recovering) status = absl::OkStatus();
-    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost() || turns_->stopping()) break;
-    co_await turns_->Sleep(kRetryPauseNs);
+    if (status.ok() || status.code() == absl::StatusCode::kAborted || held->lost() || scheduler_->stopping()) break;
+    co_await scheduler_->Sleep(kRetryPauseNs);
   }
   if (held->lost() || !status.ok()) {
     seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
@@ -368,8 +368,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&
       !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
-    turns_->Begin(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1), replayed.content.range.low,
-                                   std::move(held_claim)));
+    scheduler_->Spawn(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1),
+                                       replayed.content.range.low, std::move(held_claim)));
   }
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;

@@ -29,7 +29,7 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/request/write_pipeline.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -51,7 +51,7 @@ class Recoverer {
       : self_(context.self),
         fabric_(context.fabric),
         membership_(context.membership),
-        turns_(context.turns),
+        scheduler_(context.scheduler),
         regions_(context.regions),
         logs_(context.logs),
         sync_points_(context.sync_points),
@@ -60,7 +60,7 @@ class Recoverer {
         options_(options),
         random_(context.seed),
         session_(membership_->session()) {
-    turns_->InterruptOnStop(regions_->departed());
+    scheduler_->InterruptOnStop(regions_->departed());
   }
 
   // Drops what is another's by now, and looks for what is to be recovered.
@@ -117,7 +117,7 @@ class Recoverer {
   const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   LogKeeper* const logs_;
   const SyncPoints* const sync_points_;

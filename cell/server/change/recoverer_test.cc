@@ -227,7 +227,7 @@ TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
     *status = co_await its->tables()->Create("t", 0, 0);
     co_return true;
   };
-  worker.turns()->Begin(make(&worker, &made));
+  worker.scheduler()->Spawn(make(&worker, &made));
   RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
   EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
   EXPECT_EQ(made.code(), absl::StatusCode::kResourceExhausted) << made;
@@ -258,7 +258,7 @@ TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   Worker worker(network.NewEndpoint(), std::move(membership), LogsOf(&network, host.get(), hook), options);
   CELL_CHECK(worker.Start("new").ok());
   const auto counters = [&worker] { return worker.recoverer()->counters(); };
-  RunUntil(&network, &worker, [&] { return counters().recovered > 0 && worker.turns()->idle(); });
+  RunUntil(&network, &worker, [&] { return counters().recovered > 0 && worker.scheduler()->idle(); });
   HeldRegion* const held = worker.regions()->Find(kRegion);
   ASSERT_NE(held, nullptr);
   held->log->Fail(absl::UnavailableError("EIO"));

@@ -19,7 +19,7 @@ class MeganodeRegionSplit : public RegionSplit {
   MeganodeRegionSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
       : lower_(lower), upper_(upper), pace_(pace), split_(lower->tree, upper->tree, upper->tree->range().low) {}
 
-  absl::StatusOr<bool> Copy(size_t turns) override { return split_.Copy(turns * pace_.copied); }
+  absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(steps * pace_.copied); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
   void LogCut() const override { lower_->log->Append(RecordKind::kCut, split_.key(), upper_->tree->root()); }
   absl::Status Cut() override { return split_.Finish(); }
@@ -48,7 +48,7 @@ class PartSplit : public RegionSplit {
   PartSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
       : lower_(lower), upper_(upper), units_(UnitsPerTurn(*lower->hash, pace)), split_(lower->hash, upper->hash) {}
 
-  absl::StatusOr<bool> Copy(size_t turns) override { return split_.Copy(static_cast<uint32_t>(turns) * units_); }
+  absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(static_cast<uint32_t>(steps) * units_); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
   void LogCut() const override {
     const HashCutValue cut{first(), upper_->region()};

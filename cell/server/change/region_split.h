@@ -42,9 +42,9 @@ class RegionSplit {
   static std::unique_ptr<RegionSplit> Begin(HeldRegion* lower, HeldRegion* upper, const Pace& pace);
   virtual ~RegionSplit() = default;
 
-  // Copies as much as belongs to so many turns. Returns true when all is copied. After an error, destroy this: `lower`
-  // is as it was before.
-  virtual absl::StatusOr<bool> Copy(size_t turns) = 0;
+  // Copies as much as belongs to `steps` steps of the scheduler. Returns true when all is copied. After an error,
+  // destroy this: `lower` is as it was before.
+  virtual absl::StatusOr<bool> Copy(size_t steps) = 0;
   // Returns OK if `upper` has taken all writes so far. If it has, and nothing is written any more, Cut does not fail.
   virtual const absl::Status& mirrored() const = 0;
   // Appends the record of the cut to the log of `lower`.

@@ -10,7 +10,7 @@
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/add_route.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -26,7 +26,7 @@ constexpr int kHopsMax = 1000;
 RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served)
     : self_(context.self),
       membership_(context.membership),
-      turns_(context.turns),
+      scheduler_(context.scheduler),
       logs_(context.logs),
       peers_(context.peers),
       sync_points_(context.sync_points),
@@ -41,7 +41,7 @@ RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* al
 Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim claim) {
   const uint32_t region = claim.region()->region();
   claim.set_purpose(ClaimPurpose::kRoute);
-  while (!turns_->stopping()) {
+  while (!scheduler_->stopping()) {
     const absl::Status status = co_await TryPublish(tier, key, RootOf(region));
     if (status.ok()) {
       ++counters_.added;
@@ -55,8 +55,8 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
       co_return false;
     }
     claim.set_purpose(absl::IsResourceExhausted(status) ? ClaimPurpose::kRouteBlocked : ClaimPurpose::kRoute);
-    co_await turns_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
-    if (turns_->stopping()) break;
+    co_await scheduler_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
+    if (scheduler_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);
   }
   co_return false;
@@ -104,10 +104,10 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
     Membership::TableChange set_root = [old_root, region](RegionTable* table) {
       return table->root == region ? absl::OkStatus() : table->SetRoot(old_root, region);
     };
-    status = co_await CommitTableChange(membership_, turns_, std::move(set_root));
+    status = co_await CommitTableChange(membership_, scheduler_, std::move(set_root));
   }
   if (!status.ok()) {  // Another worker was faster.
-    if (!turns_->stopping()) co_await allocator_->Discard(region);
+    if (!scheduler_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);

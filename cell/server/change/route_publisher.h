@@ -38,7 +38,7 @@ class RoutePublisher {
 
   const WorkerId self_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   LogKeeper* const logs_;
   Peers* const peers_;
   const SyncPoints* const sync_points_;

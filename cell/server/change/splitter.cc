@@ -9,7 +9,7 @@
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kFailedPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
-constexpr size_t kHurriedTurns = 16;
+constexpr size_t kHurriedSteps = 16;
 
 absl::Status Lost() { return absl::AbortedError("the region is another worker's by now"); }
 absl::Status Stopping() { return absl::CancelledError("this server ends"); }
@@ -43,7 +43,7 @@ Splitter::Splitter(const WorkerContext& context, RegionAllocator* allocator, Rou
                    const HeldWrites* held, SplitterOptions options)
     : fabric_(context.fabric),
       membership_(context.membership),
-      turns_(context.turns),
+      scheduler_(context.scheduler),
       regions_(context.regions),
       logs_(context.logs),
       sync_points_(context.sync_points),
@@ -63,7 +63,7 @@ void Splitter::Reach(const HeldRegion& region, std::string_view step) const {
 
 void Splitter::Step() {
   const int64_t now_ns = fabric_->NowNs();
-  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   for (HeldRegion* region : regions_->all()) {
     const bool can_log = region->log == nullptr || region->log->status().ok();
@@ -72,8 +72,8 @@ void Splitter::Step() {
 }
 
 bool Splitter::Begin(HeldRegion* region) {
-  if (turns_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
-  turns_->Begin(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
+  if (scheduler_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
+  scheduler_->Spawn(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
   return true;
 }
 
@@ -83,7 +83,7 @@ Task<absl::Status> Splitter::Split(uint32_t id) {
   HeldRegion* const region = regions_->Find(id);
   if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
   if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
-  if (turns_->stopping()) co_return Stopping();
+  if (scheduler_->stopping()) co_return Stopping();
   RegionClaim claim(region, ClaimPurpose::kSplit);
   co_return co_await SplitClaimed(std::move(claim));
 }
@@ -94,7 +94,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   absl::StatusOr<RegionContent> upper = RegionSplit::ChooseUpperPart(*region);
   absl::Status status = upper.status();
   if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
-  if (turns_->stopping()) co_return Stopping();
+  if (scheduler_->stopping()) co_return Stopping();
   if (!status.ok()) {
     ++CountersOf(*region).failed;
     region->no_split_before_ns = fabric_->NowNs() + kFailedPauseNs;
@@ -113,7 +113,7 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   const uint32_t made = upper->region()->region();
   Reach(*region, "region made");
   absl::Status status = co_await Move(region, &*upper);
-  if (status.ok() || turns_->stopping()) co_return status;
+  if (status.ok() || scheduler_->stopping()) co_return status;
   if (region->log == nullptr || region->log->status().ok()) {
     co_await allocator_->Discard(made);
   } else {
@@ -128,16 +128,16 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   const std::unique_ptr<RegionSplit> split = RegionSplit::Begin(lower, upper, options_.pace);
   const int64_t begun_ns = fabric_->NowNs();
   for (bool copied = false; !copied;) {
-    if (turns_->stopping()) co_return Stopping();
+    if (scheduler_->stopping()) co_return Stopping();
     if (lower->lost() || upper->lost()) co_return Lost();
     // Writes that wait for it gain more from its end than from their turn.
-    const absl::StatusOr<bool> all = split->Copy(held_->size(lower->region()) > 0 ? kHurriedTurns : 1);
+    const absl::StatusOr<bool> all = split->Copy(held_->size(lower->region()) > 0 ? kHurriedSteps : 1);
     if (!all.ok()) co_return all.status();
     copied = *all;
-    co_await turns_->Next();
+    co_await scheduler_->Yield();
   }
   NoteLongest(&counters.longest_copy_ns, fabric_->NowNs() - begun_ns);
-  if (turns_->stopping()) co_return Stopping();
+  if (scheduler_->stopping()) co_return Stopping();
   Reach(*lower, "copied");
   absl::Status status = co_await Cut(lower, upper, split.get());
   if (!status.ok()) co_return status;
@@ -151,10 +151,10 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   spdlog::info("region {} was split: {} are in region {}", lower->region(), split->UpperPart(), upper->region());
   // The new region stays claimed until its route is known: until then its left neighbour alone leads to it.
   if (std::optional<RegionSplit::Route> route = split->route()) {
-    turns_->Begin(routes_->Publish(route->tier, std::move(route->key), std::move(*claim)));
+    scheduler_->Spawn(routes_->Publish(route->tier, std::move(route->key), std::move(*claim)));
   }
   while (!split->Clean()) {
-    if (!turns_->stopping()) co_await turns_->Next();
+    if (!scheduler_->stopping()) co_await scheduler_->Yield();
   }
   std::erase(cleaning_, split.get());
   Reach(*lower, "cleaned");
@@ -190,11 +190,11 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
 }
 
 Task<bool> Splitter::TellTable(const HeldRegion* lower, const RegionSplit* split) {
-  while (!lower->lost() && !turns_->stopping()) {
+  while (!lower->lost() && !scheduler_->stopping()) {
     Membership::TableChange change = split->TableChange();
     const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
     if (status.ok() || absl::IsNotFound(status)) co_return true;  // Not found: a table that is gone.
-    co_await turns_->Sleep(kRetryPauseNs);
+    co_await scheduler_->Sleep(kRetryPauseNs);
   }
   co_return false;
 }

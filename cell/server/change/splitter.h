@@ -82,7 +82,7 @@ class Splitter : public RoomMaker {
 
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   LogKeeper* const logs_;
   const SyncPoints* const sync_points_;

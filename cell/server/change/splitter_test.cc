@@ -52,7 +52,7 @@ class SplitterTest : public ::testing::Test {
       status = co_await std::move(task);
       co_return true;
     };
-    worker_->turns()->Begin(run());
+    worker_->scheduler()->Spawn(run());
     for (int i = 0; i < 100'000 && !status.has_value(); ++i) Turn();
     return status.value_or(absl::DeadlineExceededError("it has not ended"));
   }
@@ -68,8 +68,8 @@ class SplitterTest : public ::testing::Test {
   }
   // Waits until no split goes on.
   void AwaitIdle() {
-    for (int i = 0; i < 100'000 && !worker_->turns()->idle(); ++i) Turn();
-    ASSERT_TRUE(worker_->turns()->idle());
+    for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
+    ASSERT_TRUE(worker_->scheduler()->idle());
   }
   // All keys of all regions, in each as often as a scan of it would see them.
   size_t KeysHeld() {

@@ -25,7 +25,7 @@ TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocato
     : self_(context.self),
       fabric_(context.fabric),
       membership_(context.membership),
-      turns_(context.turns),
+      scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
       sync_points_(context.sync_points),
@@ -62,9 +62,9 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
     if (there != table->tables.end() && there->first == name) return absl::OkStatus();
     return table->CreateTable(name, bucket_bytes, region);
   };
-  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(create));
+  const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(create));
   if (!status.ok()) {
-    if (!turns_->stopping()) co_await allocator_->Discard(region);
+    if (!scheduler_->stopping()) co_await allocator_->Discard(region);
     co_return status;
   }
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
@@ -110,7 +110,7 @@ HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
 }
 
 Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TakersInTurn* takers) {
-  while (!takers->in_turn.empty() && !turns_->stopping()) {
+  while (!takers->in_turn.empty() && !scheduler_->stopping()) {
     const HeldRegion* const part = PartToGive(*name);
     if (part == nullptr) co_return false;
     Taker& taker = takers->in_turn.front();
@@ -138,7 +138,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
   absl::Status status;
   uint32_t made = 1;
   for (; made < parts; ++made) {
-    if (turns_->stopping()) {
+    if (scheduler_->stopping()) {
       status = Stopping();
       break;
     }
@@ -175,7 +175,8 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
   // The owners see to theirs, if there are any.
   for (const auto& [region, entry] : before) {
     if (entry.owner == self_) {
-      while (regions_->Find(region) != nullptr && !turns_->stopping()) co_await regions_->departed()->Wait(turns_);
+      while (regions_->Find(region) != nullptr && !scheduler_->stopping())
+        co_await regions_->departed()->Wait(scheduler_);
     } else if (membership_->IsGone(entry.owner)) {
       co_await allocator_->RemoveLog(region);
     } else {
@@ -187,12 +188,12 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
 
 Task<bool> TableKeeper::AwaitDropped(WorkerId owner, uint32_t region) {
   const uint64_t extents_offset = PlaceOf(region, regions_->shape(), 0).extents_offset;
-  while (!turns_->stopping()) {
+  while (!scheduler_->stopping()) {
     std::string request = MakeFetchRequest(Pointer(region, extents_offset), kWordBytes);
     WorkerId to = owner;
     const absl::StatusOr<std::string> reply = co_await peers_->Call(std::move(to), std::move(request));
     if (!reply.ok() || !ParseBytesReply(AsBytes(*reply), MessageKind::kFetch).ok()) break;
-    co_await turns_->Sleep(kRetryPauseNs);
+    co_await scheduler_->Sleep(kRetryPauseNs);
   }
   co_return true;
 }
@@ -206,14 +207,14 @@ Task<bool> TableKeeper::Refresh() {
 void TableKeeper::Step() {
   const RegionTable& table = membership_->state().table;
   const int64_t now_ns = fabric_->NowNs();
-  if (turns_->stopping() || now_ns < look_at_ns_) return;
+  if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   if (!refreshing_ && now_ns >= refresh_at_ns_) {
     refresh_at_ns_ = now_ns + kRefreshEveryNs;
     bool any = false;
     regions_->ForEach([&any](const HeldRegion* region) { any |= region->hash != nullptr; });
     refreshing_ = any;
-    if (any) turns_->Begin(Refresh());
+    if (any) scheduler_->Spawn(Refresh());
   }
   for (HeldRegion* region : regions_->all()) {
     // What it says is not older than what this worker knew when the region came here, or joined.
@@ -225,7 +226,7 @@ void TableKeeper::Step() {
     const uint32_t id = region->region();
     spdlog::info("region {} was part of a table that is gone", id);
     regions_->Drop(id);
-    turns_->Begin(allocator_->RemoveLog(id));
+    scheduler_->Spawn(allocator_->RemoveLog(id));
   }
 }
 

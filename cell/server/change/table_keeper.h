@@ -61,7 +61,7 @@ class TableKeeper {
   const WorkerId self_;
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
   const SyncPoints* const sync_points_;

@@ -15,7 +15,7 @@ constexpr int64_t kWarnEvery = 5'000;  // Tries: ten seconds.
 
 }  // namespace
 
-Task<absl::Status> CommitTableChange(Membership* membership, Turns* turns, Membership::TableChange change) {
+Task<absl::Status> CommitTableChange(Membership* membership, Scheduler* scheduler, Membership::TableChange change) {
   for (int64_t tries = 0;; ++tries) {
     // What the change itself says, by a table that was read. Anything else says nothing of the table.
     const auto refused = std::make_shared<absl::Status>();
@@ -23,7 +23,7 @@ Task<absl::Status> CommitTableChange(Membership* membership, Turns* turns, Membe
     absl::Status status = co_await ChangeAwaiter(membership, std::move(heard));
     const bool certain = status.code() == refused->code() || Mutated(Mutant::kErrorIsRefusal);
     if (status.ok() || (!absl::IsUnavailable(status) && certain)) co_return status;
-    if (turns->stopping()) {
+    if (scheduler->stopping()) {
       if (absl::IsUnavailable(status)) co_return status;
       co_return absl::UnavailableError(std::string(status.message()));
     }
@@ -31,7 +31,7 @@ Task<absl::Status> CommitTableChange(Membership* membership, Turns* turns, Membe
       spdlog::warn("the region table could not be changed, which is tried again until it can: {}",
                    std::string(status.message()));
     }
-    co_await turns->Sleep(kRetryPauseNs);
+    co_await scheduler->Sleep(kRetryPauseNs);
   }
 }
 

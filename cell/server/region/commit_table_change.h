@@ -3,7 +3,7 @@
 
 #include "cell/base/task.h"
 #include "cell/cluster/membership.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 
 namespace cell {
 
@@ -12,6 +12,6 @@ namespace cell {
 // return Ok for a table that it was already applied to.
 //
 // Returns the error of `change` itself, or Unavailable if the worker ends first: then the outcome is unknown.
-Task<absl::Status> CommitTableChange(Membership* membership, Turns* turns, Membership::TableChange change);
+Task<absl::Status> CommitTableChange(Membership* membership, Scheduler* scheduler, Membership::TableChange change);
 
 }  // namespace cell

@@ -7,7 +7,7 @@
 namespace cell {
 
 void LogCollector::Step() {
-  if (!logs_->on() || logs_->found_anothers() || looking_ || turns_->stopping()) return;
+  if (!logs_->on() || logs_->found_anothers() || looking_ || scheduler_->stopping()) return;
   const int64_t now_ns = fabric_->NowNs();
   if (look_at_ns_ == 0) look_at_ns_ = now_ns + options_.look_every_ns;
   if (now_ns < look_at_ns_) return;
@@ -17,7 +17,7 @@ void LogCollector::Step() {
     return;
   }
   looking_ = true;
-  turns_->Begin(Look());
+  scheduler_->Spawn(Look());
 }
 
 Task<bool> LogCollector::Look() {
@@ -34,7 +34,7 @@ Task<bool> LogCollector::Look() {
     if (status.ok() && region < table.next_region && table.Find(region) == nullptr) nobodys.insert(region);
   }
   for (const uint32_t region : nobodys) {
-    if (!seen_.contains(region) || regions_->Find(region) != nullptr || turns_->stopping()) continue;
+    if (!seen_.contains(region) || regions_->Find(region) != nullptr || scheduler_->stopping()) continue;
     const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
     status = co_await logs_->Do(remove);
     removed_ += status.ok();

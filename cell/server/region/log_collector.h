@@ -27,7 +27,7 @@ class LogCollector {
   LogCollector(const WorkerContext& context, LogCollectorOptions options)
       : fabric_(context.fabric),
         membership_(context.membership),
-        turns_(context.turns),
+        scheduler_(context.scheduler),
         regions_(context.regions),
         logs_(context.logs),
         options_(options) {}
@@ -40,7 +40,7 @@ class LogCollector {
 
   Fabric* const fabric_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   LogKeeper* const logs_;
   const LogCollectorOptions options_;

@@ -30,11 +30,11 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
     absl::Status status = co_await Do(open);
     // That is nothing that the disk said: connections have taken all descriptors, and some will go.
     const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
-    if (!again || turns_->stopping()) co_return status;
+    if (!again || scheduler_->stopping()) co_return status;
     if (!std::exchange(said, true)) {
       spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
     }
-    co_await turns_->Sleep(options_.descriptor_pause_ns);
+    co_await scheduler_->Sleep(options_.descriptor_pause_ns);
   }
 }
 
@@ -86,7 +86,7 @@ Task<absl::Status> LogKeeper::Flushed(uint32_t region) {
     if (!held->log->status().ok()) co_return held->log->status();
     if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
     held->flush_now = true;
-    co_await held->changed.Wait(turns_);
+    co_await held->changed.Wait(scheduler_);
   }
 }
 
@@ -95,7 +95,7 @@ Task<absl::Status> LogKeeper::Settled(uint32_t region) {
   for (;;) {
     HeldRegion* const held = regions_->Find(region);
     if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
-    co_await held->changed.Wait(turns_);
+    co_await held->changed.Wait(scheduler_);
   }
 }
 
@@ -174,8 +174,8 @@ void LogKeeper::Step() {
     const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
     if (since > std::max(options_.checkpoint_bytes_min, 2 * region->store->data_bytes())) long_log = region;
   });
-  if (long_log != nullptr && !turns_->stopping()) {
-    turns_->Begin(AutoCheckpoint(RegionClaim(long_log, ClaimPurpose::kCheckpoint)));
+  if (long_log != nullptr && !scheduler_->stopping()) {
+    scheduler_->Spawn(AutoCheckpoint(RegionClaim(long_log, ClaimPurpose::kCheckpoint)));
   }
 }
 
@@ -241,7 +241,7 @@ Task<bool> LogKeeper::AutoCheckpoint(RegionClaim claim) {
   const uint32_t region = claim.region()->region();
   const absl::Status status = co_await TryCheckpoint(claim.region());
   claim.Release();
-  if (!status.ok() && !turns_->stopping()) {
+  if (!status.ok() && !scheduler_->stopping()) {
     spdlog::warn("no checkpoint of region {}: {}", region, std::string(status.message()));
   }
   co_return status.ok();
@@ -264,8 +264,8 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   const uint64_t before = counters_.checkpoint_bytes;
   for (const uint32_t region : regions) {
     HeldRegion* held = regions_->Find(region);
-    while (held != nullptr && held->claimed() && !turns_->stopping()) {
-      co_await turns_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
+    while (held != nullptr && held->claimed() && !scheduler_->stopping()) {
+      co_await scheduler_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.
@@ -321,10 +321,10 @@ Task<absl::Status> LogKeeper::AddMeganode(Draft* draft) {
     if (end || draft->chunk.size() >= kChunkBytes) {
       status = co_await Write(draft);
     } else if (leaves % kLeavesPerTurn == 0) {
-      co_await turns_->Next();
+      co_await scheduler_->Yield();
     }
     if (!status.ok()) co_return status;
-    if (turns_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
+    if (scheduler_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
     if (end) co_return absl::OkStatus();
   }
 }
@@ -342,10 +342,10 @@ Task<absl::Status> LogKeeper::AddTable(Draft* draft) {
     if (end || draft->chunk.size() >= kChunkBytes) {
       status = co_await Write(draft);
     } else {
-      co_await turns_->Next();
+      co_await scheduler_->Yield();
     }
     if (!status.ok()) co_return status;
-    if (turns_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
+    if (scheduler_->stopping() || draft->held->lost()) co_return absl::CancelledError("it was given up");
     if (end) co_return absl::OkStatus();
   }
 }
@@ -361,7 +361,7 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   while (log->status().ok() &&
          (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
     held->flush_now = true;
-    co_await held->changed.Wait(turns_);
+    co_await held->changed.Wait(scheduler_);
   }
   if (!log->status().ok()) co_return log->status();
   std::unique_ptr<LogWriter> segment;
@@ -411,7 +411,7 @@ Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<
   const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
     held->flush_now = true;
-    co_await held->changed.Wait(turns_);
+    co_await held->changed.Wait(scheduler_);
   }
   if (!log->status().ok()) co_return log->status();
   draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));

@@ -24,7 +24,7 @@
 #include "cell/io/exec/background.h"
 #include "cell/log/log_store.h"
 #include "cell/server/region/regions.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 
 namespace cell {
 
@@ -53,9 +53,9 @@ class LogKeeper {
   };
 
   // All must outlive this.
-  LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, const Storage& storage, LogKeeperOptions options)
+  LogKeeper(Fabric* fabric, Scheduler* scheduler, Regions* regions, const Storage& storage, LogKeeperOptions options)
       : fabric_(fabric),
-        turns_(turns),
+        scheduler_(scheduler),
         regions_(regions),
         store_(storage.store),
         disk_(storage.disk),
@@ -128,7 +128,7 @@ class LogKeeper {
   Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
   Fabric* const fabric_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   LogStore* const store_;
   Background* const disk_;

@@ -18,8 +18,8 @@ Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
     const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
     if (!ready.ok()) co_return ready.status();
     made += *ready;
-    co_await turns_->Next();
-    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+    co_await scheduler_->Yield();
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
   }
   co_return absl::OkStatus();
 }
@@ -29,8 +29,8 @@ Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent conten
   if (!room.ok()) co_return room;
   absl::StatusOr<uint32_t> id = absl::CancelledError("this server ends");
   {
-    const Mutex::Guard guard = co_await adding_.Lock(turns_);
-    if (turns_->stopping()) co_return id.status();
+    const Mutex::Guard guard = co_await adding_.Lock(scheduler_);
+    if (scheduler_->stopping()) co_return id.status();
     id = co_await Add(made_for);
   }
   if (!id.ok()) co_return id.status();
@@ -73,7 +73,7 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
     ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
     return absl::OkStatus();
   };
-  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(add));
+  const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(add));
   if (!status.ok()) co_return status;
   co_return id;
 }
@@ -85,8 +85,8 @@ Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
     if (!IsNew(*table, region)) return absl::AbortedError("it was taken over");
     return table->Remove(region);
   };
-  const absl::Status status = co_await CommitTableChange(membership_, turns_, std::move(remove));
-  if (turns_->stopping()) co_return false;
+  const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(remove));
+  if (scheduler_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
   if (!status.ok()) spdlog::info("region {} stays in the table: {}", region, std::string(status.message()));
   if (status.ok() && remove_log) co_await RemoveLog(region);

@@ -6,7 +6,7 @@
 #include "cell/cluster/membership.h"
 #include "cell/server/region/log_keeper.h"
 #include "cell/server/region/regions.h"
-#include "cell/server/sched/turns.h"
+#include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -17,7 +17,7 @@ class RegionAllocator {
   explicit RegionAllocator(const WorkerContext& context)
       : self_(context.self),
         membership_(context.membership),
-        turns_(context.turns),
+        scheduler_(context.scheduler),
         regions_(context.regions),
         logs_(context.logs) {}
 
@@ -41,7 +41,7 @@ class RegionAllocator {
 
   const WorkerId self_;
   Membership* const membership_;
-  Turns* const turns_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   LogKeeper* const logs_;
   Mutex adding_;  // One at a time: an id that is not known to be taken could otherwise be another's.
