@@ -106,7 +106,7 @@ TEST_F(AsyncBound, APauseMakesNoWriteWait) {
     EXPECT_FALSE(region->log->dirty()) << i;
   }
   // And a disk that is behind does.
-  cluster_.background()->set_mean_ns(1'000'000);
+  cluster_.disk_pool()->set_mean_ns(1'000'000);
   ASSERT_TRUE(client_->Put("slow", "value").ok());
   client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 100'000));
   EXPECT_TRUE(region->late);
@@ -114,7 +114,7 @@ TEST_F(AsyncBound, APauseMakesNoWriteWait) {
 
 // However slow the disk: no write is acknowledged while one that was acknowledged a bound before is not on disk.
 TEST_F(AsyncBound, WritesWaitForADiskThatIsBehind) {
-  cluster_.background()->set_mean_ns(1'000'000);
+  cluster_.disk_pool()->set_mean_ns(1'000'000);
   const HeldRegion* region = cluster_.worker()->regions()->all()[0];
   std::map<uint64_t, int64_t> acknowledged;  // By their records' sequences: when.
   int64_t longest_ns = 0, waited_ns = 0;
@@ -150,7 +150,7 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   const uint32_t region = cluster.table().root;
   const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
   const WorkerId taker{fmt::format("server-{}", 1 - owner), 0};
-  cluster.background(owner)->set_mean_ns(1'000'000);
+  cluster.disk_pool(owner)->set_mean_ns(1'000'000);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
   const auto give = [](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
     co_return (co_await worker->mover()->Give(id, to)).ok();
@@ -185,7 +185,7 @@ TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   const uint32_t region = cluster.table().root;
   const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
   Worker* const giver = cluster.worker(owner);
-  cluster.background(owner)->set_mean_ns(1'000'000);
+  cluster.disk_pool(owner)->set_mean_ns(1'000'000);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
   absl::Status given;
   const auto give = [&given](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {

@@ -134,7 +134,7 @@ TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
         LogKeeper::Made made;
         co_return (co_await of->logs()->CheckpointAll(&made)).ok();
       };
-      cluster.background()->SetPaused(true);
+      cluster.disk_pool()->SetPaused(true);
       const absl::Status last = client->Put("last", "value").status();
       EXPECT_EQ(last.ok(), durability == Durability::kAsync) << last;
       if (checkpoint) worker->scheduler()->Spawn(make_checkpoint(worker));
@@ -143,7 +143,7 @@ TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
       EXPECT_TRUE(absl::IsDeadlineExceeded(stopped)) << stopped;
       EXPECT_LT(cluster.network()->now_ns() - begun_ns, 3 * options.logs.finish_patience_ns);
       EXPECT_EQ(stopped.message().find(region) != std::string::npos, durability == Durability::kAsync) << stopped;
-      cluster.background()->SetPaused(false);
+      cluster.disk_pool()->SetPaused(false);
     }
   }
 }

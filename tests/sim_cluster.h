@@ -10,9 +10,9 @@
 #include "cell/base/status_macros.h"
 #include "cell/client/client_testing.h"
 #include "cell/cluster/session_lease.h"
-#include "cell/io/sim/sim_background.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
 #include "tests/later_release_store.h"
 #include "tests/test_cluster.h"
 
@@ -185,7 +185,7 @@ class SimCluster : public TestCluster {
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
   SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
-  SimBackground* background(size_t i = 0) { return servers_[i].disk; }
+  SimThreadPool* pool(size_t i = 0) { return servers_[i].disk; }
   SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
   MemoryMembership* membership(size_t i = 0) { return servers_[i].membership; }
@@ -199,8 +199,8 @@ class SimCluster : public TestCluster {
     SimHost* host = nullptr;
     SimFabric* fabric = nullptr;
     MemoryMembership* membership = nullptr;
-    SimBackground* disk = nullptr;  // Null without logs.
-    SimBackground* replay = nullptr;
+    SimThreadPool* disk = nullptr;  // Null without logs.
+    SimThreadPool* replay = nullptr;
     std::shared_ptr<SimFiles> files;
     std::unique_ptr<Worker> worker;
     int life = 0;  // Grows with each start.
@@ -250,10 +250,10 @@ class SimCluster : public TestCluster {
     Worker::Logs logs;
     if (durable()) {
       server.files = disk_.NewHost();
-      auto disk = std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
+      auto disk = std::make_unique<SimThreadPool>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.disk = disk.get();
       auto replay =
-          std::make_unique<SimBackground>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
+          std::make_unique<SimThreadPool>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
       logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk),
               std::move(replay)};

@@ -35,7 +35,7 @@ struct TestClusterOptions {
   int64_t disk_ns = 5'000;
   bool quiet_at_end = true;    // Nothing goes on for ever.
   bool disk_cached = false;    // What a host writes others see when it is synced (SimDisk).
-  bool disk_in_steps = false;  // Time passes between two calls of a file system (SimBackground).
+  bool disk_in_steps = false;  // Time passes between two calls of a file system (SimThreadPool).
   int joining = 0;             // Of the servers, the last: not there before they are started.
   int64_t clock_gain_ppm = 0;  // The most that a host's clock goes wrong.
   Mutant mutant = Mutant::kNone;

@@ -143,10 +143,10 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
                     directory));
   }
   RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
-  const Background::Work wake = [fabric] { fabric->Wake(); };
+  const ThreadPool::Work wake = [fabric] { fabric->Wake(); };
   return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
-                      std::make_unique<ThreadBackground>(kDiskThreads, wake),
-                      std::make_unique<ThreadBackground>(kReplayThreads, wake)};
+                      std::make_unique<OsThreadPool>(kDiskThreads, wake),
+                      std::make_unique<OsThreadPool>(kReplayThreads, wake)};
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {

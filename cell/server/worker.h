@@ -47,8 +47,8 @@ class Worker {
   // Where its regions' logs are, and who writes them; null without durability.
   struct Logs {
     std::shared_ptr<LogStore> store;
-    std::unique_ptr<Background> disk;    // Flushes and checkpoints.
-    std::unique_ptr<Background> replay;  // Recoveries, which take long: no flush is to wait for them.
+    std::unique_ptr<ThreadPool> disk;    // Flushes and checkpoints.
+    std::unique_ptr<ThreadPool> replay;  // Recoveries, which take long: no flush is to wait for them.
   };
 
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
@@ -108,8 +108,8 @@ class Worker {
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Membership> membership_;
   std::shared_ptr<LogStore> store_;
-  std::unique_ptr<Background> disk_;
-  std::unique_ptr<Background> replay_;
+  std::unique_ptr<ThreadPool> disk_;
+  std::unique_ptr<ThreadPool> replay_;
   Scheduler scheduler_;
   Regions regions_;
   Peers peers_;

@@ -1,8 +1,8 @@
 // Files: the seam to the file system.
 //
-// Every call may block for as long as a disk takes, so none is made on a worker's thread (background.h). Files are only
-// ever appended to by whoever created them, and read by anyone: all that a log needs, and what a shared file system
-// keeps its promises for. Any thread may call; one File is one thread's at a time.
+// Every call may block for as long as a disk takes, so none is made on a worker's thread (thread_pool.h). Files are
+// only ever appended to by whoever created them, and read by anyone: all that a log needs, and what a shared file
+// system keeps its promises for. Any thread may call; one File is one thread's at a time.
 //
 // Errors. NotFound, AlreadyExists: as they say. ResourceExhausted: the disk is full. Unavailable: anything else that
 // the system said, with its words; IsOutOfDescriptors (descriptors.h) says whether it was for want of a descriptor, and

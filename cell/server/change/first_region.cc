@@ -52,11 +52,11 @@ absl::Status RootLost(uint32_t region, const std::string& server) {
 // regions would be made under numbers that others have had, and their logs be mixed.
 Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogKeeper* logs) {
   std::vector<uint32_t> kept;
-  const Offload::Work list = [logs, &kept]() -> absl::Status {
+  const RunInPool::Work list = [logs, &kept]() -> absl::Status {
     ASSIGN_OR_RETURN(kept, logs->store()->Regions());
     return absl::OkStatus();
   };
-  absl::Status status = co_await logs->Do(list);
+  absl::Status status = co_await logs->RunOnDisk(list);
   if (!status.ok()) co_return status;
   const auto newest = std::max_element(kept.begin(), kept.end());
   if (newest == kept.end() || *newest < membership->state().table.next_region) co_return absl::OkStatus();

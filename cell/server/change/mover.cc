@@ -340,12 +340,12 @@ Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Statu
 
 Task<absl::Status> Mover::HasLog(uint32_t id) {
   if (!logs_->on()) co_return absl::OkStatus();
-  const Offload::Work look = [this, id]() -> absl::Status {
+  const RunInPool::Work look = [this, id]() -> absl::Status {
     ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(id));
     if (has) return absl::OkStatus();
     return absl::FailedPreconditionError("its log is not there: all servers must have the same --log-dir");
   };
-  co_return co_await logs_->Do(look);
+  co_return co_await logs_->RunOnDisk(look);
 }
 
 Task<absl::Status> Mover::Copy(Taking taking) {

@@ -104,8 +104,8 @@ void Recoverer::BeginRetaking(int64_t now_ns) {
 
 Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
   for (const uint32_t region : regions) {
-    const Offload::Work probe = [this, region] { return logs_->store()->Probe(region); };
-    const absl::Status status = co_await logs_->Do(probe);
+    const RunInPool::Work probe = [this, region] { return logs_->store()->Probe(region); };
+    const absl::Status status = co_await logs_->RunOnDisk(probe);
     HeldRegion* const held = regions_->Find(region);
     if (!status.ok() || held == nullptr || !LogFailed(*held) || scheduler_->stopping()) continue;
     Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
@@ -197,7 +197,7 @@ Task<bool> Recoverer::Look() {
 Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   // The table that says so: while logs are looked for a newer one may come, by which they are another worker's.
   const RegionTable before = membership_->state().table;
-  const Offload::Work look = [this, &regions]() -> absl::Status {
+  const RunInPool::Work look = [this, &regions]() -> absl::Status {
     for (auto it = regions.begin(); it != regions.end();) {
       ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(*it));
       it = has ? it + 1 : regions.erase(it);
@@ -205,7 +205,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     return absl::OkStatus();
   };
   const std::vector<uint32_t> asked = regions;
-  absl::Status status = co_await logs_->Do(look);
+  absl::Status status = co_await logs_->RunOnDisk(look);
   if (!status.ok()) co_return status;
   for (const uint32_t region : asked) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
@@ -296,7 +296,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   co_return false;
 }
 
-// Blocks, in the background. `memory` is nobody else's yet, but for readers that find it unready.
+// Blocks: runs in the replay pool. `memory` is nobody else's yet, but for readers that find it unready.
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
   LogStore* const store = logs_->store();
   const int64_t begun_ns = fabric_->NowNs();
@@ -328,10 +328,10 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   (*memory)->set_written(written.get());
   Replayed replayed;
-  const Offload::Work work = [this, region, epoch, memory = *memory, &replayed] {
+  const RunInPool::Work work = [this, region, epoch, memory = *memory, &replayed] {
     return Replay(region, epoch, memory, &replayed);
   };
-  absl::Status status = co_await logs_->DoReplay(work);
+  absl::Status status = co_await logs_->RunReplay(work);
   if (!status.ok()) {
     regions_->NotArrived(region, *memory, *written);
     co_return status;
@@ -389,8 +389,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
 
 Task<bool> Recoverer::RemoveLog(uint32_t region) {
   spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
-  const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->Do(remove);
+  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
+  const absl::Status removed = co_await logs_->RunOnDisk(remove);
   if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
   co_return removed.ok();
 }

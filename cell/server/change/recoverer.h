@@ -3,7 +3,7 @@
 //
 //   1. claim      the region table names this worker as the owner, at the next epoch, recovering
 //   2. fence      no sync of a lower epoch succeeds any more (log_store.h)
-//   3. replay     checkpoint and log, into new memory; in the background, all regions at the same time
+//   3. replay     checkpoint and log, into new memory; in the replay pool, all regions at the same time
 //   4. wait       until no client reads one-sided by a table from before the claim
 //   5. serve      a segment of the new epoch is open, and the table says that the region is served
 //

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "cell/cluster/memory_membership.h"
-#include "cell/io/sim/sim_background.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/server/worker.h"
 
@@ -80,8 +80,8 @@ class RecovererTest : public ::testing::Test {
     return options;
   }
   static Worker::Logs LogsOf(SimNetwork* network, Files* files, std::function<void()> hook) {
-    return {std::make_shared<HookedStore>(files, std::move(hook)), std::make_unique<SimBackground>(network, 1, 1'000),
-            std::make_unique<SimBackground>(network, 2, 1'000)};
+    return {std::make_shared<HookedStore>(files, std::move(hook)), std::make_unique<SimThreadPool>(network, 1, 1'000),
+            std::make_unique<SimThreadPool>(network, 2, 1'000)};
   }
   // At most a hundred thousand turns.
   static void RunUntil(SimNetwork* network, Worker* worker, const std::function<bool()>& ended) {

@@ -8,9 +8,9 @@
 
 #include "cell/base/crc64.h"
 #include "cell/cluster/memory_membership.h"
-#include "cell/io/sim/sim_background.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/server/worker.h"
 
@@ -34,8 +34,8 @@ class SplitterTest : public ::testing::Test {
     options.split.pace.copied = 1'000'000;  // All of a region in one turn.
     options.logs.durability = Durability::kSync;
     Worker::Logs logs{std::make_shared<DirectoryLogStore>(host_.get(), "log"),
-                      std::make_unique<SimBackground>(&network_, 1, 1'000),
-                      std::make_unique<SimBackground>(&network_, 2, 1'000)};
+                      std::make_unique<SimThreadPool>(&network_, 1, 1'000),
+                      std::make_unique<SimThreadPool>(&network_, 2, 1'000)};
     worker_.emplace(network_.NewEndpoint(), std::move(membership), std::move(logs), options);
     CELL_CHECK(worker_->Start("own").ok());
   }

@@ -22,11 +22,11 @@ void LogCollector::Step() {
 
 Task<bool> LogCollector::Look() {
   std::vector<uint32_t> kept;
-  const Offload::Work list = [this, &kept]() -> absl::Status {
+  const RunInPool::Work list = [this, &kept]() -> absl::Status {
     ASSIGN_OR_RETURN(kept, logs_->store()->Regions());
     return absl::OkStatus();
   };
-  absl::Status status = co_await logs_->Do(list);
+  absl::Status status = co_await logs_->RunOnDisk(list);
   if (status.ok()) status = co_await RefreshAwaiter(membership_);
   std::set<uint32_t> nobodys;
   const RegionTable table = membership_->state().table;
@@ -35,8 +35,8 @@ Task<bool> LogCollector::Look() {
   }
   for (const uint32_t region : nobodys) {
     if (!seen_.contains(region) || regions_->Find(region) != nullptr || scheduler_->stopping()) continue;
-    const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
-    status = co_await logs_->Do(remove);
+    const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
+    status = co_await logs_->RunOnDisk(remove);
     removed_ += status.ok();
     spdlog::info("the log of region {}, which is no more, {}", region,
                  status.ok() ? "is removed" : "stays: " + std::string(status.message()));

@@ -19,7 +19,7 @@ constexpr int64_t kClaimedPauseNs = 1'000'000;
 
 Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
                                    std::unique_ptr<LogWriter>* writer) {
-  const Offload::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
+  const RunInPool::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
     absl::StatusOr<std::unique_ptr<LogWriter>> opened = store_->Open(region, static_cast<uint32_t>(epoch), sequence);
     if (!opened.ok()) return opened.status();
     *writer = *std::move(opened);
@@ -27,7 +27,7 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
   };
   bool said = false;
   for (;;) {
-    absl::Status status = co_await Do(open);
+    absl::Status status = co_await RunOnDisk(open);
     // That is nothing that the disk said: connections have taken all descriptors, and some will go.
     const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
     if (!again || scheduler_->stopping()) co_return status;
@@ -42,11 +42,11 @@ Task<absl::Status> LogKeeper::Create(uint32_t region) {
   if (!on()) co_return absl::OkStatus();
   std::unique_ptr<LogWriter> writer;
   bool there = false;
-  const Offload::Work look = [this, region, &there]() -> absl::Status {
+  const RunInPool::Work look = [this, region, &there]() -> absl::Status {
     ASSIGN_OR_RETURN(there, store_->Has(region));
     return absl::OkStatus();
   };
-  absl::Status status = co_await Do(look);
+  absl::Status status = co_await RunOnDisk(look);
   if (status.ok() && there) {
     found_anothers_ = true;
     status = absl::AlreadyExistsError(
@@ -290,8 +290,8 @@ struct LogKeeper::Draft {
 
 Task<absl::Status> LogKeeper::Write(Draft* draft) {
   counters_.checkpoint_bytes += draft->chunk.size();
-  const Offload::Work write = [draft] { return draft->writer->Append(draft->chunk); };
-  const absl::Status status = co_await Do(write);
+  const RunInPool::Work write = [draft] { return draft->writer->Append(draft->chunk); };
+  const absl::Status status = co_await RunOnDisk(write);
   draft->chunk.clear();
   co_return status;
 }
@@ -373,23 +373,23 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   log->EndRoll(std::move(segment));
 
   std::unique_ptr<LogWriter> writer;
-  const Offload::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {
+  const RunInPool::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {
     absl::StatusOr<std::unique_ptr<LogWriter>> begun = store_->BeginCheckpoint(region, epoch, sequence);
     if (!begun.ok()) return begun.status();
     writer = *std::move(begun);
     return absl::OkStatus();
   };
-  status = co_await Do(begin);
+  status = co_await RunOnDisk(begin);
   if (status.ok()) status = co_await WriteCheckpoint(held, log, sequence, std::move(writer));
   if (status.ok()) {
     ++counters_.checkpoints;
     co_return status;
   }
   // What there is of it would take room until the next one. It may be that nothing is there.
-  const Offload::Work abandon = [this, region, epoch = log->epoch(), sequence] {
+  const RunInPool::Work abandon = [this, region, epoch = log->epoch(), sequence] {
     return store_->AbandonCheckpoint(region, epoch, sequence);
   };
-  (void)co_await Do(abandon);
+  (void)co_await RunOnDisk(abandon);
   co_return status;
 }
 
@@ -415,13 +415,13 @@ Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<
   }
   if (!log->status().ok()) co_return log->status();
   draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
-  const Offload::Work commit = [this, region, epoch = log->epoch(), sequence, &draft]() -> absl::Status {
+  const RunInPool::Work commit = [this, region, epoch = log->epoch(), sequence, &draft]() -> absl::Status {
     RETURN_IF_ERROR(draft.writer->Append(draft.chunk));
     if (!Mutated(Mutant::kCheckpointUnsynced)) RETURN_IF_ERROR(draft.writer->Sync());
     RETURN_IF_ERROR(store_->CommitCheckpoint(region, epoch, sequence));
     return store_->Trim(region, epoch, sequence);
   };
-  co_return co_await Do(commit);
+  co_return co_await RunOnDisk(commit);
 }
 
 }  // namespace cell

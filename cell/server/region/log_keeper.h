@@ -7,13 +7,12 @@
 //   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
 //           another; what came during one goes with the next
 //
-// A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So recovery
-// tells a record that was damaged later from one that was never written whole.
+// A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So
+// recovery tells a record that was damaged later from one that was never written whole.
 //
-// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written,
-// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no descriptor
-// is no failure of the log, and is tried again.
-// One thread: the worker's.
+// Work that blocks runs in a ThreadPool. A log that has failed stays failed: its region can be read, and not written,
+// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no
+// descriptor is no failure of the log, and is tried again. One thread: the worker's.
 #pragma once
 
 #include <memory>
@@ -21,7 +20,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/cluster/membership.h"
-#include "cell/io/exec/background.h"
+#include "cell/io/exec/thread_pool.h"
 #include "cell/log/log_store.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/sched/scheduler.h"
@@ -48,8 +47,8 @@ class LogKeeper {
   // Where logs are, and who works on them. All are null without durability.
   struct Storage {
     LogStore* store = nullptr;
-    Background* disk = nullptr;    // Flushes and checkpoints.
-    Background* replay = nullptr;  // Recoveries, which take long: no flush is to wait for them.
+    ThreadPool* disk = nullptr;    // Flushes and checkpoints.
+    ThreadPool* replay = nullptr;  // Recoveries, which take long: no flush is to wait for them.
   };
 
   // All must outlive this.
@@ -67,9 +66,9 @@ class LogKeeper {
   bool log_first() const { return options_.durability == Durability::kSync && !Mutated(Mutant::kAppliedBeforeLog); }
   LogStore* store() { return store_; }
 
-  // co_await Do(work): what may block, elsewhere (Offload). DoReplay: the same, of what takes long.
-  Offload Do(const Offload::Work& work) { return Offload(disk_, work); }
-  Offload DoReplay(const Offload::Work& work) { return Offload(replay_, work); }
+  // co_await RunOnDisk(work): what may block, elsewhere (RunInPool). DoReplay: the same, of what takes long.
+  RunInPool RunOnDisk(const RunInPool::Work& work) { return RunInPool(disk_, work); }
+  RunInPool RunReplay(const RunInPool::Work& work) { return RunInPool(replay_, work); }
 
   // A log for a region that was just made, with its range: on disk. Without durability nothing is done. AlreadyExists:
   // there is a log of such a region, and it stays as it is.
@@ -93,7 +92,7 @@ class LogKeeper {
   };
   Task<absl::Status> CheckpointAll(Made* made);
 
-  // Tells what is done in the background. The number of it.
+  // Reports work that the pools have finished. Returns how many pieces.
   size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
   // Begins what is due.
   void Step();
@@ -131,8 +130,8 @@ class LogKeeper {
   Scheduler* const scheduler_;
   Regions* const regions_;
   LogStore* const store_;
-  Background* const disk_;
-  Background* const replay_;
+  ThreadPool* const disk_;
+  ThreadPool* const replay_;
   const LogKeeperOptions options_;
   int64_t next_ns_ = INT64_MAX;
   bool finishing_ = false;

@@ -95,8 +95,8 @@ Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
 
 Task<bool> RegionAllocator::RemoveLog(uint32_t region) {
   if (!logs_->on()) co_return true;
-  const Offload::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->Do(remove);
+  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
+  const absl::Status removed = co_await logs_->RunOnDisk(remove);
   if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
   co_return removed.ok();
 }

@@ -1,5 +1,5 @@
-// SimBackground: work is done at a moment of virtual time that a seed picks, and told at a later one. In steps, each
-// call of a SimFiles in it has a moment of its own.
+// SimThreadPool: work runs at a moment of virtual time that a seed picks and is reported at a later one. With
+// `in_steps` each call of a SimFiles that it makes happens at a moment of its own.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 #include "cell/base/random.h"
 #include "cell/base/thread_checker.h"
-#include "cell/io/exec/background.h"
+#include "cell/io/exec/thread_pool.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_fiber.h"
 
 namespace cell {
 
-class SimBackground : public Background {
+class SimThreadPool : public ThreadPool {
  public:
   // The network must outlive it. Work takes up to twice `mean_ns`, half before and half after it is done; and with
   // `in_steps` up to `mean_ns` more for each call of a file system that it makes.
-  SimBackground(SimNetwork* network, uint64_t seed, int64_t mean_ns, bool in_steps = false)
+  SimThreadPool(SimNetwork* network, uint64_t seed, int64_t mean_ns, bool in_steps = false)
       : network_(network), random_(seed), mean_ns_(mean_ns), in_steps_(in_steps) {}
-  ~SimBackground() override { *alive_ = false; }
+  ~SimThreadPool() override { *alive_ = false; }
 
   void Run(Work work, Work done) override {
     ++running_;
@@ -56,7 +56,8 @@ class SimBackground : public Background {
  private:
   void Go(std::shared_ptr<SimFiber> fiber, Work done) {
     {
-      const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Another one each time: work keeps nothing that belongs to a thread.
+      const ThreadScope elsewhere(
+          ThreadScope::Which::kOther);  // Another one each time: work keeps nothing that belongs to a thread.
       fiber->Resume();
     }
     if (fiber->ended()) return After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });

@@ -1,5 +1,5 @@
 // Work is done elsewhere, at the same time, and told where Poll is called, each once.
-#include "cell/io/exec/background.h"
+#include "cell/io/exec/thread_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -11,21 +11,21 @@
 namespace cell {
 namespace {
 
-TEST(ThreadBackground, DoesAllAndTellsItWhereItIsPolled) {
+TEST(OsThreadPool, DoesAllAndTellsItWhereItIsPolled) {
   std::atomic<int> wakes = 0;
   std::counting_semaphore<> woken(0);
-  ThreadBackground background(3, [&] {
+  OsThreadPool pool(3, [&] {
     ++wakes;
     woken.release();
   });
-  EXPECT_TRUE(background.idle());
-  EXPECT_EQ(background.Poll(), 0u);
+  EXPECT_TRUE(pool.idle());
+  EXPECT_EQ(pool.Poll(), 0u);
   const std::thread::id here = std::this_thread::get_id();
   constexpr int kJobs = 2'000;
   std::vector<int> done_by_work(kJobs), told(kJobs);  // Plain: what work did is seen by whoever is told of it.
   size_t polled = 0;
   for (int i = 0; i < kJobs; ++i) {
-    background.Run(
+    pool.Run(
         [&, i] {
           EXPECT_NE(std::this_thread::get_id(), here);
           done_by_work[static_cast<size_t>(i)] = i + 1;
@@ -35,11 +35,11 @@ TEST(ThreadBackground, DoesAllAndTellsItWhereItIsPolled) {
           EXPECT_EQ(done_by_work[static_cast<size_t>(i)], i + 1);
           ++told[static_cast<size_t>(i)];
         });
-    if (i % 7 == 0) polled += background.Poll();
+    if (i % 7 == 0) polled += pool.Poll();
   }
-  while (!background.idle()) {
+  while (!pool.idle()) {
     woken.acquire();
-    polled += background.Poll();
+    polled += pool.Poll();
   }
   EXPECT_EQ(polled, static_cast<size_t>(kJobs));
   EXPECT_EQ(told, std::vector<int>(kJobs, 1));
@@ -47,53 +47,53 @@ TEST(ThreadBackground, DoesAllAndTellsItWhereItIsPolled) {
 }
 
 // One that waits does not hold up the others.
-TEST(ThreadBackground, WorksAtTheSameTime) {
+TEST(OsThreadPool, WorksAtTheSameTime) {
   std::counting_semaphore<> woken(0);
-  ThreadBackground background(2, [&] { woken.release(); });
+  OsThreadPool pool(2, [&] { woken.release(); });
   std::binary_semaphore go_on(0);
   int ended = 0;
-  background.Run([&] { go_on.acquire(); }, [&] { ended = 2; });
-  background.Run([&] { go_on.release(); }, [&] { ++ended; });
-  while (!background.idle()) {
+  pool.Run([&] { go_on.acquire(); }, [&] { ended = 2; });
+  pool.Run([&] { go_on.release(); }, [&] { ++ended; });
+  while (!pool.idle()) {
     woken.acquire();
-    background.Poll();
+    pool.Poll();
   }
   EXPECT_GE(ended, 2);
 }
 
 // What was given to it is done, though nobody is told.
-TEST(ThreadBackground, EndsWithWhatItHasToDo) {
+TEST(OsThreadPool, EndsWithWhatItHasToDo) {
   std::atomic<int> done = 0;
   {
-    ThreadBackground background(2, [] {});
-    for (int i = 0; i < 100; ++i) background.Run([&] { ++done; }, [] { ADD_FAILURE(); });
+    OsThreadPool pool(2, [] {});
+    for (int i = 0; i < 100; ++i) pool.Run([&] { ++done; }, [] { ADD_FAILURE(); });
   }
   EXPECT_EQ(done, 100);
 }
 
-Task<int> Sum(Background* background, int n) {
+Task<int> Sum(ThreadPool* pool, int n) {
   int sum = 0;
   for (int i = 1; i <= n; ++i) {
-    const Offload::Work add = [&sum, i]() -> absl::Status {
+    const RunInPool::Work add = [&sum, i]() -> absl::Status {
       sum += i;
       if (sum > 50) return absl::OutOfRangeError("enough");
       return absl::OkStatus();
     };
-    const absl::Status status = co_await Offload(background, add);
+    const absl::Status status = co_await RunInPool(pool, add);
     if (!status.ok()) co_return -sum;
   }
   co_return sum;
 }
 
-TEST(ThreadBackground, ACoroutineAwaitsWork) {
+TEST(OsThreadPool, ACoroutineAwaitsWork) {
   std::counting_semaphore<> woken(0);
-  ThreadBackground background(2, [&] { woken.release(); });
+  OsThreadPool pool(2, [&] { woken.release(); });
   for (const auto& [n, expected] : {std::pair(9, 45), std::pair(20, -55)}) {
-    Task<int> task = Sum(&background, n);
+    Task<int> task = Sum(&pool, n);
     task.Start();
     while (!task.done()) {
       woken.acquire();
-      background.Poll();
+      pool.Poll();
     }
     EXPECT_EQ(task.Take(), expected);
   }

@@ -1,7 +1,8 @@
-// Background: where what blocks is done, so that a worker's thread never waits for a disk.
+// ThreadPool: runs functions that block, so that a worker's thread never waits for a disk.
 //
-// Work is a function that runs elsewhere, at the same time as other work; what it ended with is told by Poll, on the
-// thread that owns this. Nothing is cancelled: who owns it calls Poll until it is idle before what work refers to goes.
+// Functions run on other threads, several at a time. Poll reports the finished ones on the thread that owns the pool.
+// Nothing is cancelled: the owner calls Poll until the pool is idle before it destroys anything that the work refers
+// to.
 #pragma once
 
 #include <condition_variable>
@@ -18,43 +19,43 @@
 
 namespace cell {
 
-class Background {
+class ThreadPool {
  public:
   using Work = std::function<void()>;
 
-  virtual ~Background() = default;
-  // `work` runs in another thread, or at another time; then `done` in Poll.
+  virtual ~ThreadPool() = default;
+  // Runs `work` on another thread, or at another time, and then `done` inside Poll.
   virtual void Run(Work work, Work done) = 0;
-  // Tells what is done. The number of it.
+  // Calls `done` of all work that has finished. Returns how many.
   virtual size_t Poll() = 0;
   virtual bool idle() const = 0;
 };
 
-// co_await Offload(background, work): what `work` returns. It must live until then: a local of the coroutine, since g++
+// co_await RunInPool(pool, work): what `work` returns. It must live until then: a local of the coroutine, since g++
 // 12 destroys temporaries of a co_await twice.
-struct Offload {
+struct RunInPool {
   using Work = std::function<absl::Status()>;
 
-  Background* background;
+  ThreadPool* pool;
   const Work* work;
   absl::Status status;
 
-  Offload(Background* background, const Work& work) : background(background), work(&work) {}
+  RunInPool(ThreadPool* pool, const Work& work) : pool(pool), work(&work) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> awaiting) {
-    background->Run([this] { status = (*work)(); }, [awaiting] { awaiting.resume(); });
+    pool->Run([this] { status = (*work)(); }, [awaiting] { awaiting.resume(); });
   }
   absl::Status await_resume() { return std::move(status); }
 };
 
-// With threads of its own.
-class ThreadBackground : public Background {
+// A pool with threads of its own.
+class OsThreadPool : public ThreadPool {
  public:
-  // `wake` is called by these threads whenever Poll has something to tell.
-  ThreadBackground(size_t threads, Work wake) : wake_(std::move(wake)) {
+  // The threads call `wake` whenever Poll has something to report.
+  OsThreadPool(size_t threads, Work wake) : wake_(std::move(wake)) {
     for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
   }
-  ~ThreadBackground() override {
+  ~OsThreadPool() override {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;

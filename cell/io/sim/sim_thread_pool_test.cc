@@ -1,5 +1,5 @@
-// Work of a SimBackground: at one moment, or in steps, between which other work goes on.
-#include "cell/io/sim/sim_background.h"
+// Work of a SimThreadPool: at one moment, or in steps, between which other work goes on.
+#include "cell/io/sim/sim_thread_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 // What two jobs do that each append and sync, in its order; and that each is told when it is done.
 std::string OrderOf(uint64_t seed, bool in_steps) {
   SimNetwork network({.seed = seed});
-  SimBackground background(&network, seed, 1'000, in_steps);
+  SimThreadPool pool(&network, seed, 1'000, in_steps);
   SimDisk disk(seed);
   const std::unique_ptr<SimFiles> files = disk.NewHost();
   EXPECT_TRUE(files->MakeDirectory("log").ok());
@@ -29,25 +29,25 @@ std::string OrderOf(uint64_t seed, bool in_steps) {
       EXPECT_TRUE(file->Sync().ok());
       order += name;
     };
-    background.Run(work, [&told] { ++told; });
+    pool.Run(work, [&told] { ++told; });
   }
   while (told < 2) {
     EXPECT_TRUE(network.Step());
-    background.Poll();
+    pool.Poll();
   }
-  EXPECT_TRUE(background.idle());
+  EXPECT_TRUE(pool.idle());
   EXPECT_EQ(files->open_files(), 0);
   return order;
 }
 
-TEST(SimBackground, WorkIsDoneAtOneMoment) {
+TEST(SimThreadPool, WorkIsDoneAtOneMoment) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     const std::string order = OrderOf(seed, /*in_steps=*/false);
     EXPECT_TRUE(order == "aabb" || order == "bbaa") << order;
   }
 }
 
-TEST(SimBackground, OtherWorkGoesOnBetweenSteps) {
+TEST(SimThreadPool, OtherWorkGoesOnBetweenSteps) {
   int between = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     const std::string order = OrderOf(seed, /*in_steps=*/true);
@@ -57,9 +57,9 @@ TEST(SimBackground, OtherWorkGoesOnBetweenSteps) {
   EXPECT_GT(between, 5);
 }
 
-TEST(SimBackground, WorkOfACrashedProcessStopsBetweenTwoSteps) {
+TEST(SimThreadPool, WorkOfACrashedProcessStopsBetweenTwoSteps) {
   SimNetwork network({.seed = 1});
-  SimBackground background(&network, 1, 1'000, /*in_steps=*/true);
+  SimThreadPool pool(&network, 1, 1'000, /*in_steps=*/true);
   SimDisk disk(1);
   const std::unique_ptr<SimFiles> files = disk.NewHost();
   bool appended = false, synced = false;
@@ -69,12 +69,12 @@ TEST(SimBackground, WorkOfACrashedProcessStopsBetweenTwoSteps) {
     appended = file->Append("bytes").ok();
     synced = file->Sync().ok();
   };
-  background.Run(work, [] { FAIL() << "nothing is told"; });
+  pool.Run(work, [] { FAIL() << "nothing is told"; });
   while (!appended) ASSERT_TRUE(network.Step());
-  background.Crash();
+  pool.Crash();
   while (network.Step()) {
   }
-  background.Poll();
+  pool.Poll();
   EXPECT_FALSE(synced);
 }
 
