@@ -37,11 +37,11 @@ struct HashHeader {
   uint32_t units;  // Slots or buckets.
   HashRange range;
   uint32_t bucket_bytes;  // 0: they are slots.
-  uint32_t given_up;      // Not 0: it is, to another worker.
+  uint32_t invalidated;   // Not 0: the region has gone to another worker.
   uint32_t reserved[6];
   uint64_t crc;  // Of all before it.
 
-  bool Serves(const KeyHash& hash) const { return given_up == 0 && range.Has(hash); }
+  bool Serves(const KeyHash& hash) const { return invalidated == 0 && range.Has(hash); }
 };
 static_assert(sizeof(HashHeader) == 64);
 

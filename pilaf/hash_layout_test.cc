@@ -34,7 +34,7 @@ TEST(HashLayout, GoldenBytes) {
   header.units = 100;
   header.range = {0x10, 0x20};
   header.bucket_bytes = 512;
-  header.given_up = 1;
+  header.invalidated = 1;
   header.crc = HeaderCrc(header);
   EXPECT_EQ(Hex(header),
             "4c5046484153483103000000640000001000000020000000"

@@ -143,7 +143,7 @@ bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) 
   return existed;
 }
 
-void HashTable::Abandon(const Prepared& prepared) {
+void HashTable::Discard(const Prepared& prepared) {
   Release(prepared);
   if (prepared.extent != 0) extents_.Free(prepared.extent);
 }
@@ -164,19 +164,19 @@ absl::StatusOr<bool> HashTable::CommitDelete(std::string_view key, Pointer) {
   return existed;
 }
 
-void HashTable::GiveUp() {
+void HashTable::Invalidate() {
   HashHeader header = hash_header();
-  if (header.given_up != 0) return;
-  header.given_up = 1;
+  if (header.invalidated != 0) return;
+  header.invalidated = 1;
   SetHeader(header);
   SpoilUnits();
 }
 
 void HashTable::Restore() {
   HashHeader header = hash_header();
-  if (header.given_up == 0) return;
+  if (header.invalidated == 0) return;
   SpoilUnits();  // Once more: as they were.
-  header.given_up = 0;
+  header.invalidated = 0;
   SetHeader(header);
 }
 

@@ -53,10 +53,10 @@ class HashTable : public PairStore {
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                    const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
-  void Abandon(const Prepared& prepared) override;
+  void Discard(const Prepared& prepared) override;
 
   // Spoils all slots or buckets, so that readers find nothing that is whole.
-  void GiveUp() override;
+  void Invalidate() override;
   void Restore() override;
 
   // The value, where it lies; valid until the next change. Nothing: the key is not there.

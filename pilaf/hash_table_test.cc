@@ -88,7 +88,7 @@ TEST_P(HashTableTest, IsAsAModel) {
   EXPECT_GT(kicked, 1'000u);
 }
 
-// Prepared and committed in two steps, with deletions and other pairs in between, or given up: as if at once.
+// Prepared and committed in two steps, with deletions and other pairs in between, or discarded: as if at once.
 TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
   struct Pending {
     std::string key, value;
@@ -129,7 +129,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
         if (!one.prepared.has_value()) {
           ASSERT_EQ(*table->Delete(one.key), model.erase(one.key) == 1);
         } else if (random.Below(10) == 0) {
-          table->Abandon(*one.prepared);
+          table->Discard(*one.prepared);
         } else {
           ASSERT_EQ(table->Commit(*one.prepared, one.key), model.contains(one.key));
           model[one.key] = one.value;
@@ -179,7 +179,7 @@ TEST_P(HashTableTest, AWalkMissesNothingThatStays) {
   }
 }
 
-TEST_P(HashTableTest, GivenUpAndRestoredItIsAsBefore) {
+TEST_P(HashTableTest, InvalidatedAndRestoredItIsAsBefore) {
   const RegionShape shape = ShapeOf(GetParam() == 0 ? 128 : 4, 64 << 10, GetParam());
   TestTable table(shape, GetParam());
   Model model;
@@ -192,9 +192,9 @@ TEST_P(HashTableTest, GivenUpAndRestoredItIsAsBefore) {
   EXPECT_TRUE(HashTable::CheckHeader(*table.memory(), 1, shape).ok());
   EXPECT_FALSE(HashTable::CheckHeader(*table.memory(), 2, shape).ok());
   EXPECT_FALSE(HashTable::CheckHeader(*table.memory(), 1, {1024, shape.meganode_bytes, 128 << 10}).ok());
-  table->GiveUp();
+  table->Invalidate();
   EXPECT_EQ(table->Check().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(table->hash_header().given_up, 1u);
+  EXPECT_EQ(table->hash_header().invalidated, 1u);
   table->Restore();
   ExpectEqual(table, model);
   // And the memory serves another table, empty.

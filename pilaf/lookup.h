@@ -65,7 +65,7 @@ class Lookup {
     wants_.push_back({offset, static_cast<uint32_t>(RoundUp(bytes, kWordBytes))});
     ++counters_.reads;
   }
-  // From the beginning, with the header: a region that was given up has nothing whole any more. `why`: a counter.
+  // From the beginning, with the header: a region that was invalidated has nothing whole any more. `why`: a counter.
   Step Restart(int* why);
   // Wants the extents of candidates_, and nothing else; and then what they are. Nothing: none is the key's.
   Step ReadExtents();

@@ -373,9 +373,9 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
     ++(has ? here : elsewhere);
   }
   EXPECT_GT(std::min(here, elsewhere), 30);
-  // Given up: the header says so, and no slot is whole.
+  // Invalidated: the header says so, and no slot is whole.
   HashHeader header = table->hash_header();
-  header.given_up = 1;
+  header.invalidated = 1;
   header.crc = HeaderCrc(header);
   table.memory()->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&header), sizeof(header));
   for (uint64_t at = kUnitsOffset; at < table->place().extents_offset; at += kWordBytes) {

@@ -17,7 +17,7 @@ std::string Unserved(SimCluster* cluster) {
   for (const auto& [region, entry] : cluster->table().regions) {
     const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
     const HeldRegion* const held = cluster->worker(owner)->regions()->Find(region);
-    if (held == nullptr || held->lost() || held->state() == RegionState::kFilling || entry.made_for.has_value()) {
+    if (held == nullptr || held->lost() || held->state() == RegionState::kFilling || entry.split_parent.has_value()) {
       text += fmt::format(" region {} of {}", region, entry.owner.server);
     }
   }

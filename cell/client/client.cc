@@ -133,7 +133,7 @@ Client::RegionList Client::Regions() {
   RegionList list{{}, table.root};
   for (const auto& [region, entry] : table.regions) {
     list.regions.push_back(
-        {region, entry.epoch, entry.owner.server, entry.recovering, /*in_making=*/entry.made_for.has_value()});
+        {region, entry.epoch, entry.owner.server, entry.recovering, /*in_making=*/entry.split_parent.has_value()});
   }
   return list;
 }

@@ -21,15 +21,15 @@ size_t RegionTable::CountOf(const WorkerId& worker) const {
       std::count_if(regions.begin(), regions.end(), [&](const auto& region) { return region.second.owner == worker; }));
 }
 
-absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner, std::optional<uint32_t> made_for) {
+absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner, std::optional<uint32_t> split_parent) {
   if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids were handed out");
-  regions[next_region] = {owner, 1, made_for};
+  regions[next_region] = {owner, 1, split_parent};
   return next_region++;
 }
 
 void RegionTable::Joined(uint32_t region) {
   const auto it = regions.find(region);
-  if (it != regions.end()) it->second.made_for.reset();
+  if (it != regions.end()) it->second.split_parent.reset();
 }
 
 absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
@@ -57,12 +57,13 @@ absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::
     return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
   }
   it->second.recovering = false;
-  std::erase_if(regions, [&](const auto& one) { return one.second.made_for == region && !cuts.contains(one.first); });
+  std::erase_if(regions,
+                [&](const auto& one) { return one.second.split_parent == region && !cuts.contains(one.first); });
   const bool of_table = TableOf(region) != tables.end();
   for (auto& [made, entry] : regions) {
-    if (entry.made_for != region) continue;
+    if (entry.split_parent != region) continue;
     if (of_table) RETURN_IF_ERROR(SplitPart(region, cuts.at(made), made));
-    entry.made_for.reset();
+    entry.split_parent.reset();
   }
   return absl::OkStatus();
 }
@@ -111,7 +112,7 @@ absl::Status RegionTable::DropTable(const std::string& name) {
   const auto it = tables.find(name);
   if (it == tables.end()) return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(name)));
   for (const auto& [first, region] : it->second.parts) {
-    std::erase_if(regions, [region = region](const auto& one) { return one.second.made_for == region; });
+    std::erase_if(regions, [region = region](const auto& one) { return one.second.split_parent == region; });
     regions.erase(region);
   }
   tables.erase(it);
@@ -148,7 +149,7 @@ std::string RegionTable::ToJson() const {
   for (const auto& [region, entry] : regions) {
     nlohmann::json one = {
         {"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}};
-    if (entry.made_for.has_value()) one["made_for"] = *entry.made_for;
+    if (entry.split_parent.has_value()) one["made_for"] = *entry.split_parent;
     if (entry.recovering) one["recovering"] = true;
     json["regions"].push_back(std::move(one));
   }
@@ -176,14 +177,14 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
   ASSIGN_OR_RETURN(entry.epoch, one.Get<uint64_t>("epoch"));
   ASSIGN_OR_RETURN(entry.recovering, one.Get<bool>("recovering", false));
   if (one["made_for"].there()) {
-    ASSIGN_OR_RETURN(entry.made_for, one.Get<uint32_t>("made_for"));
+    ASSIGN_OR_RETURN(entry.split_parent, one.Get<uint32_t>("made_for"));
   }
   if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
     return Bad(fmt::format("region {} has no owner that can be", region));
   }
   if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has no epoch", region));
   // A region is there before another is made for it: so there are no circles.
-  if (entry.made_for.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
+  if (entry.split_parent.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
   if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
     return Bad(fmt::format("region {} is out of range or listed twice", region));
   }
@@ -199,7 +200,8 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
     const std::optional<uint32_t> first = pair.size() == 2 ? pair[0].As<uint32_t>() : std::nullopt;
     const std::optional<uint32_t> region = pair.size() == 2 ? pair[1].As<uint32_t>() : std::nullopt;
     if (!first.has_value() || !region.has_value() || table->Find(*region) == nullptr || *region == table->root ||
-        table->Find(*region)->made_for.has_value() || !taken->insert(*region).second || !parts.parts.emplace(*first, *region).second) {
+        table->Find(*region)->split_parent.has_value() || !taken->insert(*region).second ||
+        !parts.parts.emplace(*first, *region).second) {
       return Bad(fmt::format("table {} has a part that is there twice, or whose region is not listed or not part of it yet", ForMessage(name)));
     }
   }
@@ -231,7 +233,7 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
   // It would go with the region that it is made for, and nobody could read the table that is left.
-  if (table->root != 0 && table->Find(table->root)->made_for.has_value()) return Bad("the root is not made yet");
+  if (table->root != 0 && table->Find(table->root)->split_parent.has_value()) return Bad("the root is not made yet");
   if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is no object");
   std::set<uint32_t> taken;
   for (const auto& [name, one] : json["tables"].members()) RETURN_IF_ERROR(ParseParts(name, one, &taken, table));

@@ -36,7 +36,7 @@ struct RegionTable {
     WorkerId owner;
     uint64_t epoch = 1;
     // Not part of the tree yet: the region it is split from, or 0 for a root in the making. It shares that one's fate.
-    std::optional<uint32_t> made_for = {};
+    std::optional<uint32_t> split_parent = {};
     // Its owner has it from a log, and does not serve it yet.
     bool recovering = false;
     bool operator==(const Entry&) const = default;
@@ -68,7 +68,7 @@ struct RegionTable {
   // Changes. An error leaves the table as it was.
 
   // A new region, held by `owner`. ResourceExhausted when all ids were handed out.
-  absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> made_for = {});
+  absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> split_parent = {});
   // It is part of the tree.
   void Joined(uint32_t region);
   // `region` changes hands. Aborted when it has another epoch than `epoch` by now, or is gone. ResourceExhausted when it

@@ -98,10 +98,10 @@ TEST(RegionTable, OfWhatIsMadeForARecoveredRegionTheCutJoinsAndTheRestGoes) {
     EXPECT_EQ(table.Find(2), nullptr);
     EXPECT_EQ(table.Find(4), nullptr);
     ASSERT_NE(table.Find(3), nullptr);
-    EXPECT_FALSE(table.Find(3)->made_for.has_value());
+    EXPECT_FALSE(table.Find(3)->split_parent.has_value());
     EXPECT_TRUE(table.Find(3)->recovering);
     ASSERT_NE(table.Find(5), nullptr);
-    EXPECT_TRUE(table.Find(5)->made_for.has_value());
+    EXPECT_TRUE(table.Find(5)->split_parent.has_value());
     if (!of_table) continue;
     EXPECT_EQ(table.tables.at("t").RegionOf(999), 1u);
     EXPECT_EQ(table.tables.at("t").RegionOf(1000), 3u);
@@ -118,11 +118,11 @@ TEST(RegionTable, TablesAreMadeSplitAndDropped) {
   EXPECT_EQ(table.CreateTable("t", 0, 9).code(), absl::StatusCode::kAborted);
   ASSERT_TRUE(table.CreateTable("t", 512, 2).ok());
   EXPECT_EQ(table.CreateTable("t", 0, 2).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_FALSE(table.Find(2)->made_for.has_value());
+  EXPECT_FALSE(table.Find(2)->split_parent.has_value());
   ASSERT_TRUE(table.Add({"a", 0}, 2).ok());
   ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());
   ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());  // Once more, as who lost the answer does.
-  EXPECT_FALSE(table.Find(3)->made_for.has_value());
+  EXPECT_FALSE(table.Find(3)->split_parent.has_value());
   EXPECT_EQ(table.TableOf(3)->first, "t");
   EXPECT_EQ(table.TableOf(1), table.tables.end());
   const RegionTable::HashParts& parts = table.tables.at("t");

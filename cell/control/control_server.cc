@@ -113,7 +113,7 @@ class ControlServer::Impl : public control::Control::Service {
       owner->set_worker(entry.owner.worker);
       owner->set_epoch(entry.epoch);
       owner->set_recovering(entry.recovering);
-      owner->set_in_making(entry.made_for.has_value());
+      owner->set_in_making(entry.split_parent.has_value());
     }
     return grpc::Status::OK;
   }

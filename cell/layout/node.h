@@ -18,13 +18,13 @@ namespace cell {
 
 inline constexpr uint8_t kNodeHasHigh = 2;  // Clear: the high key is above all keys.
 
-// The head version of a node that was given up: its keys are in another meganode now. A reader that sees it restarts.
-// One word is all that is stored, so that the right half of a meganode is given up in a moment; the rest of the node
-// stays as it was until the node is reused. (The thesis, 4.3.1, clears a valid flag instead.)
+// The head version of a node that was invalidated: its keys are in another meganode now. A reader that sees it
+// restarts. One word is all that is stored, so that the right half of a meganode is invalidated in a moment; the rest
+// of the node stays as it was until the node is reused. (The thesis, 4.3.1, clears a valid flag instead.)
 inline constexpr uint64_t kVersionGone = ~uint64_t{0};
 
 struct NodeHeader {
-  uint64_t head_version;   // Even: stable. Odd: the writer is inside. kVersionGone: given up.
+  uint64_t head_version;   // Even: stable. Odd: the writer is inside. kVersionGone: invalidated.
   uint64_t crc;            // CRC64 of the body. Catches a torn image in any read order (the thesis, 4.3.1, note 1).
   Pointer self;            // Catches a read that went astray, or a node that was reused.
   Pointer right;           // The next node of this level; at a meganode's right end, the next meganode's root, or null.

@@ -132,7 +132,7 @@ enum class MoveStep : uint8_t {
   kBegin = 2,    // Taker to giver: tell me what is written, now...
   kWritten = 3,  // ...and what was written since.
   kFreeze = 4,   // Take no more writes, and tell me the last.
-  kSeal = 5,     // I have it all: give up all nodes.
+  kSeal = 5,     // I have it all: invalidate all nodes.
   kDone = 6,     // The table says that it is mine.
   kCancel = 7,
 };

@@ -158,7 +158,7 @@ absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch
   return files_->SyncDirectory(path);
 }
 
-absl::Status DirectoryLogStore::AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
+absl::Status DirectoryLogStore::DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
   return files_->Remove(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished"));
 }
 

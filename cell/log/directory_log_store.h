@@ -33,7 +33,7 @@ class DirectoryLogStore : public LogStore {
   absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                              uint64_t sequence) override;
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
-  absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
+  absl::Status DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::StatusOr<uint64_t> NotedEnd(uint32_t region) override;
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;

@@ -60,7 +60,7 @@ class LogStore {
                                                                      uint64_t sequence) = 0;
   virtual absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
   // Removes what there is of a checkpoint that was begun and will not be committed.
-  virtual absl::Status AbandonCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
+  virtual absl::Status DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
 
   // Notes, outside of the log, that all of it up to record `sequence` is on disk, as an owner does that ends: if the
   // log's end is lost later, that could not be told from records which never were written. Synced.

@@ -228,7 +228,7 @@ void Meganode::MarkGone(Pointer node) {
   memory_->AfterStep();
 }
 
-void Meganode::GiveUp() {
+void Meganode::Invalidate() {
   for (uint64_t i = 0; i < header().nodes_end; ++i) {
     MarkGone(Pointer(region(), header().nodes_offset + i * header().node_bytes));
   }

@@ -94,7 +94,7 @@ class Meganode : public PairStore {
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                    const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
-  void Abandon(const Prepared& prepared) override { extents_.Free(prepared.extent); }
+  void Discard(const Prepared& prepared) override { extents_.Free(prepared.extent); }
 
   // Fills an empty meganode with the leaves of another, one after the other from its own low key on: takes a copy of
   // `leaf` of `from`, and of its extents, whose CRCs stay for readers to check. *place: where it goes, null for the
@@ -111,7 +111,7 @@ class Meganode : public PairStore {
   absl::Status CheckKey(std::string_view key) const override;
 
   // Of all nodes.
-  void GiveUp() override;
+  void Invalidate() override;
   void Restore() override;
   // Whether `header` is that of a region of this shape, and its numbers make sense: before a copy is trusted.
   static absl::Status CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape);

@@ -153,7 +153,7 @@ absl::Status MeganodeSplit::Finish() {
     for (const Pointer node : part) {
       if (!Mutated(Mutant::kOldCopyStays)) from_->MarkGone(node);
     }
-    given_up_.insert(given_up_.end(), part.begin(), part.end());
+    invalid_nodes_.insert(invalid_nodes_.end(), part.begin(), part.end());
   }
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
@@ -170,16 +170,16 @@ void MeganodeSplit::PrefetchBlocks(const NodeView& leaf) const {
 }
 
 bool MeganodeSplit::Reclaim(size_t nodes) {
-  for (; nodes > 0 && !given_up_.empty(); --nodes) {
-    const NodeView node = from_->Node(given_up_.back());
+  for (; nodes > 0 && !invalid_nodes_.empty(); --nodes) {
+    const NodeView node = from_->Node(invalid_nodes_.back());
     if (node.holds_pairs()) {
-      if (given_up_.size() > 1) PrefetchBlocks(from_->Node(given_up_.end()[-2]));
+      if (invalid_nodes_.size() > 1) PrefetchBlocks(from_->Node(invalid_nodes_.end()[-2]));
       for (int i = 0; i < node.count(); ++i) from_->extents_.Free(node.leaf_slot(i).extent.offset());
     }
     from_->FreeNode(node.self());
-    given_up_.pop_back();
+    invalid_nodes_.pop_back();
   }
-  return given_up_.empty();
+  return invalid_nodes_.empty();
 }
 
 }  // namespace cell

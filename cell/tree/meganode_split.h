@@ -6,7 +6,7 @@
 //
 //   1. cuts the left part, from the root down: on each level the node that covers the split key ends there now, and its
 //      right link is the new meganode's root;
-//   2. gives up each node of the right part (MarkGone), before the new meganode takes writes of its own.
+//   2. invalidates each node of the right part (MarkGone), before the new meganode takes writes of its own.
 //
 // A one-sided reader sees, at each moment, the key in the old right part, which does not change, or in the new
 // meganode, which is equal; or it comes to a node that is gone, and goes back. Extents and nodes of the right part are
@@ -67,7 +67,7 @@ class MeganodeSplit {
   Pointer place_;     // Where the next leaf goes, after the first.
   bool copied_ = false;
   absl::Status mirrored_;
-  std::vector<Pointer> given_up_;  // To be reclaimed, last first.
+  std::vector<Pointer> invalid_nodes_;  // To be reclaimed, last first.
 };
 
 }  // namespace cell

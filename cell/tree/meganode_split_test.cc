@@ -190,7 +190,7 @@ TEST_F(MeganodeSplitTest, ASearchOnItsWayIsSentBack) {
   Begin();
   while (!*split_->Copy(1000)) {
   }
-  // It is below the root when the right part is given up, and holds an image of the root from before.
+  // It is below the root when the right part is invalidated, and holds an image of the root from before.
   const std::string key = "002900";
   const std::string root(AsText(ConstBytes(left_region_.memory()->at(left_.root().offset()), 512)));
   alignas(8) std::array<std::byte, 512> image;

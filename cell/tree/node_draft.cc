@@ -121,8 +121,8 @@ void NodeDraft::Compact() {
 
 void NodeDraft::Publish(RegionMemory* memory, uint64_t offset) {
   const uint64_t tail_offset = offset + node_bytes_ - kTailVersionBytes;
-  // The tail's: the head may say that the node was given up. Odd it is in memory that a region was copied to and never
-  // arrived in whole.
+  // The tail's: the head may say that the node was invalidated. Odd it is in memory that a region was copied to and
+  // never arrived in whole.
   const uint64_t found = LoadWord(memory->at(tail_offset), std::memory_order_relaxed);
   const uint64_t version = found + found % 2;
   header().crc = NodeCrc(bytes_.data(), node_bytes_);

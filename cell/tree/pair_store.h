@@ -68,13 +68,13 @@ class PairStore {
   virtual absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                            const Ahead& ahead) = 0;
   virtual bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) = 0;
-  virtual void Abandon(const Prepared& prepared) = 0;
+  virtual void Discard(const Prepared& prepared) = 0;
   // Delete, of a write that is on disk. Like Commit it does not call on_write: the log has the record.
   virtual absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) = 0;
 
-  // The whole region has a copy elsewhere: readers find nothing here any more. Or, as long as nothing was changed
-  // since, they do after all.
-  virtual void GiveUp() = 0;
+  // Makes every node or slot of the region unreadable, because the region is served elsewhere from now on.
+  virtual void Invalidate() = 0;
+  // Undoes Invalidate. REQUIRES: nothing was changed since.
   virtual void Restore() = 0;
 
   const std::byte* Extent(Pointer extent) const { return memory_->at(extent.offset()); }

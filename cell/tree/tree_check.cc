@@ -78,7 +78,7 @@ class TreeCheck {
     Expect(fault == NodeFault::kNone, where,
            fault == NodeFault::kTorn      ? "versions or CRC are wrong"
            : fault == NodeFault::kForeign ? "carries another node's pointer"
-           : fault == NodeFault::kGone    ? "was given up"
+           : fault == NodeFault::kGone    ? "was invalidated"
                                           : "is malformed");
     if (fault != NodeFault::kNone) return std::nullopt;
     return node;

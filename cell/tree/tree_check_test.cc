@@ -65,9 +65,9 @@ TEST_F(DamageTest, ANodeInAnothersPlace) {
   ExpectError("");
 }
 
-TEST_F(DamageTest, AGivenUpNode) {
+TEST_F(DamageTest, AnInvalidatedNode) {
   region_.memory()->StoreWord(tree_.LeafOf("01000")->self().offset(), kVersionGone);
-  ExpectError("was given up");
+  ExpectError("was invalidated");
 }
 
 TEST_F(DamageTest, ASkippedNeighbour) {

@@ -32,7 +32,7 @@ std::string Ending::Unserved() {
     const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
     const HeldRegion* const held = cluster.Dead(owner) ? nullptr : cluster.worker(owner)->regions()->Find(region);
     // Its owner may be about to find that it has lost it, and recover it.
-    if (entry.recovering || (!entry.made_for.has_value() && (held == nullptr || held->lost()))) {
+    if (entry.recovering || (!entry.split_parent.has_value() && (held == nullptr || held->lost()))) {
       text += fmt::format(" region {} of {} at epoch {}{}", region, entry.owner.server, entry.epoch,
                           entry.recovering ? " recovering" : "");
     }

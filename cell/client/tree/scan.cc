@@ -49,7 +49,7 @@ class Scan::Cursor : public DetachedTask {
 
   bool ended() const override { return !ahead_.has_value() || ahead_->done(); }
   // Nobody waits for what is read ahead.
-  void GiveUp() { given_up_ = true; }
+  void Stop() { stopped_ = true; }
   Session* session() const { return session_; }
 
  private:
@@ -70,7 +70,7 @@ class Scan::Cursor : public DetachedTask {
     if (done_) co_return absl::OkStatus();
     absl::Status status;
     // A batch of nothing says nothing: the end, or the next entries.
-    while (status.ok() && batch->empty() && !done_ && !given_up_) {
+    while (status.ok() && batch->empty() && !done_ && !stopped_) {
       if (!router_.has_value()) {
         begin_key_ = position_.at();
         router_.emplace(session_, begin_key_, context, nullptr);
@@ -248,13 +248,13 @@ class Scan::Cursor : public DetachedTask {
   ScanBatch* filling_ = &batches_[0];
   uint64_t given_ = 0;
   std::optional<Task<absl::Status>> ahead_;
-  bool given_up_ = false;
+  bool stopped_ = false;
 };
 
 void Scan::CursorDeleter::operator()(Cursor* cursor) const {
   std::unique_ptr<Cursor> owned(cursor);
   if (owned->ended()) return;
-  owned->GiveUp();
+  owned->Stop();
   owned->session()->loop()->Keep(std::move(owned));
 }
 

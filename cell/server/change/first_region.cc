@@ -99,7 +99,7 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogKe
     if (!status.ok()) co_return status;
     for (const auto& [region, entry] : membership->state().table.regions) {
       const bool gone = entry.owner == self || membership->IsGone(entry.owner);
-      if (entry.made_for == std::optional<uint32_t>(0) && gone) abandoned.insert(region);
+      if (entry.split_parent == std::optional<uint32_t>(0) && gone) abandoned.insert(region);
     }
   }
   uint32_t made = 0;

@@ -157,7 +157,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
       if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
       giving.sealed = true;
       region->ChangeState(Mutated(Mutant::kSealedTooLate) ? RegionState::kServing : RegionState::kSealed);
-      if (!Mutated(Mutant::kSealedTooLate)) region->store->GiveUp();
+      if (!Mutated(Mutant::kSealedTooLate)) region->store->Invalidate();
       sync_points_->Reach("move: giver: sealed");
       return absl::OkStatus();
     case MoveStep::kDone:

@@ -9,7 +9,7 @@
 //                                   <-   Begin: all written pages, which the taker reads and stages (staged_copy.h)
 //                                   <-   Written, again and again: those written since, until they are few
 //                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
-//                                   <-   Seal: the giver gives up all nodes, so that nobody reads them any more
+//                                   <-   Seal: the giver invalidates all nodes, so that nobody reads them any more
 //                                        the region table is changed, from the epoch that was offered; the copy is
 //                                        shown
 //                                   <-   Done: the giver drops its copy; writes that waited are sent to the taker

@@ -20,7 +20,7 @@ template <typename Whose>
 Unused FindUnused(const RegionTable& table, Whose whose) {
   Unused unused;
   for (const auto& [region, entry] : table.regions) {
-    if (entry.made_for == std::optional<uint32_t>(0) && whose(region, entry.owner)) unused[region] = entry.epoch;
+    if (entry.split_parent == std::optional<uint32_t>(0) && whose(region, entry.owner)) unused[region] = entry.epoch;
   }
   return unused;
 }
@@ -31,7 +31,7 @@ Task<bool> RemoveUnused(Membership* membership, Unused unused) {
     absl::Status removed = absl::AbortedError("others were faster");
     for (const auto& [region, epoch] : unused) {
       const RegionTable::Entry* entry = table->Find(region);
-      if (entry == nullptr || entry->epoch != epoch || entry->made_for != std::optional<uint32_t>(0)) continue;
+      if (entry == nullptr || entry->epoch != epoch || entry->split_parent != std::optional<uint32_t>(0)) continue;
       if (table->Remove(region).ok()) removed = absl::OkStatus();
     }
     return removed;
@@ -121,7 +121,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
-  region->store->GiveUp();
+  region->store->Invalidate();
   if (region->log != nullptr) region->FailLog(absl::AbortedError("the region is another worker's by now"));
   writes_->Lose(region);
 }
@@ -129,7 +129,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
 bool Recoverer::IsFree(uint32_t region) const {
   if (regions_->Find(region) != nullptr || regions_->Arriving(region) || recovering_.contains(region)) return false;
   for (const auto& [child, entry] : membership_->state().table.regions) {
-    if (entry.made_for == std::optional<uint32_t>(region) && !IsFree(child)) return false;
+    if (entry.split_parent == std::optional<uint32_t>(region) && !IsFree(child)) return false;
   }
   return true;
 }
@@ -154,7 +154,7 @@ std::vector<uint32_t> Recoverer::Wanted() {
   for (const auto& [region, entry] : state.table.regions) {
     const auto failed = failed_.find(region);
     if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
-    if (entry.made_for.has_value()) continue;
+    if (entry.split_parent.has_value()) continue;
     if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
     if (entry.owner == self_) {
       if (IsFree(region)) wanted.push_back(region);
@@ -224,7 +224,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
       if (entry == nullptr || !table->Claim(region, entry->epoch, self_).ok()) continue;
       claimed.push_back({region, entry->epoch + 1, 0, {}});
       for (auto& [child, its] : table->regions) {
-        if (its.made_for != std::optional<uint32_t>(region)) continue;
+        if (its.split_parent != std::optional<uint32_t>(region)) continue;
         if (table->Claim(child, its.epoch, self_).ok()) claimed.back().children.emplace_back(child, its.epoch);
       }
     }

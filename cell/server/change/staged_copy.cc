@@ -24,7 +24,7 @@ void StagedCopy::Hide(std::byte* page, uint64_t offset) const {
   }
   if (offset == kHashHeaderOffset) {
     auto header = Load<HashHeader>(page);
-    header.given_up = 1;
+    header.invalidated = 1;
     if (header.crc == HeaderCrc(Load<HashHeader>(page))) header.crc = HeaderCrc(header);
     return Store(page, header);
   }

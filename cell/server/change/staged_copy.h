@@ -1,7 +1,7 @@
 // StagedCopy: copies a region's pages into memory that readers may still map from an earlier time the region was here.
 //
 // The former owner goes on writing while pages are copied, so nothing that readers find here may look valid: each node
-// is stored as an invalidated one, each slot and bucket with its CRC inverted, as PairStore::GiveUp does. When the
+// is stored as an invalidated one, each slot and bucket with its CRC inverted, as PairStore::Invalidate does. When the
 // whole region has arrived, PairStore::Restore makes it valid. Not thread-safe.
 #pragma once
 

@@ -386,10 +386,10 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
     co_return status;
   }
   // What there is of it would take room until the next one. It may be that nothing is there.
-  const RunInPool::Work abandon = [this, region, epoch = log->epoch(), sequence] {
-    return store_->AbandonCheckpoint(region, epoch, sequence);
+  const RunInPool::Work discard = [this, region, epoch = log->epoch(), sequence] {
+    return store_->DiscardCheckpoint(region, epoch, sequence);
   };
-  (void)co_await RunOnDisk(abandon);
+  (void)co_await RunOnDisk(discard);
   co_return status;
 }
 

@@ -24,14 +24,14 @@ Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
   co_return absl::OkStatus();
 }
 
-Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t made_for) {
+Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t split_parent) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
   if (!room.ok()) co_return room;
   absl::StatusOr<uint32_t> id = absl::CancelledError("this server ends");
   {
     const Mutex::Guard guard = co_await adding_.Lock(scheduler_);
     if (scheduler_->stopping()) co_return id.status();
-    id = co_await Add(made_for);
+    id = co_await Add(split_parent);
   }
   if (!id.ok()) co_return id.status();
   const absl::StatusOr<HeldRegion*> made = regions_->Create(*id, content, RegionState::kFilling);
@@ -54,23 +54,23 @@ bool RegionAllocator::IsNew(const RegionTable& table, uint32_t region) const {
   return entry != nullptr && entry->owner == self_ && entry->epoch == 1;
 }
 
-Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t made_for) {
+Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
   uint32_t id = 0;
-  const HeldRegion* left = regions_->Find(made_for);
+  const HeldRegion* left = regions_->Find(split_parent);
   const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
   // Memberships run changes on threads of their own, so a change reads nothing of the worker's that may change.
   const size_t regions_max = regions_->regions_max();
-  Membership::TableChange add = [this, &id, made_for, left_epoch, regions_max](RegionTable* table) -> absl::Status {
+  Membership::TableChange add = [this, &id, split_parent, left_epoch, regions_max](RegionTable* table) -> absl::Status {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
-    const RegionTable::Entry* entry = table->Find(made_for);
-    if (made_for != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
+    const RegionTable::Entry* entry = table->Find(split_parent);
+    if (split_parent != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
       return absl::AbortedError("the region is another worker's by now");
     }
     const size_t count = Mutated(Mutant::kChangeReadsRegions) ? regions_->size() : table->CountOf(self_);
     if (count >= regions_max) {
       return absl::ResourceExhaustedError("this worker holds and recovers as many regions as it may (--regions-max)");
     }
-    ASSIGN_OR_RETURN(id, table->Add(self_, made_for));
+    ASSIGN_OR_RETURN(id, table->Add(self_, split_parent));
     return absl::OkStatus();
   };
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(add));

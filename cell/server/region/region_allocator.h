@@ -24,10 +24,10 @@ class RegionAllocator {
   // Gets memory for so many more regions ready, some a turn. Returns ResourceExhausted if the worker may not hold as
   // many, or there is no memory, and Cancelled if the worker ends.
   Task<absl::Status> PrepareMemory(uint32_t regions);
-  // Creates an empty region, which the region table records as made for `made_for`, and its log if regions have logs.
-  // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many as it may,
-  // Aborted if `made_for` has another owner by now, Cancelled if the worker ends.
-  Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t made_for);
+  // Creates an empty region, which the region table records as split from `split_parent`, and its log if regions have
+  // logs. The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as
+  // many as it may, Aborted if `split_parent` has another owner by now, Cancelled if the worker ends.
+  Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t split_parent);
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
   // `remove_log`. Returns false if it stays in the table, because another owner has it or the worker ends.
   Task<bool> Discard(uint32_t region, bool remove_log = true);
@@ -36,7 +36,7 @@ class RegionAllocator {
 
  private:
   // Adds a region to the table, and returns its id.
-  Task<absl::StatusOr<uint32_t>> Add(uint32_t made_for);
+  Task<absl::StatusOr<uint32_t>> Add(uint32_t split_parent);
   bool IsNew(const RegionTable& table, uint32_t region) const;
 
   const WorkerId self_;

@@ -19,7 +19,7 @@ struct HeldWrite {
   std::string bytes;  // Those bytes. `request` points into them.
   KeyedRequest request;
   int64_t since_ns = 0;
-  bool given_up = false;  // By its client.
+  bool withdrawn = false;  // By its client.
 
   uint32_t region() const { return request.root.region(); }
 };
@@ -58,8 +58,8 @@ class HeldWrites {
     writes_.remove_if([peer](const HeldWrite& held) { return held.call.peer == peer; });
   }
   // Marks the writes that were to take this upload as given up by their client.
-  void GiveUp(ConnectionId peer, uint16_t upload) {
-    for (HeldWrite& held : writes_) held.given_up |= held.call.peer == peer && held.request.upload == upload;
+  void Withdraw(ConnectionId peer, uint16_t upload) {
+    for (HeldWrite& held : writes_) held.withdrawn |= held.call.peer == peer && held.request.upload == upload;
   }
   // Notes how long a write waited that is answered now.
   void NoteWaited(int64_t ns) { longest_ns_ = std::max(longest_ns_, ns); }

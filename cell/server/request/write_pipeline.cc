@@ -27,7 +27,7 @@ size_t WritePipeline::RetryHeld() {
 }
 
 bool WritePipeline::Retry(const HeldWrite& held) {
-  if (held.given_up) {
+  if (held.withdrawn) {
     replies_->Error(held.call, held.request.kind, absl::CancelledError("its client has begun another upload"));
     return true;
   }
@@ -133,7 +133,7 @@ size_t WritePipeline::ApplyDurable() {
         existed = write.kind == MessageKind::kPut ? region->store->Commit(write.prepared, write.key, write.hint)
                                                   : region->store->CommitDelete(write.key, write.hint);
       } else if (!failed.ok()) {
-        if (write.kind == MessageKind::kPut) region->store->Abandon(write.prepared);
+        if (write.kind == MessageKind::kPut) region->store->Discard(write.prepared);
         // It may be on disk all the same.
         existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
         if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));

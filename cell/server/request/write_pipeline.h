@@ -64,7 +64,7 @@ class WritePipeline {
   void Disconnected(ConnectionId peer);
   // Gives up the waiting puts that were to take this upload, since their client has begun another under its number.
   // Tried again, such a put would take the other value, or take it away.
-  void GiveUp(ConnectionId peer, uint16_t upload) { held_->GiveUp(peer, upload); }
+  void Withdraw(ConnectionId peer, uint16_t upload) { held_->Withdraw(peer, upload); }
 
   const HeldWrites& held() const { return *held_; }
 
