@@ -138,7 +138,7 @@ class Cluster(unittest.TestCase):
         deadline = time.monotonic() + 60
         ask_at, asked = time.monotonic() + 1, []
         while state_of(victim.pid) != "T" and time.monotonic() < deadline:
-            if "giver" in point and time.monotonic() > ask_at:  # All servers grow alike: it need not give by itself.
+            if "source" in point and time.monotonic() > ask_at:  # All servers grow alike: it need not give by itself.
                 ask_at = time.monotonic() + 1
                 listed = self.ctl("-o", "json", "regions")  # In vain if server-1 has just stopped: then it has come to the point.
                 its = [r for r in map(json.loads, listed.stdout.splitlines()) if r["server"] == "server-1" and r["tier"] == 0]
@@ -159,7 +159,7 @@ class Cluster(unittest.TestCase):
         return loader, pending, loaded
 
     def test_stopped_servers_go_on(self):
-        for point in ("split: cut", "move: giver: frozen", "move: giver: sealed", "move: taker: before the table"):
+        for point in ("split: cut", "migration: source: frozen", "migration: source: sealed", "migration: target: before the table"):
             with self.subTest(point=point):
                 self.begin_anew()
                 loader, pending, loaded = self.reach(point)
@@ -192,7 +192,7 @@ class Cluster(unittest.TestCase):
                     self.assertEqual(len(keys), loaded, f"{point} over {path}")
 
     def test_what_a_killed_server_held_is_named_and_the_rest_is_there(self):
-        for point in ("split: cut", "move: giver: sealed", "move: taker: after the table"):
+        for point in ("split: cut", "migration: source: sealed", "migration: target: after the table"):
             with self.subTest(point=point):
                 self.begin_anew()
                 loader, _, loaded = self.reach(point)

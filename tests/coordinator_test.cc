@@ -106,8 +106,8 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
     for (int move = 0; move < 10; ++move) {
       const auto from = static_cast<size_t>(std::stoi(cluster.table().Find(1)->owner.server.substr(7)));
       const auto give = [](Worker* worker, std::string to) -> Task<bool> {
-        WorkerId taker{std::move(to), 0};  // g++ 12 destroys braced temporaries of a co_await twice.
-        const absl::Status status = co_await worker->mover()->Give(1, std::move(taker));
+        WorkerId target{std::move(to), 0};  // g++ 12 destroys braced temporaries of a co_await twice.
+        const absl::Status status = co_await worker->migrator()->Migrate(1, std::move(target));
         co_return status.ok();
       };
       cluster.worker(from)->scheduler()->Spawn(give(cluster.worker(from), fmt::format("server-{}", 1 - from)));
@@ -128,8 +128,8 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
     }
     for (int i = 0; i < 50; ++i) ASSERT_TRUE((*client->Get(Key(i))).has_value()) << i;
     for (const size_t server : {0, 1}) {
-      moves += cluster.worker(server)->mover()->counters().taken;
-      failed += cluster.worker(server)->mover()->counters().failed;
+      moves += cluster.worker(server)->migrator()->counters().received;
+      failed += cluster.worker(server)->migrator()->counters().failed;
     }
   }
   EXPECT_GT(moves, 100u);

@@ -21,17 +21,17 @@ constexpr const char* kPoints[] = {
     "split: joined",
     "split: cleaned",
     "split: route added",
-    "move: giver: before the offer",
-    "move: giver: begun",
-    "move: giver: copying",
-    "move: giver: frozen",
-    "move: giver: sealed",
-    "move: giver: done",
-    "move: taker: first copy",
-    "move: taker: last copy",
-    "move: taker: before the table",
-    "move: taker: after the table",
-    "move: taker: serves",
+    "migration: source: before the offer",
+    "migration: source: begun",
+    "migration: source: copying",
+    "migration: source: frozen",
+    "migration: source: sealed",
+    "migration: source: done",
+    "migration: target: first copy",
+    "migration: target: last copy",
+    "migration: target: before the table",
+    "migration: target: after the table",
+    "migration: target: serves",
 };
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
@@ -324,7 +324,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   const WorkerId third{fmt::format("server-{}", 3 - keeper - victim), 0};
   std::vector<absl::Status> given;
   const auto give = [&given, third](Worker* worker, uint32_t region) -> Task<bool> {
-    given.push_back(co_await worker->mover()->Give(region, third));
+    given.push_back(co_await worker->migrator()->Migrate(region, third));
     co_return true;
   };
   for (const HeldRegion* region : cluster.worker(victim)->regions()->all()) {

@@ -149,14 +149,14 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   ASSERT_TRUE(client->Put("first", "1").ok());
   const uint32_t region = cluster.table().root;
   const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
-  const WorkerId taker{fmt::format("server-{}", 1 - owner), 0};
+  const WorkerId target{fmt::format("server-{}", 1 - owner), 0};
   cluster.disk_pool(owner)->set_mean_ns(1'000'000);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
   const auto give = [](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
-    co_return (co_await worker->mover()->Give(id, to)).ok();
+    co_return (co_await worker->migrator()->Migrate(id, to)).ok();
   };
-  cluster.worker(owner)->scheduler()->Spawn(give(cluster.worker(owner), region, taker));
-  while (cluster.table().Find(region)->owner != taker) cluster.network()->Step();
+  cluster.worker(owner)->scheduler()->Spawn(give(cluster.worker(owner), region, target));
+  while (cluster.table().Find(region)->owner != target) cluster.network()->Step();
   cluster.Kill(owner, /*machine=*/true);
   ASSERT_TRUE(client->Put("last", "1").ok());
   client->Run(client->AsyncSleepUntil(client->NowNs() + 200'000'000));  // It is on disk.
@@ -166,8 +166,8 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
 }
 
-// A region whose log fails while its next owner waits for it to be on disk stays, and can be written again once the disk
-// answers: the move ends at once, though the taker asks again and again.
+// A region whose log fails while its next owner waits for it to be on disk stays, and can be written again once the
+// disk answers: the move ends at once, though the target asks again and again.
 TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   TestClusterOptions options;
   options.servers = 2;
@@ -184,25 +184,25 @@ TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   ASSERT_TRUE(client->Put("first", "1").ok());
   const uint32_t region = cluster.table().root;
   const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
-  Worker* const giver = cluster.worker(owner);
+  Worker* const source = cluster.worker(owner);
   cluster.disk_pool(owner)->set_mean_ns(1'000'000);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
   absl::Status given;
   const auto give = [&given](Worker* worker, uint32_t id, WorkerId to) -> Task<bool> {
-    given = co_await worker->mover()->Give(id, to);
+    given = co_await worker->migrator()->Migrate(id, to);
     co_return true;
   };
-  giver->scheduler()->Spawn(give(giver, region, {fmt::format("server-{}", 1 - owner), 0}));
-  HeldRegion* const held = giver->regions()->Find(region);
+  source->scheduler()->Spawn(give(source, region, {fmt::format("server-{}", 1 - owner), 0}));
+  HeldRegion* const held = source->regions()->Find(region);
   while (held->state() != RegionState::kFrozen) cluster.network()->Step();
   ASSERT_TRUE(held->log->dirty());
   cluster.files(owner)->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));
   client->Run(client->AsyncSleepUntil(client->NowNs() + 20'000'000));
   EXPECT_NE(std::string(given.message()).find("ENOSPC"), std::string::npos) << given;
-  EXPECT_EQ(giver->mover()->counters().given, 0u);
-  EXPECT_EQ(cluster.worker(1 - owner)->mover()->counters().taken, 0u);
+  EXPECT_EQ(source->migrator()->counters().sent, 0u);
+  EXPECT_EQ(cluster.worker(1 - owner)->migrator()->counters().received, 0u);
   client->Run(client->AsyncSleepUntil(client->NowNs() + 1'500'000'000));
-  EXPECT_EQ(giver->recoverer()->counters().retaken, 1u);
+  EXPECT_EQ(source->recoverer()->counters().retaken, 1u);
   EXPECT_TRUE(client->Put("later", "1").ok());
   EXPECT_EQ(client->Get("first")->value_or("lost"), "1");
 }

@@ -61,7 +61,7 @@ void Place(const ClusterState& state, Random* random) {
     }
   }
   (void)ShareOut(state, orphans, alive, self);
-  (void)ChooseTaker(state, self, random);
+  (void)ChooseTarget(state, self, random);
 }
 
 }  // namespace

@@ -36,14 +36,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Inside(ParseScanRequest(whole));
   (void)ParseFetchRequest(whole);
   Inside(ParseAddRouteRequest(whole));
-  Inside(ParseMoveRequest(whole));
+  Inside(ParseMigrationRequest(whole));
   if (const auto upload = ParseUploadRequest(whole); upload.ok()) {
     Inside(upload->value);
     if (upload->fixed.offset + upload->value.size() > kValueBytesMax) std::abort();
   }
   for (const MessageKind kind :
        {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch,
-        MessageKind::kRoute, MessageKind::kMove, MessageKind::kAddRoute}) {
+        MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
     Inside(ParseGetReply(whole));
@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Inside(route->high_key);
     }
     std::vector<PageRun> runs;
-    (void)ParseMoveReply(whole, &runs);
+    (void)ParseMigrationReply(whole, &runs);
     std::vector<ScanItem> items;
     const auto result = ParseScanReply(whole, &items);
     for (const ScanItem& item : items) {

@@ -105,12 +105,12 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       request->key_bytes = static_cast<uint16_t>(message->size() - sizeof(AddRouteRequest));
       break;
     }
-    case MessageKind::kMove: {
-      auto* request = As<MoveRequest>(message);
+    case MessageKind::kMigration: {
+      auto* request = As<MigrationRequest>(message);
       request->region = kTree + region % 8;
       request->epoch %= 4;
       request->worker %= 2;
-      request->step = static_cast<MoveStep>(1 + static_cast<int>(request->step) % 7);
+      request->step = static_cast<MigrationStep>(1 + static_cast<int>(request->step) % 7);
       break;
     }
     default:
@@ -139,14 +139,15 @@ class Liar : public Service {
       std::string answer;
       if (!answers_.empty()) answer = std::move(answers_.front()), answers_.pop_front();
       const bool raw = !answer.empty() && answer.back() == 'r';
-      auto* reply = As<MoveReply>(&answer);
+      auto* reply = As<MigrationReply>(&answer);
       if (!raw) {
         reply->header.kind = answer.size() % 4 == 0 ? MessageKind::kRoute : header->kind;
         reply->header.code %= 17;
         answer.resize(std::min(answer.size(), call.reply_bytes_max));
-        As<MoveReply>(&answer)->header.bytes = static_cast<uint32_t>(answer.size());
-        if (header->kind == MessageKind::kMove) {
-          As<MoveReply>(&answer)->runs = static_cast<uint32_t>((answer.size() - sizeof(MoveReply)) / sizeof(PageRun));
+        As<MigrationReply>(&answer)->header.bytes = static_cast<uint32_t>(answer.size());
+        if (header->kind == MessageKind::kMigration) {
+          As<MigrationReply>(&answer)->runs =
+              static_cast<uint32_t>((answer.size() - sizeof(MigrationReply)) / sizeof(PageRun));
         }
       }
       const MutableBytes to = fabric_->BeginReply(call);
@@ -191,7 +192,7 @@ TestClusterOptions Options(uint8_t how) {
 }
 
 Task<bool> GiveAway(Worker* worker, uint32_t region, WorkerId to) {
-  co_return (co_await worker->mover()->Give(region, std::move(to))).ok();
+  co_return (co_await worker->migrator()->Migrate(region, std::move(to))).ok();
 }
 Task<bool> CreateLog(Worker* worker, uint32_t region) { co_return (co_await worker->logs()->Create(region)).ok(); }
 Task<bool> SplitOne(Worker* worker, uint32_t region) { co_return (co_await worker->splitter()->Split(region)).ok(); }
@@ -232,10 +233,10 @@ class Fuzzed {
     const uint8_t to = input_->Byte();
     std::string message = input_->Text();
     if (to & 0x80) return liar_.Tell(std::move(message));
-    static constexpr MessageKind kKinds[] = {MessageKind::kSearch, MessageKind::kGet,    MessageKind::kPut,
-                                             MessageKind::kDelete, MessageKind::kScan,   MessageKind::kFetch,
-                                             MessageKind::kUpload, MessageKind::kStatus, MessageKind::kCheck,
-                                             MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMove,
+    static constexpr MessageKind kKinds[] = {MessageKind::kSearch, MessageKind::kGet,      MessageKind::kPut,
+                                             MessageKind::kDelete, MessageKind::kScan,     MessageKind::kFetch,
+                                             MessageKind::kUpload, MessageKind::kStatus,   MessageKind::kCheck,
+                                             MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMigration,
                                              MessageKind::kWeigh,  MessageKind::kRoute};
     const uint8_t kind_at = input_->Byte();
     const MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];

@@ -230,7 +230,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
     totals->table_splits += worker->splitter()->parts().splits;
     totals->roots += worker->routes()->counters().roots_made;
     totals->routes += worker->routes()->counters().added;
-    totals->moves += worker->mover()->counters().taken;
+    totals->moves += worker->migrator()->counters().received;
   }
   return !::testing::Test::HasFailure();
 }

@@ -12,8 +12,8 @@ class MoveBack : public ::testing::TestWithParam<std::optional<uint32_t>> {
   void Move(size_t from, size_t to) {
     std::optional<absl::Status> moved;
     const auto move = [&]() -> Task<bool> {
-      WorkerId taker{fmt::format("server-{}", to), 0};
-      moved = co_await cluster_.worker(from)->mover()->Give(region_, std::move(taker));
+      WorkerId target{fmt::format("server-{}", to), 0};
+      moved = co_await cluster_.worker(from)->migrator()->Migrate(region_, std::move(target));
       co_return true;
     };
     cluster_.worker(from)->scheduler()->Spawn(move());
@@ -65,15 +65,15 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   ASSERT_EQ(get(&stale, "7")->value(), "old");
   Move(0, 1);
   Opened writer = open();  // Now: the other server will answer nobody.
-  // On its way back, what there was is copied, and then the taker stops for a while.
+  // On its way back, what there was is copied, and then the target stops for a while.
   bool copied = false;
   cluster_.worker(0)->sync_points()->on_reach = [&copied](std::string_view point) {
-    copied |= point == "move: taker: first copy";
+    copied |= point == "migration: target: first copy";
   };
   std::optional<absl::Status> moved;
   const auto back = [&]() -> Task<bool> {
-    WorkerId taker{"server-0", 0};
-    moved = co_await cluster_.worker(1)->mover()->Give(region_, std::move(taker));
+    WorkerId target{"server-0", 0};
+    moved = co_await cluster_.worker(1)->migrator()->Migrate(region_, std::move(target));
     co_return true;
   };
   cluster_.worker(1)->scheduler()->Spawn(back());

@@ -137,7 +137,7 @@ TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
     uint64_t splits = 0, moves = 0;
     for (size_t i = 0; i < 3; ++i) {
       splits += cluster.worker(i)->splitter()->meganodes().splits;
-      moves += cluster.worker(i)->mover()->counters().taken;
+      moves += cluster.worker(i)->migrator()->counters().received;
     }
     EXPECT_GT(splits, 5u);
     EXPECT_GT(moves, 2u);

@@ -65,30 +65,31 @@ TEST(LostRegion, ItsWritesMayHaveBeenApplied) {
   EXPECT_GT(cluster.worker(owner)->recoverer()->counters().lost, 0u);
 }
 
-// A move that is given up has taken note of pages as written, and has told its taker alone: the next taker needs them.
+// A move that is given up has taken note of pages as written, and has told its target alone: the next target needs
+// them.
 TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
   SimCluster cluster({512, 64 << 10, 128 << 10}, {}, Options(3, Durability::kNone));
   auto client = cluster.NewClient(Quiet());
   const uint32_t region = cluster.table().root;
-  const auto giver = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
-  const size_t first = (giver + 1) % 3, second = (giver + 2) % 3;
+  const auto source = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  const size_t first = (source + 1) % 3, second = (source + 2) % 3;
   const auto key = [](int i) { return fmt::format("{:04}", i); };
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(client->Put(key(i), std::string(40, 'a')).ok());
   ASSERT_EQ(cluster.table().regions.size(), 1u);
   const auto give = [&](size_t to, std::optional<absl::Status>* given) -> Task<bool> {
-    WorkerId taker{fmt::format("server-{}", to), 0};
-    *given = co_await cluster.worker(giver)->mover()->Give(region, std::move(taker));
+    WorkerId target{fmt::format("server-{}", to), 0};
+    *given = co_await cluster.worker(source)->migrator()->Migrate(region, std::move(target));
     co_return true;
   };
   cluster.worker(first)->sync_points()->on_reach = [&](std::string_view point) {
-    if (point == "move: taker: last copy") cluster.Kill(first);
+    if (point == "migration: target: last copy") cluster.Kill(first);
   };
   std::optional<absl::Status> given;
-  cluster.worker(giver)->scheduler()->Spawn(give(first, &given));
+  cluster.worker(source)->scheduler()->Spawn(give(first, &given));
   while (!given.has_value()) cluster.network()->Step();
   ASSERT_FALSE(given->ok());
   given.reset();
-  cluster.worker(giver)->scheduler()->Spawn(give(second, &given));
+  cluster.worker(source)->scheduler()->Spawn(give(second, &given));
   while (!given.has_value()) cluster.network()->Step();
   ASSERT_TRUE(given->ok()) << *given;
   for (int i = 0; i < 300; ++i) {

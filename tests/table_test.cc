@@ -267,7 +267,7 @@ TEST_P(TableTest, InMemoryThatWasUsedBefore) {
   cluster.shared()->state.table.draining.clear();
   ++cluster.shared()->state.table.version;
   ASSERT_TRUE(cluster.CreateTable("t", GetParam(), 6, 2).ok());
-  EXPECT_GT(cluster.worker(1)->mover()->counters().taken, 1u);
+  EXPECT_GT(cluster.worker(1)->migrator()->counters().received, 1u);
   absl::StatusOr<Table> table = client->OpenTable("t");
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(table->Put(fmt::format("{}", i), "w").ok());
   for (int i = 0; i < 500; ++i) {

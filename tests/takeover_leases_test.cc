@@ -238,8 +238,8 @@ TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
   const auto move = [&](size_t from, size_t to) {
     std::optional<absl::Status> moved;
     const auto give = [&]() -> Task<bool> {
-      WorkerId taker{fmt::format("server-{}", to), 0};
-      moved = co_await cluster.worker(from)->mover()->Give(region, std::move(taker));
+      WorkerId target{fmt::format("server-{}", to), 0};
+      moved = co_await cluster.worker(from)->migrator()->Migrate(region, std::move(target));
       co_return true;
     };
     cluster.worker(from)->scheduler()->Spawn(give());

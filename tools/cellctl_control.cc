@@ -36,7 +36,7 @@ constexpr int kSilencesMax = 3;
 
 // What servers count while they drain, rebalance and write checkpoints.
 struct Moved {
-  uint64_t held = 0, given = 0, checkpoints = 0;
+  uint64_t held = 0, sent = 0, checkpoints = 0;
   bool operator==(const Moved&) const = default;
 };
 
@@ -47,7 +47,7 @@ absl::StatusOr<Moved> Look(ControlClient* control) {
     ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson(text));
     const JsonView json(parsed);
     moved.held += json["regions_held"].Or<uint64_t>(0);
-    moved.given += json["mover"]["given"].Or<uint64_t>(0);
+    moved.sent += json["migrations"]["sent"].Or<uint64_t>(0);
     moved.checkpoints += json["logs"]["checkpoints"].Or<uint64_t>(0);
   }
   return moved;
@@ -302,7 +302,7 @@ int Rebalance(Client* client, const CtlFlags& flags) {
     const auto its = Watch<absl::StatusOr<uint64_t>>(
         client, flags, server.name, &progress,
         [](const Moved& now, const Moved& before) {
-          return fmt::format("{} regions given away", now.given - before.given);
+          return fmt::format("{} regions given away", now.sent - before.sent);
         },
         [](ControlClient* control) { return control->Rebalance(); });
     if (!its.ok()) return Fail(its.status());

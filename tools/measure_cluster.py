@@ -64,7 +64,7 @@ def growth(directory, keys, zookeeper):
         regions = sum(len(s["regions"]) for s in servers)
         row(name, f"{keys:,}", f"{regions}", f"{r['load_keys_per_second']:,.0f}", f"{worst:.1%}", f"{r['load_longest_put_ms']:.1f}",
             f"{max(s['splitter']['meganodes']['longest_cut_us'] for s in servers) / 1e3:.1f}",
-            f"{max(s['mover']['longest_frozen_us'] for s in servers) / 1e3:.1f}",
+            f"{max(s['migrations']['longest_frozen_us'] for s in servers) / 1e3:.1f}",
             f"{max(s['held_writes']['longest_us'] for s in servers) / 1e3:.1f}", m.check())
 
 

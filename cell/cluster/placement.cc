@@ -4,29 +4,29 @@
 
 namespace cell {
 
-std::vector<WorkerId> Takers(const ClusterState& state, const WorkerId& giver, Random* random) {
-  std::vector<WorkerId> takers;
+std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId& source, Random* random) {
+  std::vector<WorkerId> targets;
   for (const ClusterState::Server& server : state.servers) {
     if (state.table.draining.contains(server.name)) continue;
     for (uint32_t i = 0; i < server.workers.size(); ++i) {
       WorkerId worker{server.name, i};
-      if (worker == giver || server.workers[i].address.empty()) continue;
+      if (worker == source || server.workers[i].address.empty()) continue;
       if (state.table.CountOf(worker) >= server.workers[i].regions_max) continue;
-      takers.push_back(std::move(worker));
+      targets.push_back(std::move(worker));
     }
   }
-  for (size_t i = takers.size(); i > 1; --i) std::swap(takers[i - 1], takers[random->Below(i)]);
-  return takers;
+  for (size_t i = targets.size(); i > 1; --i) std::swap(targets[i - 1], targets[random->Below(i)]);
+  return targets;
 }
 
-std::optional<WorkerId> ChooseTaker(const ClusterState& state, const WorkerId& giver, Random* random) {
-  std::vector<WorkerId> takers = Takers(state, giver, random);
-  if (takers.empty()) return std::nullopt;
-  // Among equals any: else all givers would see the same two.
-  std::stable_sort(takers.begin(), takers.end(), [&state](const WorkerId& a, const WorkerId& b) {
+std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random) {
+  std::vector<WorkerId> targets = MigrationTargets(state, source, random);
+  if (targets.empty()) return std::nullopt;
+  // Among equals any: else all sources would see the same two.
+  std::stable_sort(targets.begin(), targets.end(), [&state](const WorkerId& a, const WorkerId& b) {
     return state.table.CountOf(a) < state.table.CountOf(b);
   });
-  return takers[random->Below(std::min<size_t>(2, takers.size()))];
+  return targets[random->Below(std::min<size_t>(2, targets.size()))];
 }
 
 std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint32_t>& orphans,
@@ -55,7 +55,7 @@ std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint
   return own;
 }
 
-std::optional<size_t> ChooseGift(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights) {
+std::optional<size_t> BestTransfer(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights) {
   if (own <= other) return std::nullopt;
   const uint64_t apart = own - other;
   const auto apart_without = [apart](uint64_t weight) {

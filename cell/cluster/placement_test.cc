@@ -26,7 +26,7 @@ TEST(Placement, TakesOneOfTheTwoWithMostRoom) {
   Add(&state, "s3", 2);
   Random random(1);
   std::set<std::string> taken;
-  for (int i = 0; i < 100; ++i) taken.insert(ChooseTaker(state, {"s0", 0}, &random)->server);
+  for (int i = 0; i < 100; ++i) taken.insert(ChooseTarget(state, {"s0", 0}, &random)->server);
   EXPECT_EQ(taken, (std::set<std::string>{"s2", "s3"}));
 }
 
@@ -35,9 +35,9 @@ TEST(Placement, NotTheFullAndNotThoseThatAreDrained) {
   Add(&state, "s1", 10);
   state.table.draining = {"s2"};
   Random random(1);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(ChooseTaker(state, {"s0", 0}, &random)->server, "s3");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(ChooseTarget(state, {"s0", 0}, &random)->server, "s3");
   state.table.draining = {"s2", "s3"};
-  EXPECT_FALSE(ChooseTaker(state, {"s0", 0}, &random).has_value());
+  EXPECT_FALSE(ChooseTarget(state, {"s0", 0}, &random).has_value());
 }
 
 TEST(Placement, NotThoseThatAreNotThere) {
@@ -47,7 +47,7 @@ TEST(Placement, NotThoseThatAreNotThere) {
   state.servers[2].workers[0].address.clear();
   Random random(1);
   std::set<std::string> taken;
-  for (int i = 0; i < 50; ++i) taken.insert(ChooseTaker(state, {"s0", 0}, &random)->server);
+  for (int i = 0; i < 50; ++i) taken.insert(ChooseTarget(state, {"s0", 0}, &random)->server);
   EXPECT_EQ(taken, (std::set<std::string>{"s1", "s3"}));
 }
 
@@ -75,13 +75,13 @@ TEST(Placement, SharesOutWhatIsLeftBehind) {
 
 TEST(Placement, GivesWhatBringsTwoClosest) {
   const std::vector<uint64_t> weights = {30, 50, 10};
-  EXPECT_EQ(ChooseGift(90, 10, weights), 0u);   // 60 and 40.
-  EXPECT_EQ(ChooseGift(190, 80, weights), 1u);  // 140 and 130.
-  EXPECT_EQ(ChooseGift(90, 75, weights), 2u);   // 80 and 85.
-  EXPECT_FALSE(ChooseGift(90, 80, weights).has_value());
-  EXPECT_FALSE(ChooseGift(90, 100, weights).has_value());
-  EXPECT_FALSE(ChooseGift(90, 0, {}).has_value());
-  EXPECT_FALSE(ChooseGift(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have just that.
+  EXPECT_EQ(BestTransfer(90, 10, weights), 0u);   // 60 and 40.
+  EXPECT_EQ(BestTransfer(190, 80, weights), 1u);  // 140 and 130.
+  EXPECT_EQ(BestTransfer(90, 75, weights), 2u);   // 80 and 85.
+  EXPECT_FALSE(BestTransfer(90, 80, weights).has_value());
+  EXPECT_FALSE(BestTransfer(90, 100, weights).has_value());
+  EXPECT_FALSE(BestTransfer(90, 0, {}).has_value());
+  EXPECT_FALSE(BestTransfer(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have just that.
 }
 
 // Regions are made where there are most, of weights between a third and three quarters, and two workers at a time even
@@ -97,14 +97,14 @@ TEST(Placement, EvensOut) {
     };
     int moves = 0;
     for (int i = 0; i < 1000; ++i) {
-      const int giver = static_cast<int>(random.Below(kServers));
-      int taker = static_cast<int>(random.Below(kServers));
+      const int source = static_cast<int>(random.Below(kServers));
+      int target = static_cast<int>(random.Below(kServers));
       const int second = static_cast<int>(random.Below(kServers));
-      if (weight(second) < weight(taker)) taker = second;
-      const std::optional<size_t> gift = ChooseGift(weight(giver), weight(taker), held[giver]);
-      if (!gift.has_value()) continue;
-      held[taker].push_back(held[giver][*gift]);
-      held[giver].erase(held[giver].begin() + static_cast<ptrdiff_t>(*gift));
+      if (weight(second) < weight(target)) target = second;
+      const std::optional<size_t> transfer = BestTransfer(weight(source), weight(target), held[source]);
+      if (!transfer.has_value()) continue;
+      held[target].push_back(held[source][*transfer]);
+      held[source].erase(held[source].begin() + static_cast<ptrdiff_t>(*transfer));
       ++moves;
     }
     const uint64_t mean = (weight(0) + weight(1) + weight(2) + weight(3)) / kServers;

@@ -142,7 +142,7 @@ class ControlServer::Impl : public control::Control::Service {
   grpc::Status Move(grpc::ServerContext*, const control::MoveRequest* request, control::MoveReply*) override {
     const uint32_t region = request->region();
     WorkerId to{request->server(), request->worker()};
-    return OnOwner(region, [region, to](Worker* its) { return its->mover()->Give(region, to); });
+    return OnOwner(region, [region, to](Worker* its) { return its->migrator()->Migrate(region, to); });
   }
 
   grpc::Status Drain(grpc::ServerContext* context, const control::DrainRequest* request,

@@ -158,24 +158,24 @@ absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message)
   return parsed;
 }
 
-absl::StatusOr<Parsed<MoveRequest>> ParseMoveRequest(ConstBytes message) {
+absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message) {
   Cursor cursor(message);
-  Parsed<MoveRequest> parsed{cursor.Take<MoveRequest>(), {}, {}};
+  Parsed<MigrationRequest> parsed{cursor.Take<MigrationRequest>(), {}, {}};
   parsed.key = cursor.TakeText(cursor.left());
-  if (!cursor.ended() || parsed.fixed.step < MoveStep::kOffer || parsed.fixed.step > MoveStep::kCancel ||
+  if (!cursor.ended() || parsed.fixed.step < MigrationStep::kOffer || parsed.fixed.step > MigrationStep::kCancel ||
       parsed.fixed.region == 0 || parsed.fixed.region > Pointer::kRegionMax) {
-    return BadRequest(MessageKind::kMove, message.size());
+    return BadRequest(MessageKind::kMigration, message.size());
   }
   return parsed;
 }
 
-absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs) {
+absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs) {
   runs->clear();
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMove));
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMigration));
   Cursor cursor(message);
-  const auto reply = cursor.Take<MoveReply>();
+  const auto reply = cursor.Take<MigrationReply>();
   for (uint32_t i = 0; i < reply.runs && cursor.ok(); ++i) runs->push_back(cursor.Take<PageRun>());
-  if (!cursor.ended()) return BadReply(MessageKind::kMove, message.size());
+  if (!cursor.ended()) return BadReply(MessageKind::kMigration, message.size());
   return reply;
 }
 
@@ -331,9 +331,10 @@ std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key
   return WithFixed(fixed, 0, {key});
 }
 
-std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker, std::string_view server) {
-  MoveRequest fixed{};
-  fixed.header.kind = MessageKind::kMove;
+std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker,
+                                 std::string_view server) {
+  MigrationRequest fixed{};
+  fixed.header.kind = MessageKind::kMigration;
   fixed.epoch = epoch;
   fixed.region = region;
   fixed.worker = worker;

@@ -41,9 +41,9 @@ enum class MessageKind : uint16_t {
   kReport = 10,  // A client's own counters, for `cellctl top`, as JSON.
 
   // Between servers.
-  kAddRoute = 16,  // A meganode's root becomes known to the tier above.
-  kMove = 17,      // The steps of a region's move (cell/server/change/mover.h).
-  kWeigh = 18,     // How much a worker holds.
+  kAddRoute = 16,   // A meganode's root becomes known to the tier above.
+  kMigration = 17,  // The steps of a region's move (cell/server/change/migrator.h).
+  kWeigh = 18,      // How much a worker holds.
 
   // In replies alone, to any request that names a meganode: it is not there, the key is another meganode's.
   kRoute = 32,
@@ -127,7 +127,7 @@ struct AddRouteRequest {
   uint8_t reserved[5];
 };
 
-enum class MoveStep : uint8_t {
+enum class MigrationStep : uint8_t {
   kOffer = 1,    // Giver to taker: take this region.
   kBegin = 2,    // Taker to giver: tell me what is written, now...
   kWritten = 3,  // ...and what was written since.
@@ -137,18 +137,18 @@ enum class MoveStep : uint8_t {
   kCancel = 7,
 };
 
-// Then, of an offer, the name of the giver's server. Answered by a MoveReply.
-struct MoveRequest {
+// Then, of an offer, the name of the giver's server. Answered by a MigrationReply.
+struct MigrationRequest {
   MessageHeader header;
   uint64_t epoch;  // Of the region, before the move.
   uint32_t region;
   uint32_t worker;  // Of the giver.
-  MoveStep step;
+  MigrationStep step;
   uint8_t reserved[7];
 };
 
 // Then `runs` runs of written pages.
-struct MoveReply {
+struct MigrationReply {
   ReplyHeader header;
   uint32_t runs;
   uint32_t more;  // Pages that had no room here.
@@ -238,8 +238,8 @@ static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v
 static_assert(sizeof(WriteReply) == 24 && std::has_unique_object_representations_v<WriteReply>);
 static_assert(sizeof(WeighReply) == 24 && std::has_unique_object_representations_v<WeighReply>);
 static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
-static_assert(sizeof(MoveRequest) == 32 && std::has_unique_object_representations_v<MoveRequest>);
-static_assert(sizeof(MoveReply) == 24 && sizeof(PageRun) == 8);
+static_assert(sizeof(MigrationRequest) == 32 && std::has_unique_object_representations_v<MigrationRequest>);
+static_assert(sizeof(MigrationReply) == 24 && sizeof(PageRun) == 8);
 static_assert(sizeof(RouteReply) == 32 && std::has_unique_object_representations_v<RouteReply>);
 static_assert(sizeof(ScanReply) == 32 && std::has_unique_object_representations_v<ScanReply>);
 static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
@@ -247,7 +247,7 @@ static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;    // KeyRequest, PutRequest, AddRouteRequest; ScanRequest: from; MoveRequest: the server.
+  std::string_view key;    // KeyRequest, PutRequest, AddRouteRequest; ScanRequest: from; MigrationRequest: the server.
   std::string_view value;  // PutRequest: value, UploadRequest: bytes, ScanRequest: to, GetReply: value.
 };
 
@@ -260,7 +260,7 @@ absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
 absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
 absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
 
-absl::StatusOr<Parsed<MoveRequest>> ParseMoveRequest(ConstBytes message);
+absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message);
 
 // Replies. The server's error, if it is one; DataLoss when the bytes are not a reply to a request of this kind.
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
@@ -270,7 +270,7 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
 
 absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message);
-absl::StatusOr<MoveReply> ParseMoveReply(ConstBytes message, std::vector<PageRun>* runs);
+absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs);
 // What a reply says that it took; all 0 of what is no reply.
 ServiceTimes TimesOf(ConstBytes message);
 // Whether a reply is a route instead of what was asked for.
@@ -328,8 +328,8 @@ std::string MakeScanRequest(Pointer root, std::string_view from, const std::opti
                             const ScanTerms& terms);
 std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy = 0);
 std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
-std::string MakeMoveRequest(MoveStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
-                            std::string_view server = {});
+std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
+                                 std::string_view server = {});
 // A message that is its header and text: status, check, report.
 std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
 

@@ -45,10 +45,10 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       allocator_(context_),
       routes_(context_, &allocator_, &served_),
       splitter_(context_, &allocator_, &routes_, &held_, options.split),
-      mover_(context_, options.silence_ns),
-      service_(context_, &served_, &held_, {&mover_, &splitter_}, options.service),
-      tables_(context_, &allocator_, &splitter_, &mover_),
-      rebalancer_(context_, &mover_, options.balance),
+      migrator_(context_, options.silence_ns),
+      service_(context_, &served_, &held_, {&migrator_, &splitter_}, options.service),
+      tables_(context_, &allocator_, &splitter_, &migrator_),
+      rebalancer_(context_, &migrator_, options.balance),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
       collector_(context_, options.collector) {
   status_.Add([this](nlohmann::json* status) {
@@ -90,7 +90,7 @@ size_t Worker::Poll() {
   done += service_.writes()->RetryHeld();
   service_.Step();
   recoverer_.Step();
-  mover_.Step();
+  migrator_.Step();
   lease_.Step();
   splitter_.Step();
   rebalancer_.Step();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cell/base/sync_points.h"
-#include "cell/server/change/mover.h"
+#include "cell/server/change/migrator.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/rebalancer.h"
 #include "cell/server/change/recoverer.h"
@@ -87,7 +87,7 @@ class Worker {
   const RoutePublisher* routes() const { return &routes_; }
   Rebalancer* rebalancer() { return &rebalancer_; }
   TableKeeper* tables() { return &tables_; }
-  Mover* mover() { return &mover_; }
+  Migrator* migrator() { return &migrator_; }
   LogKeeper* logs() { return &logs_; }
   Recoverer* recoverer() { return &recoverer_; }
   const LogCollector* collector() const { return &collector_; }
@@ -122,7 +122,7 @@ class Worker {
   RegionAllocator allocator_;
   RoutePublisher routes_;
   Splitter splitter_;
-  Mover mover_;
+  Migrator migrator_;
   RequestService service_;
   TableKeeper tables_;
   Rebalancer rebalancer_;

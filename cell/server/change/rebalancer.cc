@@ -28,14 +28,14 @@ constexpr size_t kWeighedAtOnce = 2;
 
 }  // namespace
 
-Rebalancer::Rebalancer(const WorkerContext& context, Mover* mover, RebalancerOptions options)
+Rebalancer::Rebalancer(const WorkerContext& context, Migrator* migrator, RebalancerOptions options)
     : self_(context.self),
       fabric_(context.fabric),
       membership_(context.membership),
       scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
-      mover_(mover),
+      migrator_(migrator),
       options_(options),
       random_(context.seed) {
   context.status->Add([this](nlohmann::json* status) { (*status)["draining"] = draining(); });
@@ -92,7 +92,7 @@ Task<absl::Status> Rebalancer::Rebalance(uint64_t* moved) {
   while (status.ok() && !scheduler_->stopping()) {
     const std::optional<Transfer> transfer = co_await ChooseTransfer(SIZE_MAX);
     if (!transfer.has_value()) break;
-    status = co_await mover_->Give(transfer->region, transfer->to);
+    status = co_await migrator_->Migrate(transfer->region, transfer->to);
     *moved += status.ok();
   }
   co_return status;
@@ -100,18 +100,18 @@ Task<absl::Status> Rebalancer::Rebalance(uint64_t* moved) {
 
 Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t asked_max) {
   (void)co_await RefreshAwaiter(membership_);
-  std::vector<WorkerId> takers = Takers(membership_->state(), self_, &random_);
-  if (takers.size() > asked_max) takers.resize(asked_max);
+  std::vector<WorkerId> targets = MigrationTargets(membership_->state(), self_, &random_);
+  if (targets.size() > asked_max) targets.resize(asked_max);
   std::optional<WorkerId> lightest;
   uint64_t its = UINT64_MAX;
-  for (const WorkerId& taker : takers) {
+  for (const WorkerId& target : targets) {
     std::string request = MakeTextRequest(MessageKind::kWeigh);
-    const absl::StatusOr<std::string> reply = co_await peers_->Call(taker, std::move(request));
+    const absl::StatusOr<std::string> reply = co_await peers_->Call(target, std::move(request));
     if (!reply.ok()) continue;  // Whoever is not there takes nothing.
     const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
     if (!weight.ok() || weight->bytes_used >= its) continue;
     its = weight->bytes_used;
-    lightest = taker;
+    lightest = target;
   }
   if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
   // Not meganodes of routes, which hold little and are on everybody's way.
@@ -122,7 +122,7 @@ Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t aske
     movable.push_back(region->region());
     weights.push_back(region->store->bytes_used());
   }
-  const std::optional<size_t> chosen = ChooseGift(regions_->bytes_used(), its, weights);
+  const std::optional<size_t> chosen = BestTransfer(regions_->bytes_used(), its, weights);
   if (!chosen.has_value()) co_return std::nullopt;
   co_return Transfer{movable[*chosen], *lightest};
 }
@@ -131,7 +131,7 @@ Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
   const Mutex::Guard guard = std::move(balancing);
   const std::optional<Transfer> transfer = co_await ChooseTransfer(kWeighedAtOnce);
   if (transfer.has_value()) {
-    const absl::Status status = co_await mover_->Give(transfer->region, transfer->to);
+    const absl::Status status = co_await migrator_->Migrate(transfer->region, transfer->to);
     if (status.ok()) {
       balance_at_ns_ = 0;  // Perhaps one more.
     } else {
@@ -153,7 +153,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
   (void)co_await RefreshAwaiter(membership_);
   for (const HeldRegion* held : regions_->all()) {
     const uint32_t region = held->region();
-    const std::optional<WorkerId> to = ChooseTaker(membership_->state(), self_, &random_);
+    const std::optional<WorkerId> to = ChooseTarget(membership_->state(), self_, &random_);
     if (!to.has_value()) {
       NoteDrained(absl::ResourceExhaustedError(fmt::format("no other server has room for region {}", region)));
       if (const auto more = repeats_.Due("drain", fabric_->NowNs())) {
@@ -162,7 +162,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
       break;
     }
     if (scheduler_->stopping()) break;
-    const absl::Status status = co_await mover_->Give(region, *to);
+    const absl::Status status = co_await migrator_->Migrate(region, *to);
     if (!status.ok()) ReportRefused(region, *to, status);
     NoteDrained(status);
     (void)co_await RefreshAwaiter(membership_);

@@ -11,7 +11,7 @@
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
 #include "cell/base/task.h"
-#include "cell/server/change/mover.h"
+#include "cell/server/change/migrator.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -24,7 +24,7 @@ struct RebalancerOptions {
 class Rebalancer {
  public:
   // All must outlive this.
-  Rebalancer(const WorkerContext& context, Mover* mover, RebalancerOptions options);
+  Rebalancer(const WorkerContext& context, Migrator* migrator, RebalancerOptions options);
 
   // Begins to give a region away, if one is due.
   void Step();
@@ -59,7 +59,7 @@ class Rebalancer {
   Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
-  Mover* const mover_;
+  Migrator* const migrator_;
   RebalancerOptions options_;
   Random random_;
   int64_t look_at_ns_ = 0;

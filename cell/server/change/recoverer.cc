@@ -282,7 +282,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   const auto before = failed_.find(region);
   const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
   failed_[region] = {epoch, now_ns + options_.retry_after_ns};
-  const std::optional<WorkerId> other = ChooseTaker(membership_->state(), self_, &random_);
+  const std::optional<WorkerId> other = ChooseTarget(membership_->state(), self_, &random_);
   if (other.has_value() && !again) {
     spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
     Membership::TableChange pass = [region, epoch, other](RegionTable* table) {

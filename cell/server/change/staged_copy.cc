@@ -35,7 +35,7 @@ void StagedCopy::Hide(std::byte* page, uint64_t offset) const {
   }
 }
 
-absl::Status StagedCopy::Place(std::byte* from, uint64_t offset, uint64_t pages) {
+absl::Status StagedCopy::WritePages(std::byte* from, uint64_t offset, uint64_t pages) {
   for (; pages > 0; --pages, from += WrittenPages::kPageBytes, offset += WrittenPages::kPageBytes) {
     if (offset == 0) RETURN_IF_ERROR(TakeHeader(from));
     if (unit_bytes_ == 0) return absl::DataLossError("a region's header did not come first");

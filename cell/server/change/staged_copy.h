@@ -16,7 +16,7 @@ class StagedCopy {
 
   // Stores `pages` whole pages at `offset`, and modifies `from` while doing so. The first call must begin with the
   // header's page. Returns DataLoss if that holds no valid region header.
-  absl::Status Place(std::byte* from, uint64_t offset, uint64_t pages);
+  absl::Status WritePages(std::byte* from, uint64_t offset, uint64_t pages);
 
  private:
   absl::Status TakeHeader(const std::byte* page);

@@ -21,7 +21,8 @@ absl::Status Stopping() { return absl::CancelledError("this server ends"); }
 
 }  // namespace
 
-TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter, Mover* mover)
+TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter,
+                         Migrator* migrator)
     : self_(context.self),
       fabric_(context.fabric),
       membership_(context.membership),
@@ -31,7 +32,7 @@ TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocato
       sync_points_(context.sync_points),
       allocator_(allocator),
       splitter_(splitter),
-      mover_(mover),
+      migrator_(migrator),
       random_(context.seed) {}
 
 Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, uint32_t parts) {
@@ -85,8 +86,8 @@ absl::Status TableKeeper::CheckRoom(uint32_t parts) {
   const ClusterState& state = membership_->state();
   const size_t here = regions_->regions_max() - std::min(regions_->size(), regions_->regions_max());
   size_t room = here;
-  for (const WorkerId& taker : Takers(state, self_, &random_)) {
-    room += state.FindWorker(taker)->regions_max - state.table.CountOf(taker);
+  for (const WorkerId& target : MigrationTargets(state, self_, &random_)) {
+    room += state.FindWorker(target)->regions_max - state.table.CountOf(target);
   }
   const auto refuse = [parts](const std::string& why) {
     return absl::ResourceExhaustedError(
@@ -109,32 +110,32 @@ HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
   return nullptr;
 }
 
-Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TakersInTurn* takers) {
-  while (!takers->in_turn.empty() && !scheduler_->stopping()) {
+Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TargetsInTurn* targets) {
+  while (!targets->in_turn.empty() && !scheduler_->stopping()) {
     const HeldRegion* const part = PartToGive(*name);
     if (part == nullptr) co_return false;
-    Taker& taker = takers->in_turn.front();
-    if (taker.given >= share) co_return false;  // So have the others: they take in turns.
-    const absl::Status status = co_await mover_->Give(part->region(), taker.worker);
+    Target& target = targets->in_turn.front();
+    if (target.given >= share) co_return false;  // So have the others: they take in turns.
+    const absl::Status status = co_await migrator_->Migrate(part->region(), target.worker);
     if (status.ok()) {
-      ++taker.given;
-      takers->in_turn.push_back(std::move(taker));
-      takers->in_turn.pop_front();
+      ++target.given;
+      targets->in_turn.push_back(std::move(target));
+      targets->in_turn.pop_front();
       co_return true;
     }
-    takers->refused = std::string(status.message());
-    spdlog::info("a part of table {} was not given to {}: {}", *name, ToString(taker.worker), takers->refused);
-    takers->in_turn.pop_front();
+    targets->refused = std::string(status.message());
+    spdlog::info("a part of table {} was not given to {}: {}", *name, ToString(target.worker), targets->refused);
+    targets->in_turn.pop_front();
   }
   co_return false;
 }
 
 Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint32_t parts) {
-  TakersInTurn takers;
-  for (WorkerId& worker : Takers(membership_->state(), self_, &random_)) {
-    takers.in_turn.push_back({std::move(worker)});
+  TargetsInTurn targets;
+  for (WorkerId& worker : MigrationTargets(membership_->state(), self_, &random_)) {
+    targets.in_turn.push_back({std::move(worker)});
   }
-  const size_t share = std::max<size_t>(1, parts / (takers.in_turn.size() + 1));
+  const size_t share = std::max<size_t>(1, parts / (targets.in_turn.size() + 1));
   absl::Status status;
   uint32_t made = 1;
   for (; made < parts; ++made) {
@@ -143,7 +144,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
       break;
     }
     // Others take more than their share if there is no room here for the next one.
-    if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &takers);
+    if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &targets);
     const HashRange range = rest->hash->range();
     const uint64_t places = uint64_t{range.last} - range.first + 1;
     const auto its = static_cast<uint32_t>(places / (parts - made + 1));
@@ -151,11 +152,11 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
     upper.hash_range->first = range.last - std::max(its, 1u) + 1;
     status = co_await splitter_->SplitOff(rest, std::move(upper));
     if (!status.ok()) break;
-    co_await GivePart(&name, share, &takers);
+    co_await GivePart(&name, share, &targets);
   }
   if (status.ok()) co_return status;
-  const std::string why = fmt::format("{}{}{}", std::string(status.message()), takers.refused.empty() ? "" : "; ",
-                                      takers.refused);
+  const std::string why =
+      fmt::format("{}{}{}", std::string(status.message()), targets.refused.empty() ? "" : "; ", targets.refused);
   spdlog::warn("table {} has {} of {} parts: {}", name, made, parts, why);
   co_return absl::ResourceExhaustedError(
       fmt::format("table {} was made with {} of {} parts, and can be used: {}", name, made, parts, why));

@@ -13,7 +13,7 @@
 
 #include "cell/base/random.h"
 #include "cell/base/sync_points.h"
-#include "cell/server/change/mover.h"
+#include "cell/server/change/migrator.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/worker_context.h"
@@ -23,7 +23,7 @@ namespace cell {
 class TableKeeper {
  public:
   // All must outlive this.
-  TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter, Mover* mover);
+  TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter, Migrator* migrator);
 
   // A new table, of `parts` parts over all workers; 0: as many as there are workers, or as have room. It can be used
   // from its first part on, and is complete with any number of them. InvalidArgument, AlreadyExists. ResourceExhausted:
@@ -44,17 +44,17 @@ class TableKeeper {
   absl::Status CheckRoom(uint32_t parts);
   // Makes a table's parts from its first one, `rest`, which is claimed all the while. ResourceExhausted: there are fewer.
   Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
-  struct Taker {
+  struct Target {
     WorkerId worker;
     size_t given = 0;
   };
-  struct TakersInTurn {
-    std::deque<Taker> in_turn;  // The first is the next.
+  struct TargetsInTurn {
+    std::deque<Target> in_turn;  // The first is the next.
     std::string refused;      // Why the last one that refused did so; empty if none did.
   };
-  // Gives a part of the table to the first of `takers`, and puts that one to their end; one that refuses it is taken
+  // Gives a part of the table to the first of `targets`, and puts that one to their end; one that refuses it is taken
   // off. False: each has been given `share` parts, or there is no part to give.
-  Task<bool> GivePart(const std::string* name, size_t share, TakersInTurn* takers);
+  Task<bool> GivePart(const std::string* name, size_t share, TargetsInTurn* targets);
   // Returns a part of the table that this worker holds and nobody has claimed. Returns null if there is none.
   HeldRegion* PartToGive(const std::string& name) const;
 
@@ -67,7 +67,7 @@ class TableKeeper {
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
   Splitter* const splitter_;
-  Mover* const mover_;
+  Migrator* const migrator_;
   Random random_;
   int64_t look_at_ns_ = 0;
   bool refreshing_ = false;

@@ -48,7 +48,7 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   for (BatchedRequest& request : batch_) {
     if (moved && IsWrite(request.kind)) request.target = served_->Find(request.keyed.root, request.keyed.key);
     ServeOne(request);
-    moved |= request.kind == MessageKind::kMove;
+    moved |= request.kind == MessageKind::kMigration;
   }
 }
 
@@ -94,8 +94,8 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
       return ServeAddRoute(*served_, call.request, to);
     case MessageKind::kWeigh:
       return Weigh(to);
-    case MessageKind::kMove:
-      if (handlers_.migrations != nullptr) return handlers_.migrations->ServeMove(call.peer, call.request, to);
+    case MessageKind::kMigration:
+      if (handlers_.migrations != nullptr) return handlers_.migrations->ServeMigration(call.peer, call.request, to);
       break;
     default:
       break;

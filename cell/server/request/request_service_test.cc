@@ -31,9 +31,9 @@ class Reply : public Completion {
 
 // Does what a test wants with a step of a migration.
 struct Migrations : MigrationHandler {
-  size_t ServeMove(ConnectionId, ConstBytes, MutableBytes to) override {
+  size_t ServeMigration(ConnectionId, ConstBytes, MutableBytes to) override {
     on_move();
-    return WriteTextReply(to, MessageKind::kMove, "");
+    return WriteTextReply(to, MessageKind::kMigration, "");
   }
   void Disconnected(ConnectionId) override {}
 
@@ -292,7 +292,8 @@ TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLaps
 TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
   migrations_.on_move = [this] { regions_.Drop(1); };
   Reply moved, put;
-  client_->Call(connection_, AsBytes(MakeMoveRequest(MoveStep::kDone, 1, 1)), {}, kMessageBytesMax, INT64_MAX, &moved);
+  client_->Call(connection_, AsBytes(MakeMigrationRequest(MigrationStep::kDone, 1, 1)), {}, kMessageBytesMax, INT64_MAX,
+                &moved);
   const std::string head = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
   client_->Call(connection_, AsBytes(head), AsBytes("v"sv), kMessageBytesMax, INT64_MAX, &put);
   while (!moved.done || !put.done) Turn();

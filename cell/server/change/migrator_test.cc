@@ -1,6 +1,6 @@
-// A taker trusts nothing of what a giver says: neither its pages nor what is in them. A giver gives nothing away before
-// its taker has it all.
-#include "cell/server/change/mover.h"
+// A target trusts nothing of what a source says: neither its pages nor what is in them. A source gives nothing away
+// before its target has it all.
+#include "cell/server/change/migrator.h"
 
 #include <gtest/gtest.h>
 
@@ -18,18 +18,19 @@ constexpr uint32_t kRegion = 7;
 constexpr uint32_t kPages = kShape.region_bytes() / WrittenPages::kPageBytes;
 
 // Answers each step with the runs that the test wants.
-class Giver : public Service {
+class Source : public Service {
  public:
-  explicit Giver(Fabric* fabric) : fabric_(fabric) {}
+  explicit Source(Fabric* fabric) : fabric_(fabric) {}
   void Serve(absl::Span<const IncomingCall> calls) override {
     for (const IncomingCall& call : calls) {
-      const auto request = ParseMoveRequest(call.request);
-      const MoveStep step = request->fixed.step;
+      const auto request = ParseMigrationRequest(call.request);
+      const MigrationStep step = request->fixed.step;
       steps.push_back(step);
-      if (step == MoveStep::kCancel) why = std::string(request->key);
-      const bool tells = step == MoveStep::kBegin || step == MoveStep::kWritten || step == MoveStep::kFreeze;
+      if (step == MigrationStep::kCancel) why = std::string(request->key);
+      const bool tells =
+          step == MigrationStep::kBegin || step == MigrationStep::kWritten || step == MigrationStep::kFreeze;
       const MutableBytes to = fabric_->BeginReply(call);
-      auto reply = ReplyOf<MoveReply>(MessageKind::kMove);
+      auto reply = ReplyOf<MigrationReply>(MessageKind::kMigration);
       for (const PageRun& run : tells ? runs : std::vector<PageRun>()) {
         Store(to.data() + reply.header.bytes, run);
         reply.header.bytes += sizeof(PageRun);
@@ -40,43 +41,43 @@ class Giver : public Service {
     }
   }
   void Disconnected(ConnectionId) override {}
-  bool Saw(MoveStep step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+  bool Saw(MigrationStep step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
 
   std::vector<PageRun> runs;
-  std::vector<MoveStep> steps;
-  std::string why;  // The taker's, when it cancelled.
+  std::vector<MigrationStep> steps;
+  std::string why;  // The target's, when it cancelled.
 
  private:
   Fabric* fabric_;
 };
 
-class MoverTest : public ::testing::Test {
+class MigratorTest : public ::testing::Test {
  protected:
-  MoverTest() {
+  MigratorTest() {
     ClusterState state;
     state.shape = kShape;
-    state.servers = {{"taker", {{"taker", 8}}, ""}, {"giver", {{"giver", 8}}, ""}};
+    state.servers = {{"target", {{"target", 8}}, ""}, {"source", {{"source", 8}}, ""}};
     state.table.next_region = kRegion + 1;
     state.table.root = 1;
-    state.table.regions = {{1, {{"giver", 0}, 1}}, {kRegion, {{"giver", 0}, 1}}};
+    state.table.regions = {{1, {{"source", 0}, 1}}, {kRegion, {{"source", 0}, 1}}};
     cluster_ = std::make_shared<MemoryCluster>(state);
     Worker::Options options;
-    options.self = {"taker", 0};
+    options.self = {"target", 0};
     options.balance.enabled = false;
     auto membership = std::make_unique<MemoryMembership>(cluster_);
     membership_ = membership.get();
     worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), options);
-    CELL_CHECK(worker_->Start("taker").ok());
+    CELL_CHECK(worker_->Start("target").ok());
     memory_ = *giver_fabric_->CreateRegion(kRegion, kShape.region_bytes());
-    CELL_CHECK(giver_fabric_->Listen("giver", &giver_).ok());
+    CELL_CHECK(giver_fabric_->Listen("source", &giver_).ok());
   }
-  ~MoverTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
+  ~MigratorTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
   // Offers the region, and waits until nothing goes on.
   void Offer() {
-    std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+    std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
     Waiter connected, answered;
-    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
     ASSERT_TRUE(connected.Await(client_.get()).ok());
     client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
     for (int i = 0; i < 100'000 && (!answered.done() || !worker_->scheduler()->idle()); ++i) {
@@ -89,7 +90,7 @@ class MoverTest : public ::testing::Test {
   // The answer to an offer, sent from `client_`.
   absl::Status AnswerTo(const std::string& offer) {
     Waiter connected, answered;
-    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
     CELL_CHECK(connected.Await(client_.get()).ok());
     client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
     while (!answered.done()) {
@@ -98,12 +99,12 @@ class MoverTest : public ::testing::Test {
       network_.Step();
     }
     std::vector<PageRun> none;
-    return ParseMoveReply(AsBytes(answered.reply()), &none).status();
+    return ParseMigrationReply(AsBytes(answered.reply()), &none).status();
   }
   bool Taken() {
     const bool held = worker_->regions()->Find(kRegion) != nullptr;
-    EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "taker");
-    EXPECT_EQ(held, giver_.Saw(MoveStep::kSeal));
+    EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "target");
+    EXPECT_EQ(held, giver_.Saw(MigrationStep::kSeal));
     return held;
   }
   void SetDraining(bool draining) {
@@ -121,18 +122,18 @@ class MoverTest : public ::testing::Test {
   std::unique_ptr<Worker> worker_;
   MemoryMembership* membership_;  // The worker's.
   std::unique_ptr<SimFabric> giver_fabric_ = network_.NewEndpoint();
-  Giver giver_{giver_fabric_.get()};
+  Source giver_{giver_fabric_.get()};
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   RegionMemory* memory_;
 };
 
 // A worker that recovers its own regions needs their places.
-TEST_F(MoverTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
+TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   {
     const std::lock_guard lock(cluster_->mutex);
     for (uint32_t i = 0; i < worker_->regions()->regions_max(); ++i) {
-      cluster_->state.table.regions[kRegion + 1 + i] = {{"taker", 0}, 1};
+      cluster_->state.table.regions[kRegion + 1 + i] = {{"target", 0}, 1};
     }
     ++cluster_->state.table.version;
     ++cluster_->changes;
@@ -141,11 +142,11 @@ TEST_F(MoverTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   SetDraining(false);
   Offer();
   EXPECT_FALSE(Taken());
-  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver")).code(),
+  EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).code(),
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(MoverTest, TakesARegionThatIsOne) {
+TEST_F(MigratorTest, TakesARegionThatIsOne) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
   Offer();
@@ -153,11 +154,11 @@ TEST_F(MoverTest, TakesARegionThatIsOne) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// A giver that hears nothing for a while (a slow log directory) gives up and offers the region again.
-TEST_F(MoverTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
+// A source that hears nothing for a while (a slow log directory) gives up and offers the region again.
+TEST_F(MigratorTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
-  const std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+  const std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
   EXPECT_TRUE(AnswerTo(offer).ok());
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
   for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) {
@@ -165,20 +166,22 @@ TEST_F(MoverTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
     if (worker_->Poll() == 0) network_.Step();
   }
   EXPECT_TRUE(Taken());
-  EXPECT_EQ(std::count(giver_.steps.begin(), giver_.steps.end(), MoveStep::kBegin), 1);
+  EXPECT_EQ(std::count(giver_.steps.begin(), giver_.steps.end(), MigrationStep::kBegin), 1);
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(MoverTest, RefusesOffersThatCannotBe) {
-  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, 0, 1, 0, "giver")).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, Pointer::kRegionMax + 1, 1, 0, "giver")).code(),
+TEST_F(MigratorTest, RefusesOffersThatCannotBe) {
+  EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, 0, 1, 0, "source")).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(AnswerTo(MakeMoveRequest(MoveStep::kOffer, 5, 1, 0, "taker")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, Pointer::kRegionMax + 1, 1, 0, "source")).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, 5, 1, 0, "target")).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(worker_->regions()->size(), 0u);
 }
 
-TEST_F(MoverTest, TakesNothingWhileItsServerIsDrained) {
-  const std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
+TEST_F(MigratorTest, TakesNothingWhileItsServerIsDrained) {
+  const std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
   SetDraining(true);
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kResourceExhausted);
   SetDraining(false);
@@ -186,9 +189,10 @@ TEST_F(MoverTest, TakesNothingWhileItsServerIsDrained) {
 }
 
 // Nor does it keep anything of one who offers what it is not there to give.
-TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
+TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   for (uint32_t region = 100; region < 200; ++region) {
-    EXPECT_TRUE(AnswerTo(MakeMoveRequest(MoveStep::kOffer, region, 1, 0, fmt::format("stranger-{}", region))).ok());
+    EXPECT_TRUE(
+        AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, region, 1, 0, fmt::format("stranger-{}", region))).ok());
     for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) {
       if (worker_->Poll() == 0) network_.Step();
     }
@@ -199,7 +203,7 @@ TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
 }
 
 // A server that leaves the cluster takes its connection with it, though nobody asks it anything any more.
-TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
+TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
   Offer();
@@ -219,7 +223,7 @@ TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
   EXPECT_EQ(connections(), 0u);
 }
 
-TEST_F(MoverTest, RefusesPagesThatAreNone) {
+TEST_F(MigratorTest, RefusesPagesThatAreNone) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   for (const PageRun& run : std::vector<PageRun>{
            {kPages, 1}, {kPages - 1, 2}, {0, 0}, {0, 65}, {0, UINT32_MAX}, {UINT32_MAX, 1}, {UINT32_MAX, UINT32_MAX}}) {
@@ -227,11 +231,11 @@ TEST_F(MoverTest, RefusesPagesThatAreNone) {
     giver_.why.clear();
     Offer();
     EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
-    EXPECT_EQ(giver_.why, "giver.0 names pages that are none");
+    EXPECT_EQ(giver_.why, "source.0 names pages that are none");
   }
 }
 
-TEST_F(MoverTest, RefusesARegionOfAnotherIdOrShape) {
+TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
   giver_.runs = {{0, kPages}};
   const auto refused = [this](const std::function<void(RegionHeader*)>& change) {
     CELL_CHECK(Meganode::Format(memory_, kRegion, kShape).ok());
@@ -249,28 +253,28 @@ TEST_F(MoverTest, RefusesARegionOfAnotherIdOrShape) {
   EXPECT_FALSE(refused([](RegionHeader*) {}));
 }
 
-// Between the seal and the table the giver has taken the region back: it is not served here.
-TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
+// Between the seal and the table the source has taken the region back: it is not served here.
+TEST_F(MigratorTest, AnEpochThatHasPassedIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
   worker_->sync_points()->on_reach = [this](std::string_view point) {
-    if (point != "move: taker: before the table") return;
-    CELL_CHECK(cluster_->state.table.Move(kRegion, 1, {"giver", 0}).ok());
+    if (point != "migration: target: before the table") return;
+    CELL_CHECK(cluster_->state.table.Move(kRegion, 1, {"source", 0}).ok());
   };
   Offer();
   EXPECT_EQ(worker_->regions()->Find(kRegion), nullptr);
-  EXPECT_EQ(cluster_->state.table.Find(kRegion)->owner.server, "giver");
+  EXPECT_EQ(cluster_->state.table.Find(kRegion)->owner.server, "source");
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// The giver was taken for dead meanwhile, and this worker has claimed the region: at the very epoch that the move would
-// end with. Its recovery may have less than the copy, or more: it alone decides.
-TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
+// The source was taken for dead meanwhile, and this worker has claimed the region: at the very epoch that the move
+// would end with. Its recovery may have less than the copy, or more: it alone decides.
+TEST_F(MigratorTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
   worker_->sync_points()->on_reach = [this](std::string_view point) {
-    if (point != "move: taker: before the table") return;
-    CELL_CHECK(cluster_->state.table.Claim(kRegion, 1, {"taker", 0}).ok());
+    if (point != "migration: target: before the table") return;
+    CELL_CHECK(cluster_->state.table.Claim(kRegion, 1, {"target", 0}).ok());
   };
   Offer();
   EXPECT_EQ(worker_->regions()->Find(kRegion), nullptr);
@@ -279,18 +283,18 @@ TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
 }
 
 // Here the worker gives, and the test takes.
-class GiverTest : public MoverTest {
+class SourceTest : public MigratorTest {
  protected:
   static constexpr uint32_t kOwn = kRegion + 1;
 
-  GiverTest() {
+  SourceTest() {
     region_ = *worker_->regions()->Create(kOwn, {});
     // More runs than a short reply has room for.
     for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
     cluster_->state.table.next_region = kOwn + 1;
-    cluster_->state.table.regions[kOwn] = {{"taker", 0}, 1};
+    cluster_->state.table.regions[kOwn] = {{"target", 0}, 1};
     ++cluster_->state.table.version;
-    Give();
+    Migrate();
     taker_ = Connect();
   }
   void Turn() {
@@ -299,30 +303,30 @@ class GiverTest : public MoverTest {
     network_.Step();
   }
   // Until it has been offered.
-  void Give() {
+  void Migrate() {
     const auto give = [](Worker* worker) -> Task<bool> {
-      WorkerId to{"giver", 0};
-      co_return (co_await worker->mover()->Give(kOwn, std::move(to))).ok();
+      WorkerId to{"source", 0};
+      co_return (co_await worker->migrator()->Migrate(kOwn, std::move(to))).ok();
     };
     giver_.steps.clear();
     worker_->scheduler()->Spawn(give(worker_.get()));
-    for (int i = 0; i < 100'000 && !giver_.Saw(MoveStep::kOffer); ++i) Turn();
-    CELL_CHECK(giver_.Saw(MoveStep::kOffer));
+    for (int i = 0; i < 100'000 && !giver_.Saw(MigrationStep::kOffer); ++i) Turn();
+    CELL_CHECK(giver_.Saw(MigrationStep::kOffer));
   }
   ConnectionId Connect() {
     Waiter connected;
-    const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
+    const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
     CELL_CHECK(connected.Await(client_.get()).ok());
     return connection;
   }
   // Pages that do not fit into the answer. What it tells is added to told_.
-  absl::StatusOr<uint32_t> Ask(ConnectionId taker, MoveStep step, uint64_t epoch = 1) {
-    const std::string request = MakeMoveRequest(step, kOwn, epoch);
+  absl::StatusOr<uint32_t> Ask(ConnectionId target, MigrationStep step, uint64_t epoch = 1) {
+    const std::string request = MakeMigrationRequest(step, kOwn, epoch);
     Waiter answered;
-    client_->Call(taker, AsBytes(request), {}, kReplyBytesMin, INT64_MAX, &answered);
+    client_->Call(target, AsBytes(request), {}, kReplyBytesMin, INT64_MAX, &answered);
     while (!answered.done()) Turn();
     std::vector<PageRun> runs;
-    ASSIGN_OR_RETURN(const MoveReply reply, ParseMoveReply(AsBytes(answered.reply()), &runs));
+    ASSIGN_OR_RETURN(const MigrationReply reply, ParseMigrationReply(AsBytes(answered.reply()), &runs));
     for (const PageRun& run : runs) {
       for (uint32_t page = run.first; page < run.first + run.pages; ++page) told_.insert(page);
     }
@@ -334,62 +338,62 @@ class GiverTest : public MoverTest {
   std::set<uint32_t> told_;
 };
 
-TEST_F(GiverTest, SealsWhatItsTakerHasBeenToldOfAlone) {
-  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
-  ASSERT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
-  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
-  while (Ask(taker_, MoveStep::kWritten).value_or(0) > 0) {
+TEST_F(SourceTest, SealsWhatItsTakerHasBeenToldOfAlone) {
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
+  while (Ask(taker_, MigrationStep::kWritten).value_or(0) > 0) {
   }
   for (uint32_t page = 1; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
-  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kFreeze);
+  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kFreeze);
   ASSERT_GT(more.value_or(0), 0u);
-  EXPECT_FALSE(Ask(taker_, MoveStep::kSeal).ok());
-  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
-  EXPECT_FALSE(Ask(taker_, MoveStep::kDone).ok());
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
+  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kDone).ok());
   EXPECT_EQ(region_->state(), RegionState::kFrozen);
-  EXPECT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
+  EXPECT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
   EXPECT_EQ(told_.size(), kPages);
-  EXPECT_TRUE(Ask(taker_, MoveStep::kDone).ok());
+  EXPECT_TRUE(Ask(taker_, MigrationStep::kDone).ok());
   EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
 }
 
-TEST_F(GiverTest, AnswersItsTakerAlone) {
-  const auto refused = [this](ConnectionId taker, MoveStep step, uint64_t epoch) {
-    return absl::IsFailedPrecondition(Ask(taker, step, epoch).status());
+TEST_F(SourceTest, AnswersItsTakerAlone) {
+  const auto refused = [this](ConnectionId target, MigrationStep step, uint64_t epoch) {
+    return absl::IsFailedPrecondition(Ask(target, step, epoch).status());
   };
-  EXPECT_TRUE(refused(taker_, MoveStep::kBegin, 2));
-  EXPECT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
+  EXPECT_TRUE(refused(taker_, MigrationStep::kBegin, 2));
+  EXPECT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
   const ConnectionId other = Connect();
-  for (const MoveStep step : {MoveStep::kBegin, MoveStep::kWritten, MoveStep::kFreeze, MoveStep::kSeal, MoveStep::kDone,
-                              MoveStep::kCancel}) {
+  for (const MigrationStep step : {MigrationStep::kBegin, MigrationStep::kWritten, MigrationStep::kFreeze,
+                                   MigrationStep::kSeal, MigrationStep::kDone, MigrationStep::kCancel}) {
     EXPECT_TRUE(refused(other, step, 1)) << static_cast<int>(step);
     EXPECT_TRUE(refused(taker_, step, 2)) << static_cast<int>(step);
   }
-  EXPECT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
+  EXPECT_TRUE(Ask(taker_, MigrationStep::kFreeze).ok());
 }
 
-// A taker that gave up was told of some written pages already: the next one is told of them again.
-TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
+// A target that gave up was told of some written pages already: the next one is told of them again.
+TEST_F(SourceTest, TheNextTakerIsToldOfAllPages) {
   const auto begin = [this] {
-    absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
-    while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
+    absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
+    while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
     EXPECT_TRUE(more.ok()) << more.status();
     return std::exchange(told_, {});
   };
   const std::set<uint32_t> first = begin();
   EXPECT_GE(first.size(), kPages / 2);
-  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kCancel).ok());
   for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
-  Give();
+  Migrate();
   EXPECT_EQ(begin(), first);
 }
 
-TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
-  ASSERT_TRUE(Ask(taker_, MoveStep::kBegin).ok());
-  ASSERT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
+TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kFreeze).ok());
   const int64_t begun_ns = network_.now_ns();
   client_->Disconnect(taker_);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
@@ -398,31 +402,31 @@ TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
 }
 
-// A region is frozen once: a taker that asks again, even after the seal, is refused, and changes nothing.
-TEST_F(GiverTest, ARegionIsFrozenOnce) {
-  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
-  more = Ask(taker_, MoveStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
-  EXPECT_FALSE(Ask(taker_, MoveStep::kFreeze).ok());
+// A region is frozen once: a target that asks again, even after the seal, is refused, and changes nothing.
+TEST_F(SourceTest, ARegionIsFrozenOnce) {
+  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+  more = Ask(taker_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kFreeze).ok());
   EXPECT_EQ(region_->state(), RegionState::kFrozen);
-  ASSERT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
-  EXPECT_FALSE(Ask(taker_, MoveStep::kFreeze).ok());
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
+  EXPECT_FALSE(Ask(taker_, MigrationStep::kFreeze).ok());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
 // The table says that the region stays here; but it was recovered elsewhere since.
-TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
+TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
   const uint64_t serving = root();
-  absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
-  more = Ask(taker_, MoveStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
-  ASSERT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
+  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+  more = Ask(taker_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
-  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());  // It asks the table, again and again.
+  ASSERT_TRUE(Ask(taker_, MigrationStep::kCancel).ok());  // It asks the table, again and again.
   region_->ChangeState(RegionState::kLost);
   membership_->set_unreachable(false);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
