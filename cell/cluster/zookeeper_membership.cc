@@ -94,14 +94,14 @@ absl::StatusOr<ZooKeeperOptions> ZooKeeperOptions::Parse(const std::string& uri)
   return options;
 }
 
-class ZooKeeperMembership::Impl {
+class ZooKeeperMembership::Client {
  public:
-  explicit Impl(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
+  explicit Client(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
     zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // What it would say of lost connections, we say ourselves.
     Random random(static_cast<uint64_t>(LeaseClockNs()) ^ reinterpret_cast<uintptr_t>(this));
     id_ = fmt::format("{:016x}", random.Next());
   }
-  ~Impl() {
+  ~Client() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -222,7 +222,7 @@ class ZooKeeperMembership::Impl {
 
   static void Watch(zhandle_t*, int type, int, const char*, void* context) {
     if (type == ZOO_SESSION_EVENT) return;  // What the session is worth, each call tells.
-    auto* const self = static_cast<Impl*>(context);
+    auto* const self = static_cast<Client*>(context);
     {
       const std::lock_guard lock(self->mutex_);
       self->changed_ = true;
@@ -233,7 +233,7 @@ class ZooKeeperMembership::Impl {
   // A new session.
   absl::Status Connect() {
     if (handle_ != nullptr) zookeeper_close(handle_);
-    handle_ = zookeeper_init(options_.servers.c_str(), &Impl::Watch, options_.session_ms, nullptr, this, 0);
+    handle_ = zookeeper_init(options_.servers.c_str(), &Client::Watch, options_.session_ms, nullptr, this, 0);
     if (handle_ == nullptr) {
       return absl::InvalidArgumentError(fmt::format("ZooKeeper at {}: {}", options_.servers, std::strerror(errno)));
     }
@@ -302,7 +302,7 @@ class ZooKeeperMembership::Impl {
     int size = 0;
     const int rc = Retry([&] {
       size = Size(data);
-      return zoo_wget(handle_, path.c_str(), watch ? &Impl::Watch : nullptr, this, data.data(), &size,
+      return zoo_wget(handle_, path.c_str(), watch ? &Client::Watch : nullptr, this, data.data(), &size,
                       stat != nullptr ? stat : &ignored);
     });
     if (rc != ZOK) return Failed(rc, path);
@@ -363,7 +363,7 @@ class ZooKeeperMembership::Impl {
     String_vector names{};
     Stat stat{};
     const int rc =
-        Retry([&] { return zoo_wget_children2(handle_, workers.c_str(), &Impl::Watch, this, &names, &stat); });
+        Retry([&] { return zoo_wget_children2(handle_, workers.c_str(), &Client::Watch, this, &names, &stat); });
     if (rc != ZOK) return Failed(rc, workers);
     std::vector<std::string> children(names.data, names.data + names.count);
     deallocate_String_vector(&names);
@@ -544,13 +544,13 @@ class ZooKeeperMembership::Impl {
   std::atomic<bool> stopping_ = false;
 };
 
-ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Client> client) : client_(std::move(client)) {}
 ZooKeeperMembership::~ZooKeeperMembership() = default;
 
 absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Open(const ZooKeeperOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
-  RETURN_IF_ERROR(impl->Open());
-  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
+  auto client = std::make_unique<Client>(options);
+  RETURN_IF_ERROR(client->Open());
+  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(client)));
 }
 
 absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(const ZooKeeperOptions& options,
@@ -558,21 +558,21 @@ absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Join(c
                                                                                const WorkerId& self,
                                                                                const ClusterState::Worker& worker,
                                                                                const std::string& control) {
-  auto impl = std::make_unique<Impl>(options);
-  RETURN_IF_ERROR(impl->Join(config, self, worker, control));
-  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(impl)));
+  auto client = std::make_unique<Client>(options);
+  RETURN_IF_ERROR(client->Join(config, self, worker, control));
+  return std::unique_ptr<ZooKeeperMembership>(new ZooKeeperMembership(std::move(client)));
 }
 
 absl::Status ZooKeeperMembership::Delete(const ZooKeeperOptions& options, const std::string& uuid) {
-  return Impl(options).Delete(uuid);
+  return Client(options).Delete(uuid);
 }
 
-const ClusterState& ZooKeeperMembership::state() const { return impl_->state(); }
-void ZooKeeperMembership::Refresh(Done done) { impl_->Ask(nullptr, std::move(done)); }
-void ZooKeeperMembership::Change(TableChange change, Done done) { impl_->Ask(std::move(change), std::move(done)); }
-size_t ZooKeeperMembership::Poll() { return impl_->Poll(); }
-bool ZooKeeperMembership::pending() const { return impl_->pending(); }
-int64_t ZooKeeperMembership::LeaseUntilNs() const { return impl_->lease_until_ns(); }
-uint64_t ZooKeeperMembership::session() const { return impl_->session(); }
+const ClusterState& ZooKeeperMembership::state() const { return client_->state(); }
+void ZooKeeperMembership::Refresh(Done done) { client_->Ask(nullptr, std::move(done)); }
+void ZooKeeperMembership::Change(TableChange change, Done done) { client_->Ask(std::move(change), std::move(done)); }
+size_t ZooKeeperMembership::Poll() { return client_->Poll(); }
+bool ZooKeeperMembership::pending() const { return client_->pending(); }
+int64_t ZooKeeperMembership::LeaseUntilNs() const { return client_->lease_until_ns(); }
+uint64_t ZooKeeperMembership::session() const { return client_->session(); }
 
 }  // namespace cell

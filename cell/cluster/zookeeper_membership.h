@@ -66,10 +66,10 @@ class ZooKeeperMembership : public Membership {
   bool watches() const override { return true; }
 
  private:
-  class Impl;
-  explicit ZooKeeperMembership(std::unique_ptr<Impl> impl);
+  class Client;
+  explicit ZooKeeperMembership(std::unique_ptr<Client> client);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Client> client_;
 };
 
 }  // namespace cell

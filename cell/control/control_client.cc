@@ -41,9 +41,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 }  // namespace
 
-class ControlClient::Impl {
+class ControlClient::Connection {
  public:
-  Impl(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+  Connection(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
       : address_(std::move(address)), stub_(control::Control::NewStub(grpc::CreateChannel(address_, credentials))) {}
 
   template <typename Request, typename Reply>
@@ -74,9 +74,9 @@ class ControlClient::Impl {
   std::unique_ptr<control::Control::Stub> stub_;
 };
 
-ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlClient::ControlClient(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 ControlClient::~ControlClient() = default;
-void ControlClient::Cancel() { impl_->Cancel(); }
+void ControlClient::Cancel() { connection_->Cancel(); }
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& address, const ControlTls& tls) {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
@@ -87,18 +87,18 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::st
     ASSIGN_OR_RETURN(options.pem_private_key, ReadFile(tls.key));
     credentials = grpc::SslCredentials(options);
   }
-  return std::unique_ptr<ControlClient>(new ControlClient(std::make_unique<Impl>(address, credentials)));
+  return std::unique_ptr<ControlClient>(new ControlClient(std::make_unique<Connection>(address, credentials)));
 }
 
 absl::StatusOr<std::vector<std::string>> ControlClient::Status() {
   control::StatusReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply, kAskTimeout));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply, kAskTimeout));
   return std::vector<std::string>(reply.worker_json().begin(), reply.worker_json().end());
 }
 
 absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   control::RegionsReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
   ControlClient::Regions regions{{}, reply.free(), {}, reply.table_version()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back(
@@ -115,7 +115,7 @@ absl::StatusOr<uint32_t> ControlClient::Allocate(uint32_t count) {
   control::AllocateRequest request;
   request.set_count(count);
   control::AllocateReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Allocate, request, &reply));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Allocate, request, &reply));
   return reply.ready();
 }
 
@@ -123,7 +123,7 @@ absl::Status ControlClient::Split(uint32_t region) {
   control::SplitRequest request;
   request.set_region(region);
   control::SplitReply reply;
-  return impl_->Call(&control::Control::Stub::Split, request, &reply);
+  return connection_->Call(&control::Control::Stub::Split, request, &reply);
 }
 
 absl::Status ControlClient::Move(uint32_t region, const std::string& server, uint32_t worker) {
@@ -132,25 +132,27 @@ absl::Status ControlClient::Move(uint32_t region, const std::string& server, uin
   request.set_server(server);
   request.set_worker(worker);
   control::MoveReply reply;
-  return impl_->Call(&control::Control::Stub::Move, request, &reply);
+  return connection_->Call(&control::Control::Stub::Move, request, &reply);
 }
 
 absl::Status ControlClient::Drain(bool cancel) {
   control::DrainRequest request;
   request.set_cancel(cancel);
   control::DrainReply reply;
-  return impl_->Call(&control::Control::Stub::Drain, request, &reply, kLongTimeout);
+  return connection_->Call(&control::Control::Stub::Drain, request, &reply, kLongTimeout);
 }
 
 absl::StatusOr<uint64_t> ControlClient::Rebalance() {
   control::RebalanceReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply, kLongTimeout));
+  RETURN_IF_ERROR(
+      connection_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply, kLongTimeout));
   return reply.moved();
 }
 
 absl::StatusOr<ControlClient::Checkpoints> ControlClient::Checkpoint() {
   control::CheckpointReply reply;
-  RETURN_IF_ERROR(impl_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply, kLongTimeout));
+  RETURN_IF_ERROR(
+      connection_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply, kLongTimeout));
   return Checkpoints{reply.regions(), reply.bytes()};
 }
 
@@ -160,21 +162,21 @@ absl::Status ControlClient::CreateTable(const std::string& table, uint32_t bucke
   request.set_bucket_bytes(bucket_bytes);
   request.set_parts(parts);
   control::CreateTableReply reply;
-  return impl_->Call(&control::Control::Stub::CreateTable, request, &reply);
+  return connection_->Call(&control::Control::Stub::CreateTable, request, &reply);
 }
 
 absl::Status ControlClient::DropTable(const std::string& table) {
   control::DropTableRequest request;
   request.set_table(table);
   control::DropTableReply reply;
-  return impl_->Call(&control::Control::Stub::DropTable, request, &reply);
+  return connection_->Call(&control::Control::Stub::DropTable, request, &reply);
 }
 
 absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);
   control::SetLogLevelReply reply;
-  return impl_->Call(&control::Control::Stub::SetLogLevel, request, &reply, kAskTimeout);
+  return connection_->Call(&control::Control::Stub::SetLogLevel, request, &reply, kAskTimeout);
 }
 
 }  // namespace cell

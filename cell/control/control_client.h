@@ -65,9 +65,9 @@ class ControlClient {
   absl::Status SetLogLevel(const std::string& level);
 
  private:
-  class Impl;
-  explicit ControlClient(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  class Connection;
+  explicit ControlClient(std::unique_ptr<Connection> connection);
+  std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace cell

@@ -59,9 +59,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Contr
 
 }  // namespace
 
-class ControlServer::Impl : public control::Control::Service {
+class ControlServer::RpcService : public control::Control::Service {
  public:
-  explicit Impl(std::vector<Worker*> workers) : workers_(std::move(workers)) {}
+  explicit RpcService(std::vector<Worker*> workers) : workers_(std::move(workers)) {}
 
   grpc::Status Status(grpc::ServerContext*, const control::StatusRequest*, control::StatusReply* reply) override {
     for (Worker* worker : workers_) {
@@ -307,11 +307,11 @@ class ControlServer::Impl : public control::Control::Service {
   std::atomic<bool> ending_ = false;
 };
 
-ControlServer::ControlServer(std::unique_ptr<Impl> impl, std::string address)
-    : impl_(std::move(impl)), address_(std::move(address)) {}
+ControlServer::ControlServer(std::unique_ptr<RpcService> service, std::string address)
+    : service_(std::move(service)), address_(std::move(address)) {}
 ControlServer::~ControlServer() {
-  impl_->End();
-  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  service_->End();
+  service_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
 }
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlOptions& options,
@@ -319,17 +319,17 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const Contro
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto impl = std::make_unique<Impl>(std::move(workers));
+  auto service = std::make_unique<RpcService>(std::move(workers));
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.address, credentials, &port);
-  builder.RegisterService(impl.get());
-  impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || port == 0) {
+  builder.RegisterService(service.get());
+  service->server = builder.BuildAndStart();
+  if (service->server == nullptr || port == 0) {
     return absl::InvalidArgumentError(fmt::format("the control plane cannot listen at {}", options.address));
   }
   std::string address = fmt::format("{}:{}", options.address.substr(0, options.address.rfind(':')), port);
-  return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl), std::move(address)));
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(service), std::move(address)));
 }
 
 }  // namespace cell

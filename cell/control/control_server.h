@@ -32,10 +32,10 @@ class ControlServer {
   const std::string& address() const { return address_; }
 
  private:
-  class Impl;
-  ControlServer(std::unique_ptr<Impl> impl, std::string address);
+  class RpcService;
+  ControlServer(std::unique_ptr<RpcService> service, std::string address);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<RpcService> service_;
   std::string address_;
 };
 

@@ -30,8 +30,8 @@ size_t ReplyRoom(Session* session) {
 
 // Sends a request that names the router's meganode. Nothing: the search goes on elsewhere. The reply is valid until the
 // caller suspends.
-Task<Maybe<ConstBytes>> Ask(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
-                            size_t reply_bytes_max, CallContext context) {
+Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
+                                   size_t reply_bytes_max, CallContext context) {
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(router->server(), head, body, reply_bytes_max, context.deadline_ns,
                                             router->selector(), Connections::Learn::kCost);
@@ -45,7 +45,7 @@ Task<Maybe<ConstBytes>> Ask(Session* session, KeyRouter* router, std::string_vie
 
 // Of a read: a lost server is looked for again.
 template <typename T>
-Maybe<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
+Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   if (!LostServer(status)) return status;
   (void)router->Lose();
   return std::nullopt;
@@ -100,12 +100,12 @@ namespace {
 
 // One try of a get at the region that the router is at. `copy`, not 0: the number for a copy of a large value. Aborted:
 // the value was replaced while it was fetched.
-Task<Maybe<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                           CallContext context) {
+Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
+                             CallContext context) {
   ServerConnection* const server = router->server();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
-  const Maybe<ConstBytes> reply =
-      co_await Ask(session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
+  const Attempt<ConstBytes> reply =
+      co_await CallOnce(session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
   if (!reply.ok()) co_return ReadFailed<Value>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
@@ -153,8 +153,8 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server
   co_return true;
 }
 
-Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
-  Maybe<Value> value = co_await GetOnce(session, router, key, 0, context);
+Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context);
   while (KeptChanging(value.status())) {
     // The server keeps it as it is for this get.
     ++session->metrics()->extent_retries;
@@ -172,10 +172,10 @@ Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_vi
   co_return value;
 }
 
-Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   const std::string request = MakeKeyRequest(MessageKind::kSearch, router->root(), {}, key);
   const size_t room = ReplyRoom(session);
-  const Maybe<ConstBytes> reply = co_await Ask(session, router, request, {}, room, context);
+  const Attempt<ConstBytes> reply = co_await CallOnce(session, router, request, {}, room, context);
   if (!reply.ok()) co_return ReadFailed<bool>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<SearchReply> search = ParseSearchReply(**reply);
@@ -183,8 +183,8 @@ Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::strin
   co_return search->found != 0;
 }
 
-Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                            std::optional<std::string_view> value, Pointer hint, CallContext context) {
+Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
+                              std::optional<std::string_view> value, Pointer hint, CallContext context) {
   if (session->closed()) co_return ClientLoop::Closed();
   ServerConnection* const server = router->server();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
@@ -213,7 +213,7 @@ Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_vie
       co_await session->connections()->Call(server, request, body, ReplyRoom(session), context.deadline_ns,
                                             chosen ? &server->searches : nullptr, Connections::Learn::kTime);
   // What follows reads the reply before it suspends.
-  Maybe<bool> result = std::nullopt;
+  Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {
     // Unavailable: it was never sent, and may be sent elsewhere.
     result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(router, reply.status())

@@ -16,7 +16,7 @@ using Value = std::optional<std::string>;
 // The outcome of one step of a search: an error, a result, or nullopt if the search goes on at the region that the
 // router names now.
 template <typename T>
-using Maybe = absl::StatusOr<std::optional<T>>;
+using Attempt = absl::StatusOr<std::optional<T>>;
 
 // How many times an operation repeats a one-sided read that writers have interfered with, before it calls the server.
 inline constexpr int kReadAttemptsMax = 8;
@@ -39,11 +39,11 @@ bool LostServer(const absl::Status& status);
 Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns);
 
-Task<Maybe<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
-Task<Maybe<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 // Tries a write once at the region that the router is at: a put, or a delete if there is no `value`. `hint` is the
 // key's leaf, or null.
-Task<Maybe<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                            std::optional<std::string_view> value, Pointer hint, CallContext context);
+Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
+                              std::optional<std::string_view> value, Pointer hint, CallContext context);
 
 }  // namespace cell

@@ -34,7 +34,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
       status = co_await router.Find();
       if (!status.ok()) co_return status;
     }
-    Maybe<T> result = co_await here(&router, context);
+    Attempt<T> result = co_await here(&router, context);
     if (!result.ok()) co_return result.status();
     if (result->has_value()) co_return **std::move(result);
     if (session->NowNs() >= context.deadline_ns) {

@@ -42,8 +42,8 @@ class Images {
   absl::InlinedVector<ConstBytes, 4> images_;
 };
 
-Task<Maybe<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
-                          CallContext context) {
+Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                            CallContext context) {
   ClientMetrics* const metrics = session->metrics();
   ServerConnection* const server = router->server();
   const uint32_t region = router->root().region();
@@ -87,15 +87,15 @@ Task<Maybe<Value>> LookUp(Session* session, KeyRouter* router, std::string_view 
 }
 
 // A result of a lookup as Contains wants it.
-Maybe<bool> Has(const Maybe<Value>& value) {
+Attempt<bool> Has(const Attempt<Value>& value) {
   if (!value.ok()) return value.status();
   if (!value->has_value()) return std::nullopt;
   return (*value)->has_value();
 }
 
-Task<Maybe<bool>> LookForKey(Session* session, KeyRouter* router, std::string_view key, bool serializable,
-                             CallContext context) {
-  const Maybe<Value> value = co_await LookUp(session, router, key, serializable, context);
+Task<Attempt<bool>> LookForKey(Session* session, KeyRouter* router, std::string_view key, bool serializable,
+                               CallContext context) {
+  const Attempt<Value> value = co_await LookUp(session, router, key, serializable, context);
   co_return Has(value);
 }
 

@@ -197,7 +197,7 @@ class Scan::Cursor : public DetachedTask {
       if (!fetched.ok() || i > 0) co_return fetched.status();
       // If that is this one, then the batch is this entry alone, as its server has it at one moment: it may be written
       // faster than it is fetched.
-      const Maybe<Value> value = co_await GetByCall(session_, &*router_, key, context);
+      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
         const std::string entry = key + ***value;

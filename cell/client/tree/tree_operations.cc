@@ -31,7 +31,7 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
   co_return false;
 }
 
-Task<Maybe<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session->tree()->pool());
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
     const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, /*extents=*/1);
@@ -80,7 +80,7 @@ Task<Maybe<Value>> GetByReads(Session* session, KeyRouter* router, std::string_v
   co_return co_await GetByCall(session, router, key, context);
 }
 
-Task<Maybe<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session->tree()->pool());
   const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
   if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, router, key, context);
@@ -93,8 +93,8 @@ Task<Maybe<bool>> ContainsByReads(Session* session, KeyRouter* router, std::stri
   co_return walked.leaf.Find(key).has_value();
 }
 
-Task<Maybe<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
-                                  std::optional<std::string_view> value, CallContext context) {
+Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
+                                    std::optional<std::string_view> value, CallContext context) {
   Pointer hint;  // The leaf, if this client finds it by reads.
   if (session->ChoosePath(router->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session->tree()->pool());

@@ -68,8 +68,8 @@ class MigratorTest : public ::testing::Test {
     membership_ = membership.get();
     worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), options);
     CELL_CHECK(worker_->Start("target").ok());
-    memory_ = *giver_fabric_->CreateRegion(kRegion, kShape.region_bytes());
-    CELL_CHECK(giver_fabric_->Listen("source", &giver_).ok());
+    memory_ = *source_fabric_->CreateRegion(kRegion, kShape.region_bytes());
+    CELL_CHECK(source_fabric_->Listen("source", &source_).ok());
   }
   ~MigratorTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
@@ -82,7 +82,7 @@ class MigratorTest : public ::testing::Test {
     client_->Call(connection, AsBytes(offer), {}, kReplyBytesMin, INT64_MAX, &answered);
     for (int i = 0; i < 100'000 && (!answered.done() || !worker_->scheduler()->idle()); ++i) {
       client_->Poll();
-      giver_fabric_->Poll();
+      source_fabric_->Poll();
       if (worker_->Poll() == 0) network_.Step();
     }
     ASSERT_TRUE(answered.done() && worker_->scheduler()->idle());
@@ -104,7 +104,7 @@ class MigratorTest : public ::testing::Test {
   bool Taken() {
     const bool held = worker_->regions()->Find(kRegion) != nullptr;
     EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "target");
-    EXPECT_EQ(held, giver_.Saw(MigrationStep::kSeal));
+    EXPECT_EQ(held, source_.Saw(MigrationStep::kSeal));
     return held;
   }
   void SetDraining(bool draining) {
@@ -121,8 +121,8 @@ class MigratorTest : public ::testing::Test {
   std::shared_ptr<MemoryCluster> cluster_;
   std::unique_ptr<Worker> worker_;
   MemoryMembership* membership_;  // The worker's.
-  std::unique_ptr<SimFabric> giver_fabric_ = network_.NewEndpoint();
-  Source giver_{giver_fabric_.get()};
+  std::unique_ptr<SimFabric> source_fabric_ = network_.NewEndpoint();
+  Source source_{source_fabric_.get()};
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   RegionMemory* memory_;
 };
@@ -148,7 +148,7 @@ TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
 
 TEST_F(MigratorTest, TakesARegionThatIsOne) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   Offer();
   EXPECT_TRUE(Taken());
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
@@ -157,16 +157,16 @@ TEST_F(MigratorTest, TakesARegionThatIsOne) {
 // A source that hears nothing for a while (a slow log directory) gives up and offers the region again.
 TEST_F(MigratorTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   const std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
   EXPECT_TRUE(AnswerTo(offer).ok());
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
   for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) {
-    giver_fabric_->Poll();
+    source_fabric_->Poll();
     if (worker_->Poll() == 0) network_.Step();
   }
   EXPECT_TRUE(Taken());
-  EXPECT_EQ(std::count(giver_.steps.begin(), giver_.steps.end(), MigrationStep::kBegin), 1);
+  EXPECT_EQ(std::count(source_.steps.begin(), source_.steps.end(), MigrationStep::kBegin), 1);
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
 }
 
@@ -205,7 +205,7 @@ TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
 // A server that leaves the cluster takes its connection with it, though nobody asks it anything any more.
 TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   Offer();
   ASSERT_TRUE(Taken());
   const auto connections = [this] {
@@ -227,16 +227,16 @@ TEST_F(MigratorTest, RefusesPagesThatAreNone) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   for (const PageRun& run : std::vector<PageRun>{
            {kPages, 1}, {kPages - 1, 2}, {0, 0}, {0, 65}, {0, UINT32_MAX}, {UINT32_MAX, 1}, {UINT32_MAX, UINT32_MAX}}) {
-    giver_.runs = {{0, 1}, run};
-    giver_.why.clear();
+    source_.runs = {{0, 1}, run};
+    source_.why.clear();
     Offer();
     EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
-    EXPECT_EQ(giver_.why, "source.0 names pages that are none");
+    EXPECT_EQ(source_.why, "source.0 names pages that are none");
   }
 }
 
 TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   const auto refused = [this](const std::function<void(RegionHeader*)>& change) {
     CELL_CHECK(Meganode::Format(memory_, kRegion, kShape).ok());
     change(&memory_->header());
@@ -256,7 +256,7 @@ TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
 // Between the seal and the table the source has taken the region back: it is not served here.
 TEST_F(MigratorTest, AnEpochThatHasPassedIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   worker_->sync_points()->on_reach = [this](std::string_view point) {
     if (point != "migration: target: before the table") return;
     CELL_CHECK(cluster_->state.table.Move(kRegion, 1, {"source", 0}).ok());
@@ -271,7 +271,7 @@ TEST_F(MigratorTest, AnEpochThatHasPassedIsNotTaken) {
 // would end with. Its recovery may have less than the copy, or more: it alone decides.
 TEST_F(MigratorTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
-  giver_.runs = {{0, kPages}};
+  source_.runs = {{0, kPages}};
   worker_->sync_points()->on_reach = [this](std::string_view point) {
     if (point != "migration: target: before the table") return;
     CELL_CHECK(cluster_->state.table.Claim(kRegion, 1, {"target", 0}).ok());
@@ -295,10 +295,10 @@ class SourceTest : public MigratorTest {
     cluster_->state.table.regions[kOwn] = {{"target", 0}, 1};
     ++cluster_->state.table.version;
     Migrate();
-    taker_ = Connect();
+    target_ = Connect();
   }
   void Turn() {
-    if (client_->Poll() + giver_fabric_->Poll() + worker_->Poll() > 0) return;
+    if (client_->Poll() + source_fabric_->Poll() + worker_->Poll() > 0) return;
     network_.At(network_.now_ns() + 1'000, [] {});  // Time goes on when nothing happens.
     network_.Step();
   }
@@ -308,10 +308,10 @@ class SourceTest : public MigratorTest {
       WorkerId to{"source", 0};
       co_return (co_await worker->migrator()->Migrate(kOwn, std::move(to))).ok();
     };
-    giver_.steps.clear();
+    source_.steps.clear();
     worker_->scheduler()->Spawn(give(worker_.get()));
-    for (int i = 0; i < 100'000 && !giver_.Saw(MigrationStep::kOffer); ++i) Turn();
-    CELL_CHECK(giver_.Saw(MigrationStep::kOffer));
+    for (int i = 0; i < 100'000 && !source_.Saw(MigrationStep::kOffer); ++i) Turn();
+    CELL_CHECK(source_.Saw(MigrationStep::kOffer));
   }
   ConnectionId Connect() {
     Waiter connected;
@@ -334,27 +334,27 @@ class SourceTest : public MigratorTest {
   }
 
   HeldRegion* region_;
-  ConnectionId taker_;
+  ConnectionId target_;
   std::set<uint32_t> told_;
 };
 
 TEST_F(SourceTest, SealsWhatItsTakerHasBeenToldOfAlone) {
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
-  while (Ask(taker_, MigrationStep::kWritten).value_or(0) > 0) {
+  EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
+  while (Ask(target_, MigrationStep::kWritten).value_or(0) > 0) {
   }
   for (uint32_t page = 1; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
-  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kFreeze);
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kFreeze);
   ASSERT_GT(more.value_or(0), 0u);
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kSeal).ok());
-  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kDone).ok());
+  EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  EXPECT_FALSE(Ask(target_, MigrationStep::kDone).ok());
   EXPECT_EQ(region_->state(), RegionState::kFrozen);
-  EXPECT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
+  EXPECT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
   EXPECT_EQ(told_.size(), kPages);
-  EXPECT_TRUE(Ask(taker_, MigrationStep::kDone).ok());
+  EXPECT_TRUE(Ask(target_, MigrationStep::kDone).ok());
   EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
 }
 
@@ -362,28 +362,28 @@ TEST_F(SourceTest, AnswersItsTakerAlone) {
   const auto refused = [this](ConnectionId target, MigrationStep step, uint64_t epoch) {
     return absl::IsFailedPrecondition(Ask(target, step, epoch).status());
   };
-  EXPECT_TRUE(refused(taker_, MigrationStep::kBegin, 2));
-  EXPECT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
+  EXPECT_TRUE(refused(target_, MigrationStep::kBegin, 2));
+  EXPECT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
   const ConnectionId other = Connect();
   for (const MigrationStep step : {MigrationStep::kBegin, MigrationStep::kWritten, MigrationStep::kFreeze,
                                    MigrationStep::kSeal, MigrationStep::kDone, MigrationStep::kCancel}) {
     EXPECT_TRUE(refused(other, step, 1)) << static_cast<int>(step);
-    EXPECT_TRUE(refused(taker_, step, 2)) << static_cast<int>(step);
+    EXPECT_TRUE(refused(target_, step, 2)) << static_cast<int>(step);
   }
-  EXPECT_TRUE(Ask(taker_, MigrationStep::kFreeze).ok());
+  EXPECT_TRUE(Ask(target_, MigrationStep::kFreeze).ok());
 }
 
 // A target that gave up was told of some written pages already: the next one is told of them again.
 TEST_F(SourceTest, TheNextTakerIsToldOfAllPages) {
   const auto begin = [this] {
-    absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
-    while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
+    absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+    while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
     EXPECT_TRUE(more.ok()) << more.status();
     return std::exchange(told_, {});
   };
   const std::set<uint32_t> first = begin();
   EXPECT_GE(first.size(), kPages / 2);
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kCancel).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
   for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
@@ -392,10 +392,10 @@ TEST_F(SourceTest, TheNextTakerIsToldOfAllPages) {
 }
 
 TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kBegin).ok());
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kFreeze).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kFreeze).ok());
   const int64_t begun_ns = network_.now_ns();
-  client_->Disconnect(taker_);
+  client_->Disconnect(target_);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
@@ -404,14 +404,14 @@ TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
 
 // A region is frozen once: a target that asks again, even after the seal, is refused, and changes nothing.
 TEST_F(SourceTest, ARegionIsFrozenOnce) {
-  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
-  more = Ask(taker_, MigrationStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kFreeze).ok());
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  more = Ask(target_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  EXPECT_FALSE(Ask(target_, MigrationStep::kFreeze).ok());
   EXPECT_EQ(region_->state(), RegionState::kFrozen);
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
-  EXPECT_FALSE(Ask(taker_, MigrationStep::kFreeze).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  EXPECT_FALSE(Ask(target_, MigrationStep::kFreeze).ok());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
@@ -419,14 +419,14 @@ TEST_F(SourceTest, ARegionIsFrozenOnce) {
 TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
   const uint64_t serving = root();
-  absl::StatusOr<uint32_t> more = Ask(taker_, MigrationStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
-  more = Ask(taker_, MigrationStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(taker_, MigrationStep::kWritten);
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kSeal).ok());
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  more = Ask(target_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
-  ASSERT_TRUE(Ask(taker_, MigrationStep::kCancel).ok());  // It asks the table, again and again.
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());  // It asks the table, again and again.
   region_->ChangeState(RegionState::kLost);
   membership_->set_unreachable(false);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();

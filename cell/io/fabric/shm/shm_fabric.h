@@ -97,7 +97,7 @@ class ShmFabric : public PollingFabric {
   void ReceiveFromServer(Connection* connection);
   bool TakePacket(Connection* connection);
   void MapRegion(Connection* connection, Packet packet);
-  void Ask(Connection* connection, uint32_t region);
+  void AskForRegion(Connection* connection, uint32_t region);
   void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
   void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
   void FlushCalls();

@@ -121,7 +121,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
   }
 }
 
-void ShmFabric::Ask(Connection* connection, uint32_t region) {
+void ShmFabric::AskForRegion(Connection* connection, uint32_t region) {
   Connection::Mapped& mapped = connection->regions[region];
   if (mapped.asked) return;
   mapped.asked = true;
@@ -136,7 +136,7 @@ void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   const auto it = connection->regions.find(region);
   if (it == connection->regions.end() || !it->second.known) return;
   it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
-  Ask(connection, region);
+  AskForRegion(connection, region);
 }
 
 // Null: gone, broken, or not connected yet.
@@ -195,7 +195,7 @@ void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int
     if (region == nullptr) {
       connection->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
       NoteDeadline(deadline_ns);
-      return Ask(connection, part.from.region());
+      return AskForRegion(connection, part.from.region());
     }
     if (!Connection::Holds(*region, part)) {
       TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",

@@ -128,7 +128,7 @@ class VerbsFabric : public PollingFabric {
   void Refuse(ConnectionId connection, Completion* completion);
   void StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
   void ExpireReads(Link* link, int64_t now_ns);
-  void Ask(Link* link, uint32_t region);
+  void AskForRegion(Link* link, uint32_t region);
   void PostReads(Link* link);
 
   const VerbsFabricOptions options_;

@@ -31,7 +31,7 @@ void VerbsFabric::Refuse(ConnectionId id, Completion* completion) {
   TellLater(completion, absl::UnavailableError(known ? link->why_broken : "not connected"));
 }
 
-void VerbsFabric::Ask(Link* link, uint32_t region) {
+void VerbsFabric::AskForRegion(Link* link, uint32_t region) {
   Link::RemoteRegion& remote = link->regions[region];
   if (std::exchange(remote.asked, true)) return;
   Send(link, static_cast<uint8_t>(MessageType::kAskRegion), region, 0, {}, {});
@@ -43,7 +43,7 @@ void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   const auto it = link->regions.find(region);
   if (it == link->regions.end() || !it->second.known) return;
   it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
-  Ask(link, region);
+  AskForRegion(link, region);
 }
 
 void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
@@ -85,7 +85,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
     if (region == link->regions.end() || !region->second.known) {
       if (link->waiting.empty()) link->waiting_since_ns = NowNs();
       link->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
-      return Ask(link, part.from.region());
+      return AskForRegion(link, part.from.region());
     }
     const RegionKey& key = region->second.key;
     const uint64_t offset = part.from.offset();
