@@ -266,7 +266,7 @@ TEST(DiskFailure, StopsAcknowledgementsUntilTheRegionIsClaimedAgain) {
       TestClusterOptions options;
       options.logs.durability = durability;
       options.logs.bound_ns = 40'000;
-      options.logs.checkpoint_bytes_min = 4 << 10;  // Checkpoints and new segments fail, too.
+      options.checkpoints.log_bytes_min = 4 << 10;  // Checkpoints and new segments fail, too.
       SimOptions sim;
       sim.seed = n + 1;
       SimCluster cluster({512, 128 << 10, 256 << 10}, sim, options);

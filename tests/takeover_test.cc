@@ -126,7 +126,7 @@ class TakeoverTest : public ::testing::Test {
     options.membership_polls_max = 5;
     options.logs.durability = durability;
     options.logs.bound_ns = 40'000;
-    options.logs.checkpoint_bytes_min = 8 << 10;
+    options.checkpoints.log_bytes_min = 8 << 10;
     return options;
   }
 
@@ -313,7 +313,7 @@ class TakeoverTest : public ::testing::Test {
   void Collect(SimCluster* cluster, size_t i) {
     totals_.recovered += cluster->worker(i)->recoverer()->counters().recovered;
     totals_.lost += cluster->worker(i)->recoverer()->counters().lost;
-    totals_.checkpoints += cluster->worker(i)->logs()->counters().checkpoints;
+    totals_.checkpoints += cluster->worker(i)->checkpointer()->counters().checkpoints;
     totals_.table_splits += cluster->worker(i)->splitter()->parts().splits;
   }
 

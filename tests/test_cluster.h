@@ -22,7 +22,8 @@ struct TestClusterOptions {
   RebalancerOptions balance;
   int64_t start_pause_ns = Worker::Options{}.start_pause_ns;
   int membership_polls_max = 1;
-  LogKeeperOptions logs;
+  LogFlusherOptions logs;
+  CheckpointerOptions checkpoints;
   LogCollectorOptions collector;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
@@ -80,6 +81,7 @@ class TestCluster {
     made.regions_max = options.regions_max;
     made.silence_ns = options.silence_ns;
     made.logs = options.logs;
+    made.checkpoints = options.checkpoints;
     made.collector = options.collector;
     made.recoverer = {options.takeover_after_ns, options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
                       5'000, 1'000'000, options.probe_every_ns};

@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.regions_max = self->regions_max;
   options.logs.durability = membership->state().durability;
   options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
-  options.logs.checkpoint_bytes_min = flags.checkpoint_mb << 20;
+  options.checkpoints.log_bytes_min = flags.checkpoint_mb << 20;
   options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {
     options.sync_points.on_reach = [stop_at = flags.stop_at](std::string_view point) {

@@ -201,9 +201,9 @@ class ControlServer::RpcService : public control::Control::Service {
   grpc::Status Checkpoint(grpc::ServerContext* context, const control::CheckpointRequest*,
                           control::CheckpointReply* reply) override {
     for (Worker* worker : workers_) {
-      auto made = std::make_shared<LogKeeper::Made>();
-      const absl::Status status =
-          Task1(worker, [made](Worker* its) { return its->logs()->CheckpointAll(made.get()); }, context);
+      auto made = std::make_shared<Checkpointer::Made>();
+      const absl::Status status = Task1(
+          worker, [made](Worker* its) { return its->checkpointer()->CheckpointAll(made.get()); }, context);
       if (!status.ok()) return ToGrpc(status);
       reply->set_regions(reply->regions() + made->regions);
       reply->set_bytes(reply->bytes() + made->bytes);

@@ -12,13 +12,13 @@ namespace {
 // Between looks at a membership that is to answer. Its answer may take long, and wakes nobody.
 constexpr int64_t kMembershipPauseNs = 100'000;
 
-nlohmann::json ToJson(const LogKeeper& logs) {
-  const LogKeeper::Counters& counters = logs.counters();
+nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) {
+  const LogFlusher::Counters& counters = logs.counters();
   return {{"durability", ToString(logs.durability())},
           {"flushes", counters.flushes},
           {"longest_flush_us", static_cast<double>(counters.longest_flush_ns) / 1e3},
-          {"checkpoints", counters.checkpoints},
-          {"checkpoint_bytes", counters.checkpoint_bytes},
+          {"checkpoints", checkpointer.counters().checkpoints},
+          {"checkpoint_bytes", checkpointer.counters().checkpoint_bytes},
           {"failed", counters.failed}};
 }
 
@@ -40,6 +40,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       logs_(fabric_.get(), &scheduler_, &regions_, {store_.get(), disk_.get(), replay_.get()}, options.logs),
       context_{options.self, options.seed, fabric_.get(), membership_.get(), &scheduler_,
                &regions_,    &logs_,       &peers_,       &status_,          &sync_points_},
+      checkpointer_(context_, options.checkpoints),
       lease_(context_),
       served_(fabric_.get(), &regions_, membership_.get()),
       allocator_(context_),
@@ -53,7 +54,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       collector_(context_, options.collector) {
   status_.Add([this](nlohmann::json* status) {
     (*status)["connections_to_servers"] = peers_.connections();
-    (*status)["logs"] = ToJson(logs_);
+    (*status)["logs"] = ToJson(logs_, checkpointer_);
   });
 }
 
@@ -97,6 +98,7 @@ size_t Worker::Poll() {
   tables_.Step();
   collector_.Step();
   logs_.Step();
+  checkpointer_.Step();
   return done;
 }
 

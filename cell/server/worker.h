@@ -17,8 +17,9 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
+#include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/report/lease_watch.h"
 #include "cell/server/report/status_report.h"
@@ -39,7 +40,8 @@ class Worker {
     size_t regions_max = 16;
     int64_t silence_ns = 1'000'000'000;  // Of another worker in a move, after which it is given up.
     SyncPoints sync_points;
-    LogKeeperOptions logs;
+    LogFlusherOptions logs;
+    CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
     LogCollectorOptions collector;
     int64_t start_pause_ns = 1'000'000;  // In Start, between two looks whether the first region is made.
@@ -74,8 +76,9 @@ class Worker {
   // Waits until Poll has something to do, or until a time.
   void Wait(int64_t until_ns);
   // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
-  // destructor. DeadlineExceeded: a disk, or the membership, has not answered for as long as `LogKeeperOptions::
-  // finish_patience_ns`, and what waits for it refers to this worker: it cannot be destroyed, and the process is to end.
+  // destructor. DeadlineExceeded: a disk, or the membership, has not answered for as long as `LogFlusherOptions::
+  // finish_patience_ns`, and what waits for it refers to this worker: it cannot be destroyed, and the process is to
+  // end.
   absl::Status Stop();
 
   Fabric* fabric() { return fabric_.get(); }
@@ -88,7 +91,8 @@ class Worker {
   Rebalancer* rebalancer() { return &rebalancer_; }
   TableKeeper* tables() { return &tables_; }
   Migrator* migrator() { return &migrator_; }
-  LogKeeper* logs() { return &logs_; }
+  LogFlusher* logs() { return &logs_; }
+  Checkpointer* checkpointer() { return &checkpointer_; }
   Recoverer* recoverer() { return &recoverer_; }
   const LogCollector* collector() const { return &collector_; }
   Scheduler* scheduler() { return &scheduler_; }
@@ -113,9 +117,10 @@ class Worker {
   Scheduler scheduler_;
   Regions regions_;
   Peers peers_;
-  LogKeeper logs_;
+  LogFlusher logs_;
   StatusReport status_;
   const WorkerContext context_;
+  Checkpointer checkpointer_;
   LeaseWatch lease_;
   ServedRegions served_;
   HeldWrites held_;

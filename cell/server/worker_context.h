@@ -8,7 +8,7 @@
 namespace cell {
 
 class Fabric;
-class LogKeeper;
+class LogFlusher;
 class Peers;
 class Regions;
 class StatusReport;
@@ -23,7 +23,7 @@ struct WorkerContext {
   Membership* membership = nullptr;
   Scheduler* scheduler = nullptr;
   Regions* regions = nullptr;
-  LogKeeper* logs = nullptr;
+  LogFlusher* logs = nullptr;
   Peers* peers = nullptr;
   StatusReport* status = nullptr;
   const SyncPoints* sync_points = nullptr;

@@ -285,8 +285,8 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
     }
     case Fault::kCheckpoint: {
       const auto checkpoint = [](Worker* worker) -> Task<bool> {
-        LogKeeper::Made made;
-        co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
+        Checkpointer::Made made;
+        co_return (co_await worker->checkpointer()->CheckpointAll(&made)).ok();
       };
       cluster.worker(i)->scheduler()->Spawn(checkpoint(cluster.worker(i)));
       return true;
@@ -350,7 +350,7 @@ void Faults::Collect(size_t i) {
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;
-  report.checkpoints += worker->logs()->counters().checkpoints;
+  report.checkpoints += worker->checkpointer()->counters().checkpoints;
 }
 
 }  // namespace cell

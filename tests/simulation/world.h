@@ -92,7 +92,7 @@ class World {
     options.membership_polls_max = plan.membership_polls_max;
     options.logs.durability = plan.durability;
     options.logs.bound_ns = kAsyncBoundNs;
-    options.logs.checkpoint_bytes_min = plan.checkpoint_bytes_min;
+    options.checkpoints.log_bytes_min = plan.checkpoint_bytes_min;
     options.logs.mark_after_ns = kMarkAfterNs;
     options.logs.descriptor_pause_ns = kDescriptorPauseNs;
     options.probe_every_ns = kProbeEveryNs;

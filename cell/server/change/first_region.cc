@@ -50,7 +50,7 @@ absl::Status RootLost(uint32_t region, const std::string& server) {
 
 // Checks that the region table knows every region that has a log. A table that does not is older than the logs, or lost:
 // regions would be made under numbers that others have had, and their logs be mixed.
-Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogKeeper* logs) {
+Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs) {
   std::vector<uint32_t> kept;
   const RunInPool::Work list = [logs, &kept]() -> absl::Status {
     ASSIGN_OR_RETURN(kept, logs->store()->Regions());
@@ -81,7 +81,7 @@ void ReportLost(const RegionTable& table, const Regions& regions, const WorkerId
   }
 }
 
-Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
+Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFlusher* logs, WorkerId self) {
   std::optional<uint64_t> all_lost;
   if (!logs->on()) {
     const absl::StatusOr<std::optional<uint64_t>> found = co_await FindAllLost(membership, self);
@@ -139,7 +139,7 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogKe
 
 }  // namespace
 
-Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self) {
+Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogFlusher* logs, WorkerId self) {
   absl::Status status = co_await MakeIfMissing(membership, regions, logs, self);
   if (status.ok() && !logs->on()) ReportLost(membership->state().table, *regions, self);
   co_return status;

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "cell/base/task.h"
 #include "cell/cluster/membership.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 
 namespace cell {
@@ -17,6 +17,6 @@ namespace cell {
 //
 // Logs which regions were lost. FailedPrecondition: this server held the root, without durability, and other servers
 // still hold regions. Other errors are those of the membership and the log.
-Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogKeeper* logs, WorkerId self);
+Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogFlusher* logs, WorkerId self);
 
 }  // namespace cell

@@ -39,7 +39,7 @@
 #include "cell/cluster/membership.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/staged_copy.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/request/migration_handler.h"
 #include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
@@ -122,7 +122,7 @@ class Migrator : public MigrationHandler {
   Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
   const int64_t silence_ns_;
   std::map<uint32_t, Outgoing> outgoing_;

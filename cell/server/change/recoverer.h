@@ -13,8 +13,8 @@
 // the table by which the left is served says so. A worker that fails to recover a region for another reason than a
 // damaged log passes it on to another, which claims it anew.
 //
-// A region of this worker's own whose log has failed (log_keeper.h) is brought back the same way. What async durability
-// had acknowledged and not brought to disk then is lost, as by a crash.
+// A region of this worker's own whose log has failed (log_flusher.h) is brought back the same way. What async
+// durability had acknowledged and not brought to disk then is lost, as by a crash.
 //
 // One thread: the worker's.
 #pragma once
@@ -27,7 +27,7 @@
 #include "cell/cluster/membership.h"
 #include "cell/log/log_replay.h"
 #include "cell/server/change/route_publisher.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/request/write_pipeline.h"
 #include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
@@ -119,7 +119,7 @@ class Recoverer {
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
   WritePipeline* const writes_;
   RoutePublisher* const routes_;

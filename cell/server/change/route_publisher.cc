@@ -7,7 +7,7 @@
 #include "cell/layout/wire.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/region/commit_table_change.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/add_route.h"
 #include "cell/server/sched/scheduler.h"

@@ -39,7 +39,7 @@ class RoutePublisher {
   const WorkerId self_;
   Membership* const membership_;
   Scheduler* const scheduler_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   Peers* const peers_;
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;

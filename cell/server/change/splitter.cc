@@ -6,7 +6,7 @@
 
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership_await.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/sched/scheduler.h"

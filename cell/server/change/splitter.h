@@ -84,7 +84,7 @@ class Splitter : public RoomMaker {
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
   RoutePublisher* const routes_;

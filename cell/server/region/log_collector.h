@@ -11,7 +11,7 @@
 #include <set>
 
 #include "cell/cluster/membership.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/worker_context.h"
 
 namespace cell {
@@ -42,7 +42,7 @@ class LogCollector {
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   const LogCollectorOptions options_;
   bool looking_ = false;
   int64_t look_at_ns_ = 0;

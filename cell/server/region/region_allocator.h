@@ -4,7 +4,7 @@
 
 #include "cell/base/event.h"
 #include "cell/cluster/membership.h"
-#include "cell/server/region/log_keeper.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/sched/scheduler.h"
 #include "cell/server/worker_context.h"
@@ -43,7 +43,7 @@ class RegionAllocator {
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;
-  LogKeeper* const logs_;
+  LogFlusher* const logs_;
   Mutex adding_;  // One at a time: an id that is not known to be taken could otherwise be another's.
 };
 

@@ -1,18 +1,20 @@
-// LogKeeper: a worker's logs. It carries what was appended to the store, in groups, and makes checkpoints.
+// LogFlusher: a worker's logs. It writes what was appended to them to the store, in groups.
 //
 //   none    no region has a log
-//   async   a change is applied, appended and acknowledged at once; a flush is begun within half of the bound. While a
-//           region's oldest record that is not on disk is older than the bound, its writes wait: so what a crash can
-//           lose was acknowledged within one bound, however slow the disk
-//   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
-//           another; what came during one goes with the next
+//   async   a change is applied, appended and acknowledged at once; a flush begins within half of the bound. While a
+//           region's oldest record that is not on disk is older than the bound, its writes wait. So a crash can lose
+//           only what was acknowledged within one bound, however slow the disk is
+//   sync    a write is appended, and applied and acknowledged when it is on disk (WritePipeline). Flushes follow one
+//           another; what arrives during one is written by the next
 //
 // A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So
 // recovery tells a record that was damaged later from one that was never written whole.
 //
-// Work that blocks runs in a ThreadPool. A log that has failed stays failed: its region can be read, and not written,
+// Work that blocks runs in a ThreadPool. A log that has failed stays failed: its region can be read but not written
 // until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no
-// descriptor is no failure of the log, and is tried again. One thread: the worker's.
+// descriptor is no failure of the log and is tried again.
+//
+// Not thread-safe: the worker's thread alone.
 #pragma once
 
 #include <memory>
@@ -27,12 +29,9 @@
 
 namespace cell {
 
-struct LogKeeperOptions {
+struct LogFlusherOptions {
   Durability durability = Durability::kNone;
   int64_t bound_ns = 10'000'000;
-  // A checkpoint is begun when a region's log since the last one is twice as long as what the region holds, and at
-  // least this: so checkpoints write at most half of what the log does.
-  uint64_t checkpoint_bytes_min = uint64_t{64} << 20;
   // How much of an unflushed log is kept in memory before writes wait.
   size_t waiting_bytes_max = size_t{16} << 20;
   // How long all of a log has been on disk before it is marked. It costs one more sync.
@@ -42,7 +41,7 @@ struct LogKeeperOptions {
   int64_t descriptor_pause_ns = 10'000'000;  // Until an open that found no descriptor is tried again.
 };
 
-class LogKeeper {
+class LogFlusher {
  public:
   // Where logs are, and who works on them. All are null without durability.
   struct Storage {
@@ -52,7 +51,7 @@ class LogKeeper {
   };
 
   // All must outlive this.
-  LogKeeper(Fabric* fabric, Scheduler* scheduler, Regions* regions, const Storage& storage, LogKeeperOptions options)
+  LogFlusher(Fabric* fabric, Scheduler* scheduler, Regions* regions, const Storage& storage, LogFlusherOptions options)
       : fabric_(fabric),
         scheduler_(scheduler),
         regions_(regions),
@@ -82,15 +81,9 @@ class LogKeeper {
   Task<absl::Status> Flushed(uint32_t region);
   // Until what the region's log has is applied, too. The region is frozen.
   Task<absl::Status> Settled(uint32_t region);
-  // Writes all that the region holds to a checkpoint, while it is written, and trims the log. FailedPrecondition: it is
-  // being split or moved, or there is no log.
-  Task<absl::Status> Checkpoint(uint32_t region);
-
-  // Makes a checkpoint of each region, one after the other. Waits for a region that is claimed.
-  struct Made {
-    uint64_t regions = 0, bytes = 0;
-  };
-  Task<absl::Status> CheckpointAll(Made* made);
+  // Opens the region's log at a sequence number. An open that finds no free descriptor is tried again until there is
+  // one.
+  Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
   // Reports work that the pools have finished. Returns how many pieces.
   size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
@@ -98,12 +91,12 @@ class LogKeeper {
   void Step();
   // When Step has something to do by itself; INT64_MAX: never.
   int64_t NextNs() const { return next_ns_; }
-  // Carries out all that was appended, and waits for it. DeadlineExceeded: the disk has ended nothing for as long as the
-  // options' patience, and still has work, which refers to this. The message says what may not be on disk.
+  // Carries out all that was appended, and waits for it. DeadlineExceeded: the disk has ended nothing for as long as
+  // the options' patience, and still has work, which refers to this. The message says what may not be on disk.
   absl::Status Finish();
 
   struct Counters {
-    uint64_t flushes = 0, markers = 0, checkpoints = 0, checkpoint_bytes = 0, failed = 0;
+    uint64_t flushes = 0, markers = 0, failed = 0;
     uint64_t longest_flush_ns = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -115,16 +108,6 @@ class LogKeeper {
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
   void BeginFlush(HeldRegion* region);
-  Task<bool> AutoCheckpoint(RegionClaim claim);
-  Task<absl::Status> TryCheckpoint(HeldRegion* region);
-  Task<absl::Status> WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
-                                     std::unique_ptr<LogWriter> writer);
-  // A checkpoint in the making.
-  struct Draft;
-  Task<absl::Status> Write(Draft* draft);
-  Task<absl::Status> AddMeganode(Draft* draft);
-  Task<absl::Status> AddTable(Draft* draft);
-  Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
   Fabric* const fabric_;
   Scheduler* const scheduler_;
@@ -132,7 +115,7 @@ class LogKeeper {
   LogStore* const store_;
   ThreadPool* const disk_;
   ThreadPool* const replay_;
-  const LogKeeperOptions options_;
+  const LogFlusherOptions options_;
   int64_t next_ns_ = INT64_MAX;
   bool finishing_ = false;
   bool found_anothers_ = false;

@@ -131,8 +131,8 @@ TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
       Worker* const worker = cluster.worker();
       const std::string region = fmt::format("of these regions: {}", worker->regions()->all()[0]->region());
       const auto make_checkpoint = [](Worker* of) -> Task<bool> {
-        LogKeeper::Made made;
-        co_return (co_await of->logs()->CheckpointAll(&made)).ok();
+        Checkpointer::Made made;
+        co_return (co_await of->checkpointer()->CheckpointAll(&made)).ok();
       };
       cluster.disk_pool()->SetPaused(true);
       const absl::Status last = client->Put("last", "value").status();
@@ -164,7 +164,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   ASSERT_EQ(worker->regions()->all().size(), 1u);
   HeldRegion* const held = worker->regions()->all()[0];
   const auto checkpoint = [](Worker* of, uint32_t region) -> Task<bool> {
-    co_return (co_await of->logs()->Checkpoint(region)).ok();
+    co_return (co_await of->checkpointer()->Checkpoint(region)).ok();
   };
   worker->scheduler()->Spawn(checkpoint(worker, held->region()));
   const auto begun = [&] {
@@ -180,8 +180,8 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   ASSERT_TRUE(client->Put(key(0), "new").ok());
   ASSERT_TRUE(client->Put(key(kKeys - 1), "new").ok());
   ASSERT_LT(held->log->durable(), held->log->appended());
-  ASSERT_EQ(worker->logs()->counters().checkpoint_bytes, 0u) << "it has ended before";
-  while (worker->logs()->counters().checkpoints == 0) cluster.network()->Step();
+  ASSERT_EQ(worker->checkpointer()->counters().checkpoint_bytes, 0u) << "it has ended before";
+  while (worker->checkpointer()->counters().checkpoints == 0) cluster.network()->Step();
   cluster.Kill(0, /*machine=*/true);
   cluster.Restart(0);
   EXPECT_EQ(client->Get(key(kKeys - 1))->value_or("absent"), "new");
@@ -201,8 +201,8 @@ TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
                          [](const std::string& path) { return path.find("unfinished") != std::string::npos; });
   };
   const auto checkpoint = [](Worker* worker) -> Task<bool> {
-    LogKeeper::Made made;
-    co_return (co_await worker->logs()->CheckpointAll(&made)).ok();
+    Checkpointer::Made made;
+    co_return (co_await worker->checkpointer()->CheckpointAll(&made)).ok();
   };
   cluster.worker()->scheduler()->Spawn(checkpoint(cluster.worker()));
   while (unfinished() == 0) cluster.network()->Step();
@@ -222,7 +222,8 @@ TEST(UnusedRegion, IsRemovedWhenItsMakerHasDied) {
     SimCluster cluster({512, 128 << 10, 256 << 10}, {}, options);
     auto client = cluster.NewClient(Quiet());
     ASSERT_TRUE(client->Put("key", "value").ok());
-    const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(cluster.table().root)->owner.server.substr(7)));
+    const auto owner =
+        static_cast<size_t>(std::stoi(cluster.table().Find(cluster.table().root)->owner.server.substr(7)));
     const size_t maker = comes_back ? owner : 1 - owner;
     cluster.Kill(maker);
     const auto made = cluster.shared()->state.table.Add({fmt::format("server-{}", maker), 0}, 0);
@@ -248,8 +249,8 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
     ASSERT_TRUE(client->Put("key", "value").ok());
     std::optional<absl::Status> made;
     const auto checkpoint = [&]() -> Task<bool> {
-      LogKeeper::Made all;
-      made = co_await cluster.worker()->logs()->CheckpointAll(&all);
+      Checkpointer::Made all;
+      made = co_await cluster.worker()->checkpointer()->CheckpointAll(&all);
       co_return true;
     };
     cluster.files()->FailAt(call, absl::UnavailableError("EIO"));
@@ -326,7 +327,7 @@ TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
   ASSERT_TRUE(finish(maker, maker->tables()->Create("t", 0, 1)).ok());
   const uint32_t region = cluster.table().tables.at("t").RegionOf(0);
   ASSERT_TRUE(client->OpenTable("t")->Put("key", "in t").ok());
-  ASSERT_TRUE(finish(maker, maker->logs()->Checkpoint(region)).ok());  // Its log has no first segment now.
+  ASSERT_TRUE(finish(maker, maker->checkpointer()->Checkpoint(region)).ok());  // Its log has no first segment now.
   const auto logs = [&] {
     std::map<std::string, std::string> all;
     for (const std::string& path : cluster.disk()->paths()) {

@@ -1,0 +1,220 @@
+#include "cell/server/region/checkpointer.h"
+
+#include <algorithm>
+
+#include "cell/base/mutant.h"
+#include "cell/base/status_macros.h"
+#include "pilaf/hash_walk.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
+constexpr int kLeavesPerStep = 8;
+constexpr uint32_t kHashBytesPerStep = 8192;  // Of slots or buckets.
+constexpr int64_t kClaimedPauseNs = 1'000'000;
+
+}  // namespace
+
+void Checkpointer::Step() {
+  if (!logs_->on() || scheduler_->stopping()) return;
+  HeldRegion* long_log = nullptr;
+  regions_->ForEach([&](HeldRegion* region) {
+    if (region->log == nullptr || !region->claimable() || !region->log->status().ok()) return;
+    const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
+    if (since > std::max(options_.log_bytes_min, 2 * region->store->data_bytes())) long_log = region;
+  });
+  if (long_log != nullptr) scheduler_->Spawn(AutoCheckpoint(RegionClaim(long_log, ClaimPurpose::kCheckpoint)));
+}
+
+Task<bool> Checkpointer::AutoCheckpoint(RegionClaim claim) {
+  const uint32_t region = claim.region()->region();
+  const absl::Status status = co_await TryCheckpoint(claim.region());
+  claim.Release();
+  if (!status.ok() && !scheduler_->stopping()) {
+    spdlog::warn("no checkpoint of region {}: {}", region, std::string(status.message()));
+  }
+  co_return status.ok();
+}
+
+Task<absl::Status> Checkpointer::Checkpoint(uint32_t region) {
+  HeldRegion* const held = regions_->Find(region);
+  if (held == nullptr || held->log == nullptr) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} is not here, or has no log", region));
+  }
+  if (held->claimed()) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", region));
+  const RegionClaim claim(held, ClaimPurpose::kCheckpoint);
+  co_return co_await TryCheckpoint(held);
+}
+
+Task<absl::Status> Checkpointer::CheckpointAll(Made* made) {
+  if (!logs_->on()) co_return absl::FailedPreconditionError("this cluster keeps no logs (--durability none)");
+  std::vector<uint32_t> regions;
+  regions_->ForEach([&regions](HeldRegion* region) { regions.push_back(region->region()); });
+  const uint64_t before = counters_.checkpoint_bytes;
+  for (const uint32_t region : regions) {
+    HeldRegion* held = regions_->Find(region);
+    while (held != nullptr && held->claimed() && !scheduler_->stopping()) {
+      co_await scheduler_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
+      held = regions_->Find(region);
+    }
+    if (held == nullptr) continue;  // Its new owner has it.
+    const absl::Status status = co_await Checkpoint(region);
+    if (!status.ok()) co_return status;
+    ++made->regions;
+  }
+  made->bytes = counters_.checkpoint_bytes - before;
+  co_return absl::OkStatus();
+}
+
+struct Checkpointer::Draft {
+  HeldRegion* held;
+  std::unique_ptr<LogWriter> writer;
+  std::string chunk;
+  uint64_t records;
+
+  void Add(RecordKind kind, std::string_view key, std::string_view value) {
+    AppendRecord({held->region(), held->log->epoch(), ++records, 0}, kind, key, value, {}, &chunk);
+  }
+};
+
+Task<absl::Status> Checkpointer::Write(Draft* draft) {
+  counters_.checkpoint_bytes += draft->chunk.size();
+  const RunInPool::Work write = [draft] { return draft->writer->Append(draft->chunk); };
+  const absl::Status status = co_await logs_->RunOnDisk(write);
+  draft->chunk.clear();
+  co_return status;
+}
+
+Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
+  const Meganode& tree = *draft->held->tree;
+  std::string next = tree.range().low;
+  std::string key;
+  for (int leaves = 1;; ++leaves) {
+    const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
+    if (!leaf.ok()) co_return leaf.status();
+    for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
+      if (leaf->holds_pairs()) {
+        const LeafSlot slot = leaf->leaf_slot(i);
+        const std::string_view pair = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
+        const size_t key_bytes = leaf->key_bytes(i);
+        draft->Add(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
+      } else {
+        leaf->CopyKey(i, &key);
+        const Pointer child = leaf->inner_slot(i).child();
+        draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+      }
+    }
+    const bool end = !leaf->has_high() || !tree.Covers(leaf->high_key());
+    if (!end) next = leaf->high_key();
+    absl::Status status;
+    if (end || draft->chunk.size() >= kChunkBytes) {
+      status = co_await Write(draft);
+    } else if (leaves % kLeavesPerStep == 0) {
+      co_await scheduler_->Yield();
+    }
+    if (!status.ok()) co_return status;
+    if (scheduler_->stopping() || draft->held->lost())
+      co_return absl::CancelledError("the server ends, or has lost the region");
+    if (end) co_return absl::OkStatus();
+  }
+}
+
+Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
+  HashTable* const table = draft->held->hash;
+  HashWalk walk(table);
+  const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->place().unit_bytes());
+  const HashTable::Visit visit = [draft](std::string_view key, std::string_view value) {
+    draft->Add(RecordKind::kPut, key, value);
+  };
+  for (;;) {
+    const bool end = walk.Step(units, visit);
+    absl::Status status;
+    if (end || draft->chunk.size() >= kChunkBytes) {
+      status = co_await Write(draft);
+    } else {
+      co_await scheduler_->Yield();
+    }
+    if (!status.ok()) co_return status;
+    if (scheduler_->stopping() || draft->held->lost())
+      co_return absl::CancelledError("the server ends, or has lost the region");
+    if (end) co_return absl::OkStatus();
+  }
+}
+
+// The region is claimed, so that it stays here, and whole.
+Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
+  const std::shared_ptr<RegionLog> log = held->log;
+  const uint32_t region = log->region();
+  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next try comes when the log is as long again.
+
+  // A new segment, so that the old ones can go. What comes before it must be on disk, and in the tree.
+  const uint64_t sequence = log->BeginRoll();
+  while (log->status().ok() &&
+         (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
+    held->flush_now = true;
+    co_await held->changed.Wait(scheduler_);
+  }
+  if (!log->status().ok()) co_return log->status();
+  std::unique_ptr<LogWriter> segment;
+  absl::Status status = co_await logs_->Open(region, log->epoch(), sequence, &segment);
+  if (!status.ok()) {
+    held->FailLog(status);  // It cannot go on in the old segment: the sequence is another's.
+    co_return status;
+  }
+  log->EndRoll(std::move(segment));
+
+  std::unique_ptr<LogWriter> writer;
+  const RunInPool::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {
+    absl::StatusOr<std::unique_ptr<LogWriter>> begun = logs_->store()->BeginCheckpoint(region, epoch, sequence);
+    if (!begun.ok()) return begun.status();
+    writer = *std::move(begun);
+    return absl::OkStatus();
+  };
+  status = co_await logs_->RunOnDisk(begin);
+  if (status.ok()) status = co_await WriteCheckpoint(held, log, sequence, std::move(writer));
+  if (status.ok()) {
+    ++counters_.checkpoints;
+    co_return status;
+  }
+  // What there is of it would take room until the next one. It may be that nothing is there.
+  const RunInPool::Work discard = [this, region, epoch = log->epoch(), sequence] {
+    return logs_->store()->DiscardCheckpoint(region, epoch, sequence);
+  };
+  (void)co_await logs_->RunOnDisk(discard);
+  co_return status;
+}
+
+Task<absl::Status> Checkpointer::WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
+                                                 std::unique_ptr<LogWriter> writer) {
+  const uint32_t region = log->region();
+  absl::Status status;
+  Draft draft{held, std::move(writer), {}, 0};
+  const HeldRegion::RangeRecord range = held->range_record();
+  draft.Add(RecordKind::kBegin, "", BeginValue(region));
+  draft.Add(range.kind, range.key, range.value);
+  if (held->tree != nullptr) {
+    status = co_await AddMeganode(&draft);
+  } else {
+    status = co_await AddTable(&draft);
+  }
+  if (!status.ok()) co_return status;
+  // What it holds of later records must be on disk with them.
+  const CheckpointEnd end{draft.records, log->appended()};
+  while (log->status().ok() && log->durable() < end.log_sequence) {
+    held->flush_now = true;
+    co_await held->changed.Wait(scheduler_);
+  }
+  if (!log->status().ok()) co_return log->status();
+  draft.Add(RecordKind::kEnd, "", std::string_view(reinterpret_cast<const char*>(&end), sizeof(end)));
+  const RunInPool::Work commit = [this, region, epoch = log->epoch(), sequence, &draft]() -> absl::Status {
+    RETURN_IF_ERROR(draft.writer->Append(draft.chunk));
+    if (!Mutated(Mutant::kCheckpointUnsynced)) RETURN_IF_ERROR(draft.writer->Sync());
+    RETURN_IF_ERROR(logs_->store()->CommitCheckpoint(region, epoch, sequence));
+    return logs_->store()->Trim(region, epoch, sequence);
+  };
+  co_return co_await logs_->RunOnDisk(commit);
+}
+
+}  // namespace cell

@@ -1,0 +1,221 @@
+#include "cell/server/region/log_flusher.h"
+
+#include <algorithm>
+
+#include "cell/base/mutant.h"
+#include "cell/io/net/descriptors.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
+                                    std::unique_ptr<LogWriter>* writer) {
+  const RunInPool::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
+    absl::StatusOr<std::unique_ptr<LogWriter>> opened = store_->Open(region, static_cast<uint32_t>(epoch), sequence);
+    if (!opened.ok()) return opened.status();
+    *writer = *std::move(opened);
+    return absl::OkStatus();
+  };
+  bool said = false;
+  for (;;) {
+    absl::Status status = co_await RunOnDisk(open);
+    // That is nothing that the disk said: connections have taken all descriptors, and some will go.
+    const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
+    if (!again || scheduler_->stopping()) co_return status;
+    if (!std::exchange(said, true)) {
+      spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
+    }
+    co_await scheduler_->Sleep(options_.descriptor_pause_ns);
+  }
+}
+
+Task<absl::Status> LogFlusher::Create(uint32_t region) {
+  if (!on()) co_return absl::OkStatus();
+  std::unique_ptr<LogWriter> writer;
+  bool there = false;
+  const RunInPool::Work look = [this, region, &there]() -> absl::Status {
+    ASSIGN_OR_RETURN(there, store_->Has(region));
+    return absl::OkStatus();
+  };
+  absl::Status status = co_await RunOnDisk(look);
+  if (status.ok() && there) {
+    found_anothers_ = true;
+    status = absl::AlreadyExistsError(
+        fmt::format("there is a log of a region {} already: the region table is older than the logs", region));
+  }
+  if (status.ok()) status = co_await Open(region, 1, 1, &writer);
+  if (!status.ok()) co_return status;
+  HeldRegion* const held = regions_->Find(region);
+  held->SetLog(std::make_shared<RegionLog>(region, 1, 1, std::move(writer)), log_first());
+  const HeldRegion::RangeRecord range = held->range_record();
+  held->log->Append(range.kind, range.key, range.value);
+  co_return co_await Flushed(region);
+}
+
+Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
+  if (!on()) co_return absl::OkStatus();
+  const uint64_t sequence = regions_->Find(region)->memory->header().log_sequence + 1;
+  std::unique_ptr<LogWriter> writer;
+  const absl::Status status = co_await Open(region, epoch, sequence, &writer);
+  HeldRegion* const held = regions_->Find(region);
+  if (held == nullptr) co_return absl::AbortedError("the region is another worker's");
+  auto log = std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), sequence, std::move(writer));
+  if (!status.ok()) {
+    spdlog::error("region {} cannot be written any more: {}", region, std::string(status.message()));
+    log->Fail(status);
+  }
+  held->SetLog(std::move(log), log_first());
+  held->log_bytes_at_checkpoint = 0;
+  co_return status;
+}
+
+Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
+  for (;;) {
+    HeldRegion* const held = regions_->Find(region);
+    if (held == nullptr) co_return absl::AbortedError("the region is not here any more");
+    if (held->log == nullptr) co_return absl::OkStatus();
+    if (!held->log->status().ok()) co_return held->log->status();
+    if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
+    held->flush_now = true;
+    co_await held->changed.Wait(scheduler_);
+  }
+}
+
+Task<absl::Status> LogFlusher::Settled(uint32_t region) {
+  absl::Status status = co_await Flushed(region);
+  for (;;) {
+    HeldRegion* const held = regions_->Find(region);
+    if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
+    co_await held->changed.Wait(scheduler_);
+  }
+}
+
+void LogFlusher::BeginFlush(HeldRegion* region) {
+  struct Job {
+    std::shared_ptr<RegionLog> log;
+    RegionLog::Flush flush;
+    int64_t begun_ns;
+    absl::Status status;
+  };
+  region->flush_begun_ns = fabric_->NowNs();
+  region->flush_now = false;  // Whoever waits for a later one asks again.
+  auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
+  disk_->Run([job] { job->status = job->flush.Write(); },
+             [this, job] {
+               job->log->EndFlush(std::move(job->flush), job->status);
+               ++counters_.flushes;
+               const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
+               counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
+               HeldRegion* const held = regions_->Find(job->log->region());
+               if (held != nullptr) held->changed.Notify();
+               if (job->status.ok()) return;
+               ++counters_.failed;
+               spdlog::error(
+                   "the log of region {} has failed, and nothing that is written to the region is "
+                   "acknowledged until its disk answers again: {}",
+                   job->log->region(), std::string(job->status.message()));
+             });
+}
+
+void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
+  RegionLog* const log = region->log.get();
+  if (log == nullptr) return;
+  if (!log->dirty()) {
+    region->dirty_since_ns = region->flush_begun_ns = 0;
+    region->late = region->flush_now = false;
+    MarkIfIdle(region, now_ns);
+    return;
+  }
+  region->idle_since_ns = 0;
+  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended: what is left came while it went on.
+    region->dirty_since_ns = region->flush_begun_ns;
+    region->flush_begun_ns = 0;
+  }
+  if (region->dirty_since_ns == 0) region->dirty_since_ns = now_ns;
+  const int64_t due_ns = region->dirty_since_ns + (log_first() || region->flush_now ? 0 : options_.bound_ns / 2);
+  region->late = log->waiting_bytes() > options_.waiting_bytes_max ||
+                 (!log_first() && now_ns - region->dirty_since_ns > options_.bound_ns);
+  if (log->flushing()) return;
+  if (log->can_flush() && (now_ns >= due_ns || region->late)) {
+    BeginFlush(region);
+  } else {
+    next_ns_ = std::min(next_ns_, due_ns);
+  }
+}
+
+// While a region is frozen, its last record's number is told to who gets it: nothing is appended then.
+void LogFlusher::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
+  if (!region->log->unmarked() || !region->writable()) return;
+  if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
+  const int64_t due_ns = region->idle_since_ns + (finishing_ ? 0 : options_.mark_after_ns);
+  next_ns_ = std::min(next_ns_, due_ns);
+  if (now_ns < due_ns) return;
+  region->log->Mark();
+  ++counters_.markers;
+}
+
+void LogFlusher::Step() {
+  if (!on()) return;
+  const int64_t now_ns = fabric_->NowNs();
+  next_ns_ = INT64_MAX;
+  regions_->ForEach([&](HeldRegion* region) { Look(region, now_ns); });
+}
+
+absl::Status LogFlusher::Finish() {
+  if (!on()) return absl::OkStatus();
+  finishing_ = true;
+  int64_t ended_ns = fabric_->NowNs();
+  for (bool more = true; more || !disk_->idle();) {
+    if (fabric_->NowNs() - ended_ns > options_.finish_patience_ns) return Unfinished();
+    Step();
+    more = false;
+    regions_->ForEach([&](HeldRegion* region) {
+      region->flush_now = true;
+      more |= region->log != nullptr && region->log->dirty();
+    });
+    if (Poll() > 0) {
+      ended_ns = fabric_->NowNs();
+    } else {
+      fabric_->Wait(fabric_->NowNs() + 100'000);
+    }
+  }
+  return NoteEnds();
+}
+
+absl::Status LogFlusher::NoteEnds() {
+  regions_->ForEach([this](HeldRegion* region) {
+    const RegionLog* const log = region->log.get();
+    if (log == nullptr || !log->status().ok() || log->durable() != log->appended()) return;
+    const auto noted = std::make_shared<absl::Status>();
+    disk_->Run([this, noted, id = log->region(), epoch = log->epoch(),
+                sequence = log->appended()] { *noted = store_->NoteEnd(id, epoch, sequence); },
+               [noted, id = log->region()] {
+                 if (noted->ok()) return;
+                 spdlog::warn("the end of region {}'s log is not noted: {}", id, std::string(noted->message()));
+               });
+  });
+  int64_t ended_ns = fabric_->NowNs();
+  while (!disk_->idle()) {
+    if (Poll() > 0) {
+      ended_ns = fabric_->NowNs();
+    } else if (fabric_->NowNs() - ended_ns > options_.finish_patience_ns) {
+      return Unfinished();
+    } else {
+      fabric_->Wait(fabric_->NowNs() + 100'000);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LogFlusher::Unfinished() const {
+  std::string behind;
+  regions_->ForEach([&](const HeldRegion* region) {  // With sync, nothing of it was acknowledged.
+    if (log_first() || region->log == nullptr || !region->log->unwritten()) return;
+    behind += fmt::format("{}{}", behind.empty() ? "" : ", ", region->region());
+  });
+  return absl::DeadlineExceededError(fmt::format(
+      "the disk of the logs does not answer; {}",
+      behind.empty() ? "all that was acknowledged is on it"
+                     : fmt::format("what was acknowledged last may not be on it, of these regions: {}", behind)));
+}
+
+}  // namespace cell
