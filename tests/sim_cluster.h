@@ -185,7 +185,7 @@ class SimCluster : public TestCluster {
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
   SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
-  SimThreadPool* pool(size_t i = 0) { return servers_[i].disk; }
+  SimThreadPool* disk_pool(size_t i = 0) { return servers_[i].disk; }
   SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
   MemoryMembership* membership(size_t i = 0) { return servers_[i].membership; }
