@@ -11,16 +11,16 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <utility>
+
+#include "cell/base/clock.h"
 
 namespace cell {
 
 class SessionLease {
  public:
-  using Clock = std::function<int64_t()>;
-  // By the clock of whoever asks until_ns(): it must go on while the machine sleeps.
-  explicit SessionLease(Clock now) : now_(std::move(now)) {}
+  // REQUIRES: `clock` outlives this, is the clock that callers compare until_ns() with, and goes on while the machine
+  // is suspended.
+  explicit SessionLease(const Clock* clock) : clock_(clock) {}
 
   // How long a session of that time can be relied on, counted from before its renewal was asked for.
   static constexpr int64_t LastsNs(int64_t session_ns) { return session_ns / 2; }
@@ -29,7 +29,7 @@ class SessionLease {
   // leader had not ended the session by then: the lease counts from before the call.
   template <typename Request, typename Confirms>
   auto Renew(int64_t session_ns, const Request& request, const Confirms& confirms) {
-    const int64_t asked_ns = now_();
+    const int64_t asked_ns = clock_->NowNs();
     const auto result = request();
     if (confirms(result)) until_ns_ = asked_ns + LastsNs(session_ns);
     return result;
@@ -37,7 +37,7 @@ class SessionLease {
   int64_t until_ns() const { return until_ns_; }
 
  private:
-  const Clock now_;
+  const Clock* const clock_;
   std::atomic<int64_t> until_ns_ = 0;
 };
 

@@ -14,14 +14,18 @@ class SessionLeaseTest : public ::testing::Test {
     return lease_.Renew(
         kSessionNs,
         [&] {
-          now_ns_ += ns;
+          clock_.now_ns += ns;
           return confirmed;
         },
         [](bool result) { return result; });
   }
 
-  int64_t now_ns_ = 10'000;
-  SessionLease lease_{[this] { return now_ns_; }};
+  struct SetClock : Clock {
+    int64_t NowNs() const override { return now_ns; }
+    int64_t now_ns = 10'000;
+  };
+  SetClock clock_;
+  SessionLease lease_{&clock_};
 };
 
 TEST_F(SessionLeaseTest, IsNotThereAtFirst) { EXPECT_EQ(lease_.until_ns(), 0); }
@@ -32,7 +36,7 @@ TEST_F(SessionLeaseTest, CountsFromBeforeTheRequest) {
   EXPECT_EQ(lease_.until_ns(), 10'000 + kSessionNs / 2);
   EXPECT_TRUE(Ask(5000, true));  // An answer that took longer than the lease renews nothing that is left.
   EXPECT_EQ(lease_.until_ns(), 11'000 + kSessionNs / 2);
-  EXPECT_LT(lease_.until_ns(), now_ns_);
+  EXPECT_LT(lease_.until_ns(), clock_.now_ns);
 }
 
 TEST_F(SessionLeaseTest, IsRenewedByWhatWasConfirmedAlone) {

@@ -21,7 +21,6 @@
 #include "cell/cluster/session_lease.h"
 #include "cell/cluster/told_states.h"
 #include "cell/cluster/uuid.h"
-#include "cell/io/exec/clock.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
@@ -98,7 +97,7 @@ class ZooKeeperMembership::Client {
  public:
   explicit Client(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
     zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // What it would say of lost connections, we say ourselves.
-    Random random(static_cast<uint64_t>(LeaseClockNs()) ^ reinterpret_cast<uintptr_t>(this));
+    Random random(static_cast<uint64_t>(options_.clock->NowNs()) ^ reinterpret_cast<uintptr_t>(this));
     id_ = fmt::format("{:016x}", random.Next());
   }
   ~Client() {
@@ -240,12 +239,12 @@ class ZooKeeperMembership::Client {
     if (!options_.digest.empty()) {
       zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
     }
-    const int64_t give_up_ns = LeaseClockNs() + 2 * session_ns();
+    const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
     while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
       if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
         return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} refuses the digest", options_.servers));
       }
-      if (LeaseClockNs() > give_up_ns) {
+      if (options_.clock->NowNs() > give_up_ns) {
         return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -256,7 +255,7 @@ class ZooKeeperMembership::Client {
   // Our ephemeral znode. One that a session before has left goes away when that expires.
   absl::Status Announce() {
     const std::string path = root_ + "/workers/" + self_;
-    const int64_t give_up_ns = LeaseClockNs() + 3 * session_ns();
+    const int64_t give_up_ns = options_.clock->NowNs() + 3 * session_ns();
     for (;;) {
       const auto create = [&] {
         return zoo_create(handle_, path.c_str(), announcement_.data(), Size(announcement_), acl(), ZOO_EPHEMERAL,
@@ -270,7 +269,7 @@ class ZooKeeperMembership::Client {
       }
       if (rc == ZOK) return absl::OkStatus();
       if (!Lost(rc) && rc != ZNODEEXISTS && rc != ZNONODE) return ToStatus(rc, path);
-      if (LeaseClockNs() > give_up_ns) {
+      if (options_.clock->NowNs() > give_up_ns) {
         if (rc == ZNODEEXISTS) {
           return absl::AlreadyExistsError(
               fmt::format("a worker {} is in the cluster {} already", self_, options_.name));
@@ -288,10 +287,10 @@ class ZooKeeperMembership::Client {
 
   // Calls until the connection holds. For calls that may be made twice.
   int Retry(const std::function<int()>& call) {
-    const int64_t give_up_ns = LeaseClockNs() + 2 * session_ns();
+    const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
     for (;;) {
       const int rc = call();
-      if (Answered(rc) || !Lost(rc) || LeaseClockNs() > give_up_ns || stopping_) return rc;
+      if (Answered(rc) || !Lost(rc) || options_.clock->NowNs() > give_up_ns || stopping_) return rc;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
@@ -502,7 +501,7 @@ class ZooKeeperMembership::Client {
 
   // It tries again several times a second, perhaps for long.
   void Warn(const std::string& what) {
-    if (const auto more = repeats_.Due(what, LeaseClockNs())) spdlog::warn("{}{}", what, *more);
+    if (const auto more = repeats_.Due(what, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
   }
 
   // While there was no session the cluster may have been deleted, and another may have its name.
@@ -528,7 +527,7 @@ class ZooKeeperMembership::Client {
   bool expired_ = false;
   Repeats repeats_;
   bool announced_ = false;
-  SessionLease lease_{LeaseClockNs};
+  SessionLease lease_{options_.clock};
   std::atomic<uint64_t> session_ = 1;
 
   ClusterState state_;

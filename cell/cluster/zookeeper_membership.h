@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
+#include "cell/io/exec/system_clock.h"
 
 namespace cell {
 
@@ -30,6 +31,7 @@ struct ZooKeeperOptions {
   std::string name;     // Of the cluster.
   std::string digest;   // USER:PASSWORD, for ACLs that keep others out; empty: everyone may.
   int session_ms = 4'000;
+  const Clock* clock = SystemClock::Get();  // The one that callers compare LeaseUntilNs with.
 
   // Of zk://HOST:PORT[,HOST:PORT...]/NAME. InvalidArgument says what is wrong.
   static absl::StatusOr<ZooKeeperOptions> Parse(const std::string& uri);

@@ -7,6 +7,7 @@
 
 namespace cell {
 
+class Clock;
 class Fabric;
 class LogFlusher;
 class Peers;
@@ -20,6 +21,7 @@ struct WorkerContext {
   WorkerId self;
   uint64_t seed = 1;  // For each part's random choices.
   Fabric* fabric = nullptr;
+  const Clock* clock = nullptr;  // The fabric's.
   Membership* membership = nullptr;
   Scheduler* scheduler = nullptr;
   Regions* regions = nullptr;

@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/base/clock.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/region.h"
 #include "cell/layout/service_times.h"
@@ -76,11 +77,9 @@ class Service {
   ~Service() = default;
 };
 
-class Fabric {
+class Fabric : public Clock {
  public:
   static constexpr size_t kCallsMax = 8;
-
-  virtual ~Fabric() = default;
 
   // ---- Server.
 
@@ -135,8 +134,7 @@ class Fabric {
   virtual void Wait(int64_t until_ns) = 0;
   // From any thread: a Wait that is going on ends, or the next one does at once.
   virtual void Wake() {}
-  // This fabric's clock: steady, in nanoseconds.
-  virtual int64_t NowNs() const = 0;
+  // NowNs (Clock): this fabric's clock, by which all its deadlines are measured.
 };
 
 }  // namespace cell

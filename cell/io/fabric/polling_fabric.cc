@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "cell/io/exec/clock.h"
+#include "cell/io/exec/system_clock.h"
 
 namespace cell {
 namespace {
@@ -29,7 +29,7 @@ void PollingFabric::Wake() {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-int64_t PollingFabric::NowNs() const { return LeaseClockNs(); }
+int64_t PollingFabric::NowNs() const { return SystemClock::Get()->NowNs(); }
 
 size_t PollingFabric::TellNow() {
   size_t told = 0;

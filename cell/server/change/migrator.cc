@@ -30,7 +30,7 @@ absl::Status NoSuchMigration(uint32_t region) {
 
 Migrator::Migrator(const WorkerContext& context, int64_t silence_ns)
     : self_(context.self),
-      fabric_(context.fabric),
+      clock_(context.clock),
       membership_(context.membership),
       scheduler_(context.scheduler),
       regions_(context.regions),
@@ -67,7 +67,7 @@ Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   Outgoing& outgoing =
       outgoing_.emplace(id, Outgoing(std::move(claim), entry->epoch, to, regions_->shape().region_bytes()))
           .first->second;
-  outgoing.heard_ns = fabric_->NowNs();
+  outgoing.heard_ns = clock_->NowNs();
   const std::shared_ptr<std::string> why = outgoing.why;
   sync_points_->Reach("migration: source: before the offer");
   std::string offer = MakeMigrationRequest(MigrationStep::kOffer, id, outgoing.epoch, self_.worker, self_.server);
@@ -134,7 +134,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
   }
   const bool begins = request.fixed.step == MigrationStep::kBegin;
   if (begins == outgoing.begun || (outgoing.begun && outgoing.target != peer)) return NoSuchMigration(id);
-  outgoing.heard_ns = fabric_->NowNs();
+  outgoing.heard_ns = clock_->NowNs();
   switch (request.fixed.step) {
     case MigrationStep::kBegin:
       outgoing.begun = true;
@@ -149,7 +149,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     case MigrationStep::kFreeze:
       if (outgoing.frozen) return NoSuchMigration(id);
       outgoing.frozen = true;
-      outgoing.frozen_ns = fabric_->NowNs();
+      outgoing.frozen_ns = clock_->NowNs();
       region->ChangeState(RegionState::kFrozen);
       *tell = &outgoing;
       sync_points_->Reach("migration: source: frozen");
@@ -215,7 +215,7 @@ void Migrator::EndOutgoing(uint32_t id, bool given) {
   HeldRegion* const region = regions_->Find(id);
   if (it->second.frozen) {
     counters_.longest_frozen_ns =
-        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(fabric_->NowNs() - it->second.frozen_ns));
+        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(clock_->NowNs() - it->second.frozen_ns));
   }
   if (given) {
     ++counters_.sent;
@@ -238,11 +238,11 @@ void Migrator::Disconnected(ConnectionId peer) {
 void Migrator::Step() {
   std::vector<uint32_t> silent;
   for (const auto& [id, outgoing] : outgoing_) {
-    if (!outgoing.settling && fabric_->NowNs() - outgoing.heard_ns > silence_ns_) silent.push_back(id);
+    if (!outgoing.settling && clock_->NowNs() - outgoing.heard_ns > silence_ns_) silent.push_back(id);
   }
   for (const uint32_t id : silent) {
     Outgoing& outgoing = outgoing_.at(id);
-    if (const auto more = repeats_.Due(ToString(outgoing.to), fabric_->NowNs())) {
+    if (const auto more = repeats_.Due(ToString(outgoing.to), clock_->NowNs())) {
       spdlog::warn("{} does not go on with region {}{}", ToString(outgoing.to), id, *more);
     }
     if (outgoing.sealed) {
@@ -330,7 +330,7 @@ Task<bool> Migrator::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::St
   std::string reason(why.message().substr(0, kWhyBytesMax));
   // Strangers may offer regions under any name.
   const bool member = membership_->state().FindWorker(from) != nullptr;
-  if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", fabric_->NowNs())) {
+  if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", clock_->NowNs())) {
     spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)),
                  reason, *more);
   }

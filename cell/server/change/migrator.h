@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/clock.h"
 #include "cell/base/repeats.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
@@ -117,7 +118,7 @@ class Migrator : public MigrationHandler {
   Task<absl::Status> HasLog(uint32_t region);
 
   const WorkerId self_;
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

@@ -30,7 +30,7 @@ constexpr size_t kWeighedAtOnce = 2;
 
 Rebalancer::Rebalancer(const WorkerContext& context, Migrator* migrator, RebalancerOptions options)
     : self_(context.self),
-      fabric_(context.fabric),
+      clock_(context.clock),
       membership_(context.membership),
       scheduler_(context.scheduler),
       regions_(context.regions),
@@ -44,7 +44,7 @@ Rebalancer::Rebalancer(const WorkerContext& context, Migrator* migrator, Rebalan
 bool Rebalancer::draining() const { return membership_->state().table.draining.contains(self_.server); }
 
 void Rebalancer::Step() {
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   if (now_ns < balance_at_ns_) return;
@@ -135,7 +135,7 @@ Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
     if (status.ok()) {
       balance_at_ns_ = 0;  // Perhaps one more.
     } else {
-      balance_at_ns_ = fabric_->NowNs() + kFailedPauses * options_.every_ns;
+      balance_at_ns_ = clock_->NowNs() + kFailedPauses * options_.every_ns;
       ReportRefused(transfer->region, transfer->to, status);
     }
   }
@@ -143,7 +143,7 @@ Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
 }
 
 void Rebalancer::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
-  if (const auto more = repeats_.Due("give " + ToString(to), fabric_->NowNs())) {
+  if (const auto more = repeats_.Due("give " + ToString(to), clock_->NowNs())) {
     spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
   }
 }
@@ -156,7 +156,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
     const std::optional<WorkerId> to = ChooseTarget(membership_->state(), self_, &random_);
     if (!to.has_value()) {
       NoteDrained(absl::ResourceExhaustedError(fmt::format("no other server has room for region {}", region)));
-      if (const auto more = repeats_.Due("drain", fabric_->NowNs())) {
+      if (const auto more = repeats_.Due("drain", clock_->NowNs())) {
         spdlog::warn("no other server has room for region {}{}", region, *more);
       }
       break;
@@ -168,20 +168,20 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
     (void)co_await RefreshAwaiter(membership_);
     break;  // The list may have changed; on with the next Step.
   }
-  balance_at_ns_ = regions_->size() > 0 ? fabric_->NowNs() + kDrainPauseNs : balance_at_ns_;
+  balance_at_ns_ = regions_->size() > 0 ? clock_->NowNs() + kDrainPauseNs : balance_at_ns_;
   co_return true;
 }
 
 void Rebalancer::NoteDrained(const absl::Status& status) {
   if (drain_status_.ok() && !status.ok()) {
-    drain_failing_since_ns_ = fabric_->NowNs();
+    drain_failing_since_ns_ = clock_->NowNs();
     spdlog::warn("a region cannot be given away: {}", std::string(status.message()));
   }
   drain_status_ = status;
 }
 
 absl::Status Rebalancer::DrainStuck() const {
-  if (drain_status_.ok() || fabric_->NowNs() - drain_failing_since_ns_ < kDrainPatienceNs) return absl::OkStatus();
+  if (drain_status_.ok() || clock_->NowNs() - drain_failing_since_ns_ < kDrainPatienceNs) return absl::OkStatus();
   return drain_status_;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "cell/base/clock.h"
 #include "cell/base/event.h"
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
@@ -54,7 +55,7 @@ class Rebalancer {
   void NoteDrained(const absl::Status& status);
 
   const WorkerId self_;
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

@@ -48,7 +48,7 @@ Task<bool> RemoveUnused(Membership* membership, Unused unused) {
 void Recoverer::Step() {
   if (!logs_->on()) return;
   DropLost();
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   BeginRetaking(now_ns);
   if (look_at_ns_ == 0) {  // Just started: these are of a life before.
     Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
@@ -137,7 +137,7 @@ bool Recoverer::IsFree(uint32_t region) const {
 // Regions that this worker should have, and has not: its own, and its share of those whose owners are gone.
 std::vector<uint32_t> Recoverer::Wanted() {
   const ClusterState& state = membership_->state();
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   std::map<WorkerId, bool> gone;
   std::vector<WorkerId> alive;
   for (const ClusterState::Server& server : state.servers) {
@@ -171,8 +171,8 @@ std::vector<uint32_t> Recoverer::Wanted() {
 
 Task<bool> Recoverer::Look() {
   // By watches one is told soon, and not for certain.
-  if (!membership_->watches() || fabric_->NowNs() >= refresh_at_ns_) {
-    refresh_at_ns_ = fabric_->NowNs() + kRefreshEveryNs;
+  if (!membership_->watches() || clock_->NowNs() >= refresh_at_ns_) {
+    refresh_at_ns_ = clock_->NowNs() + kRefreshEveryNs;
     (void)co_await RefreshAwaiter(membership_);
   }
   std::vector<uint32_t> wanted = Wanted();
@@ -184,7 +184,7 @@ Task<bool> Recoverer::Look() {
     const absl::Status status = co_await Claim(std::move(wanted));
     if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
   }
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   Unused unused = FindUnused(membership_->state().table, [this, now_ns](uint32_t, const WorkerId& maker) {
     const auto gone = gone_since_ns_.find(maker);
     return gone != gone_since_ns_.end() && now_ns - gone->second >= options_.takeover_after_ns;
@@ -210,7 +210,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   for (const uint32_t region : asked) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
     const RegionTable::Entry* entry = before.Find(region);
-    if (entry != nullptr) failed_[region] = {entry->epoch, fabric_->NowNs() + options_.retry_after_ns};
+    if (entry != nullptr) failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns};
     spdlog::error("region {} has no log here and cannot be recovered (all servers must have the same --log-dir)",
                   region);
   }
@@ -234,7 +234,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   sync_points_->Reach("takeover: claimed");
   if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
   for (Claimed& one : claimed) {
-    one.at_ns = fabric_->NowNs();
+    one.at_ns = clock_->NowNs();
     recovering_[one.region] = one.epoch;
     for (const auto& [child, epoch] : one.children) recovering_[child] = epoch;
     scheduler_->Spawn(Recover(std::move(one)));
@@ -278,7 +278,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
     co_return false;
   }
   // What comes back soon is kept: no worker seems to be able to.
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   const auto before = failed_.find(region);
   const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
   failed_[region] = {epoch, now_ns + options_.retry_after_ns};
@@ -299,7 +299,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
 // Blocks: runs in the replay pool. `memory` is nobody else's yet, but for readers that find it unready.
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
   LogStore* const store = logs_->store();
-  const int64_t begun_ns = fabric_->NowNs();
+  const int64_t begun_ns = clock_->NowNs();
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
   LogReplay replay(store, region);
   RETURN_IF_ERROR(replay.Open());
@@ -311,7 +311,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
   ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
   replayed->next_sequence = rest.next_sequence;
-  replayed->took_ns = static_cast<uint64_t>(fabric_->NowNs() - begun_ns);
+  replayed->took_ns = static_cast<uint64_t>(clock_->NowNs() - begun_ns);
   return absl::OkStatus();
 }
 
@@ -337,8 +337,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     co_return status;
   }
   sync_points_->Reach("takeover: replayed");
-  while (fabric_->NowNs() < claimed_ns + options_.lease_wait_ns && !scheduler_->stopping()) {
-    co_await scheduler_->Sleep(claimed_ns + options_.lease_wait_ns - fabric_->NowNs());
+  while (clock_->NowNs() < claimed_ns + options_.lease_wait_ns && !scheduler_->stopping()) {
+    co_await scheduler_->Sleep(claimed_ns + options_.lease_wait_ns - clock_->NowNs());
   }
   if (scheduler_->stopping()) {
     regions_->NotArrived(region, *memory, *written);
@@ -376,7 +376,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   counters_.records += replayed.records;
   counters_.log_bytes += replayed.log_bytes;
   counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
-  counters_.last_served_ns = fabric_->NowNs() - claimed_ns;
+  counters_.last_served_ns = clock_->NowNs() - claimed_ns;
   spdlog::info(
       "region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
       held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/clock.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/log/log_replay.h"
@@ -49,7 +50,7 @@ class Recoverer {
   // `writes`: answers the logged writes of a region that is lost.
   Recoverer(const WorkerContext& context, WritePipeline* writes, RoutePublisher* routes, RecovererOptions options)
       : self_(context.self),
-        fabric_(context.fabric),
+        clock_(context.clock),
         membership_(context.membership),
         scheduler_(context.scheduler),
         regions_(context.regions),
@@ -115,7 +116,7 @@ class Recoverer {
   Task<bool> RemoveLog(uint32_t region);
 
   const WorkerId self_;
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

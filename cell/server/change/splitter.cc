@@ -41,7 +41,7 @@ nlohmann::json ToJson(const Splitter::Counters& counters) {
 
 Splitter::Splitter(const WorkerContext& context, RegionAllocator* allocator, RoutePublisher* routes,
                    const HeldWrites* held, SplitterOptions options)
-    : fabric_(context.fabric),
+    : clock_(context.clock),
       membership_(context.membership),
       scheduler_(context.scheduler),
       regions_(context.regions),
@@ -62,7 +62,7 @@ void Splitter::Reach(const HeldRegion& region, std::string_view step) const {
 }
 
 void Splitter::Step() {
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   for (HeldRegion* region : regions_->all()) {
@@ -72,7 +72,7 @@ void Splitter::Step() {
 }
 
 bool Splitter::Begin(HeldRegion* region) {
-  if (scheduler_->stopping() || region->no_split_before_ns > fabric_->NowNs()) return false;
+  if (scheduler_->stopping() || region->no_split_before_ns > clock_->NowNs()) return false;
   scheduler_->Spawn(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
   return true;
 }
@@ -97,8 +97,8 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   if (scheduler_->stopping()) co_return Stopping();
   if (!status.ok()) {
     ++CountersOf(*region).failed;
-    region->no_split_before_ns = fabric_->NowNs() + kFailedPauseNs;
-    if (const auto more = repeats_.Due(fmt::format("split {}", id), fabric_->NowNs())) {
+    region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;
+    if (const auto more = repeats_.Due(fmt::format("split {}", id), clock_->NowNs())) {
       spdlog::warn("region {} is {:.0f} % full and could not be split: {}{}", id, 100 * region->store->fill(),
                    std::string(status.message()), *more);
     }
@@ -126,7 +126,7 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   HeldRegion* const upper = claim->region();
   Counters& counters = CountersOf(*lower);
   const std::unique_ptr<RegionSplit> split = RegionSplit::Begin(lower, upper, options_.pace);
-  const int64_t begun_ns = fabric_->NowNs();
+  const int64_t begun_ns = clock_->NowNs();
   for (bool copied = false; !copied;) {
     if (scheduler_->stopping()) co_return Stopping();
     if (lower->lost() || upper->lost()) co_return Lost();
@@ -136,17 +136,17 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
     copied = *all;
     co_await scheduler_->Yield();
   }
-  NoteLongest(&counters.longest_copy_ns, fabric_->NowNs() - begun_ns);
+  NoteLongest(&counters.longest_copy_ns, clock_->NowNs() - begun_ns);
   if (scheduler_->stopping()) co_return Stopping();
   Reach(*lower, "copied");
   absl::Status status = co_await Cut(lower, upper, split.get());
   if (!status.ok()) co_return status;
-  const int64_t cut_ns = fabric_->NowNs();
+  const int64_t cut_ns = clock_->NowNs();
   upper->ChangeState(RegionState::kServing);
   cleaning_.push_back(split.get());
   Reach(*lower, "cut");
   co_await TellTable(lower, split.get());
-  NoteLongest(&counters.longest_untold_ns, fabric_->NowNs() - cut_ns);
+  NoteLongest(&counters.longest_untold_ns, clock_->NowNs() - cut_ns);
   Reach(*lower, "joined");
   spdlog::info("region {} was split: {} are in region {}", lower->region(), split->UpperPart(), upper->region());
   // The new region stays claimed until its route is known: until then its left neighbour alone leads to it.
@@ -168,7 +168,7 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
   Counters& counters = CountersOf(*lower);
   if (lower->lost() || upper->lost()) co_return Lost();
   if (logs_->on()) {
-    const int64_t frozen_ns = fabric_->NowNs();
+    const int64_t frozen_ns = clock_->NowNs();
     lower->ChangeState(RegionState::kFrozen);
     absl::Status status = co_await logs_->Settled(lower->region());
     if (status.ok()) status = co_await logs_->Flushed(upper->region());
@@ -179,13 +179,13 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
       status = co_await logs_->Flushed(lower->region());
     }
     lower->Unfreeze();
-    NoteLongest(&counters.longest_frozen_ns, fabric_->NowNs() - frozen_ns);
+    NoteLongest(&counters.longest_frozen_ns, clock_->NowNs() - frozen_ns);
     if (!status.ok()) co_return status;
   }
   if (lower->lost() || upper->lost()) co_return Lost();
-  const int64_t begun_ns = fabric_->NowNs();
+  const int64_t begun_ns = clock_->NowNs();
   const absl::Status status = split->Cut();
-  NoteLongest(&counters.longest_cut_ns, fabric_->NowNs() - begun_ns);
+  NoteLongest(&counters.longest_cut_ns, clock_->NowNs() - begun_ns);
   co_return status;
 }
 

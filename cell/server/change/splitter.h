@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cell/base/clock.h"
 #include "cell/base/repeats.h"
 #include "cell/base/task.h"
 #include "cell/server/change/region_split.h"
@@ -80,7 +81,7 @@ class Splitter : public RoomMaker {
   // Reaches a sync point: "split: STEP", or "table split: STEP".
   void Reach(const HeldRegion& region, std::string_view step) const;
 
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

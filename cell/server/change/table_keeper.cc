@@ -24,7 +24,7 @@ absl::Status Stopping() { return absl::CancelledError("this server ends"); }
 TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter,
                          Migrator* migrator)
     : self_(context.self),
-      fabric_(context.fabric),
+      clock_(context.clock),
       membership_(context.membership),
       scheduler_(context.scheduler),
       regions_(context.regions),
@@ -207,7 +207,7 @@ Task<bool> TableKeeper::Refresh() {
 
 void TableKeeper::Step() {
   const RegionTable& table = membership_->state().table;
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   if (scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   if (!refreshing_ && now_ns >= refresh_at_ns_) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/clock.h"
 #include "cell/base/random.h"
 #include "cell/base/sync_points.h"
 #include "cell/server/change/migrator.h"
@@ -59,7 +60,7 @@ class TableKeeper {
   HeldRegion* PartToGive(const std::string& name) const;
 
   const WorkerId self_;
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

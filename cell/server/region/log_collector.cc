@@ -8,7 +8,7 @@ namespace cell {
 
 void LogCollector::Step() {
   if (!logs_->on() || logs_->found_anothers() || looking_ || scheduler_->stopping()) return;
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   if (look_at_ns_ == 0) look_at_ns_ = now_ns + options_.look_every_ns;
   if (now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + options_.look_every_ns;

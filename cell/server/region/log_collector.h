@@ -10,6 +10,7 @@
 
 #include <set>
 
+#include "cell/base/clock.h"
 #include "cell/cluster/membership.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/worker_context.h"
@@ -25,7 +26,7 @@ class LogCollector {
  public:
   // All must outlive this.
   LogCollector(const WorkerContext& context, LogCollectorOptions options)
-      : fabric_(context.fabric),
+      : clock_(context.clock),
         membership_(context.membership),
         scheduler_(context.scheduler),
         regions_(context.regions),
@@ -38,7 +39,7 @@ class LogCollector {
  private:
   Task<bool> Look();
 
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Membership* const membership_;
   Scheduler* const scheduler_;
   Regions* const regions_;

@@ -1,6 +1,6 @@
 #include "cell/server/report/lease_watch.h"
 
-#include "cell/io/fabric/fabric.h"
+#include "cell/base/clock.h"
 #include "cell/server/report/status_report.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -13,12 +13,12 @@ constexpr int64_t kLookEveryNs = 500'000;
 }  // namespace
 
 LeaseWatch::LeaseWatch(const WorkerContext& context)
-    : self_(context.self), fabric_(context.fabric), membership_(context.membership) {
+    : self_(context.self), clock_(context.clock), membership_(context.membership) {
   context.status->Add([this](nlohmann::json* status) { (*status)["lease_lapsed"] = lapsed_; });
 }
 
 void LeaseWatch::Step() {
-  const int64_t now_ns = fabric_->NowNs();
+  const int64_t now_ns = clock_->NowNs();
   if (now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + kLookEveryNs;
   if ((now_ns > membership_->LeaseUntilNs()) == lapsed_) return;

@@ -17,7 +17,7 @@ class LeaseWatch {
 
  private:
   const WorkerId self_;
-  Fabric* const fabric_;
+  const Clock* const clock_;
   const Membership* const membership_;
   bool lapsed_ = false;
   int64_t look_at_ns_ = 0;

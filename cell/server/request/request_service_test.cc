@@ -91,6 +91,7 @@ class RequestServiceTest : public ::testing::Test {
   WorkerContext ContextOf(Fabric* fabric, Regions* regions) {
     WorkerContext context;
     context.fabric = fabric;
+    context.clock = fabric;
     context.regions = regions;
     context.status = &status_;
     return context;

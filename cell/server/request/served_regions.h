@@ -25,13 +25,13 @@ struct Target {
 class ServedRegions {
  public:
   // All must outlive this.
-  ServedRegions(Fabric* fabric, Regions* regions, const Membership* membership)
-      : fabric_(fabric), regions_(regions), membership_(membership) {}
+  ServedRegions(const Clock* clock, Regions* regions, const Membership* membership)
+      : clock_(clock), regions_(regions), membership_(membership) {}
 
   // Looks whether the lease still lasts. Call it before each batch of requests.
   void CheckLease() {
     const int64_t until_ns = membership_->LeaseUntilNs();
-    leased_ = until_ns == INT64_MAX || fabric_->NowNs() <= until_ns;
+    leased_ = until_ns == INT64_MAX || clock_->NowNs() <= until_ns;
   }
   bool leased() const { return leased_; }
 
@@ -45,7 +45,7 @@ class ServedRegions {
  private:
   bool Readable(const HeldRegion& region) const { return region.readable() && (leased_ || region.log == nullptr); }
 
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Regions* const regions_;
   const Membership* const membership_;
   bool leased_ = true;

@@ -11,7 +11,7 @@ namespace cell {
 void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
   HeldRegion* const region = target.region;
   const bool may_hold = region != nullptr && held_->size() < kHeldMax;
-  const auto hold = [&] { held_->Add(call, request.kind, fabric_->NowNs()); };
+  const auto hold = [&] { held_->Add(call, request.kind, clock_->NowNs()); };
   // Behind others of its region, in order.
   if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
@@ -33,7 +33,7 @@ bool WritePipeline::Retry(const HeldWrite& held) {
   }
   const Target target = served_->Find(held.request.root, held.request.key);
   HeldRegion* const region = target.region;
-  const int64_t waited_ns = fabric_->NowNs() - held.since_ns;
+  const int64_t waited_ns = clock_->NowNs() - held.since_ns;
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
   if (may_wait && !Open(*region)) return false;
   absl::StatusOr<Outcome> outcome = Try(held.call, held.request, target);

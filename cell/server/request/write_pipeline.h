@@ -42,8 +42,8 @@ class WritePipeline {
   };
 
   // All must outlive this.
-  WritePipeline(Fabric* fabric, Regions* regions, const Parts& parts, Options options)
-      : fabric_(fabric),
+  WritePipeline(const Clock* clock, Regions* regions, const Parts& parts, Options options)
+      : clock_(clock),
         regions_(regions),
         served_(parts.served),
         held_(parts.held),
@@ -99,7 +99,7 @@ class WritePipeline {
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
-  Fabric* const fabric_;
+  const Clock* const clock_;
   Regions* const regions_;
   ServedRegions* const served_;
   HeldWrites* const held_;

@@ -11,15 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/check.h"
+#include "cell/base/clock.h"
 #include "cell/base/event.h"
 #include "cell/base/task.h"
-#include "cell/io/fabric/fabric.h"
 
 namespace cell {
 
 class Scheduler : public Executor {
  public:
-  explicit Scheduler(Fabric* fabric) : fabric_(fabric) {}
+  // `clock` must outlive this.
+  explicit Scheduler(const Clock* clock) : clock_(clock) {}
   // REQUIRES: idle().
   ~Scheduler() { CELL_CHECK(idle()); }
 
@@ -42,7 +44,7 @@ class Scheduler : public Executor {
   // Waits for the next Step.
   YieldAwaiter Yield() { return {this}; }
   // Waits for `ns` nanoseconds, or until Stop is called. Returns at once after Stop.
-  SleepAwaiter Sleep(int64_t ns) { return {this, stopping_ ? INT64_MIN : fabric_->NowNs() + ns}; }
+  SleepAwaiter Sleep(int64_t ns) { return {this, stopping_ ? INT64_MIN : clock_->NowNs() + ns}; }
 
   // Resumes `ready` in the next Step.
   void Schedule(std::coroutine_handle<> ready) override { ready_.push_back(ready); }
@@ -64,7 +66,7 @@ class Scheduler : public Executor {
     now.swap(ready_);
     for (const std::coroutine_handle<> waiter : now) waiter.resume();
     size_t done = now.size() + StartSpawned();
-    const int64_t now_ns = fabric_->NowNs();
+    const int64_t now_ns = clock_->NowNs();
     now.clear();
     while (!sleepers_.empty() && (stopping_ || sleepers_.begin()->first <= now_ns)) {
       now.push_back(sleepers_.begin()->second);
@@ -94,7 +96,7 @@ class Scheduler : public Executor {
     return started;
   }
 
-  Fabric* const fabric_;
+  const Clock* const clock_;
   bool stopping_ = false;
   std::vector<Event*> interrupted_;
   std::list<Task<bool>> tasks_;
