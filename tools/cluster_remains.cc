@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/open_membership.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/io/file/text_file.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
 #include "fmt/format.h"
@@ -23,15 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ReadFile(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+// Returns what is in a file; nothing if it cannot be read.
+std::string TextOf(const std::string& path) {
+  absl::StatusOr<std::optional<std::string>> text = ReadTextFile(path);
+  return text.ok() ? std::move(*text).value_or("") : "";
 }
 
 // Field 22 of /proc/PID/stat, which with the id names a process for good; 0: it has ended.
 uint64_t StartTime(int64_t pid) {
-  const std::string stat = ReadFile(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = TextOf(fmt::format("/proc/{}/stat", pid));
   const size_t end = stat.rfind(')');
   if (end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(end + 1));
@@ -46,7 +46,7 @@ uint64_t StartTime(int64_t pid) {
 
 // FailedPrecondition: a process that //tools:up started for the cluster runs, ZooKeeper for one.
 absl::Status CheckProcesses(const std::string& directory) {
-  const auto listed = nlohmann::json::parse(ReadFile(directory + "/processes.json"), nullptr, false);
+  const auto listed = nlohmann::json::parse(TextOf(directory + "/processes.json"), nullptr, false);
   if (!listed.is_array()) return absl::OkStatus();
   for (const auto& process : listed) {
     if (!process.is_object() || !process.contains("pid") || !process["pid"].is_number_integer()) continue;
@@ -63,7 +63,7 @@ absl::Status CheckProcesses(const std::string& directory) {
 // The names of the servers that //tools:up starts there. One that could not start has left its messages, and no lock.
 std::set<std::string> StartedByUp(const std::string& directory) {
   std::set<std::string> names;
-  const auto settings = nlohmann::json::parse(ReadFile(directory + "/up.json"), nullptr, false);
+  const auto settings = nlohmann::json::parse(TextOf(directory + "/up.json"), nullptr, false);
   if (!settings.is_object() || !settings.contains("servers") || !settings["servers"].is_number_unsigned()) return names;
   const auto count = std::min<uint64_t>(settings["servers"].get<uint64_t>(), 1024);
   for (uint64_t i = 0; i < count; ++i) names.insert(fmt::format("server-{}", i));
@@ -139,7 +139,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     return absl::NotFoundError(fmt::format("no cluster in \"{}\"", directory));
   }
   RETURN_IF_ERROR(CheckProcesses(directory));
-  std::string address = ReadFile(path("address"));
+  std::string address = TextOf(path("address"));
   while (!address.empty() && std::isspace(static_cast<unsigned char>(address.back()))) address.pop_back();
   ClusterRemains remains;
   const bool own_zookeeper = fs::is_directory(path("zookeeper"), error);
@@ -149,9 +149,9 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     fs::path last = fs::path(directory).filename();
     if (last.empty()) last = fs::path(directory).parent_path().filename();
     remains.name_ = own_zookeeper && NamesZooKeeper(address) ? address.substr(address.rfind('/') + 1) : last.string();
-    const auto config = EmbeddedMembership::ParseConfig(ReadFile(path("cluster.json")), directory);
+    const auto config = EmbeddedMembership::ParseConfig(TextOf(path("cluster.json")), directory);
     if (config.ok()) remains.uuid_ = config->uuid;
-    const absl::StatusOr<RegionTable> table = RegionTable::Parse(ReadFile(path("regions.json")));
+    const absl::StatusOr<RegionTable> table = RegionTable::Parse(TextOf(path("regions.json")));
     if (table.ok()) remains.AddTable(*table);
     // A directory of logs inside the cluster's own is its own, even if its UUID cannot be read.
     RETURN_IF_ERROR(remains.AddLogs(log_dir.empty() ? path("log") : log_dir, config.ok() || !log_dir.empty()));
@@ -199,8 +199,7 @@ absl::Status ClusterRemains::Delete() {
     // Servers that start from now on make a cluster of another UUID, which is refused these logs.
     std::string uuid = uuid_;
     if (!check_logs_) {
-      std::ifstream claim(log_dir_ + "/cluster");
-      std::getline(claim, uuid);
+      uuid = FirstLineOf(log_dir_ + "/cluster").value_or("");
     }
     RETURN_IF_ERROR(RemoveLogDirectory(log_dir_, uuid));
   }

@@ -15,7 +15,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
 #include "cell/io/fabric/fabric_address.h"
-#include "cell/io/file/posix_files.h"
+#include "cell/io/file/text_file.h"
 #include "cell/io/net/fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -24,31 +24,10 @@ namespace cell {
 namespace {
 
 constexpr auto kLockPause = std::chrono::microseconds(200);
-constexpr size_t kFileBytesMax = size_t{64} << 20;
 
 absl::Status Failed(const char* what, const std::string& path) {
   const auto code = errno == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable;
   return ErrnoError(code, fmt::format("cannot {} {}", what, path));
-}
-
-// A file's text. None: it is not there. Any other reason not to read it is an error.
-absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid() && errno == ENOENT) return std::nullopt;
-  if (!fd.valid()) return Failed("open", path);
-  struct stat status;
-  if (::fstat(fd.get(), &status) != 0) return Failed("look at", path);
-  if (!S_ISREG(status.st_mode)) return absl::UnavailableError(fmt::format("{} is not a regular file", path));
-  std::string text;
-  char part[16384];
-  for (;;) {
-    const ssize_t got = ::read(fd.get(), part, sizeof(part));
-    if (got == 0) return text;
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failed("read", path);
-    text.append(part, static_cast<size_t>(got));
-    if (text.size() > kFileBytesMax) return absl::UnavailableError(fmt::format("{} is too large", path));
-  }
 }
 
 // What a change met that is not its own error: it may have been made.
@@ -60,7 +39,7 @@ absl::Status Unavailable(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory,
                                                                               Options options) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadFile(directory + "/cluster.json"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadTextFile(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(
         "no cluster in \"{}\" (no cluster.json there): start one with ./bazelw run //tools:up -- --dir '{}'", directory,
@@ -78,7 +57,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
 
 // Servers may have come, and begun again since, with another control plane.
 absl::Status EmbeddedMembership::ReadServers() {
-  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(directory_ + "/cluster.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/cluster.json"));
   if (!text.has_value()) {
     return absl::UnavailableError(fmt::format("{}/cluster.json is gone: was the cluster deleted?", directory_));
   }
@@ -103,7 +82,7 @@ void EmbeddedMembership::ReadControls() {
     if (::stat(path.c_str(), &info) != 0) continue;
     const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
     if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
-    const absl::StatusOr<std::optional<std::string>> control = ReadFile(path);
+    const absl::StatusOr<std::optional<std::string>> control = ReadTextFile(path);
     if (!control.ok()) continue;  // It is read again the next time.
     controls_[server.name] = seen;
     server.control = control->value_or("");
@@ -190,7 +169,7 @@ bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
 }
 
 absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
-  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(directory_ + "/regions.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/regions.json"));
   if (text.has_value()) {
     seen_table_ = true;
     return *std::move(text);
@@ -219,10 +198,10 @@ absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   const std::string path = directory_ + "/regions.lock";
   Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
   if (!lock.valid()) return Failed("open", path);
-  const auto give_up = std::chrono::steady_clock::now() + options_.lock_wait;
+  const int64_t give_up_ns = options_.clock->NowNs() + std::chrono::nanoseconds(options_.lock_wait).count();
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return Failed("lock", path);
-    if (std::chrono::steady_clock::now() > give_up) {
+    if (options_.clock->NowNs() > give_up_ns) {
       char holder[32] = {};
       (void)!::pread(lock.get(), holder, sizeof(holder) - 1, 0);
       return absl::UnavailableError(
@@ -255,7 +234,7 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& c
 
 absl::Status EmbeddedMembership::WriteTable(const std::string& text) {
   const std::string path = directory_ + "/regions.json";
-  PosixFiles files;
+  Files& files = *options_.files;
   (void)files.Remove(path + ".new");
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
   RETURN_IF_ERROR(file->Append(text));

@@ -31,6 +31,8 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
+#include "cell/io/exec/system_clock.h"
+#include "cell/io/file/posix_files.h"
 #include "cell/io/net/fd.h"
 
 namespace cell {
@@ -40,6 +42,9 @@ class EmbeddedMembership : public Membership {
   static constexpr uint32_t kFormat = 2;
   struct Options {
     std::chrono::milliseconds lock_wait{5000};  // For the region table's lock, until a change is Unavailable.
+    const Clock* clock = SystemClock::Get();
+    // Where the region table is written.
+    std::shared_ptr<Files> files = std::make_shared<PosixFiles>(/*reserve=*/0);
   };
 
   // Of `directory`. NotFound: no cluster there. FailedPrecondition: another release's. InvalidArgument: damaged, or its
@@ -76,7 +81,7 @@ class EmbeddedMembership : public Membership {
   };
 
   EmbeddedMembership(std::string directory, Options options, ClusterState state)
-      : directory_(std::move(directory)), options_(options), state_(std::move(state)) {}
+      : directory_(std::move(directory)), options_(std::move(options)), state_(std::move(state)) {}
 
   // What is in cluster.json now, into servers_. Unavailable: the cluster is gone, or another one is there.
   absl::Status ReadServers();

@@ -3,26 +3,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
+#include "cell/io/file/text_file.h"
 #include "fmt/format.h"
 
 namespace cell {
-namespace {
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest) {
   if (!NamesZooKeeper(cluster)) {
     const std::string config = cluster + "/cluster.json";
@@ -32,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cl
           fmt::format("permission denied: \"{}\" is another user's cluster, who has to let you read it", config));
     }
     // The directory of servers whose cluster ZooKeeper keeps: //tools:up notes there which it is.
-    const std::string address = errno == ENOENT ? FirstLine(cluster + "/address") : "";
+    const std::string address = errno == ENOENT ? FirstLineOf(cluster + "/address").value_or("") : "";
     if (NamesZooKeeper(address)) return OpenMembership(address, digest);
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(cluster));
     return embedded;

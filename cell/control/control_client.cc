@@ -3,13 +3,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
+#include "cell/io/file/text_file.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -28,15 +27,6 @@ absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
     return absl::Status(code, fmt::format("the control plane at {}: {}", address, status.error_message()));
   }
   return absl::Status(code, status.error_message());
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path);
-  if (!file) return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 }  // namespace
@@ -82,9 +72,13 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::st
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (!tls.authority.empty()) {
     grpc::SslCredentialsOptions options;
-    ASSIGN_OR_RETURN(options.pem_root_certs, ReadFile(tls.authority));
-    ASSIGN_OR_RETURN(options.pem_cert_chain, ReadFile(tls.certificate));
-    ASSIGN_OR_RETURN(options.pem_private_key, ReadFile(tls.key));
+    ASSIGN_OR_RETURN(options.pem_root_certs, ReadNamedFile(tls.authority));
+    if (!tls.certificate.empty()) {
+      ASSIGN_OR_RETURN(options.pem_cert_chain, ReadNamedFile(tls.certificate));
+    }
+    if (!tls.key.empty()) {
+      ASSIGN_OR_RETURN(options.pem_private_key, ReadNamedFile(tls.key));
+    }
     credentials = grpc::SslCredentials(options);
   }
   return std::unique_ptr<ControlClient>(new ControlClient(std::make_unique<Connection>(address, credentials)));

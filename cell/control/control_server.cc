@@ -6,13 +6,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <future>
-#include <sstream>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
+#include "cell/io/file/text_file.h"
 #include "cell/server/region/region_state.h"
 #include "spdlog/spdlog.h"
 
@@ -30,14 +29,6 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ControlOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty() && options.tls_authority.empty()) {
     return grpc::InsecureServerCredentials();
@@ -47,11 +38,11 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Contr
   }
   grpc::SslServerCredentialsOptions tls;
   grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
-  ASSIGN_OR_RETURN(pair.cert_chain, ReadFile(options.tls_certificate));
-  ASSIGN_OR_RETURN(pair.private_key, ReadFile(options.tls_key));
+  ASSIGN_OR_RETURN(pair.cert_chain, ReadNamedFile(options.tls_certificate));
+  ASSIGN_OR_RETURN(pair.private_key, ReadNamedFile(options.tls_key));
   tls.pem_key_cert_pairs.push_back(std::move(pair));
   if (!options.tls_authority.empty()) {
-    ASSIGN_OR_RETURN(tls.pem_root_certs, ReadFile(options.tls_authority));
+    ASSIGN_OR_RETURN(tls.pem_root_certs, ReadNamedFile(options.tls_authority));
     tls.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
   }
   return grpc::SslServerCredentials(tls);

@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "cell/base/status_macros.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/io/file/text_file.h"
 #include "cell/io/net/fd.h"
 #include "cell/log/directory_log_store.h"
 #include "fmt/format.h"
@@ -18,15 +17,6 @@ namespace cell {
 namespace {
 
 std::string ClaimPath(const std::string& directory) { return directory + "/cluster"; }
-
-// Returns the UUID in the claim; nothing if there is no claim.
-std::optional<std::string> ReadClaim(const std::string& directory) {
-  std::ifstream file(ClaimPath(directory));
-  if (!file) return std::nullopt;
-  std::string uuid;
-  std::getline(file, uuid);
-  return uuid;
-}
 
 absl::Status Anothers(const std::string& directory, const std::string& whose, const std::string& uuid) {
   return absl::FailedPreconditionError(
@@ -41,7 +31,7 @@ absl::Status Check(const std::string& directory, const std::string& uuid, bool* 
   const absl::StatusOr<std::vector<std::string>> names = files.List(directory);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   RETURN_IF_ERROR(names.status());
-  if (const std::optional<std::string> theirs = ReadClaim(directory)) {
+  if (const std::optional<std::string> theirs = FirstLineOf(ClaimPath(directory))) {
     *claimed = true;
     return *theirs == uuid ? absl::OkStatus() : Anothers(directory, "cluster " + *theirs, uuid);
   }

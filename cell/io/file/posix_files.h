@@ -8,6 +8,10 @@ namespace cell {
 
 class PosixFiles : public Files {
  public:
+  // Keeps `reserve` descriptors free for itself, so that an open works while connections have taken all others. The
+  // default is enough for logs, of which each thread opens one, or its directory, at a time.
+  explicit PosixFiles(size_t reserve = 16) : reserve_(reserve) {}
+
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override;
   absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
@@ -20,12 +24,9 @@ class PosixFiles : public Files {
   absl::Status SyncDirectory(const std::string& directory) override;
 
  private:
-  // For what one thread each opens at the same time: a log, or its directory.
-  static constexpr size_t kReserve = 16;
-
   Fd OpenFd(const std::string& path, int flags);
 
-  DescriptorReserve reserve_{kReserve};
+  DescriptorReserve reserve_;
 };
 
 }  // namespace cell
