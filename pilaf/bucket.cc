@@ -72,7 +72,7 @@ void BucketDraft::CopyOf(const RegionMemory& memory) {
 }
 
 void BucketDraft::Append(std::string_view record) {
-  CELL_CHECK(record.size() <= free_bytes());
+  CELL_CHECK_LE(record.size(), free_bytes());
   std::memcpy(bytes_.data() + sizeof(BucketHeader) + header().used, record.data(), record.size());
   header().used = static_cast<uint16_t>(header().used + record.size());
   ++header().count;
@@ -96,10 +96,10 @@ void BucketDraft::AddAway(uint16_t tag) {
 
 void BucketDraft::RemoveAway(uint16_t tag) {
   BucketHeader& h = header();
-  CELL_CHECK(h.away > 0);
+  CELL_CHECK_GT(h.away, 0);
   if (h.any == 0) {
     uint16_t* const found = std::find(h.tags, h.tags + h.away, tag);
-    CELL_CHECK(found != h.tags + h.away);
+    CELL_CHECK_NE(found, h.tags + h.away);
     std::copy(found + 1, h.tags + h.away, found);
     h.tags[h.away - 1] = 0;
   }

@@ -8,7 +8,7 @@
 namespace cell {
 
 Lookup::Step Lookup::Visit(absl::Span<const ConstBytes> images) {
-  CELL_CHECK(images.size() == wants_.size());
+  CELL_CHECK_EQ(images.size(), wants_.size());
   if (with_header_) {
     with_header_ = false;
     const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);

@@ -71,12 +71,12 @@ TEST(ConcurrentReaders, SeeOnlyWhatWasWritten) {
         const std::optional<std::string> value = Get(*region.memory(), tree.root(), Key(i), &retries);
         ++gets;
         if (!value.has_value()) {
-          CELL_CHECK(i % 3 != 0);
+          CELL_CHECK_NE(i % 3, 0);
           continue;
         }
         const uint64_t version = std::stoull(value->substr(value->find(':') + 1));
-        CELL_CHECK(*value == Value(i, version));
-        CELL_CHECK(version >= last[i]);
+        CELL_CHECK_EQ(*value, Value(i, version));
+        CELL_CHECK_GE(version, last[i]);
         last[i] = version;
       }
       all_retries += retries;

@@ -39,7 +39,7 @@ void Change(const RegionTable& table, const ClusterState& state, Random* random)
     (void)state.OwnerOf(region);
   }
   for (const auto& [name, parts] : table.tables) {
-    CELL_CHECK(table.Find(parts.RegionOf(static_cast<uint32_t>(random->Next()))) != nullptr);
+    CELL_CHECK_NE(table.Find(parts.RegionOf(static_cast<uint32_t>(random->Next()))), nullptr);
     RegionTable changed = table;
     CELL_CHECK(changed.DropTable(name).ok());
     still_a_table(changed);
@@ -94,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const absl::StatusOr<WorkerText> worker = ParseWorkerText(texts[2]); worker.ok()) {
     CELL_CHECK(ParseWorkerText(ToText(*worker)).ok());
   }
-  if (const std::optional<WorkerId> id = ParseWorkerId(texts[3])) CELL_CHECK(ToString(*id) == texts[3]);
+  if (const std::optional<WorkerId> id = ParseWorkerId(texts[3])) CELL_CHECK_EQ(ToString(*id), texts[3]);
   absl::StatusOr<RegionReport> report = ParseRegionReport(texts[4]);
   if (report.ok()) (void)ParseRoutes(texts[5], &report->tree);
   return 0;

@@ -150,7 +150,7 @@ void Use(Meganode* tree, Memory* other) {
     (void)tree->Delete(next);
   } else {
     (void)tree->InsertRoute(next, RootOf(kRegion + 1));
-    CELL_CHECK(tree->RouteOf(low).kind == Meganode::Route::Kind::kChild);
+    CELL_CHECK_EQ(tree->RouteOf(low).kind, Meganode::Route::Kind::kChild);
   }
   const std::optional<std::string> key = MeganodeSplit::ChooseKey(*tree);
   if (!key.has_value()) return;

@@ -118,7 +118,7 @@ class Fuzzed {
   void InTime(const Do& call) {
     const int64_t begun_ns = cluster_.network()->now_ns();
     call();
-    CELL_CHECK(cluster_.network()->now_ns() - begun_ns <= kTimeoutUs * 1000 + kLateNs);
+    CELL_CHECK_LE(cluster_.network()->now_ns() - begun_ns, kTimeoutUs * 1000 + kLateNs);
   }
   static void CheckHeld(Worker* worker) {
     for (const HeldRegion* region : worker->regions()->all()) {

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "cell/base/bytes.h"
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/histogram.h"
 #include "cell/base/random.h"
@@ -86,6 +87,26 @@ TEST(ThreadCheckerDeathTest, AnotherThreadFails) {
   checker.HandOver();
   std::thread([&checker] { checker.Check(); }).join();
   EXPECT_DEATH(checker.Check(), "CHECK failed");
+}
+
+TEST(CheckDeathTest, AFailedComparisonPrintsBothValues) {
+  const size_t held = 3;
+  EXPECT_DEATH(CELL_CHECK_EQ(held, 4), "base_test.cc:[0-9]+: CHECK failed: held == 4 .3 against 4.");
+  EXPECT_DEATH(CELL_CHECK_LT(held + 1, held), "held \\+ 1 < held .4 against 3.");
+  EXPECT_DEATH(CELL_CHECK_EQ(std::string_view("left"), "right"), ".\"left\" against \"right\".");
+  EXPECT_DEATH(CELL_CHECK_NE(static_cast<const int*>(nullptr), nullptr), "null against null");
+  EXPECT_DEATH(CELL_CHECK(held == 4), "CHECK failed: held == 4\n");
+}
+
+TEST(Check, IntegersOfDifferentSignsCompareByValue) {
+  CELL_CHECK_LT(-1, size_t{0});
+  CELL_CHECK_GT(size_t{0}, -1);
+  CELL_CHECK_NE(-1, ~size_t{0});
+  CELL_CHECK_LE(1, 1u);
+  CELL_CHECK_GE(1u, 1);
+  int evaluated = 0;
+  CELL_CHECK_EQ(++evaluated, 1);
+  EXPECT_EQ(evaluated, 1);
 }
 
 }  // namespace

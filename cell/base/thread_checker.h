@@ -36,7 +36,7 @@ class ThreadChecker {
   void Check() const {
     const void* const current = ThreadScope::current();
     if (owner_ == nullptr) owner_ = current;
-    CELL_CHECK(owner_ == current);
+    CELL_CHECK_EQ(owner_, current);
   }
   // Lets the next thread that calls Check be the owner. The present one must have ended its work.
   void HandOver() { owner_ = nullptr; }

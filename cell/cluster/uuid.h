@@ -15,7 +15,7 @@ namespace cell {
 // Returns a random UUID (RFC 4122, version 4).
 inline std::string NewUuid() {
   std::array<uint8_t, 16> bytes;
-  CELL_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  CELL_CHECK_EQ(::getrandom(bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   bytes[6] = static_cast<uint8_t>((bytes[6] & 0x0f) | 0x40);
   bytes[8] = static_cast<uint8_t>((bytes[8] & 0x3f) | 0x80);
   std::string text;

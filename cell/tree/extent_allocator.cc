@@ -54,7 +54,7 @@ void ExtentAllocator::Set(uint32_t at, Block block) {
 }
 
 void ExtentAllocator::Format() {
-  CELL_CHECK(memory_->header().extents_bytes <= kExtentsBytesMax);
+  CELL_CHECK_LE(memory_->header().extents_bytes, kExtentsBytesMax);
   state() = {};
   if (total_units() == 0) return;
   Set(1, {total_units(), 0, true});
@@ -118,7 +118,7 @@ std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
 }
 
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
-  CELL_CHECK(bytes > 0);
+  CELL_CHECK_GT(bytes, 0);
   if (bytes > memory_->header().extents_bytes) return std::nullopt;
   const auto units = static_cast<uint32_t>((bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes);
   const std::optional<uint32_t> found = FindFree(units);

@@ -213,7 +213,7 @@ bool Meganode::NodesLeftForSplit(size_t ahead) const {
 
 Pointer Meganode::AllocateNode() {
   RegionHeader& h = memory_->header();
-  CELL_CHECK(h.nodes_used < h.node_count);
+  CELL_CHECK_LT(h.nodes_used, h.node_count);
   ++h.nodes_used;
   if (h.free_node != 0) {
     const Pointer node(h.region, h.free_node);
@@ -523,7 +523,7 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   if (!Observe(SplitStep::kLeftWritten)) return std::nullopt;
   if (!raise) return Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self};
 
-  CELL_CHECK(level + 1 < kLevelsMax);
+  CELL_CHECK_LT(level + 1, kLevelsMax);
   draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, high, old_right, tier);
   CELL_CHECK(draft_.Insert(0, low, SlotOf(left_self)) && draft_.Insert(1, separator, SlotOf(right_self)));
   Publish(&draft_);

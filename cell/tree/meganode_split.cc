@@ -60,7 +60,7 @@ absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
   RETURN_IF_ERROR(mirrored_);
   for (size_t done = 0; done < entries && !copied_;) {
     const NodeView node = *from_->LeafOf(next_);
-    CELL_CHECK(node.low_key() == next_);  // A border of leaves stays one.
+    CELL_CHECK_EQ(node.low_key(), next_);  // A border of leaves stays one.
     const bool last = node.right().region() != from_->region();
     if (node.holds_pairs()) {
       if (!last) PrefetchExtents(from_->Node(node.right()));
@@ -124,7 +124,7 @@ void MeganodeSplit::Cut(const NodeView& node) {
       CELL_CHECK(draft.Insert(i, key, node.leaf_slot(i)));  // It ended at the split key before: nothing grows.
     } else if (!draft.Insert(i, key, node.inner_slot(i))) {
       // The split key is longer than the high key was. Children without a slot are reached by right links.
-      CELL_CHECK(i > 0);
+      CELL_CHECK_GT(i, 0);
       break;
     }
   }

@@ -35,12 +35,12 @@ class Forest {
         root = walk.wants();
         continue;
       }
-      CELL_CHECK(step == Walk::Step::kArrived);
+      CELL_CHECK_EQ(step, Walk::Step::kArrived);
       const std::optional<int> slot = view.Find(key);
       if (!slot.has_value()) return std::nullopt;
       const LeafSlot pair = view.leaf_slot(*slot);
       const auto extent = AsText(ConstBytes(Memory(pair.extent)->at(pair.extent.offset()), pair.extent_bytes));
-      CELL_CHECK(Crc64(extent) == pair.crc);
+      CELL_CHECK_EQ(Crc64(extent), pair.crc);
       return std::string(extent.substr(key.size()));
     }
     CELL_CHECK(false);

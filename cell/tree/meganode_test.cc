@@ -27,7 +27,7 @@ std::optional<std::string> Get(const Meganode& tree, std::string_view key) {
   CELL_CHECK(place.ok());
   if (!place->slot.has_value()) return std::nullopt;
   const ConstBytes extent(tree.Extent(place->slot->extent), place->slot->extent_bytes);
-  CELL_CHECK(Crc64(extent) == place->slot->crc);
+  CELL_CHECK_EQ(Crc64(extent), place->slot->crc);
   return std::string(AsText(extent.subspan(key.size())));
 }
 

@@ -38,7 +38,7 @@ void Users::Open() {
   for (const auto& user : users_) {
     if (user->plan->comes_ns != 0) continue;
     // Faults may come while the table is made. A recovery can take as long then as a client tries to connect.
-    for (int tries = 1; !Come(user.get()); ++tries) CELL_CHECK(tries < 10);
+    for (int tries = 1; !Come(user.get()); ++tries) CELL_CHECK_LT(tries, 10);
   }
   const int64_t begin_ns = world_->now_ns();
   for (const auto& user : users_) {

@@ -91,7 +91,7 @@ class OperationLog {
 
  private:
   void Write(const std::string& line) {
-    CELL_CHECK(::write(file_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+    CELL_CHECK_EQ(::write(file_.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
   }
 
   const Fd file_;

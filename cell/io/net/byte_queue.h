@@ -24,7 +24,7 @@ class ByteQueue {
   }
   // The first `bytes` of that room are filled.
   void Commit(size_t bytes) {
-    CELL_CHECK(bytes <= capacity_ - end_);
+    CELL_CHECK_LE(bytes, capacity_ - end_);
     end_ += bytes;
   }
   void Append(ConstBytes bytes) {
@@ -34,7 +34,7 @@ class ByteQueue {
   }
   // What was taken stays where it is until the next Grow.
   void Consume(size_t bytes) {
-    CELL_CHECK(bytes <= size());
+    CELL_CHECK_LE(bytes, size());
     begin_ += bytes;
     if (begin_ == end_) begin_ = end_ = 0;
   }

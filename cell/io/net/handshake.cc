@@ -42,7 +42,7 @@ bool Same(const Proof& a, const Proof& b) { return ::CRYPTO_memcmp(a.data(), b.d
 
 Nonce RandomNonce() {
   Nonce nonce;
-  CELL_CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
+  CELL_CHECK_EQ(::getrandom(nonce.data(), nonce.size(), 0), static_cast<ssize_t>(nonce.size()));
   return nonce;
 }
 

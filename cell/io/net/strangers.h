@@ -24,9 +24,9 @@ class FewDescriptors {
   static constexpr int kLimit = 400;
 
   explicit FewDescriptors(int left) {
-    CELL_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    CELL_CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
     const rlimit few{kLimit, before_.rlim_max};
-    CELL_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CELL_CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
     do {
       taken_.emplace_back(::dup(0));
       CELL_CHECK(taken_.back().valid());

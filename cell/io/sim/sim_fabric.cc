@@ -183,7 +183,7 @@ MutableBytes SimFabric::BeginReply(const IncomingCall& call) {
 }
 
 void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
-  CELL_CHECK(bytes <= call.reply_bytes_max);
+  CELL_CHECK_LE(bytes, call.reply_bytes_max);
   Reply reply{call.peer, call.id, std::string(AsText(ConstBytes(reply_.data(), bytes)))};
   if (serving_) {
     replies_.push_back(std::move(reply));
@@ -381,7 +381,7 @@ void SimFabric::BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes) {
 
 void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));

@@ -30,7 +30,7 @@ class SimFiber {
 #if defined(__SANITIZE_THREAD__)
     tsan_ = __tsan_create_fiber(0);
 #endif
-    CELL_CHECK(::getcontext(&own_) == 0);
+    CELL_CHECK_EQ(::getcontext(&own_), 0);
     own_.uc_stack.ss_sp = stack_;
     own_.uc_stack.ss_size = kStackBytes;
     own_.uc_link = nullptr;
@@ -95,7 +95,7 @@ class SimFiber {
     if (!back) resumer_tsan_ = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(back ? resumer_tsan_ : tsan_, 0);
 #endif
-    CELL_CHECK(::swapcontext(from, to) == 0);
+    CELL_CHECK_EQ(::swapcontext(from, to), 0);
 #if defined(__SANITIZE_ADDRESS__)
     if (back) {
       Arrived(fake);

@@ -16,7 +16,7 @@ class RegionClaim {
   RegionClaim() = default;
   // REQUIRES: the region is not claimed.
   RegionClaim(HeldRegion* region, ClaimPurpose purpose) : region_(region), purpose_(purpose) {
-    CELL_CHECK(region_->claim_ == nullptr);
+    CELL_CHECK_EQ(region_->claim_, nullptr);
     region_->claim_ = this;
   }
   RegionClaim(RegionClaim&& from) noexcept : region_(std::exchange(from.region_, nullptr)), purpose_(from.purpose_) {

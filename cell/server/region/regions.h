@@ -77,7 +77,7 @@ class Regions {
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
-    CELL_CHECK(held != nullptr);
+    CELL_CHECK_NE(held, nullptr);
     if (held->readable()) held->store->Invalidate();  // As of NotArrived.
     held->memory->set_written(nullptr);
     std::erase(sorted_, held);

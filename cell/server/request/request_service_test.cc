@@ -84,7 +84,7 @@ class RequestServiceTest : public ::testing::Test {
     client_->Poll();
   }
   absl::StatusCode CodeOf(const std::string& reply) {
-    CELL_CHECK(reply.size() >= sizeof(ReplyHeader));
+    CELL_CHECK_GE(reply.size(), sizeof(ReplyHeader));
     return static_cast<absl::StatusCode>(Load<ReplyHeader>(AsBytes(reply).data()).code);
   }
 

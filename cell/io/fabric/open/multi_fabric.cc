@@ -103,7 +103,7 @@ void MultiFabric::Use(Part* part) {
   if (std::exchange(part->used, true)) return;
   epoll_event event{};
   event.events = EPOLLIN;
-  CELL_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, part->fabric->wait_fd(), &event) == 0);
+  CELL_CHECK_EQ(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, part->fabric->wait_fd(), &event), 0);
 }
 
 absl::Status MultiFabric::Listen(const std::string& addresses, Service* service) {

@@ -237,7 +237,7 @@ size_t ShmFabric::FinishReads() {
 
 void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);

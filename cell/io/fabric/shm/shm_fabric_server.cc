@@ -20,7 +20,7 @@ constexpr int kAcceptsAtOnce = 64;
 }  // namespace
 
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
-  CELL_CHECK(service_ == nullptr);
+  CELL_CHECK_EQ(service_, nullptr);
   ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.only_this_user ? 0600 : 0777));
   if (!Watch(listener.get(), kListenerTag)) return ErrnoError(absl::StatusCode::kInternal, "epoll");
   listener_ = std::move(listener);
@@ -230,7 +230,7 @@ MutableBytes ShmFabric::BeginReply(const IncomingCall& call) {
 }
 
 void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
-  CELL_CHECK(bytes <= call.reply_bytes_max);
+  CELL_CHECK_LE(bytes, call.reply_bytes_max);
   Peer* peer = peers_[call.peer].get();
   if (peer->broken) return;
   peer->replies.End(bytes, call.id, 0);

@@ -79,12 +79,12 @@ class Lingering {
     socklen_t bytes = sizeof(address);
     auto* const at = reinterpret_cast<sockaddr*>(&address);
     CELL_CHECK(::bind(listener.get(), at, bytes) == 0 && ::listen(listener.get(), 1) == 0);
-    CELL_CHECK(::getsockname(listener.get(), at, &bytes) == 0);
+    CELL_CHECK_EQ(::getsockname(listener.get(), at, &bytes), 0);
     end_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    CELL_CHECK(::connect(end_.get(), at, bytes) == 0);
+    CELL_CHECK_EQ(::connect(end_.get(), at, bytes), 0);
     other_ = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const linger wait{1, 600};
-    CELL_CHECK(::setsockopt(end_.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)) == 0);
+    CELL_CHECK_EQ(::setsockopt(end_.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)), 0);
     const std::string much(65536, 'x');
     while (::send(end_.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
     }

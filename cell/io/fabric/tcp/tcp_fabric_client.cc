@@ -158,7 +158,7 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
 void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
   const size_t bytes = head.size() + body.size();
-  CELL_CHECK(bytes <= kMessageBytesMax);
+  CELL_CHECK_LE(bytes, kMessageBytesMax);
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);

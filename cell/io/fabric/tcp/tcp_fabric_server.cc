@@ -9,7 +9,7 @@
 namespace cell {
 
 absl::Status TcpFabric::Listen(const std::string& address, Service* service) {
-  CELL_CHECK(service_ == nullptr);
+  CELL_CHECK_EQ(service_, nullptr);
   ASSIGN_OR_RETURN(listener_,
                    TcpListener::Start(address, {options_.secret, options_.peers_max, options_.handshake_ns}, pool()));
   service_ = service;
@@ -100,7 +100,7 @@ MutableBytes TcpFabric::BeginReply(const IncomingCall& call) {
 }
 
 void TcpFabric::EndReply(const IncomingCall& call, size_t bytes) {
-  CELL_CHECK(bytes <= call.reply_bytes_max);
+  CELL_CHECK_LE(bytes, call.reply_bytes_max);
   Peer* peer = peers_[call.peer].get();
   Store(peer->out.Grow(sizeof(CallFrame) + bytes), CallFrame{static_cast<uint32_t>(bytes), 0, call.id});
   peer->out.Commit(sizeof(CallFrame) + bytes);

@@ -162,7 +162,7 @@ class TcpStrangerTest : public ::testing::Test {
     }
     const timeval timeout{10, 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-    CELL_CHECK(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0);
+    CELL_CHECK_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
     return socket;
   }
   static bool Send(const Fd& socket, std::string_view bytes) {
@@ -477,7 +477,7 @@ class MuteServer {
 
  private:
   static void Send(const Fd& socket, const std::string& bytes) {
-    CELL_CHECK(::send(socket.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    CELL_CHECK_EQ(::send(socket.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   }
 
   const Fd listener_ = *ListenTcp("127.0.0.1:0");

@@ -112,7 +112,7 @@ void VerbsDomain::PostReceives() {
       requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
     }
     ibv_recv_wr* bad = nullptr;
-    CELL_CHECK(::ibv_post_srq_recv(srq_.get(), requests, &bad) == 0);  // There is room for every one.
+    CELL_CHECK_EQ(::ibv_post_srq_recv(srq_.get(), requests, &bad), 0);  // There is room for every one.
     to_post_.resize(to_post_.size() - count);
   }
 }

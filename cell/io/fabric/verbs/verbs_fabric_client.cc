@@ -197,7 +197,7 @@ void VerbsFabric::PostReads(Link* link) {
 
 void VerbsFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                        Completion* completion) {
-  CELL_CHECK(head.size() + body.size() <= kMessageBytesMax);
+  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Link* link = Live(id);
   if (link == nullptr) return Refuse(id, completion);

@@ -79,7 +79,7 @@ absl::Status VerbsFabric::RegisterRegions() {
 }
 
 absl::Status VerbsFabric::Listen(const std::string& address, Service* service) {
-  CELL_CHECK(service_ == nullptr);
+  CELL_CHECK_EQ(service_, nullptr);
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, ResolveAddress(address));
   RETURN_IF_ERROR(OpenChannel(epoll_.get(), &cm_->channel));
   rdma_cm_id* made = nullptr;

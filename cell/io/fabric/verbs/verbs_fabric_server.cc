@@ -106,7 +106,7 @@ ServiceTimes VerbsFabric::TimesOf(const IncomingCall& call, uint64_t read_bytes)
 MutableBytes VerbsFabric::BeginReply(const IncomingCall& call) { return {reply_bytes_.data(), call.reply_bytes_max}; }
 
 void VerbsFabric::EndReply(const IncomingCall& call, size_t bytes) {
-  CELL_CHECK(bytes <= call.reply_bytes_max);
+  CELL_CHECK_LE(bytes, call.reply_bytes_max);
   Link* link = Find(call.peer);
   if (link == nullptr || link->state != Link::State::kUp) return;
   link->promised -= call.reply_bytes_max;

@@ -142,24 +142,24 @@ class RawPeer {
   explicit RawPeer(const std::string& address, CmGreeting greeting = {kCmMagic, kCmVersion, IBV_MTU_1024, 0}) {
     rdma_cm_id* made = nullptr;
     // Without an event channel, every step is waited for.
-    CELL_CHECK(::rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) == 0);
+    CELL_CHECK_EQ(::rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP), 0);
     id_.reset(made);
     sockaddr_storage to = ResolveAddress(address)->front().storage;
-    CELL_CHECK(::rdma_resolve_addr(made, nullptr, reinterpret_cast<sockaddr*>(&to), 2000) == 0);
-    CELL_CHECK(::rdma_resolve_route(made, 2000) == 0);
+    CELL_CHECK_EQ(::rdma_resolve_addr(made, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+    CELL_CHECK_EQ(::rdma_resolve_route(made, 2000), 0);
     ibv_qp_init_attr attributes{};
     attributes.qp_type = IBV_QPT_RC;
     attributes.cap = {64, 64, 1, 1, 0};
     attributes.sq_sig_all = 1;
-    CELL_CHECK(::rdma_create_qp(made, nullptr, &attributes) == 0);
+    CELL_CHECK_EQ(::rdma_create_qp(made, nullptr, &attributes), 0);
     memory_.reset(::ibv_reg_mr(made->pd, bytes_, sizeof(bytes_), IBV_ACCESS_LOCAL_WRITE));
-    CELL_CHECK(memory_ != nullptr);
+    CELL_CHECK_NE(memory_, nullptr);
     for (int i = 0; i < 16; ++i) {
       ibv_sge place{reinterpret_cast<uint64_t>(bytes_ + kChunkBytes), kChunkBytes, memory_->lkey};
       ibv_recv_wr request{}, *bad = nullptr;
       request.sg_list = &place;
       request.num_sge = 1;
-      CELL_CHECK(::ibv_post_recv(made->qp, &request, &bad) == 0);
+      CELL_CHECK_EQ(::ibv_post_recv(made->qp, &request, &bad), 0);
     }
     rdma_conn_param param{};
     param.private_data = &greeting;
