@@ -1,4 +1,5 @@
-// CHECK(condition): a broken invariant ends the process, in release builds too. Never for input from outside.
+// CELL_CHECK(condition) ends the process if an invariant is broken, in release builds too. Never use it to validate
+// input from outside.
 #pragma once
 
 #include <cstdio>
