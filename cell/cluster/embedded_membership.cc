@@ -31,7 +31,7 @@ absl::Status Failed(const char* what, const std::string& path) {
   return ErrnoError(code, fmt::format("cannot {} {}", what, path));
 }
 
-// A file's text. None: it is not there. Any other reason not to read it is an error.
+// Returns a file's text, or nullopt if the file does not exist. Returns an error if it cannot be read.
 absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid() && errno == ENOENT) return std::nullopt;
@@ -51,7 +51,7 @@ absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
   }
 }
 
-// What a change met that is not its own error: it may have been made.
+// Converts an error that is not the change's own: the change may have been made.
 absl::Status Unavailable(const absl::Status& status) {
   return absl::UnavailableError(std::string(status.message()));
 }
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   return membership;
 }
 
-// Servers may have come, and begun again since, with another control plane.
+// Reads the control planes' addresses. Servers may have joined, or restarted with another control plane.
 absl::Status EmbeddedMembership::ReadServers() {
   ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(directory_ + "/cluster.json"));
   if (!text.has_value()) {
@@ -104,7 +104,7 @@ void EmbeddedMembership::ReadControls() {
     const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
     if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
     const absl::StatusOr<std::optional<std::string>> control = ReadFile(path);
-    if (!control.ok()) continue;  // It is read again the next time.
+    if (!control.ok()) continue;  // The next call reads it again.
     controls_[server.name] = seen;
     server.control = control->value_or("");
     ++servers_version_;
@@ -183,10 +183,10 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
 }
 
 bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
-  // A server that is not listed may have come since the list was read.
+  // A server that is not listed may have joined since the list was read.
   if (state_.FindServer(worker.server) != nullptr && state_.FindWorker(worker) == nullptr) return true;
   const absl::StatusOr<bool> locked = IsLocked(LockPath(directory_, worker.server));
-  return locked.ok() && !*locked;  // One of which nothing is known may be alive, and serve.
+  return locked.ok() && !*locked;  // An unknown server may be alive and serving.
 }
 
 absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
@@ -217,7 +217,7 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
 
 absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   const std::string path = directory_ + "/regions.lock";
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
   if (!lock.valid()) return Failed("open", path);
   const auto give_up = std::chrono::steady_clock::now() + options_.lock_wait;
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -259,7 +259,8 @@ absl::Status EmbeddedMembership::WriteTable(const std::string& text) {
   (void)files.Remove(path + ".new");
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
   RETURN_IF_ERROR(file->Append(text));
-  const bool durable = state_.durability != Durability::kNone;  // Then the table is to last as long as the logs.
+  const bool durable = state_.durability != Durability::kNone;  // With durability, the table must last as long as the
+                                                                // logs.
   if (durable) RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(files.Rename(path + ".new", path));
   seen_table_ = true;
@@ -289,7 +290,8 @@ void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
 void EmbeddedMembership::Refresh(Done done) {
   ++pending_;
   absl::StatusOr<RegionTable> table = ReadTable();
-  const absl::Status servers = ReadServers();  // After the table: so all of its owners are listed.
+  const absl::Status servers = ReadServers();  // Read the servers after the table, so that all of its owners are
+                                               // listed.
   if (table.ok() && !servers.ok()) table = servers;
   Tell(std::move(done), table.ok() ? std::move(table) : Unavailable(table.status()));
 }
