@@ -1,7 +1,8 @@
-// Background: where what blocks is done, so that a worker's thread never waits for a disk.
+// Background is a pool for blocking work, so that a worker's thread never waits for a disk.
 //
-// Work is a function that runs elsewhere, at the same time as other work; what it ended with is told by Poll, on the
-// thread that owns this. Nothing is cancelled: who owns it calls Poll until it is idle before what work refers to goes.
+// Work is a function that runs on another thread, concurrently with other work. Its completion runs in Poll, on the
+// thread that owns this. Nothing is cancelled: before the owner destroys objects that work refers to, it must call Poll
+// until the pool is idle.
 #pragma once
 
 #include <condition_variable>
@@ -23,15 +24,15 @@ class Background {
   using Work = std::function<void()>;
 
   virtual ~Background() = default;
-  // `work` runs in another thread, or at another time; then `done` in Poll.
+  // Runs `work` in another thread, or at another time, and then `done` in Poll.
   virtual void Run(Work work, Work done) = 0;
-  // Tells what is done. The number of it.
+  // Runs the completions of finished work and returns their number.
   virtual size_t Poll() = 0;
   virtual bool idle() const = 0;
 };
 
-// co_await Offload(background, work): what `work` returns. It must live until then: a local of the coroutine, since g++
-// 12 destroys temporaries of a co_await twice.
+// Runs a blocking function on the pool and returns its result: co_await Offload(background, work). `work` must live
+// until then. It should be a local variable of the coroutine, because g++ 12 destroys temporaries of a co_await twice.
 struct Offload {
   using Work = std::function<absl::Status()>;
 
@@ -47,10 +48,10 @@ struct Offload {
   absl::Status await_resume() { return std::move(status); }
 };
 
-// With threads of its own.
+// Runs work on threads of its own.
 class ThreadBackground : public Background {
  public:
-  // `wake` is called by these threads whenever Poll has something to tell.
+  // These threads call `wake` whenever Poll has a completion to run.
   ThreadBackground(size_t threads, Work wake) : wake_(std::move(wake)) {
     for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
   }
@@ -105,8 +106,8 @@ class ThreadBackground : public Background {
   }
 
   const Work wake_;
-  size_t running_ = 0;  // By the owner's count.
-  std::mutex mutex_;    // Held for what follows.
+  size_t running_ = 0;  // Counted by the owner's thread.
+  std::mutex mutex_;    // Guards the members below.
   std::condition_variable ready_;
   std::deque<Job> waiting_;
   std::vector<Work> done_;

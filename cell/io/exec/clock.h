@@ -6,8 +6,8 @@
 
 namespace cell {
 
-// Returns the time since the machine was started, CLOCK_BOOTTIME. CLOCK_MONOTONIC stands still while a machine is
-// suspended: a lease would hold on by it, whoever was given the region meanwhile (docs/protocols.md).
+// Returns the time since the machine was started, from CLOCK_BOOTTIME. CLOCK_MONOTONIC stands still while a machine is
+// suspended: by that clock a lease would still be valid after another worker got the region (docs/protocols.md).
 inline int64_t LeaseClockNs() {
   timespec now;
   ::clock_gettime(CLOCK_BOOTTIME, &now);

@@ -1,4 +1,4 @@
-// PosixFiles: the file system of this machine, or one that it has mounted.
+// PosixFiles is the file system of this machine, or one that it has mounted.
 #pragma once
 
 #include "cell/io/file/files.h"
@@ -20,7 +20,7 @@ class PosixFiles : public Files {
   absl::Status SyncDirectory(const std::string& directory) override;
 
  private:
-  // For what one thread each opens at the same time: a log, or its directory.
+  // For descriptors that several threads open at the same time, each for a log or its directory.
   static constexpr size_t kReserve = 16;
 
   Fd OpenFd(const std::string& path, int flags);
