@@ -114,7 +114,7 @@ void BucketDraft::Publish(RegionMemory* memory) {
   ++header().version;
   header().crc = CrcOf(bytes_.data(), region_, offset_);
   const size_t bytes = RoundUp(sizeof(BucketHeader) + header().used, kWordBytes);
-  // Behind the end: zeros, so that equal buckets are equal bytes.
+  // Clear the bytes behind the end, so that equal buckets have equal bytes.
   std::fill(bytes_.begin() + static_cast<ptrdiff_t>(sizeof(BucketHeader) + header().used),
             bytes_.begin() + static_cast<ptrdiff_t>(bytes), std::byte{0});
   memory->Store(offset_, bytes_.data(), bytes);

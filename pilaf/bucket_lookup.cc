@@ -57,7 +57,7 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
 Lookup::Step BucketLookup::GoOn(int which) {
   wants_.clear();
   if (which == 1) {
-    if (!may_be_away_) return Step::kAbsent;  // By one image of one moment.
+    if (!may_be_away_) return Step::kAbsent;  // One image of a single moment shows this.
     phase_ = Phase::kSecond;
     Want(place_.OffsetOf(at_[1]), place_.bucket_bytes);
     return Step::kRead;

@@ -1,6 +1,7 @@
-// BucketLookup: a lookup in buckets. The key's first bucket; if that says that the key may be away, the second; the
-// extents of records that look like it. A key is absent if neither has it, and the first has not changed until the
-// second was read: for a key that comes back to its first bucket leaves the second only after that. See README.md.
+// BucketLookup looks up a key in buckets. It reads the key's first bucket, then the second if the first says that the
+// key may be away, then the extents of matching records. A key is absent if neither bucket has it and the first did not
+// change until the second was read. That suffices because a key that returns to its first bucket leaves the second only
+// afterwards. See README.md.
 #pragma once
 
 #include "pilaf/bucket.h"
@@ -18,13 +19,13 @@ class BucketLookup : public Lookup {
   Step Begin() override;
   Step VisitImages(absl::Span<const ConstBytes> images) override;
   Step VisitBucket(ConstBytes image, int which);
-  // No bucket from `which` on has been looked at.
+  // Continues with bucket `which`. REQUIRES: neither it nor a later bucket was visited.
   Step GoOn(int which);
 
   std::array<uint32_t, 2> at_;
   Phase phase_ = Phase::kFirst;
-  int looked_at_ = 0;     // Buckets.
-  uint32_t version_ = 0;  // Of the first.
+  int looked_at_ = 0;     // Number of visited buckets.
+  uint32_t version_ = 0;  // Version of the first bucket.
   bool may_be_away_ = false;
 };
 

@@ -73,14 +73,14 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view ke
   const std::optional<Found> found = FindRecord(key, hash);
   std::optional<uint32_t> unit;
   const bool fits = found.has_value() && prepared.record.size() <= found->record.bytes.size();
-  if (when == When::kNext && fits) {  // Wherever it is by then.
+  if (when == When::kNext && fits) {  // It replaces the old record wherever that is by then.
     prepared.unit = kNoUnit;
     return prepared;
   }
   if (found.has_value() && when == When::kNow) {
     const size_t room = prepared.record.size() - std::min(prepared.record.size(), found->record.bytes.size());
     unit = MakeRoom({found->at}, room, key);
-  } else if (found.has_value()) {  // It may be moved before it is replaced, or deleted.
+  } else if (found.has_value()) {  // The old record may be moved before it is replaced, or be deleted.
     unit = MakeRoom({found->at}, prepared.record.size(), key);
   } else if (!Full()) {
     const std::array<uint32_t, 2> buckets = BucketsOf(hash, place_.units);
@@ -117,7 +117,7 @@ bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, con
   };
   CELL_CHECK(found.has_value() || prepared.unit != kNoUnit);
   const uint32_t unit = prepared.unit == kNoUnit ? found->at : prepared.unit;
-  // What is away is found by the home bucket's word: that is told last, and taken back first.
+  // Readers find a key that is away by the first bucket's entry. That is therefore added last and removed first.
   Change(unit, [&](BucketDraft* draft) {
     if (found.has_value() && found->at == unit) remove(draft);
     draft->Append(prepared.record);
@@ -183,7 +183,7 @@ void BucketTable::CleanUnit(uint32_t at) {
   if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
 }
 
-// Whoever reads one of them from now on sees that the key is another region's.
+// Readers of these buckets then see that the key belongs to another region.
 void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
   for (const uint32_t at : BucketsOf(hash, place_.units)) {
     if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
@@ -193,8 +193,8 @@ void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
 std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep) {
   std::optional<uint32_t> root = MoveOne(roots, bytes, keep);
   if (root.has_value() || !thorough_) return root;
-  // Their records are too small for one to be enough, or those that are not have nowhere to go: several. It is much
-  // work when it is in vain; whoever serves has the region split instead.
+  // Their records are too small for one move to be enough, or the others cannot move: move several. This is a lot of
+  // work if it fails, so a serving region is split instead.
   for (const uint32_t from : roots) {
     std::vector<std::string> keys;
     View(from).ForEach([&](const BucketRecord& record) { keys.emplace_back(KeyOfRecord(record)); });
@@ -219,7 +219,7 @@ std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t
                                              std::optional<uint32_t> closed) {
   struct Step {
     uint32_t at;
-    size_t bytes;  // That must be free there...
+    size_t bytes;  // Must be free there...
     int from;      // ...for a record of this step's bucket; -1: it is a root.
     Move move;
   };

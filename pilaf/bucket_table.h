@@ -1,8 +1,8 @@
-// BucketTable: a region of a Pilaf table in buckets (bucket.h).
+// BucketTable stores a region of a Pilaf table in buckets (bucket.h).
 //
-// A key goes to its first bucket if there is room, else to its second; if that is full too, a record of either is moved
-// to its other bucket, by the shortest chain of such moves, made from its end. A pair that takes more than an eighth of
-// a bucket goes to an extent, and its record says where.
+// A key goes to its first bucket if there is room, otherwise to its second. If that is full too, records are moved to
+// their other buckets, by the shortest chain of moves, which starts at its end. A pair that takes more than an eighth
+// of a bucket goes to an extent, and its record holds the position.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace cell {
 
 class BucketTable : public HashTable {
  public:
-  // How many buckets a search for room looks at; then the table is full.
+  // Limits how many buckets a search for room looks at. After that the table is full.
   static constexpr size_t kKicksMax = 128;
-  // Beyond, new keys are refused: so the same pairs fit when they are put in another order (Rebuild).
+  // Above this fill, new keys are refused. The same pairs then fit when they are put in another order (Rebuild).
   static constexpr double kFillMax = 0.93;
 
   explicit BucketTable(RegionMemory* memory);
@@ -28,19 +28,19 @@ class BucketTable : public HashTable {
   double unit_fill() const override;
   std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
-  void PrefetchPair(const KeyHash&) const override {}  // Most are in the bucket.
+  void PrefetchPair(const KeyHash&) const override {}  // Most pairs are in the bucket.
   std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
 
-  // The largest pair that is inline.
+  // Returns the size of the largest pair that is stored inline.
   size_t inline_bytes_max() const { return place_.bucket_bytes / 8; }
 
  private:
   struct Found {
-    int which;  // Of the key's buckets.
+    int which;  // Index among the key's buckets.
     uint32_t at;
     BucketRecord record;
   };
-  // A record that is to go to another bucket.
+  // Describes a record's move to another bucket.
   struct Move {
     std::string record;
     std::string key;
@@ -65,21 +65,22 @@ class BucketTable : public HashTable {
     return record.in_extent ? KeyOf(record.slot) : record.key;
   }
   std::optional<Found> FindRecord(std::string_view key, const KeyHash& hash) const;
-  // Makes so much room in one of `roots`, without moving `keep`: which one. Nothing: no way was found.
+  // Makes room for `bytes` bytes in one of `roots`, without moving `keep`. Returns the bucket, or nullopt if there is
+  // no way.
   std::optional<uint32_t> MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep);
-  // By one record that goes to its other bucket, from where another may have to go first, and so on: the shortest such
-  // chain. Nothing comes to `closed`.
+  // Makes the room by moving one record to its other bucket, where another may have to be moved first, and so on. Uses
+  // the shortest such chain. Moves nothing to `closed`.
   std::optional<uint32_t> MoveOne(std::vector<uint32_t> roots, size_t bytes, std::string_view keep,
                                   std::optional<uint32_t> closed = {});
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);
   bool Full() const { return !thorough_ && unit_fill() > kFillMax; }
-  // Publishes a bucket after `edit`, with the region's range.
+  // Applies `edit` to a bucket and publishes it with the region's range.
   template <typename Edit>
   void Change(uint32_t at, Edit edit);
 
-  uint64_t used_bytes_ = 0;                       // Of all records.
-  absl::flat_hash_map<uint32_t, uint32_t> kept_;  // Bytes of a bucket that are for pairs that are prepared.
+  uint64_t used_bytes_ = 0;                       // Bytes of all records.
+  absl::flat_hash_map<uint32_t, uint32_t> kept_;  // Bytes of each bucket that are reserved for prepared pairs.
 };
 
 }  // namespace cell

@@ -1,5 +1,5 @@
-// Readers in threads of their own beside the writer, over the same memory: for ThreadSanitizer, and for races that no
-// simulated order has.
+// Runs readers in threads of their own beside the writer, over the same memory. This is for ThreadSanitizer, and for
+// races that no simulated order contains.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-constexpr int kKeys = 200;  // Those below kKept are never deleted.
+constexpr int kKeys = 200;  // Keys below kKept are never deleted.
 constexpr int kKept = 100;
 
 std::string Key(int i) { return fmt::format("key {}", i); }
@@ -20,7 +20,7 @@ std::string Value(int i, uint64_t version) {
   return fmt::format("{} {} ", i, version) + std::string((static_cast<uint64_t>(i) + version) % 150, 'v');
 }
 
-// Fetches as a fabric does, into `buffers`.
+// Reads into `buffers` as a fabric does.
 Lookup::Step LookUp(const std::byte* base, Lookup* lookup, std::vector<std::vector<std::byte>>* buffers) {
   for (;;) {
     buffers->resize(lookup->wants().size());
@@ -76,7 +76,7 @@ TEST_P(ConcurrentLookup, SeesWhatIsThere) {
       ASSERT_TRUE(table->Delete(Key(i)).ok());
       continue;
     }
-    // Versions of a key follow one another.
+    // The versions of a key are consecutive.
     const uint64_t next = begun[static_cast<size_t>(i)] + 1;
     begun[static_cast<size_t>(i)] = next;
     ASSERT_TRUE(table.Put(Key(i), Value(i, next)).ok());

@@ -43,7 +43,7 @@ Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
   candidates_.clear();
   for (const HashSlot& slot : slots_) {
     if (!slot.in_use() || slot.tag != hash_.tag() || slot.key_bytes != key_.size() || !place_.InBounds(slot)) continue;
-    // While it is moved a key is in two slots.
+    // A key is in two slots while it is moved.
     bool again = false;
     for (const HashSlot& other : candidates_) again |= other.extent == slot.extent;
     if (!again) candidates_.push_back(slot);

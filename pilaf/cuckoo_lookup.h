@@ -1,9 +1,9 @@
-// CuckooLookup: a lookup in slots (the thesis, Algorithm 1). All slots that may have the key; then the extents of those
-// that look like it; and, before the key is called absent, the slots once more, and the header.
+// CuckooLookup looks up a key in slots (thesis, Algorithm 1). It reads all slots that may have the key, then the
+// extents of those that match. Before it reports the key as absent, it reads the slots and the header again.
 //
-// The thesis reads slots one by one and then again all but the last: a key that was missed went from a slot that was
-// read late to one that was read before, whose version tells. Read at the same time no slot is the last, so all are
-// read again. See README.md for why that is enough.
+// The thesis reads slots one by one, and then all but the last again. If a key was missed, it was moved from a slot
+// that was read late to a slot that was read early, and the version of the latter shows that. Here slots are read at
+// the same time, so none is the last, and all are read again. README.md explains why that is enough.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class CuckooLookup : public Lookup {
   Step Begin() override;
   Step VisitImages(absl::Span<const ConstBytes> images) override;
   Step Confirm();
-  // False: not all of the first `count` are whole.
+  // Parses the first `count` images. Returns false if one of them is torn.
   bool ParseSlots(absl::Span<const ConstBytes> images, int count, std::array<HashSlot, kProbes>* slots) const;
   Step VisitSlots(absl::Span<const ConstBytes> images);
   Step VisitConfirm(absl::Span<const ConstBytes> images);

@@ -29,7 +29,7 @@ std::optional<CuckooTable::Found> CuckooTable::FindSlot(std::string_view key, co
 void CuckooTable::Publish(uint32_t at, HashSlot slot) {
   slot.version = Slot(at).version + 1;
   slot.crc = SlotCrc(slot, place_.region, at);
-  // Word by word, in any order: it is whole when its CRC says so.
+  // The words may be stored in any order, because the CRC tells when the slot is whole.
   const auto* words = reinterpret_cast<const std::byte*>(&slot);
   for (size_t done = 0; done < sizeof(slot); done += kWordBytes) {
     memory_->StoreWord(place_.OffsetOf(at) + done, Load<uint64_t>(words + done));
@@ -48,7 +48,7 @@ void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
 }
 
 void CuckooTable::PrefetchPair(const KeyHash& hash) const {
-  constexpr uint32_t kPrefetched = 256;  // Bytes. What comes after it follows by itself.
+  constexpr uint32_t kPrefetched = 256;  // In bytes. The hardware prefetches the rest.
   for (const uint32_t at : SlotsOf(hash)) {
     const HashSlot slot = Slot(at);
     if (!slot.in_use() || slot.tag != hash.tag()) continue;
@@ -59,7 +59,7 @@ void CuckooTable::PrefetchPair(const KeyHash& hash) const {
 absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view key, const KeyHash& hash,
                                                              std::string_view value, uint64_t crc, When when) {
   Prepared prepared;
-  // If the key may be deleted first, the pair gets a slot in any case.
+  // If the key may be deleted first, reserve a slot in any case.
   const std::optional<Found> found = when != When::kLater ? FindSlot(key, hash) : std::nullopt;
   std::vector<uint32_t> chain;
   if (!found.has_value() && (chain = FindChain(hash)).empty()) return Full(key);
@@ -67,7 +67,7 @@ absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view ke
   Kick(chain);
   prepared.unit = found.has_value() ? kNoUnit : chain.front();
   if (when != When::kNow && !found.has_value()) {
-    if (chain.size() > 1) Publish(prepared.unit, {});  // What was there is in the next slot by now.
+    if (chain.size() > 1) Publish(prepared.unit, {});  // Its former content is in the next slot by now.
     kept_.insert(prepared.unit);
   }
   prepared.extent = place_.ExtentOf(slot);
@@ -98,7 +98,7 @@ bool CuckooTable::CommitPair(const Prepared& prepared, std::string_view key, con
 std::vector<uint32_t> CuckooTable::FindChain(const KeyHash& hash) const {
   struct Step {
     uint32_t at;
-    int32_t from;  // The step whose key would come here; -1: the new key.
+    int32_t from;  // The step whose key would move here; -1: the new key.
   };
   std::vector<Step> steps;
   const auto chain_to = [&steps](uint32_t at, int32_t from) {
@@ -155,7 +155,7 @@ void CuckooTable::CleanUnit(uint32_t at) {
   if (slot.in_use() && !range().Has(HashKey(KeyOf(slot)))) Clear(at);
 }
 
-// One that is not there is called absent by nobody who reads the header, too.
+// If the key is not stored here there is nothing to do: readers check the header before they report it as absent.
 void CuckooTable::CleanKey(std::string_view key, const KeyHash& hash) {
   if (const std::optional<Found> found = FindSlot(key, hash)) Clear(found->at);
 }

@@ -1,8 +1,8 @@
-// CuckooTable: a region of a Pilaf table in slots (the thesis, 3.4).
+// CuckooTable stores a region of a Pilaf table in slots (thesis, 3.4).
 //
-// 3-way cuckoo hashing: a key is in one of three slots. When all are taken, a chain of moves that ends at a free slot
-// is found first, breadth first, so that it is the shortest; then it is made from its end, so that each key on it is
-// always in one or two slots, and never in none.
+// It uses 3-way cuckoo hashing: a key is in one of three slots. If all are taken, a breadth-first search finds the
+// shortest chain of moves that ends at a free slot. The moves are then made from its end, so that each key on the chain
+// is always in one or two slots, and never in none.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace cell {
 
 class CuckooTable : public HashTable {
  public:
-  // How many keys a search for a free slot looks at; then the table is full.
+  // Limits how many keys a search for a free slot looks at. After that the table is full.
   static constexpr size_t kKicksMax = 1024;
 
   explicit CuckooTable(RegionMemory* memory) : HashTable(memory) {}
@@ -46,14 +46,15 @@ class CuckooTable : public HashTable {
   std::array<uint32_t, kProbes> SlotsOf(const KeyHash& hash) const;
   std::optional<Found> FindSlot(std::string_view key, const KeyHash& hash) const;
   bool Kept(uint32_t at) const { return !kept_.empty() && kept_.contains(at); }
-  // The slots of a chain: what is in each is to be moved to the next; the last is free. Empty: there is none.
+  // Returns the slots of a chain: the content of each is to be moved to the next, and the last is free. Returns an
+  // empty vector if there is no chain.
   std::vector<uint32_t> FindChain(const KeyHash& hash) const;
   void Kick(const std::vector<uint32_t>& chain);
-  // Puts the slot there with the next version and its CRC.
+  // Writes the slot there with the next version and its CRC.
   void Publish(uint32_t at, HashSlot slot);
   void Clear(uint32_t at);
 
-  absl::flat_hash_set<uint32_t> kept_;  // Free slots, each for a pair that is prepared.
+  absl::flat_hash_set<uint32_t> kept_;  // Free slots that are reserved for prepared pairs.
 };
 
 }  // namespace cell

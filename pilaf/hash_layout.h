@@ -1,13 +1,13 @@
-// Hash regions, byte by byte: what a client reads of a Pilaf table with one-sided reads. Pure.
+// Defines the parts of a Pilaf table that clients read with one-sided reads, byte by byte. Pure.
 //
 //   [RegionHeader, one page][HashHeader, one page][slots: 32 bytes each, or buckets (bucket.h)][extents]
 //
-// All is self-verifying (the thesis, 3.3): a slot has a CRC of itself, seeded with its place, and the CRC of the extent
-// that it points at. A slot whose bytes are all zero was never written, and is empty. A slot is never across a cache
+// Everything is self-verifying (thesis, 3.3). A slot has a CRC of itself, seeded with its position, and the CRC of the
+// extent that it points at. A slot with only zero bytes was never written, and is empty. A slot never crosses a cache
 // line's border.
 //
-// A region holds the keys of one part of its table's hash space; the header says which, and is changed before anything
-// that belongs to another part by now is.
+// A region holds the keys of one part of its table's hash space. The header names that part. When the part shrinks, the
+// header is changed first, before any pair that belongs to another region now.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline constexpr uint64_t kHashMagic = 0x314853414846504c;  // "LPFHASH1" in mem
 inline constexpr uint64_t kHashHeaderOffset = kRegionHeaderBytes;
 inline constexpr uint64_t kUnitsOffset = kHashHeaderOffset + 4096;
 
-// Of the hash space, by KeyHash::place; both ends belong to it.
+// Gives a part of the hash space, by KeyHash::place. Both ends are inclusive.
 struct HashRange {
   uint32_t first = 0;
   uint32_t last = UINT32_MAX;
@@ -34,36 +34,36 @@ struct HashRange {
 struct HashHeader {
   uint64_t magic;
   uint32_t region;
-  uint32_t units;  // Slots or buckets.
+  uint32_t units;  // Number of slots or buckets.
   HashRange range;
-  uint32_t bucket_bytes;  // 0: they are slots.
-  uint32_t invalidated;   // Not 0: the region has gone to another worker.
+  uint32_t bucket_bytes;  // 0: the units are slots.
+  uint32_t invalidated;      // Not 0: the region was invalidated because another worker has it.
   uint32_t reserved[6];
-  uint64_t crc;  // Of all before it.
+  uint64_t crc;  // Covers everything before it.
 
   bool Serves(const KeyHash& hash) const { return invalidated == 0 && range.Has(hash); }
 };
 static_assert(sizeof(HashHeader) == 64);
 
 struct HashSlot {
-  uint32_t extent;        // From the extents' beginning, in words of 8 bytes.
+  uint32_t extent;        // Offset from the beginning of the extents, in words of 8 bytes.
   uint32_t extent_bytes;  // Key and value.
-  uint64_t extent_crc;    // Of them.
+  uint64_t extent_crc;    // CRC of key and value.
   uint32_t version;       // Counts this slot's changes.
   uint16_t tag;           // KeyHash::tag
-  uint16_t key_bytes;     // 0: it is empty.
-  uint64_t crc;           // Of all before it, seeded with where it is.
+  uint16_t key_bytes;     // 0: the slot is empty.
+  uint64_t crc;           // Covers everything before it. Seeded with the slot's position.
 
   bool in_use() const { return key_bytes != 0; }
 };
 static_assert(sizeof(HashSlot) == 32 && kUnitsOffset % 64 == 0);
 static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
 
-// Where the parts of a hash region are.
+// Gives the positions of a hash region's parts.
 struct HashPlace {
   uint32_t region = 0;
-  uint32_t units = 0;         // Slots or buckets.
-  uint32_t bucket_bytes = 0;  // 0: they are slots.
+  uint32_t units = 0;         // Number of slots or buckets.
+  uint32_t bucket_bytes = 0;  // 0: the units are slots.
   uint64_t extents_offset = 0;
   uint64_t extents_bytes = 0;
 
@@ -76,13 +76,14 @@ struct HashPlace {
            slot.extent_bytes - slot.key_bytes <= kValueBytesMax;
   }
 };
-// Of a region of this shape. Slots or buckets take what a meganode's nodes would.
+// Returns the positions for a region of this shape. Slots or buckets take the space of a meganode's nodes.
 HashPlace PlaceOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes);
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at);
 uint64_t HeaderCrc(const HashHeader& header);
 
-// Images, verified. Nothing: torn, or no slot of this place; its extent may be anywhere (InBounds).
+// Verify images. Return nullopt if the image is torn, or is not a slot of this position. The slot's extent may be
+// anywhere (InBounds).
 std::optional<HashSlot> ParseSlot(const std::byte* image, uint32_t region, uint32_t at);
 std::optional<HashHeader> ParseHashHeader(const std::byte* image, uint32_t region);
 

@@ -1,4 +1,4 @@
-// The bytes that clients read: they are a protocol, and do not change by accident.
+// Checks the bytes that clients read. They are a protocol and must not change by accident.
 #include "pilaf/hash_layout.h"
 
 #include <gtest/gtest.h>
@@ -118,8 +118,8 @@ TEST(HashLayout, ExtentsAreInBounds) {
   EXPECT_FALSE(place.InBounds(slot));
 }
 
-// Keys spread over slots and tags as chance would have it: chi-squared over 256 buckets, 255 degrees of freedom; above
-// 400 it is by chance once in 10^8.
+// Checks that keys spread over slots and tags like random numbers: chi-squared over 256 buckets, 255 degrees of
+// freedom. Random numbers exceed 400 once in 10^8 cases.
 TEST(HashLayout, KeysSpread) {
   for (int part = 0; part < 5; ++part) {
     std::array<int, 256> counts{};

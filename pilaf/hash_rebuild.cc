@@ -7,7 +7,7 @@ namespace cell {
 namespace {
 
 constexpr uint64_t kOrders = 16;
-constexpr uint64_t kParts = 8;  // Of an order: those of the first come first, whatever pairs() says.
+constexpr uint64_t kParts = 8;  // Parts of an order: keys of the first part come first, whatever the order of pairs().
 
 uint64_t PartOf(std::string_view key, uint64_t order) { return Crc64(key, order) % kParts; }
 

@@ -1,4 +1,4 @@
-// Rebuild: a hash region made anew from its pairs. Pure.
+// Rebuild builds a hash region again from its pairs. Pure.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace cell {
 
-// Puts all pairs into a table. Buckets are bins and pairs have sizes, so that whether all fit may depend on the order
-// in which they come: when one does not, all begins anew in another order. `empty` gives the table, with nothing in it,
-// each time; `pairs` tells all pairs, in the same order each time, and stops at an error. ResourceExhausted: they do
-// not fit in any order that was tried.
+// Puts all pairs into a table. Buckets are bins and pairs have sizes, so whether all pairs fit may depend on their
+// order. If one does not fit, everything starts over in another order. `empty` returns the empty table each time.
+// `pairs` enumerates all pairs, in the same order each time, and stops at an error. Returns ResourceExhausted if the
+// pairs fit in none of the orders that were tried.
 using PutPair = std::function<absl::Status(std::string_view key, std::string_view value)>;
 absl::Status Rebuild(const std::function<absl::StatusOr<HashTable*>()>& empty,
                      const std::function<absl::Status(const PutPair&)>& pairs);

@@ -1,4 +1,4 @@
-// Whatever a table has held fits into one made anew.
+// Checks that everything that a table has held fits into a rebuilt one.
 #include "pilaf/hash_rebuild.h"
 
 #include <map>
@@ -13,13 +13,13 @@
 namespace cell {
 namespace {
 
-using Pairs = std::map<std::string, std::string>;  // In another order than they came.
+using Pairs = std::map<std::string, std::string>;  // Not in the order in which they came.
 
-// Puts and deletes until the table is as full as it gets. Some pairs are too large to be inline.
+// Puts and deletes until the table is as full as possible. Some pairs are too large to be inline.
 Pairs Fill(TestTable* table, uint32_t bucket_bytes, uint64_t seed) {
   Random random(seed);
   Pairs pairs;
-  const uint64_t units = (*table)->place().units;  // Whole pages of them.
+  const uint64_t units = (*table)->place().units;  // Units come in whole pages.
   const uint64_t keys = units * std::max<uint32_t>(bucket_bytes / 8, 8);
   const uint64_t bytes_max = 1 + random.Below(std::max<uint32_t>(bucket_bytes / 8, 8) + 40);
   for (uint64_t refused = 0; refused < 10 + units / 10;) {
@@ -82,7 +82,7 @@ TEST_P(RebuildTest, WhatWasFullFitsAgain) {
       ++rebuilt;
     }
   }
-  EXPECT_LT(orders, rebuilt + rebuilt / 100);  // Another order is hardly ever needed.
+  EXPECT_LT(orders, rebuilt + rebuilt / 100);  // A second order is hardly ever needed.
 }
 
 TEST_P(RebuildTest, WhatCannotFitIsRefused) {

@@ -60,7 +60,7 @@ bool HashSplit::Clean(uint32_t units) {
   CELL_CHECK(finished_);
   for (; units > 0 && cleaned_ < from_->place().units; --units) from_->CleanUnit(cleaned_++);
   if (cleaned_ < from_->place().units) return false;
-  if (std::exchange(again_, false)) {  // Few are left: of those that were moved meanwhile.
+  if (std::exchange(again_, false)) {  // Few pairs are left: those that were moved meanwhile.
     cleaned_ = 0;
     return false;
   }

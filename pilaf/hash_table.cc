@@ -175,12 +175,12 @@ void HashTable::Invalidate() {
 void HashTable::Restore() {
   HashHeader header = hash_header();
   if (header.invalidated == 0) return;
-  SpoilUnits();  // Once more: as they were.
+  SpoilUnits();  // Inverting them again restores them.
   header.invalidated = 0;
   SetHeader(header);
 }
 
-// The word of each that has its CRC.
+// Inverts the word of each unit that holds its CRC.
 void HashTable::SpoilUnits() {
   const uint64_t crc = place_.bucket_bytes == 0 ? offsetof(HashSlot, crc) : offsetof(BucketHeader, crc);
   for (uint32_t at = 0; at < place_.units; ++at) {
@@ -239,7 +239,7 @@ absl::Status HashTable::Check() const {
   if (!ParseHashHeader(memory_->at(kHashHeaderOffset), place_.region).has_value()) {
     return Damaged("its header is damaged");
   }
-  absl::flat_hash_map<uint64_t, uint64_t> extents;  // Where they are, and how long.
+  absl::flat_hash_map<uint64_t, uint64_t> extents;  // Offset to length.
   absl::flat_hash_set<std::string_view> keys;
   for (uint32_t at = 0; at < place_.units; ++at) {
     const auto held = [&](const Held& pair) -> absl::Status {

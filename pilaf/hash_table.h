@@ -1,14 +1,14 @@
-// HashTable: one region of a Pilaf table, as the region's writing thread works on it, in either layout.
+// HashTable gives a region's writing thread access to one region of a Pilaf table, in either layout.
 //
-// Thread-safety: one thread calls it; others may read the region's header page, slots or buckets, and extents at any
+// Thread-safety: one thread calls it. Others may read the region's header page, slots or buckets, and extents at any
 // time (Lookup).
 //
 // Invariants
-//   1. A key that is stored is at every moment in one or two of the places where a reader looks for it.
+//   1. At every moment a stored key is in one or two of the units where a reader looks for it.
 //   2. An operation that fails has changed nothing.
 //   3. An extent is complete before anything points at it, and freed only after nothing does.
 //
-// Memory that is not all zeros when a table is formatted there says so by its header's magic (region.h).
+// When a table is formatted in memory that is not all zeros, the magic of the header there shows this (region.h).
 #pragma once
 
 #include <array>
@@ -29,16 +29,15 @@ class HashTable : public PairStore {
  public:
   static constexpr size_t kKeyBytesMax = kHashKeyBytesMax;
 
-  // Makes an empty table in `memory`, at least shape.region_bytes() long: zeros, or what was a region before.
-  // bucket_bytes 0: of slots.
+  // Makes an empty table in `memory`, which is at least shape.region_bytes() long and holds zeros or a former region.
+  // bucket_bytes 0 makes slots.
   static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
                              uint32_t bucket_bytes);
-  // Of a formatted region; `memory` must outlive it.
+  // Opens a formatted region. `memory` must outlive the table.
   static std::unique_ptr<HashTable> Open(RegionMemory* memory);
-  // Whether a region's memory holds a table.
+  // Returns whether a region's memory holds a table.
   static bool IsIn(const RegionMemory& memory) { return memory.header().magic == kHashMagic; }
-  // Whether the two headers are those of a region of this shape, and their numbers make sense: before a copy is
-  // trusted.
+  // Checks that the two headers belong to a region of this shape and are consistent, before a copy is trusted.
   static absl::Status CheckHeader(const RegionMemory& memory, uint32_t region, const RegionShape& shape);
 
   const HashPlace& place() const { return place_; }
@@ -46,7 +45,7 @@ class HashTable : public PairStore {
   HashRange range() const { return hash_header().range; }
 
   absl::Status CheckKey(std::string_view key) const override;
-  // `hint` is not used, of any.
+  // None of these uses `hint`.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
@@ -55,35 +54,35 @@ class HashTable : public PairStore {
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Discard(const Prepared& prepared) override;
 
-  // Spoils all slots or buckets, so that readers find nothing that is whole.
+  // Makes all slots or buckets invalid, so that readers find nothing whole.
   void Invalidate() override;
   void Restore() override;
 
-  // The value, where it lies; valid until the next change. Nothing: the key is not there.
+  // Returns the value in place; it is valid until the next change. Returns nullopt if the key is not stored.
   absl::StatusOr<std::optional<std::string_view>> Get(std::string_view key) const;
-  // The same, of a key that is known to be in the region's range.
+  // Works like Get. REQUIRES: the key is in the region's range.
   struct Located {
     std::string_view value;
-    std::optional<uint64_t> crc;  // Of key and value, in this order; of a pair that is not in an extent: none.
+    std::optional<uint64_t> crc;  // Covers key and value, in this order. nullopt for a pair that is not in an extent.
   };
   virtual std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const = 0;
-  // Where the pair begins, of a value that Locate found in an extent.
+  // Returns the beginning of the pair whose value Locate found in an extent.
   Pointer ExtentOf(std::string_view key, std::string_view value) const {
     return Pointer(region(), static_cast<uint64_t>(AsBytes(value).data() - memory_->base()) - key.size());
   }
-  // Fetches what Get of the key will look at first.
+  // Prefetches what Get of the key reads first.
   virtual void PrefetchUnits(const KeyHash& hash) const = 0;
-  // And, when that is there, at last.
+  // Prefetches what Get reads last. REQUIRES: the units were prefetched and have arrived.
   virtual void PrefetchPair(const KeyHash& hash) const = 0;
 
-  // All pairs, in no order that means anything.
+  // Visits all pairs in an arbitrary order.
   using Visit = std::function<void(std::string_view key, std::string_view value)>;
   void ForEach(const Visit& visit) const {
     for (uint32_t at = 0; at < place_.units; ++at) VisitUnit(at, visit);
   }
-  // How many keys are in the first, second and third of the places where they may be; of every `every`th unit alone.
+  // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
   virtual std::array<uint64_t, kProbes> KeysByPlace(uint32_t every = 1) const = 0;
-  // DataLoss, with what is wrong: an invariant does not hold, or a CRC does not match.
+  // Checks all invariants and CRCs. Returns DataLoss with what is wrong.
   absl::Status Check() const;
 
   struct Counters {
@@ -91,11 +90,11 @@ class HashTable : public PairStore {
   };
   const Counters& counters() const { return counters_; }
 
-  // For tests: moves are made from the chain's front, so that a key is in no place for a time.
+  // For tests: chains of moves start at their front, so that a key is temporarily nowhere.
   void set_kick_from_front(bool from_front) { kick_from_front_ = from_front; }
-  // A search for a free place ends when it has looked at all, however long that takes: for who builds a region anew
-  // (Rebuild). In slots keys that had places find places again then, put in any order (an augmenting path is found if
-  // there is one); in buckets, where pairs have sizes, all but always.
+  // Makes searches for room exhaustive, however long they take. Used to rebuild a region (Rebuild). With slots, keys
+  // that fitted once then fit again in any order, because an augmenting path is found if there is one. With buckets,
+  // where pairs have sizes, they almost always do.
   void set_thorough(bool thorough) { thorough_ = thorough; }
 
  protected:
@@ -104,53 +103,53 @@ class HashTable : public PairStore {
 
   explicit HashTable(RegionMemory* memory);
 
-  // When a pair that is prepared will be committed.
+  // Says when a prepared pair will be committed.
   enum class When {
     kNow,    // By the next call.
-    kNext,   // Before any other write of its key: what is there of the key stays until then, though it may be moved.
-    kLater,  // After others, which may delete the key.
+    kNext,   // Before any other write of its key. The key's current pair stays until then, though it may be moved.
+    kLater,  // After other writes, which may delete the key.
   };
-  static constexpr uint32_t kNoUnit = UINT32_MAX;  // Prepared::unit: it goes where its key is.
+  static constexpr uint32_t kNoUnit = UINT32_MAX;  // Value of Prepared::unit: the pair goes where its key is.
   virtual absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value,
                                                uint64_t crc, When when) = 0;
   virtual bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) = 0;
-  // What was kept for it is free again.
+  // Releases what was reserved for a prepared pair.
   virtual void Release(const Prepared& prepared) = 0;
   virtual bool DeleteKey(std::string_view key, const KeyHash& hash) = 0;
   std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const {
     const std::optional<Located> located = Locate(key, hash);
     return located.has_value() ? std::optional(located->value) : std::nullopt;
   }
-  // That all of one unit is as it must be: tells each pair that it holds, and its extent if it has one.
+  // Checks one unit. Passes each pair that the unit holds to `held`, with its extent if it has one.
   struct Held {
     std::string_view key;
     const HashSlot* slot;  // Null: the pair is inline.
   };
   virtual absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const = 0;
-  // After that, of all units: that what they say of each other is true.
+  // Checks what units say about each other. Called after all units were checked.
   virtual absl::Status CheckCounts() const { return absl::OkStatus(); }
 
   virtual void VisitUnit(uint32_t at, const Visit& visit) const = 0;
-  // Takes out of a unit what the header's range has not; nobody is told. After a range was cut.
+  // Removes the pairs outside of the header's range from a unit, without notifications. Used after a range was cut.
   virtual void CleanUnit(uint32_t at) = 0;
-  // After a range was cut: where a reader would find what became of a key that is another region's now is cleaned, so
-  // that it does not.
+  // Removes the traces of a key that belongs to another region now, so that no reader finds them. Used after a range
+  // was cut.
   virtual void CleanKey(std::string_view key, const KeyHash& hash) = 0;
   void SetHeader(HashHeader header);
 
   using PairStore::Extent;
   std::string_view Extent(const HashSlot& slot) const;
   std::string_view KeyOf(const HashSlot& slot) const { return Extent(slot).substr(0, slot.key_bytes); }
-  // Puts key and value into an extent; version and tag are not set.
+  // Stores key and value in an extent. Does not set version and tag.
   absl::StatusOr<HashSlot> StoreExtent(std::string_view key, std::string_view value, uint64_t crc);
   HashSlot SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const;
-  // The thesis, Lemma 3.1: a reader that knows where it is does not find the pair any more either.
+  // Makes an extent invalid (thesis, Lemma 3.1): a reader that knows its position does not find the pair any more.
   void SpoilExtent(const HashSlot& slot);
   void FreeExtent(const HashSlot& slot) { extents_.Free(place_.ExtentOf(slot)); }
   absl::Status Full(std::string_view key);
   absl::Status Damaged(const std::string& what) const;
 
-  // A record of `key` has gone from one unit to another.
+  // Reports that a record of `key` was moved from one unit to another.
   void Moved(std::string_view key, uint32_t from, uint32_t to) {
     if (on_move_) on_move_(key, from, to);
   }
@@ -166,7 +165,7 @@ class HashTable : public PairStore {
   absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc) const;
 
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;
-  // Before a key is changed: as long as another region's readers may find it there.
+  // Called before a key is changed, as long as readers of another region may find the key there.
   std::function<void(std::string_view key, const KeyHash& hash)> before_change_;
 };
 

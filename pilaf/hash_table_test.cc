@@ -1,4 +1,4 @@
-// Both layouts beside a model, at every fill up to the limit; and what is refused.
+// Compares both layouts with a model, at every fill up to the limit, and checks what is refused.
 #include "pilaf/hash_table.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_P(HashTableTest, IsAsAModel) {
     Model model;
     const uint32_t keys = (GetParam() == 0 ? 3 : GetParam() / 10) * table->place().units;
     for (int i = 0; i < 20'000; ++i) {
-      // Up to the limit, and down again, several times.
+      // Fill up to the limit and empty again, several times.
       const bool growing = i / 4000 % 2 == 0;
       const std::string key = RandomKey(&random, static_cast<int>(keys));
       if (random.Below(10) < (growing ? 8 : 2)) {
@@ -88,11 +88,12 @@ TEST_P(HashTableTest, IsAsAModel) {
   EXPECT_GT(kicked, 1'000u);
 }
 
-// Prepared and committed in two steps, with deletions and other pairs in between, or discarded: as if at once.
+// Prepares and commits pairs in two steps, with deletions and other pairs in between, or abandons them. The result is
+// the same as in one step.
 TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
   struct Pending {
     std::string key, value;
-    std::optional<PairStore::Prepared> prepared;  // None: a deletion.
+    std::optional<PairStore::Prepared> prepared;  // nullopt: a deletion.
   };
   uint64_t full = 0, again = 0, in_place = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
@@ -111,7 +112,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
         const uint64_t crc = Crc64(value, Crc64(key));
         auto prepared = table->Prepare(key, value, crc, {pending.size(), true});
         full += !prepared.ok();
-        if (!prepared.ok() && !of_key) {  // Then it goes where the key is, if it is there, and its pair as large.
+        if (!prepared.ok() && !of_key) {  // It replaces the key's pair then, if there is one of at least this size.
           prepared = table->Prepare(key, value, crc, {pending.size(), false});
           in_place += prepared.ok();
           const auto old = model.find(key);
@@ -144,7 +145,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
   EXPECT_GT(in_place, 10u);
 }
 
-// A walk with writes in between visits what stays; so does a region that is built from it, in any order.
+// A walk with writes in between visits all pairs that stay. So does a region that is built from it, in any order.
 TEST_P(HashTableTest, AWalkMissesNothingThatStays) {
   uint64_t kicked = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
@@ -174,7 +175,7 @@ TEST_P(HashTableTest, AWalkMissesNothingThatStays) {
     table->ForEach([&](std::string_view key, std::string_view value) { ASSERT_TRUE(built.Put(key, value).ok()); });
     EXPECT_EQ(built->keys(), table->keys());
   }
-  if (GetParam() != 2048) {  // Large ones have room.
+  if (GetParam() != 2048) {  // Large buckets have room.
     EXPECT_GT(kicked, 10u);
   }
 }
@@ -197,7 +198,7 @@ TEST_P(HashTableTest, InvalidatedAndRestoredItIsAsBefore) {
   EXPECT_EQ(table->hash_header().invalidated, 1u);
   table->Restore();
   ExpectEqual(table, model);
-  // And the memory serves another table, empty.
+  // The memory can hold another table, which is empty.
   ASSERT_TRUE(HashTable::Format(table.memory(), 9, shape, {}, GetParam()).ok());
   const std::unique_ptr<HashTable> other = HashTable::Open(table.memory());
   EXPECT_TRUE(other->Check().ok()) << other->Check();
@@ -205,7 +206,7 @@ TEST_P(HashTableTest, InvalidatedAndRestoredItIsAsBefore) {
   for (const auto& [key, value] : model) EXPECT_FALSE(other->Get(key)->has_value());
 }
 
-// The thesis, 3.4, stops at 78 % and needs 1.6 probes at 75 %. The limit of three hash functions is at 91.8 %
+// The thesis, 3.4, stops at 78 % and needs 1.6 probes at 75 %. The limit of three hash functions is 91.8 %
 // (Dietzfelbinger et al., "Tight thresholds for cuckoo hashing via XORSAT", ICALP 2010).
 TEST(CuckooTable, FillsUpToTheLimit) {
   TestTable table(ShapeOf(1 << 15, 4 << 20));
@@ -232,7 +233,7 @@ TEST(CuckooTable, FillsUpToTheLimit) {
              table->counters().longest_chain);
 }
 
-// Beyond the thesis: at most 1.05 reads for a key that is there, at 90 % full, for pairs of up to 64 bytes.
+// Beyond the thesis: at most 1.05 reads for a stored key, at 90 % full, for pairs of up to 64 bytes.
 TEST(BucketTable, NeedsHardlyMoreThanOneRead) {
   for (const size_t pair_bytes : {16, 32, 64}) {
     TestTable table(ShapeOf(1 << 11, 1 << 20, 2048), 2048);
@@ -278,7 +279,7 @@ TEST_P(HashTableTest, WhatIsRefusedChangesNothing) {
   ExpectEqual(table, model);
 }
 
-// Readers would find one or the other, of which the next write changes one.
+// Readers would find one of the two, and the next write changes only one.
 TEST(CuckooTable, AKeyThatIsThereTwiceIsDamage) {
   TestTable table(ShapeOf(128, 64 << 10, 0), 0);
   ASSERT_TRUE(table.Put("key", "value").ok());
@@ -307,7 +308,7 @@ TEST_P(HashTableTest, DamageIsFound) {
     ASSERT_TRUE(table.Put(fmt::format("{}", i), std::string(i % 5 == 0 ? 300 : 10, 'v')).ok());
   }
   ASSERT_TRUE(table->Check().ok());
-  // Each bit of what the check looks at: header page's hash header, slots, extents in use.
+  // Damage each bit that the check covers: header page's hash header, slots, extents in use.
   Random random(1);
   uint64_t found = 0;
   for (int i = 0; i < 20'000; ++i) {

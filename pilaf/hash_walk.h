@@ -1,7 +1,7 @@
-// HashWalk: all pairs of a table, some slots or buckets at a time, while it is written in between. A pair that is there
-// throughout is visited at least once: one that is moved from what is still to be visited to what was is visited where
-// it was moved to. After the last step there is nothing that it could miss. One walk of a table at a time; to be
-// destroyed before it.
+// HashWalk visits all pairs of a table, some slots or buckets at a time, while the table is written in between. It
+// visits each pair that is stored throughout at least once. A pair that is moved from a unit not yet visited to a
+// visited one is visited at its new position. When the last step is done, nothing was missed. Only one walk of a table
+// at a time. Must be destroyed before the table.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class HashWalk {
   HashWalk(const HashWalk&) = delete;
   HashWalk& operator=(const HashWalk&) = delete;
 
-  // Of so many more. True: that was all.
+  // Visits `units` more slots or buckets. Returns true if the walk is complete.
   bool Step(uint32_t units, const HashTable::Visit& visit) {
     for (const std::string& key : moved_) {
       if (const std::optional<std::string_view> value = table_->Find(key, HashKey(key))) visit(key, *value);
@@ -36,7 +36,7 @@ class HashWalk {
  private:
   HashTable* const table_;
   uint32_t next_ = 0;
-  std::vector<std::string> moved_;  // To where the walk will not come.
+  std::vector<std::string> moved_;  // Keys that were moved to units that the walk has passed.
 };
 
 }  // namespace cell

@@ -1,4 +1,4 @@
-// KeyHash: where a key belongs, in the cluster and in its table. 128 bits of XXH3, cut into four.
+// KeyHash decides where a key belongs, in the cluster and in its table. It is 128 bits of XXH3, divided into four.
 #pragma once
 
 #include <array>
@@ -10,13 +10,14 @@
 
 namespace cell {
 
-inline constexpr int kProbes = 3;  // The thesis, 3.4: two fill little of a table, four bring little more.
+inline constexpr int kProbes = 3;  // Thesis, 3.4: two fill little of a table, four bring little more.
 
 struct KeyHash {
-  uint32_t place;                        // Which region of its table has the key (HashRange).
-  std::array<uint32_t, kProbes> probes;  // Which slots there (SlotOf).
+  uint32_t place;                        // Chooses the table's region that has the key (HashRange).
+  std::array<uint32_t, kProbes> probes;  // Choose the slots there (SlotOf).
 
-  // What a slot tells of its key, so that few extents of other keys are read. Regions share the upper bits of `place`.
+  // Returns what a slot stores about its key, so that few extents of other keys are read. It takes the lower bits of
+  // `place`, because keys of a region share the upper bits.
   uint16_t tag() const { return static_cast<uint16_t>(place); }
 };
 

@@ -37,7 +37,8 @@ Lookup::Step Lookup::ReadExtents() {
 std::optional<Lookup::Step> Lookup::VisitExtents(absl::Span<const ConstBytes> images) {
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const std::string_view pair = AsText(images[i].subspan(0, candidates_[i].extent_bytes));
-    if (Crc64(pair) != candidates_[i].extent_crc) return Restart(&counters_.torn_extents);  // It was freed since.
+    // The extent was freed since.
+    if (Crc64(pair) != candidates_[i].extent_crc) return Restart(&counters_.torn_extents);
     if (pair.substr(0, key_.size()) != key_) continue;
     value_ = pair.substr(key_.size());
     return Step::kFound;

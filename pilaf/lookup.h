@@ -1,9 +1,10 @@
-// Lookup: the search for one key in a hash region, as a step machine without I/O.
+// Lookup searches for one key in a hash region, as a step machine without I/O.
 //
-// It says what it wants to read; its driver reads all of that, in any order and at the same time, and hands the images
-// to Visit; and so on until there is an answer. Reads that do not depend on each other are asked for together.
+// It says what it wants to read. Its driver makes all these reads, in any order or at the same time, and passes the
+// images to Visit. This repeats until there is an answer. Reads that do not depend on each other are requested
+// together.
 //
-// Not thread-safe. The key must outlive it, and the images of the last Visit what is done with value().
+// Not thread-safe. The key must outlive it. The images of the last Visit must outlive the use of value().
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@
 namespace cell {
 
 struct LookupOptions {
-  // Else a key that is moved meanwhile may be called absent, as in the thesis without the extension.
+  // If false, a key that is moved meanwhile may be reported as absent, as in the thesis without the extension.
   bool serializable = true;
   // For tests: how many slots are read again.
   int slots_confirmed = kProbes;
@@ -30,24 +31,24 @@ class Lookup {
 
   enum class Step {
     kRead,   // Fetch wants().
-    kFound,  // value()
+    kFound,  // The result is value().
     kAbsent,
     kElsewhere,  // The region does not have the key's part of the table, or is gone.
-    kGaveUp,     // Out of budget: what was read was torn each time.
+    kGaveUp,     // Out of budget: the images were torn each time.
   };
   struct Read {
-    uint64_t offset;  // In the region; a multiple of 8.
-    uint32_t bytes;   // Also.
+    uint64_t offset;  // Offset in the region, a multiple of 8.
+    uint32_t bytes;   // Also a multiple of 8.
   };
 
   virtual ~Lookup() = default;
 
   absl::Span<const Read> wants() const { return wants_; }
-  // Of wants(), each whole.
+  // Continues with the images of wants(), each complete.
   Step Visit(absl::Span<const ConstBytes> images);
   std::string_view value() const { return value_; }
 
-  // How many reads were asked for, and why they had to be made again.
+  // Counts the reads that were requested, and why they had to be repeated.
   struct Counters {
     int reads = 0, torn = 0, torn_extents = 0, moved = 0;
   };
@@ -57,7 +58,7 @@ class Lookup {
   Lookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const LookupOptions& options)
       : key_(key), hash_(hash), place_(place), options_(options) {}
 
-  // The first reads, after wants_ was cleared.
+  // Requests the first reads. REQUIRES: wants_ is empty.
   virtual Step Begin() = 0;
   virtual Step VisitImages(absl::Span<const ConstBytes> images) = 0;
 
@@ -65,9 +66,10 @@ class Lookup {
     wants_.push_back({offset, static_cast<uint32_t>(RoundUp(bytes, kWordBytes))});
     ++counters_.reads;
   }
-  // From the beginning, with the header: a region that was invalidated has nothing whole any more. `why`: a counter.
+  // Starts over and reads the header as well, because an invalidated region has no valid units. `why` is a counter.
   Step Restart(int* why);
-  // Wants the extents of candidates_, and nothing else; and then what they are. Nothing: none is the key's.
+  // ReadExtents requests the extents of candidates_ and nothing else. VisitExtents then checks them; it returns nullopt
+  // if none belongs to the key.
   Step ReadExtents();
   std::optional<Step> VisitExtents(absl::Span<const ConstBytes> images);
 
@@ -76,7 +78,7 @@ class Lookup {
   const HashPlace place_;
   const LookupOptions options_;
   absl::InlinedVector<Read, kProbes + 1> wants_;
-  absl::InlinedVector<HashSlot, kProbes> candidates_;  // What looks like the key's.
+  absl::InlinedVector<HashSlot, kProbes> candidates_;  // Slots that match the key.
   std::string_view value_;
   Counters counters_;
 
@@ -85,7 +87,7 @@ class Lookup {
   bool with_header_ = false;  // The last of wants_ is the header.
 };
 
-// For the layout of this place.
+// Makes a lookup for the layout of this region.
 std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
                                   const LookupOptions& options = {});
 

@@ -1,5 +1,6 @@
-// Readers beside the writer: each read goes word by word, in an order that the seed picks, between the writer's steps.
-// A reader never gets a value that the key did not have during its lookup, and never calls a key absent that was there.
+// Runs readers beside the writer. Each read goes word by word, in an order that the seed chooses, between the writer's
+// steps. A reader must never return a value that the key did not have during its lookup, and must never report a key as
+// absent that was there.
 #include "pilaf/lookup.h"
 
 #include <gtest/gtest.h>
@@ -13,18 +14,18 @@
 namespace cell {
 namespace {
 
-// What a key was, one state after the other; empty: absent.
+// The successive states of a key; nullopt: absent.
 struct History {
   std::vector<std::optional<std::string>> states = {std::nullopt};
-  size_t ended = 0;  // Of the last write that has ended: at least this state is seen.
+  size_t ended = 0;  // State of the last finished write. Readers must see at least this state.
 };
 
 struct Options {
   uint32_t bucket_bytes = 0;
   LookupOptions lookup = {};
   bool kick_from_front = false;
-  bool values_change = true;  // Else keys are only put, moved and deleted.
-  bool split = false;         // The upper half of the range goes to another region meanwhile.
+  bool values_change = true;  // If false, keys are only put, moved and deleted.
+  bool split = false;         // The upper half of the range is moved to another region meanwhile.
   bool clean_late = false;
 };
 
@@ -44,7 +45,7 @@ class Race {
         random_(seed),
         totals_(totals) {
     table_->set_kick_from_front(options.kick_from_front);
-    table_->set_thorough(options.bucket_bytes != 0);  // Fuller than a region gets.
+    table_->set_thorough(options.bucket_bytes != 0);  // Fuller than regions get in practice.
     const uint64_t most = table_->place().units * (options.bucket_bytes == 0 ? 1 : options.bucket_bytes / 40);
     keys_ = static_cast<uint64_t>(2 * fill * static_cast<double>(most)) + 1;
     for (uint64_t i = 0; i < 5 * keys_ && table_->unit_fill() < fill && Write(true); ++i) {
@@ -52,7 +53,7 @@ class Race {
     for (int i = 0; i < 12; ++i) readers_.push_back(NewReader());
   }
 
-  // What was wrong; empty: nothing.
+  // Returns what was wrong, or an empty string.
   std::string Run(int writes) {
     table_.memory()->set_after_step([this] { Step(); });
     right_.memory()->set_after_step([this] { Step(); });
@@ -79,10 +80,10 @@ class Race {
     std::string key;
     TestTable* at;
     std::unique_ptr<Lookup> lookup;
-    uint64_t pause = 0;  // Steps until it goes on.
-    size_t least = 0;    // State that must be seen, or a later one.
+    uint64_t pause = 0;  // Steps until it continues.
+    size_t least = 0;    // The reader must see this state or a later one.
     std::vector<std::vector<std::byte>> images;
-    std::vector<std::pair<size_t, uint32_t>> words;  // Image and offset, still to be read.
+    std::vector<std::pair<size_t, uint32_t>> words;  // Image and offset of the words still to be read.
   };
 
   void GoOnWithSplit() {
@@ -107,10 +108,10 @@ class Race {
 
   size_t ValueBytes() {
     if (options_.bucket_bytes == 0) return random_.Below(120);
-    return random_.Below(8) == 0 ? 300 : random_.Below(24);  // Most of them inline.
+    return random_.Below(8) == 0 ? 300 : random_.Below(24);  // Most of them are inline.
   }
 
-  // False: the table is full.
+  // Returns false if the table is full.
   bool Write(bool put) {
     const std::string key = Key(random_.Below(keys_));
     History& history = histories_[key];
@@ -128,7 +129,7 @@ class Race {
     } else {
       EXPECT_TRUE(table->Delete(key).ok());
     }
-    if (!done) history.states.push_back(*(history.states.rbegin() + 1));  // As it was.
+    if (!done) history.states.push_back(*(history.states.rbegin() + 1));  // The state is as before.
     history.ended = history.states.size() - 1;
     return done;
   }
@@ -137,7 +138,7 @@ class Race {
     auto reader = std::make_unique<Reader>();
     reader->key = Key(random_.Below(keys_));
     reader->least = histories_[reader->key].ended;
-    reader->at = &table_;  // As who has not heard of the split would.
+    reader->at = &table_;  // Begin as a client that does not know of the split.
     LookUpAt(reader.get());
     return reader;
   }
@@ -156,7 +157,7 @@ class Race {
     }
     Shuffle(&reader->words);
     if (random_.Below(2) == 0) return;
-    // One read after the other, in any order.
+    // Do one read after the other, in any order.
     std::vector<uint64_t> turns(reader->images.size());
     for (uint64_t& turn : turns) turn = random_.Next();
     std::stable_sort(reader->words.begin(), reader->words.end(),
@@ -167,7 +168,7 @@ class Race {
     for (size_t i = all->size(); i > 1; --i) std::swap((*all)[i - 1], (*all)[random_.Below(i)]);
   }
 
-  // Some readers read some words; now and then many.
+  // Lets some readers read some words, and occasionally many.
   void Step() {
     for (auto& reader : readers_) {
       if (reader->pause > 0 && reader->pause-- > 0) continue;
@@ -232,7 +233,7 @@ class Race {
 constexpr double kFills[] = {0.1, 0.5, 0.75, 0.85, 0.9, 0.95};
 constexpr double kBucketFills[] = {0.1, 0.5, 0.9, 0.97, 0.98, 0.99};
 
-// The first seed that shows something wrong; 0: none.
+// Returns the first seed that shows a violation, or 0.
 uint64_t FindViolation(const Options& options, uint64_t seeds, int writes, Totals* totals) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const size_t i = seed % std::size(kFills);
@@ -290,7 +291,7 @@ TEST_P(LookupRace, ANewRegionThatDoesNotWaitForTheOldOneToBeCleanedShowsStalePai
   EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
 }
 
-// As the tests that follow, with all protections.
+// Works like the tests below, but with all protections.
 TEST_P(LookupRace, NoPresentKeyIsAbsentWhileKeysAreKicked) {
   Totals totals;
   Options options = OfLayout();
@@ -299,7 +300,7 @@ TEST_P(LookupRace, NoPresentKeyIsAbsentWhileKeysAreKicked) {
   EXPECT_GT(totals.moved, 200u);
 }
 
-// The thesis, 3.4: without the second look a key that is kicked from a slot not yet read to one read already is missed.
+// Thesis, 3.4: without the second read, a key is missed if it is moved from a slot not yet read to one already read.
 TEST_P(LookupRace, WithoutTheSecondLookKeysAreMissed) {
   Totals totals;
   Options options = OfLayout();
@@ -308,7 +309,7 @@ TEST_P(LookupRace, WithoutTheSecondLookKeysAreMissed) {
   EXPECT_GT(FindViolation(options, 400, 2'000, &totals), 0u);
 }
 
-// Reads that go out together have no last one: two slots read again are not enough.
+// Reads that are sent together have no last one, so reading two slots again is not enough.
 TEST(CuckooLookup, TwoSlotsReadAgainAreNotEnough) {
   Totals totals;
   Options options;
@@ -325,7 +326,7 @@ TEST_P(LookupRace, AChainMovedFromItsFrontLosesKeys) {
   EXPECT_GT(FindViolation(options, 400, 2'000, &totals), 0u);
 }
 
-// All reads of a lookup, one after the other, with nobody writing.
+// Makes all reads of a lookup, one after the other, while nobody writes.
 Lookup::Step LookUp(TestTable& table, const std::string& key, std::string* value, Lookup::Counters* counters) {
   const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), table->place());
   for (;;) {
@@ -373,7 +374,7 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
     ++(has ? here : elsewhere);
   }
   EXPECT_GT(std::min(here, elsewhere), 30);
-  // Invalidated: the header says so, and no slot is whole.
+  // The header says that the region was invalidated, and no slot is whole.
   HashHeader header = table->hash_header();
   header.invalidated = 1;
   header.crc = HeaderCrc(header);
@@ -382,7 +383,7 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
     table.memory()->StoreWord(at, 0x5555);
   }
   EXPECT_EQ(LookUp(table, "1", &value, &counters), Lookup::Step::kElsewhere);
-  // And memory that is anything: no answer, but an end.
+  // With arbitrary memory there is no answer, but the lookup ends.
   header.crc ^= 1;
   table.memory()->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&header), sizeof(header));
   EXPECT_EQ(LookUp(table, "1", &value, &counters), Lookup::Step::kGaveUp);

@@ -1,4 +1,4 @@
-// A small hash region in private memory, formatted.
+// Holds a small formatted hash region in private memory.
 #pragma once
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ class TestTable {
   std::unique_ptr<HashTable> table_;
 };
 
-// So many slots or buckets, and room for extents.
+// Returns a shape for `units` slots or buckets, and room for extents.
 inline RegionShape ShapeOf(uint32_t units, uint64_t extents_bytes, uint32_t bucket_bytes = 0) {
   const uint64_t unit_bytes = bucket_bytes == 0 ? sizeof(HashSlot) : bucket_bytes;
   return {1024, 4096 + RegionShape::RoundUp(units * unit_bytes, 4096), extents_bytes};

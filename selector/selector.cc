@@ -27,7 +27,7 @@ void MovingMean::Observe(double sample) {
   if (kept_in_period_ + dropped_in_period_ >= options_.samples) {
     const bool stale = dropped_in_period_ > kept_in_period_;
     kept_in_period_ = dropped_in_period_ = 0;
-    if (stale) {  // The world has changed: what looked like outliers is how it is now.
+    if (stale) {  // Conditions have changed: the former outliers are normal now.
       Forget();
       return;
     }
@@ -53,8 +53,8 @@ void MovingMean::Forget() {
 
 namespace {
 
-// exp(-age / age_ns), nearly: the function itself took two fifths of a client's time. Divisions cost something, too,
-// where searches take half a microsecond.
+// Approximates exp(-age / age_ns), because exp itself took two fifths of a client's time. Even divisions matter when a
+// search takes half a microsecond.
 double Fading(int64_t age_ns, const SelectorOptions& options) {
   if (age_ns < options.age_ns / 256) return 1;
   const double x = static_cast<double>(age_ns) / static_cast<double>(options.age_ns);
@@ -74,7 +74,7 @@ void RunningLatency::Observe(double sample, double service, double weight, const
   }
   lowest_now_ = std::min(lowest_now_, beside);
   lowest_ = lowest_ == 0 ? beside : std::min(lowest_, beside);
-  // What is old counts little beside what is new.
+  // Old observations count little compared with new ones.
   const double old = Fading(now_ns - observed_ns_, options);
   weight = std::max(weight, (1 - old) / 2);
   const auto follow = [&](double* mean, double sample) {
@@ -106,7 +106,7 @@ void Selector::ObserveRead(int64_t latency_ns) {
   read_.Observe(sample);
 }
 
-// The last choice of any selector was not long before.
+// Uses the time of the last choice of any selector as the time of the sample; it is recent enough.
 void Selector::Observe(double sample, double service, RunningLatency* own, RunningLatency* common) {
   own->Observe(sample, service, options_.weight, options_, common_->last_choice_ns);
   common->Observe(sample, service, options_.common_weight, options_, common_->last_choice_ns);
@@ -190,13 +190,13 @@ Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
     decision.choice = Choice::kClient;
     return decision;
   }
-  // Of both ways or of none: else the one would be used whose price is not known.
+  // Price both ways or neither. Otherwise the way with an unknown price would be preferred.
   const bool priced = ReadService() > 0 && common_->server.service() > 0;
   const double server_price = priced ? PriceOf(server, server_latency_, common_->server) : 0;
   const double read_price = priced ? PriceOf(decision.read_ns, read_latency_, common_->read) : 0;
   MoveShares(server + server_price, client + decision.reads * read_price, pause_ns, common_pause_ns);
   ++since_explored_;
-  // The rarer way, and as often in a row as it may be: a lone probe does not see a way as it would be if it were used.
+  // Explore the less used way, in runs as long as allowed: a single probe does not measure a way as it performs in use.
   const double rare = std::min(server_share_, 1 - server_share_);
   const auto row = static_cast<int>(static_cast<double>(since_explored_) * options_.explore);
   const int run = std::clamp(row, 1, options_.explore_run);

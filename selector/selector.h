@@ -1,25 +1,27 @@
-// Selector: server or client, for the next search of a meganode.
+// Selector chooses whether the server or the client executes the next search of a meganode.
 //
-// One per connection and kind of operation. Two rules:
+// There is one selector per connection and kind of operation. It has two rules:
 //
-//   thesis   the thesis, 4.4: two queues are compared by the latencies that this client sees, `ls` of a server-side
-//            search and `lr` of one read during a client-side search, RTT being the lowest read latency ever seen, and
-//            m reads a search. It chooses the server if
+//   thesis   Compares two queues by the latencies that this client sees (thesis, 4.4): `ls` of a server-side search
+//            and `lr` of one read during a client-side search. RTT is the lowest read latency ever seen, m the number
+//            of reads per search. It chooses the server if
 //                ls - RTT < m * (lr - RTT)                                   (Eq. 4.1)
-//   cell     a share of the searches goes each way, and moves, a little with each search, towards the way that takes
-//            less time: ls, or m * lr, as running means. Where both are used they come to take the same. A rule that
-//            sends every search to the queue that looks shorter makes all clients turn at once, and back; a share does
-//            not. What a selector has seen and found fades, with time, into what all of its client's have: so one that
-//            is new, or seldom used, as they are where servers are many, goes by that. And what those have seen of a
-//            way long ago is taken for gone by and by, so that a way that looked bad is tried again. A server that owes
-//            this client an answer, and has given none for some times as long as it takes, is not asked until it does:
-//            something else has its core.
-//            What a request takes is not all that it costs: those behind it wait longer. Where a server says how long
-//            its core and its NIC are taken by one (ServiceTimes), that is the price of a way besides what it takes.
-//            For W in a queue that serves one in S it is W (W / S - 1): what d(xW)/dx is more than W with M/M/1, x
-//            requests a second in it. With it all clients together do best, without it each for itself.
+//   cell     Sends a share of the searches each way. With each search the share moves a little towards the way that
+//            takes less time: ls, or m * lr, as running means. If both ways are used, their times become equal. A rule
+//            that sends every search to the queue that looks shorter makes all clients switch at the same time, back
+//            and forth; a share does not.
+//            A selector's observations and its share fade over time into those of all selectors of its client. A new or
+//            seldom used selector therefore relies on those, which helps if there are many servers. The client's
+//            observations fade too, so that a way that looked bad is tried again.
+//            A server that owes this client an answer for longer than a multiple of its usual latency is not asked
+//            until it answers, because something else occupies its core.
+//            A request also costs the time that later requests wait for it. If a server reports how long a request
+//            occupies its core and its NIC (ServiceTimes), a price is added to the time of each way. For a latency W in
+//            a queue that serves one request in S the price is W (W / S - 1). With M/M/1 and x requests a second that
+//            is d(xW)/dx minus W. With the price, the result is best for all clients together; without it, each client
+//            optimizes for itself.
 //
-// Not thread-safe; time is passed in.
+// Not thread-safe. The caller passes the time in.
 #pragma once
 
 #include <cstddef>
@@ -37,26 +39,28 @@ struct SelectorOptions {
   enum class Rule { kThesis, kCell };
   Rule rule = Rule::kCell;
 
-  // Of cell's rule.
-  double weight = 0.25;         // Of a new sample in the running means.
-  double sample_max = 8;        // Times the mean; what is longer counts as that: one pause is not how it is, many are.
-  double gain = 0.03;           // How far the share moves with a search, times how different the two ways are,
-  double seldom_gain = 0.1;     // and with one long after the one before it.
-  double common_weight = 0.1;   // As weight, of what all selectors of a client have seen.
-  double price_max = 2;         // In times what a request takes itself.
-  double silence = 4;           // Of a server that owes answers, in times its latency; then it is not asked.
-  int64_t age_ns = 10'000'000;  // After which what was seen of a queue has lost two thirds of what it says.
-  int64_t empty_forget_ns = 10'000'000'000;  // What was seen of an empty queue counts for so long.
+  // Options of cell's rule.
+  double weight = 0.25;         // Weight of a new sample in the running means.
+  double sample_max = 8;        // Limit of a sample, in multiples of the mean. One pause then has little effect, and
+                                // many pauses do.
+  double gain = 0.03;           // How far the share moves with a search, in multiples of the relative difference
+                                // between the two ways,
+  double seldom_gain = 0.1;     // and with a search that comes long after the one before.
+  double common_weight = 0.1;   // Like weight, for what all selectors of a client have observed.
+  double price_max = 2;         // Limit of the price, in multiples of the request's own latency.
+  double silence = 4;           // A server that owes answers is not asked after this many times its latency.
+  int64_t age_ns = 10'000'000;  // After this time an observation of a queue has lost two thirds of its influence.
+  int64_t empty_forget_ns = 10'000'000'000;  // How long an observation of an empty queue counts.
 
-  // The thesis's constants; those of exploring are of both rules.
-  size_t samples = 100;           // n: the moving mean's length.
-  double outlier_deviations = 3;  // K: a sample further off than K standard deviations is dropped.
-  double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate fresh.
-  // By cell's rule, in a row of at most so many searches: a lone probe does not see a path as it would be if it were
-  // used. A server that sleeps has to be woken first: 38 us were seen where 10 us was the truth.
+  // The thesis's constants. Both rules use those of exploring.
+  size_t samples = 100;           // n: the length of the moving mean.
+  double outlier_deviations = 3;  // K: a sample that is further than K standard deviations from the mean is dropped.
+  double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate current.
+  // By cell's rule, explores in runs of at most this many searches, because a single probe does not measure a path as
+  // it performs in use. A sleeping server has to be woken first: 38 us were measured where 10 us was correct.
   int explore_run = 16;
   int64_t idle_forget_ns = 3'000'000'000;  // By the thesis's: without a search for so long, the history goes.
-  double reads_per_search = 5;             // m before any was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
+  double reads_per_search = 5;             // m before any search was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
 
 inline SelectorOptions ThesisSelector() {
@@ -65,10 +69,11 @@ inline SelectorOptions ThesisSelector() {
   return options;
 }
 
-// By their names: "cell"; "unpriced", which is cell's without prices; "thesis". Nothing: there is no such rule.
+// Returns the options for a rule's name: "cell", "unpriced" (cell's rule without prices) or "thesis". Returns nullopt
+// for any other name.
 std::optional<SelectorOptions> ParseSelector(std::string_view name);
 
-// A mean over the last n samples that drops outliers, and starts anew when it drops more than it keeps.
+// Computes the mean of the last n samples. Drops outliers, and starts over when it drops more samples than it keeps.
 class MovingMean {
  public:
   explicit MovingMean(const SelectorOptions& options) : options_(options) {}
@@ -79,7 +84,7 @@ class MovingMean {
   double mean() const { return known() ? sum_ / static_cast<double>(samples_.size()) : 0; }
 
  private:
-  // Fewer samples than this say nothing about their deviation.
+  // Outliers are not dropped before there are this many samples, because fewer say nothing about their deviation.
   static constexpr size_t kSamplesBeforeDropping = 10;
 
   bool IsOutlier(double sample) const;
@@ -93,32 +98,32 @@ class MovingMean {
   size_t dropped_in_period_ = 0;
 };
 
-// A running mean, and the lowest that it has been lately: a latency, and that of an empty queue.
+// Tracks the running mean of a latency and its lowest recent value, which is the latency with an empty queue.
 class RunningLatency {
  public:
-  // `service`: how long whoever served it was taken by it; 0: not known.
+  // Adds a sample. `service` is how long the request occupied the server; 0 if unknown.
   void Observe(double sample, double service, double weight, const SelectorOptions& options, int64_t now_ns);
   bool known() const { return mean_ > 0; }
-  // As of now, what was seen long ago having faded into `rest`.
+  // Returns the latency as of now. Old observations fade into `rest`.
   double At(int64_t now_ns, double rest, const SelectorOptions& options) const;
-  // Of an empty queue.
+  // Returns the latency with an empty queue.
   double empty() const { return lowest_ + service_; }
   double service() const { return service_; }
 
  private:
   double mean_ = 0;        // 0: unknown.
-  double service_ = 0;     // Running mean, too.
-  double lowest_ = 0;      // Beside its service.
-  double lowest_now_ = 0;  // Of this period, and what comes after it.
+  double service_ = 0;     // A running mean, too.
+  double lowest_ = 0;      // Lowest latency without the service time.
+  double lowest_now_ = 0;  // The same, of the current period only; replaces lowest_ when the period ends.
   int64_t period_begin_ns_ = 0;
   int64_t observed_ns_ = 0;
 };
 
-// What all selectors of a client have seen of one kind of operation, and what they make of it.
+// Collects the observations of all selectors of a client for one kind of operation, and the resulting share.
 struct CommonEstimates {
   RunningLatency server, read;
   double read_service = 0;
-  double reads = 0;  // A search; 0: unknown.
+  double reads = 0;  // Reads per search; 0: unknown.
   double server_share = 0.5;
   int64_t last_choice_ns = 0;
 };
@@ -128,7 +133,7 @@ class Selector {
   enum class Choice { kServer, kClient };
   enum class Reason { kRule, kUnknown, kExplore, kSilence };
 
-  // What a choice was made of: for `cellctl top` and traces.
+  // Describes a choice and its inputs, for `cellctl top` and traces.
   struct Decision {
     Choice choice;
     Reason reason;
@@ -138,13 +143,13 @@ class Selector {
     double reads;  // m
   };
 
-  // `common`: its client's, of this kind of operation; must outlive this.
+  // `common` belongs to the client and this kind of operation. It must outlive the selector.
   Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
       : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
   Decision Choose(int64_t now_ns);
 
-  // Around each call of a search to the server, however it ends.
+  // Must be called before and after each call of a search to the server, however the call ends.
   void BeginCall(int64_t now_ns) {
     if (calls_++ == 0) heard_ns_ = now_ns;
   }
@@ -152,18 +157,19 @@ class Selector {
     --calls_;
     heard_ns_ = now_ns;
   }
-  // The latency of a server-side search, and of one read of a client-side one. `times`: what its reply says.
+  // Record the latency of a server-side search, and of one read of a client-side search. `times` comes from the reply.
   void ObserveServer(int64_t latency_ns, const ServiceTimes& times = {});
   void ObserveRead(int64_t latency_ns);
-  // How many reads, one after the other, a client-side search took.
-  // `extents`: and so many of what the search found, which Eq. 4.1 leaves out.
+  // Records how many sequential reads a client-side search took. `extents` is the number of additional reads for the
+  // pairs that were found, which Eq. 4.1 leaves out.
   void ObserveReads(int reads, int extents = 0);
 
  private:
   Decision ChooseByQueues(int64_t now_ns);
   Decision ChooseByShare(int64_t now_ns);
   void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
-  // 0: the server does not say. Until it has answered it is taken to be like the client's others.
+  // Returns 0 if the server does not report it. Before its first answer, a server is assumed to be like the client's
+  // other servers.
   double ReadService() const { return server_latency_.known() ? read_service_ : common_->read_service; }
   double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common) const;
   void MoveShares(double server_cost, double client_cost, int64_t pause_ns, int64_t common_pause_ns);
@@ -176,17 +182,17 @@ class Selector {
   MovingMean reads_;
   double rtt_ns_ = 0;  // 0: unknown.
   int64_t last_choice_ns_ = 0;
-  int explore_left_ = 0;  // Of the run, on the path of...
+  int explore_left_ = 0;  // Searches left in the run that explores the path...
   Choice explored_ = Choice::kServer;
 
-  // Of cell's rule.
+  // State of cell's rule.
   RunningLatency server_latency_, read_latency_;
   double read_service_ = 0;
   double reads_mean_ = 0;
   double server_share_ = 0.5;
-  int calls_ = 0;               // In flight.
-  int64_t heard_ns_ = 0;        // When one ended last, or the first of them began.
-  int64_t since_explored_ = 0;  // Searches.
+  int calls_ = 0;               // Calls in flight.
+  int64_t heard_ns_ = 0;        // When a call last ended, or when the first of those in flight began.
+  int64_t since_explored_ = 0;  // Number of searches.
 };
 
 }  // namespace cell

@@ -16,7 +16,7 @@ SelectorOptions NoExploring() {
   return options;
 }
 
-CommonEstimates unused;  // By the thesis's rule.
+CommonEstimates unused;  // The thesis's rule does not use it.
 
 Selector Fed(const SelectorOptions& options, int server_ns, int read_ns, int rtt_ns = 1000, int reads = 5) {
   Selector selector(options, 1, &unused);
@@ -30,7 +30,7 @@ Selector Fed(const SelectorOptions& options, int server_ns, int read_ns, int rtt
   return selector;
 }
 
-// Eq. 4.1 by hand: the server's queue against m times the queue that a read sees.
+// Checks Eq. 4.1 by hand: the server's queue against m times the queue that a read sees.
 TEST(Selector, ComparesTheQueuesByTheirLatencies) {
   EXPECT_EQ(Fed(NoExploring(), 5'000, 2'000).Choose(1).choice, Choice::kServer);           // 4 < 5 * 1
   EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000).Choose(1).choice, Choice::kClient);           // 6 > 5 * 1
@@ -65,16 +65,16 @@ TEST(Selector, ForgetsAfterThreeIdleSeconds) {
   EXPECT_EQ(selector.Choose(6'000'000'000).reason, Reason::kUnknown);
 }
 
-// ---- Cell's rule, against two queues: each search adds to the one that it goes to.
+// ---- Cell's rule, against two queues. Each search adds load to the queue that it goes to.
 
 struct Queues {
-  double server_ns, server_load_ns;  // Empty, and for the whole load.
-  double read_ns, read_load_ns;      // Of four reads.
+  double server_ns, server_load_ns;  // Latency when empty, and what the whole load adds.
+  double read_ns, read_load_ns;      // The same, for four reads.
 };
 
-// The server's share of the last half of so many searches, one every ten microseconds.
+// Runs `searches` searches, one every ten microseconds, and returns the server's share in the second half.
 double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* now_ns) {
-  double share = 0.5;  // As it has been lately: what the queues are made of.
+  double share = 0.5;  // The recent share, which determines the queues.
   int server = 0;
   for (int i = 0; i < searches; ++i) {
     const bool to_server = selector->Choose(*now_ns += 10'000).choice == Choice::kServer;
@@ -98,13 +98,13 @@ TEST(CellsRule, BringsBothWaysToTakeTheSame) {
   int64_t now_ns = 0;
   // 10 + 60 x = 4 * (2 + 5 (1 - x)), so x = 0.225.
   EXPECT_NEAR(ShareOf(&selector, {10'000, 60'000, 2'000, 5'000}, 4'000, &now_ns), 0.225, 0.04);
-  // And when the server has become three times as fast: x = 0.45.
+  // The server becomes three times as fast: x = 0.45.
   EXPECT_NEAR(ShareOf(&selector, {10'000, 20'000, 2'000, 5'000}, 4'000, &now_ns), 0.45, 0.04);
 }
 
-// The server's queue is M/M/1, and full at a load of 1 / 0.95; reads do not wait. What the search takes itself is the
-// same both ways where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. What it costs all is where 2.3 + W^2 / S = 4
-// * 2.1, x = 0.68.
+// Simulates a server whose queue is M/M/1, and saturated at a load of 1 / 0.95; reads do not wait. The latencies of
+// both ways are equal where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. The total costs are equal where 2.3 + W^2 /
+// S = 4 * 2.1, x = 0.68.
 double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common, const SelectorOptions& options = {}) {
   Selector selector(options, 1, common);
   double share = 0;  // The queue is empty at first.
@@ -170,7 +170,7 @@ TEST(CellsRule, FindsOutWithinAFewDozenSearches) {
   EXPECT_LT(until, 300);
 }
 
-// One search in a hundred waits for a busy neighbour of the server's for four milliseconds.
+// One search in a hundred waits four milliseconds because another process on the server is busy.
 TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
   CommonEstimates common;
   Selector selector({}, 1, &common);
@@ -193,20 +193,20 @@ TEST(CellsRule, AsksNoServerThatOwesItAnAnswerForLong) {
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   EXPECT_GT(ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns), 0.98);
-  selector.BeginCall(now_ns);  // It never owed one until now.
+  selector.BeginCall(now_ns);  // The server has owed no answer until now.
   selector.BeginCall(now_ns + 10'000);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(selector.Choose(now_ns + 15'000).choice, Choice::kServer);
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(selector.Choose(now_ns + 21'000 + i).choice, Choice::kClient);
   }
-  selector.EndCall(now_ns + 100'000);  // It still owes the second one, and works again.
+  selector.EndCall(now_ns + 100'000);  // The server still owes the second answer, but works again.
   EXPECT_EQ(selector.Choose(now_ns + 101'000).choice, Choice::kServer);
   EXPECT_EQ(selector.Choose(now_ns + 121'000).choice, Choice::kClient);
   selector.EndCall(now_ns + 130'000);
   EXPECT_EQ(selector.Choose(now_ns + 999'000).choice, Choice::kServer);
 }
 
-// A client of fifty servers that asks one after the other.
+// A client of fifty servers asks one after the other.
 TEST(CellsRule, ANewSelectorGoesByWhatItsClientHasSeenOfOtherServers) {
   const Queues queues{10'000, 60'000, 2'000, 5'000};  // x = 0.225, as above.
   CommonEstimates common;
@@ -225,7 +225,7 @@ TEST(CellsRule, ANewSelectorGoesByWhatItsClientHasSeenOfOtherServers) {
   EXPECT_NEAR(server, 225, 75);
 }
 
-// One server in ten is slow, of which the client has seen much: its own selector keeps away, the others do not.
+// One server in ten is slow, and the client has used it a lot. Only its own selector avoids it.
 TEST(CellsRule, AServerThatIsUnlikeTheOthersIsSeenToBe) {
   CommonEstimates common;
   std::vector<Selector> selectors;
@@ -247,7 +247,7 @@ TEST(CellsRule, AServerThatIsUnlikeTheOthersIsSeenToBe) {
   EXPECT_GT(others, 45'000 * 0.95);
 }
 
-// What it saw of its own server is gone after a while; what the client sees of the others is not.
+// Observations of the selector's own server fade after a while. Those that the client makes of other servers do not.
 TEST(CellsRule, WhatWasSeenLongAgoFadesIntoWhatTheClientSees) {
   CommonEstimates common;
   Selector seldom({}, 1, &common), often({}, 2, &common);
@@ -278,7 +278,7 @@ TEST(MovingMean, IsOverTheLastHundred) {
   EXPECT_DOUBLE_EQ(mean.mean(), 20);
 }
 
-// A change for good looks like outliers at first; the history goes when more is dropped than kept.
+// A permanent change looks like outliers at first. The history is dropped when more samples are dropped than kept.
 TEST(MovingMean, StartsAnewWhenItDropsMoreThanItKeeps) {
   MovingMean mean{SelectorOptions{}};
   for (int i = 0; i < 100; ++i) mean.Observe(100 + i % 3);

@@ -19,7 +19,7 @@ TEST(Crc64, OfPartsIsThatOfTheWhole) {
             Crc64(std::string_view("key and pair")));
 }
 
-// The catalogue's check value of CRC-64/XZ, which is ECMA-182 reflected.
+// Checks the catalogue's check value of CRC-64/XZ, which is ECMA-182 reflected.
 TEST(Crc64, MatchesThePublishedCheckValue) { EXPECT_EQ(Crc64(std::string_view("123456789")), 0x995dc9bbdf1939fau); }
 
 TEST(ForMessage, EscapesAndShortens) {
@@ -66,11 +66,11 @@ TEST(Repeats, WritesAMessageOnceInAWhileAndCountsTheOthers) {
   Repeats repeats(1000);
   EXPECT_EQ(repeats.Due("full", 5), "");
   EXPECT_EQ(repeats.Due("full", 6), std::nullopt);
-  EXPECT_EQ(repeats.Due("gone", 7), "");  // Another kind.
+  EXPECT_EQ(repeats.Due("gone", 7), "");  // A different kind.
   EXPECT_EQ(repeats.Due("full", 1004), std::nullopt);
   EXPECT_EQ(repeats.Due("full", 1005), " (and 2 times since this was last written)");
   EXPECT_EQ(repeats.Due("full", 9000), "");
-  for (int i = 0; i < 10'000; ++i) EXPECT_EQ(repeats.Due(std::to_string(i), 9001), "");  // Of bounded memory.
+  for (int i = 0; i < 10'000; ++i) EXPECT_EQ(repeats.Due(std::to_string(i), 9001), "");  // Memory stays bounded.
 }
 
 TEST(ThreadCheckerDeathTest, AnotherThreadFails) {

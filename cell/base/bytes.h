@@ -1,4 +1,4 @@
-// Bytes in and out of memory whose layout is a protocol, and keys as people can read them in a message.
+// Reads and writes bytes in memory whose layout is a protocol, and formats keys for error messages.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace cell {
 using ConstBytes = absl::Span<const std::byte>;
 using MutableBytes = absl::Span<std::byte>;
 
-// Reads a T at any alignment. The caller has checked that sizeof(T) bytes are there.
+// Reads a T at any alignment. REQUIRES: sizeof(T) bytes are readable at `from`.
 template <typename T>
 T Load(const std::byte* from) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -39,10 +39,10 @@ inline ConstBytes AsBytes(std::string_view text) {
 
 constexpr size_t RoundUp(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// A key or value for an error message: escaped, and cut after 48 bytes.
+// Formats a key or value for an error message: escaped, and cut after 48 bytes.
 inline std::string ForMessage(std::string_view key) {
   constexpr size_t kShown = 48;
-  // Debian's absl has a string_view of its own.
+  // Debian's absl has a string_view of its own, hence the braces.
   const std::string escaped = absl::CHexEscape({key.data(), key.size() < kShown ? key.size() : kShown});
   return key.size() <= kShown ? fmt::format("\"{}\"", escaped)
                               : fmt::format("\"{}\"... ({} bytes)", escaped, key.size());

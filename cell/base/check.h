@@ -1,5 +1,5 @@
-// CELL_CHECK(condition), CELL_CHECK_EQ(a, b) and so on: a broken invariant ends the process, in release builds too.
-// Never for input from outside. The comparisons print both values.
+// CELL_CHECK(condition) ends the process if an invariant is broken, in release builds too. Never use it to validate
+// input from outside.
 #pragma once
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// Event and Mutex, for coroutines of one thread that wait for each other.
+// Event and Mutex let coroutines of one thread wait for each other.
 //
-// A coroutine that may go on is handed to its executor, and so never runs inside the call that lets it.
+// A coroutine that may continue is handed to its executor. It never runs inside the call that releases it.
 #pragma once
 
 #include <coroutine>
@@ -13,7 +13,7 @@
 
 namespace cell {
 
-// Resumes coroutines that may go on.
+// Resumes coroutines that are ready to continue.
 class Executor {
  public:
   virtual void Schedule(std::coroutine_handle<> ready) = 0;
@@ -22,7 +22,7 @@ class Executor {
   ~Executor() = default;
 };
 
-// Something has changed that coroutines wait for.
+// Signals that something has changed which coroutines wait for.
 class Event {
  public:
   Event() = default;
@@ -37,11 +37,11 @@ class Event {
     void await_suspend(std::coroutine_handle<> awaiting) { event->waiters_.emplace_back(executor, awaiting); }
     void await_resume() const noexcept {}
   };
-  // Suspends until the next Notify, or the event's end. The awaiter looks again for what it waits for, since others may
-  // have come first, and the event may have been the end of that.
+  // Suspends until the next Notify, or until the event is destroyed. After it resumes, the awaiter must check its
+  // condition again: other coroutines may have run first, and the event may be gone.
   Awaiter Wait(Executor* executor) { return {this, executor}; }
 
-  // Lets all go on that wait now.
+  // Releases all coroutines that are waiting now.
   void Notify() {
     if (waiters_.empty()) [[likely]]
       return;
@@ -52,10 +52,10 @@ class Event {
   std::vector<std::pair<Executor*, std::coroutine_handle<>>> waiters_;
 };
 
-// Held by one coroutine at a time. Those that wait get it in their order.
+// Provides mutual exclusion between coroutines. Waiters get the mutex in the order in which they asked.
 class Mutex {
  public:
-  // Holds the mutex until it ends.
+  // Holds the mutex until it is destroyed.
   class Guard {
    public:
     Guard(Guard&& from) noexcept : mutex_(std::exchange(from.mutex_, nullptr)) {}
@@ -82,9 +82,9 @@ class Mutex {
     void await_suspend(std::coroutine_handle<> awaiting) { mutex->waiters_.emplace_back(executor, awaiting); }
     Guard await_resume() const noexcept { return Guard(mutex); }
   };
-  // co_await Lock(executor): waits until it holds the mutex.
+  // Waits for the mutex and returns a Guard. Use as co_await Lock(executor).
   Awaiter Lock(Executor* executor) { return {this, executor}; }
-  // Returns nothing if it is held.
+  // Returns nullopt if the mutex is held.
   std::optional<Guard> TryLock() {
     if (std::exchange(held_, true)) return std::nullopt;
     return Guard(this);
@@ -96,7 +96,7 @@ class Mutex {
       held_ = false;
       return;
     }
-    const auto [executor, next] = waiters_.front();  // It holds the mutex from here on.
+    const auto [executor, next] = waiters_.front();  // The mutex stays held: it passes to this waiter.
     waiters_.pop_front();
     executor->Schedule(next);
   }

@@ -32,7 +32,7 @@ TEST(Event, LetsAllGoOnThatWaitAndNotInsideNotify) {
   Later later;
   Event event;
   std::string log;
-  event.Notify();  // Nobody waits: it is forgotten.
+  event.Notify();  // Without waiters a notification has no effect.
   Task<bool> a = Wait(&event, &later, &log, 'a'), b = Wait(&event, &later, &log, 'b');
   a.Start();
   b.Start();

@@ -11,7 +11,8 @@ constexpr int kSubBits = 6;
 constexpr uint64_t kSubBuckets = 1u << kSubBits;
 constexpr size_t kBuckets = (64 - kSubBits + 1) * kSubBuckets;
 
-// Values below 64 have a bucket each; above, the top bit chooses a group and the next six bits the bucket in it.
+// Returns the index of a value's bucket. Values below 64 have a bucket each. For larger values the top bit chooses a
+// group, and the next six bits choose the bucket in it.
 size_t BucketOf(uint64_t value) {
   if (value < kSubBuckets) return value;
   const int shift = std::bit_width(value) - 1 - kSubBits;

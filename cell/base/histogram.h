@@ -1,5 +1,6 @@
-// A histogram of non-negative integers (latencies in nanoseconds) with at most 1.6 % relative error: 64 buckets for
-// each power of two. 30 KB, no allocation after construction. Not thread-safe: one per thread, then Merge.
+// Counts non-negative integers (latencies in nanoseconds) with a relative error of at most 1.6 %: it has 64 buckets for
+// each power of two. Takes 30 KB and never allocates after construction. Not thread-safe: use one per thread, then
+// Merge.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class Histogram {
   uint64_t max() const { return max_; }
   double mean() const { return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_); }
 
-  // The value that a share `quantile` (0 to 1) of the records does not exceed, as its bucket's upper end; 0 if empty.
+  // Returns the value that a fraction `quantile` (0 to 1) of the records does not exceed, as the upper end of its
+  // bucket. Returns 0 if the histogram is empty.
   uint64_t Quantile(double quantile) const;
 
  private:

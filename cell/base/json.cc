@@ -11,7 +11,7 @@
 namespace cell {
 namespace {
 
-// How deeply `text` is nested, if it is JSON.
+// Returns how deeply `text` is nested, provided that it is JSON.
 int DepthOf(std::string_view text) {
   int depth = 0, deepest = 0;
   bool in_string = false;

@@ -1,5 +1,5 @@
-// JSON from outside: files, znodes, what servers and clients say of themselves. It is parsed here and nowhere else.
-// Nothing throws, whatever the text is; a number that does not fit its type is refused, and never converted.
+// Parses JSON from outside: files, znodes, and reports of servers and clients. No other code parses such JSON. No input
+// makes it throw. A number that does not fit the requested type is an error; it is never converted.
 //
 //   ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text));
 //   ASSIGN_OR_RETURN(const auto epoch, JsonView(json).Get<uint64_t>("epoch"));   // An error if it is missing.
@@ -17,16 +17,16 @@
 
 namespace cell {
 
-// How many arrays and objects may be inside of one another: json.hpp copies and prints recursively.
+// Limits how deeply arrays and objects may be nested, because json.hpp copies and prints recursively.
 inline constexpr int kJsonDepthMax = 32;
 
-// InvalidArgument: it is not JSON in UTF-8, or nested too deeply.
+// Parses JSON text. Returns InvalidArgument if it is not JSON in UTF-8, or is nested too deeply.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text);
 
-// Returns the text of a value. Bytes in its strings that are not UTF-8 are replaced. indent < 0: one line.
+// Returns the text of a value, on one line if indent < 0. Replaces bytes in strings that are not UTF-8.
 std::string JsonText(const nlohmann::json& value, int indent = -1);
 
-// A value, or none. It is valid as long as what it was made of.
+// Refers to a JSON value, or to nothing. Valid as long as the value that it was made from.
 class JsonView {
  public:
   JsonView() = default;
@@ -35,26 +35,27 @@ class JsonView {
   bool there() const { return value_ != nullptr; }
   bool is_object() const;
   bool is_array() const;
-  // Returns the member of that name. None: this is no object, or has no such member.
+  // Returns the member of that name. Returns an empty view if this is not an object or has no such member.
   JsonView operator[](std::string_view name) const;
-  // Return an array's elements, and an object's members; nothing of any other value.
+  // Return an array's elements, and an object's members. Both return nothing for any other value.
   std::vector<JsonView> elements() const;
   std::vector<std::pair<std::string, JsonView>> members() const;
 
-  // Returns the value as a bool, uint32_t, uint64_t, double or std::string. None: it is of another type, or out of range.
+  // Returns the value as a bool, uint32_t, uint64_t, double or std::string. Returns nullopt if it has another type or
+  // is out of range.
   template <typename T>
   std::optional<T> As() const;
   template <typename T>
   T Or(T otherwise) const {
     return As<T>().value_or(std::move(otherwise));
   }
-  // Returns the member of that name. InvalidArgument: it is missing, of another type, or out of range.
+  // Returns the member of that name. Returns InvalidArgument if it is missing, has another type, or is out of range.
   template <typename T>
   absl::StatusOr<T> Get(std::string_view name) const {
     if (std::optional<T> value = (*this)[name].As<T>()) return *std::move(value);
     return NoSuch(name);
   }
-  // The same; `otherwise`, if it is missing.
+  // Works like Get above, but returns `otherwise` if the member is missing.
   template <typename T>
   absl::StatusOr<T> Get(std::string_view name, T otherwise) const {
     if ((*this)[name].there()) return Get<T>(name);

@@ -1,7 +1,8 @@
-// Mutants: protections that the simulation takes out one at a time, to show that it would notice (docs/testing.md).
+// Names mutants: protections that the simulation removes one at a time, to show that it would notice their absence
+// (docs/testing.md).
 //
-// Programs that anybody runs have none: there Mutated is false at compile time, and what it guards is not compiled in.
-// Only a build with --config=mutants, or what //tests/simulation:mutants_test is made of, has them.
+// Production programs have none: there Mutated is false at compile time, and the code that it guards is not compiled
+// in. Only builds with --config=mutants, and the parts of //tests/simulation:mutants_test, have them.
 #pragma once
 
 #include <array>
@@ -13,42 +14,42 @@ namespace cell {
 
 enum class Mutant {
   kNone,
-  // In any build: simulated clusters put these in from outside.
-  kNoFence,          // A log is synced whoever has the region by now.
-  kSyncedTooEarly,   // A sync says that it is done, and is not.
-  kNoLeaseWait,      // What is recovered is served at once.
-  kNoServerLease,    // A server serves however long its session has not been renewed.
-  kLeaseByFollower,  // A server's lease is renewed by a coordinator that has lost its leader.
-  // In builds with mutants.
-  kNoVersionCheck,        // A node is read without a look at its versions.
-  kNoNodeCrc,             // Or at its CRC.
-  kNoExtentCrc,           // Keys and values that were read one-sided are not compared with their CRC.
-  kLostSeparator,         // The parent never hears of a node that was split, by whom it is split or by who passes.
-  kRightLinkTooEarly,     // A meganode's split cuts, and points right, before all of the right part is copied.
-  kOldCopyStays,          // What a meganode's split has moved is not invalidated where it was.
-  kSealedTooLate,         // A region that was given away is served, and written to, until it is dropped.
-  kEpochUnchecked,        // The region table changes owners whatever epoch they thought it was.
-  kTableLeaseUnchecked,   // A client believes what it reads by a region table of any age.
-  kStaleCacheTrusted,     // A search that a remembered meganode cannot serve says that the key is absent.
-  kCuckooFromFront,       // A chain of hash slots is moved from its front: a key is nowhere for a moment.
-  kNoSecondLook,          // A lookup says "absent" without looking again at what may have been moved.
+  // Available in any build: simulated clusters inject these from outside.
+  kNoFence,          // A log is synced even if another worker has claimed the region.
+  kSyncedTooEarly,   // A sync reports success without syncing.
+  kNoLeaseWait,      // A recovered region is served at once, without waiting for the old lease to end.
+  kNoServerLease,    // A server keeps serving however long ago its session was last renewed.
+  kLeaseByFollower,  // A coordinator that has lost its leader renews a server's lease.
+  // Available only in builds with mutants.
+  kNoVersionCheck,        // A reader ignores a node's versions.
+  kNoNodeCrc,             // A reader ignores a node's CRC.
+  kNoExtentCrc,           // Keys and values that were read one-sided are not checked against their CRC.
+  kLostSeparator,  // Nobody tells the parent of a node's split: neither the splitter nor a later writer that passes by.
+  kRightLinkTooEarly,     // A meganode's split cuts the left part and links right before the right part is copied.
+  kOldCopyStays,          // The nodes that a meganode's split has moved are not invalidated at their old location.
+  kSealedTooLate,         // A region that was migrated away is served, and written to, until it is dropped.
+  kEpochUnchecked,        // The region table changes a region's owner without comparing epochs.
+  kTableLeaseUnchecked,   // A client trusts what it reads by a region table of any age.
+  kStaleCacheTrusted,     // A search that a cached meganode cannot serve reports the key as absent.
+  kCuckooFromFront,       // A chain of hash slots is moved from its front, so that a key is briefly nowhere.
+  kNoSecondLook,          // A lookup reports "absent" without checking again for pairs that were moved meanwhile.
   kAppliedBeforeLog,      // With sync, a write can be read before it is on disk.
-  kFenceCheckedTooEarly,  // A log is synced after it looked for fences, instead of before.
+  kFenceCheckedTooEarly,  // A log flush looks for fences before its sync instead of after it.
   kNoDirectorySync,       // A new segment can be written before its name is on disk.
-  kCheckpointUnsynced,    // A checkpoint gets its name before it is on disk.
-  kFailedPlainly,         // A write whose log failed is said not to have happened.
-  kScanGivesEmpty,        // A scan gives large values that it could not fetch as empty ones.
+  kCheckpointUnsynced,    // A checkpoint gets its name before its content is on disk.
+  kFailedPlainly,         // A write whose log failed is reported as not applied.
+  kScanGivesEmpty,        // A scan returns large values that it could not fetch as empty ones.
   kScanEndsEarly,         // A scan by calls ends when a large value has changed.
-  kScanSkipsUnleased,     // A scan does not go back to what it read without a lease.
-  kNoFetchCrc,            // A value that came in pieces is not compared with its CRC.
-  kUploadsOfTheDead,      // The uploads of clients that have gone still count.
-  kSleepsPastDeadline,    // A search for a region's owner pauses for as long as it likes.
-  kDescriptorsFailLogs,   // A log that finds no descriptor to be opened with has failed.
-  kCancelledPlainly,      // A write whose client was destroyed is said not to have happened.
-  kErrorIsRefusal,        // Any error of a change to the region table says that the table would not have it.
-  kHeldUnleased,          // A write that waited is carried out though the server's lease has lapsed meanwhile.
-  kForeignFormatTorn,     // A log of a format that is not known counts as never written whole.
-  kChangeReadsRegions,    // A change of the region table, which runs in another thread, reads what a worker holds.
+  kScanSkipsUnleased,     // A scan does not repeat what it read without a lease.
+  kNoFetchCrc,            // A value that came in pieces is not checked against its CRC.
+  kUploadsOfTheDead,      // Uploads of disconnected clients still count towards the limit.
+  kSleepsPastDeadline,    // A search for a region's owner sleeps past the deadline.
+  kDescriptorsFailLogs,   // A log that cannot be opened for want of a descriptor counts as failed.
+  kCancelledPlainly,      // A write whose client was destroyed is reported as not applied.
+  kErrorIsRefusal,        // Any error of a region table change is reported as a refusal.
+  kHeldUnleased,          // A write that waited is executed though the server's lease has lapsed meanwhile.
+  kForeignFormatTorn,     // A log of an unknown format counts as never written whole.
+  kChangeReadsRegions,    // A region table change, which runs in another thread, reads the regions that a worker holds.
 };
 
 struct MutantName {

@@ -1,4 +1,4 @@
-// Repeats keeps log messages that come again and again from filling a log. One thread.
+// Keeps repeated log messages from filling a log. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ class Repeats {
  public:
   explicit Repeats(int64_t every_ns = 60'000'000'000) : every_ns_(every_ns) {}
 
-  // Returns what to add to a message of this kind if it is to be written now: nothing the first time, and then at most
-  // once every `every_ns` how many were left out. Returns no string if the message is to be left out.
+  // Decides whether a message of this kind is written now. If so, returns a suffix for it: empty the first time, later
+  // the number of messages that were left out, at most once every `every_ns`. Returns nullopt if the message is to be
+  // left out.
   std::optional<std::string> Due(const std::string& kind, int64_t now_ns) {
     if (kinds_.size() >= kKindsMax && !kinds_.contains(kind)) kinds_.clear();
     const auto [it, first] = kinds_.try_emplace(kind, Said{now_ns, 0});

@@ -1,12 +1,12 @@
 // Copies between private memory and memory that another thread, process or NIC reads or writes at the same time.
 //
-// Every access to shared memory is one 8-byte atomic word, so that a race gives a torn *image*, which checks find,
-// and never undefined behaviour. Thread-safety: any number of readers beside one writer.
+// Every access to shared memory is one 8-byte atomic word. A race therefore yields a torn *image*, which checks detect,
+// and never undefined behaviour. Thread-safety: one writer beside any number of readers.
 //
 // Invariants
 //   1. Shared addresses are 8-byte aligned and sizes are multiples of 8.
-//   2. Words are read in address order with acquire, written with release: who sees a new word sees all that its
-//      writer did before it.
+//   2. Words are read in address order with acquire and written with release: a thread that sees a new word sees all
+//      that its writer did before.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ inline void CopyToShared(const std::byte* from, std::byte* shared, size_t bytes)
   }
 }
 
-// Starts the loads of all cache lines of [shared, shared + bytes), without waiting for them.
+// Starts to load all cache lines of [shared, shared + bytes) without waiting for them.
 inline void Prefetch(const std::byte* shared, size_t bytes) {
   constexpr size_t kLineBytes = 64;
   for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(shared + at);

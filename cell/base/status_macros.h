@@ -1,4 +1,4 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN: pass an absl::Status on to the caller.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN return an absl::Status to the caller if it is an error.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Named points in protocols whose every step must be safe to die at. A test, or a server's --stop-at, may act there.
+// Names points in protocols: a process may die at each of them without harm. A test, or a server's --stop-at, may act
+// there.
 #pragma once
 
 #include <functional>
@@ -8,7 +9,7 @@ namespace cell {
 
 class SyncPoints {
  public:
-  // Called at each point with its name; a test sets it. Null: nothing happens.
+  // Called at each point with its name. Set by tests; null by default, in which case nothing happens.
   std::function<void(std::string_view point)> on_reach;
 
   void Reach(std::string_view point) const {

@@ -1,8 +1,8 @@
-// Task<T>: a lazy C++20 coroutine that runs on the thread that awaits it.
+// Task<T> is a lazy C++20 coroutine that runs on the thread that awaits it.
 //
-// A Task starts when it is awaited (or Started) and resumes its awaiter when it ends. One awaiter, one result. Not
-// thread-safe: a Task lives on one thread. Destroying a Task that has started and not ended is a broken invariant of
-// the caller: what it waits for still points into its frame.
+// A Task starts when it is awaited (or Started) and resumes its awaiter when it ends. It has one awaiter and one
+// result. Not thread-safe: a Task lives on one thread. A Task that has started must not be destroyed before it ends,
+// because the operation that it awaits still points into its frame.
 #pragma once
 
 #include <coroutine>
@@ -29,10 +29,10 @@ class [[nodiscard]] Task {
     if (handle_) handle_.destroy();
   }
 
-  // Runs to the first suspension (or the end) without awaiting the result.
+  // Runs to the first suspension (or to the end) without awaiting the result.
   void Start() { handle_.resume(); }
   bool done() const { return handle_.done(); }
-  // After done().
+  // Returns the result. REQUIRES: done().
   T Take() { return *std::move(handle_.promise().result); }
 
   // Awaits the result of a task that was started before.

@@ -1,14 +1,14 @@
-// ThreadChecker: ends the process when what belongs to one thread is touched by another.
+// ThreadChecker ends the process when a thread touches an object that belongs to another thread.
 //
-// A simulation runs everything in one thread, where no tool for data races could see such a mistake. It therefore runs
-// what a real cluster runs elsewhere (the work of a thread pool, the changes of a membership) as kOther.
+// A simulation runs everything in one thread, where no race detector could see such a mistake. It therefore runs the
+// work that a real cluster runs on other threads (of a thread pool, or of a membership's changes) as kOther.
 #pragma once
 
 #include "cell/base/check.h"
 
 namespace cell {
 
-// While one of them is in scope, its thread passes for another one, or for itself again. They nest.
+// Makes the calling thread pass for another thread, or for itself again, while in scope. Scopes nest.
 class ThreadScope {
  public:
   enum class Which { kOwn, kOther };
@@ -20,11 +20,11 @@ class ThreadScope {
 
   // Returns whether the calling thread passes for itself.
   static bool own() { return pretended_ == nullptr; }
-  // Returns what the calling thread is told apart by.
+  // Returns an identifier of the calling thread.
   static const void* current() { return pretended_ != nullptr ? pretended_ : &own_; }
 
  private:
-  static inline thread_local const void* pretended_ = nullptr;  // Null: it is itself.
+  static inline thread_local const void* pretended_ = nullptr;  // Null: the thread passes for itself.
   static inline thread_local char own_ = 0;
 
   const void* const before_;
@@ -32,13 +32,13 @@ class ThreadScope {
 
 class ThreadChecker {
  public:
-  // Takes the first thread that calls it for the owner. A CHECK fails in any other.
+  // Makes the first thread that calls it the owner. CHECK-fails in any other thread.
   void Check() const {
     const void* const current = ThreadScope::current();
     if (owner_ == nullptr) owner_ = current;
     CELL_CHECK_EQ(owner_, current);
   }
-  // Lets the next thread that calls Check be the owner. The present one must have ended its work.
+  // Makes the next thread that calls Check the owner. REQUIRES: the current owner has finished its work.
   void HandOver() { owner_ = nullptr; }
 
  private:

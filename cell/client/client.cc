@@ -35,7 +35,7 @@ std::optional<Path> ParsePath(std::string_view text) {
 ScanOptions PrefixScan(std::string_view prefix) {
   ScanOptions options;
   options.from = prefix;
-  // The first key after all with this prefix: its last byte that is not 255, plus one.
+  // The first key after all with this prefix: increment the last byte that is not 255.
   std::string to(prefix);
   while (!to.empty() && static_cast<unsigned char>(to.back()) == 0xff) to.pop_back();
   if (!to.empty()) {
@@ -50,10 +50,10 @@ Client::~Client() { session_->Close(); }
 
 namespace {
 
-constexpr size_t kGetsAtOnce = 256;  // Of one MultiGet.
+constexpr size_t kGetsAtOnce = 256;  // Per MultiGet.
 constexpr int64_t kTakeoverPauseNs = 20'000'000;
 
-// The root's server may be gone, and others about to take over.
+// Connects to the root. Waits while its server is gone and others are about to take over.
 Task<absl::Status> ConnectToRoot(Session* session) {
   const CallContext context = session->Begin({});
   for (;;) {
@@ -169,7 +169,7 @@ Task<absl::StatusOr<std::vector<Value>>> Client::AsyncMultiGet(absl::Span<const 
     for (; gets.size() < std::min(keys.size(), i + kGetsAtOnce); gets.back().Start()) {
       gets.push_back(AsyncGet(keys[gets.size()], options));
     }
-    absl::StatusOr<Value> value = co_await gets[i].Join();  // All that were started must end.
+    absl::StatusOr<Value> value = co_await gets[i].Join();  // All gets that were started must end.
     if (value.ok()) {
       values.push_back(*std::move(value));
     } else if (status.ok()) {

@@ -43,7 +43,7 @@ Task<absl::StatusOr<bool>> ClientTesting::RawCall(Client* client) {
   const absl::StatusOr<ServerConnection*> server =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
   if (!server.ok()) co_return server.status();
-  // The cheapest request there is: an empty upload.
+  // The cheapest request is an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(*server, request, {}, kReplyBytesMin, context.deadline_ns);

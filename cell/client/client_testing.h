@@ -1,4 +1,4 @@
-// What simulations, tests and benchmarks do with clients that users do not. Not installed. Not thread-safe.
+// Gives simulations, tests and benchmarks access to clients that users do not have. Not installed. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ class ClientTesting {
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
                                                       std::unique_ptr<Membership> membership);
 
-  // Does as if a server had said that keys from `low` on (to `high`, if there is one) are in the meganode that is in
-  // `region`: for simulated clients that have been there for long. What is wrong costs steps, and no more.
+  // Acts as if a server had said that keys from `low` on (up to `high` if given) are in the meganode in `region`: for
+  // simulated clients that have been running for long. A wrong route only costs steps.
   static void RememberRoute(Client* client, std::string_view low, std::optional<std::string_view> high,
                             uint32_t region);
 
-  // Read one node at a random place, and send the cheapest request: to measure the fabric alone.
+  // Read one node at a random position, and send the cheapest request, to measure the fabric alone.
   static Task<absl::StatusOr<bool>> RawRead(Client* client, uint64_t random);
   static Task<absl::StatusOr<bool>> RawCall(Client* client);
 };

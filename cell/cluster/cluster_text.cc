@@ -10,7 +10,7 @@
 namespace cell {
 namespace {
 
-constexpr uint32_t kWorkersMax = 1025;  // Of a server.
+constexpr uint32_t kWorkersMax = 1025;  // Per server.
 constexpr uint64_t kMeganodeBytesMax = kExtentsBytesMax;
 
 }  // namespace
@@ -78,7 +78,7 @@ std::optional<WorkerId> ParseWorkerId(std::string_view text) {
   const auto [end, error] = std::from_chars(number.begin(), number.end(), worker);
   if (error != std::errc() || end != number.end() || worker >= kWorkersMax) return std::nullopt;
   WorkerId id{std::string(text.substr(0, dot)), worker};
-  if (ToString(id) != text) return std::nullopt;  // "server.01".
+  if (ToString(id) != text) return std::nullopt;  // Refuses forms such as "server.01".
   return id;
 }
 

@@ -30,7 +30,7 @@ absl::Status Failed(const char* what, const std::string& path) {
   return ErrnoError(code, fmt::format("cannot {} {}", what, path));
 }
 
-// What a change met that is not its own error: it may have been made.
+// Converts an error that is not the change's own: the change may have been made.
 absl::Status Unavailable(const absl::Status& status) {
   return absl::UnavailableError(std::string(status.message()));
 }
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   return membership;
 }
 
-// Servers may have come, and begun again since, with another control plane.
+// Reads the control planes' addresses. Servers may have joined, or restarted with another control plane.
 absl::Status EmbeddedMembership::ReadServers() {
   ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/cluster.json"));
   if (!text.has_value()) {
@@ -83,7 +83,7 @@ void EmbeddedMembership::ReadControls() {
     const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
     if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
     const absl::StatusOr<std::optional<std::string>> control = ReadTextFile(path);
-    if (!control.ok()) continue;  // It is read again the next time.
+    if (!control.ok()) continue;  // The next call reads it again.
     controls_[server.name] = seen;
     server.control = control->value_or("");
     ++servers_version_;
@@ -162,10 +162,10 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
 }
 
 bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
-  // A server that is not listed may have come since the list was read.
+  // A server that is not listed may have joined since the list was read.
   if (state_.FindServer(worker.server) != nullptr && state_.FindWorker(worker) == nullptr) return true;
   const absl::StatusOr<bool> locked = IsLocked(LockPath(directory_, worker.server));
-  return locked.ok() && !*locked;  // One of which nothing is known may be alive, and serve.
+  return locked.ok() && !*locked;  // An unknown server may be alive and serving.
 }
 
 absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
@@ -196,7 +196,7 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
 
 absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   const std::string path = directory_ + "/regions.lock";
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
   if (!lock.valid()) return Failed("open", path);
   const int64_t give_up_ns = options_.clock->NowNs() + std::chrono::nanoseconds(options_.lock_wait).count();
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -238,7 +238,8 @@ absl::Status EmbeddedMembership::WriteTable(const std::string& text) {
   (void)files.Remove(path + ".new");
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
   RETURN_IF_ERROR(file->Append(text));
-  const bool durable = state_.durability != Durability::kNone;  // Then the table is to last as long as the logs.
+  const bool durable = state_.durability != Durability::kNone;  // With durability, the table must last as long as the
+                                                                // logs.
   if (durable) RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(files.Rename(path + ".new", path));
   seen_table_ = true;
@@ -268,7 +269,8 @@ void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
 void EmbeddedMembership::Refresh(Done done) {
   ++pending_;
   absl::StatusOr<RegionTable> table = ReadTable();
-  const absl::Status servers = ReadServers();  // After the table: so all of its owners are listed.
+  const absl::Status servers = ReadServers();  // Read the servers after the table, so that all of its owners are
+                                               // listed.
   if (table.ok() && !servers.ok()) table = servers;
   Tell(std::move(done), table.ok() ? std::move(table) : Unavailable(table.status()));
 }

@@ -1,19 +1,19 @@
-// The embedded membership: a cluster on one machine is a directory.
+// EmbeddedMembership keeps the membership of a cluster on one machine in a directory.
 //
-//   cluster.json   written by //tools:up, before the servers start: what all must agree on. It is replaced as a whole when
-//                  the cluster gets more servers; the rest of it stays
+//   cluster.json   written by //tools:up before the servers start: the constants that all must agree on. It is replaced
+//                  as a whole when the cluster gets more servers; the rest of it stays
 //     {"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 268435456,
 //      "servers": [{"name": "server-0", "workers": [{"socket": "server-0.0.sock", "regions_max": 16}]}]}
 //     A worker has a socket, or addresses "tcp": "HOST:PORT", "verbs": "HOST:PORT", or several of them.
 //     and "durability": "none" (default), "async" or "sync", and then the regions' logs are in DIR/log
-//     and "uuid", which tells this cluster from any other that is called the same (cell/log/log_directory.h)
-//   NAME.lock      locked by server NAME as long as it runs: so that it is gone, all others know
-//   NAME.control   where a server's control plane listens
-//   regions.json   the region table; replaced as a whole (rename) by who holds the lock on regions.lock
+//     and "uuid", which tells this cluster from any other with the same name (cell/log/log_directory.h)
+//   NAME.lock      locked by server NAME while it runs, so that all others notice its end
+//   NAME.control   address of a server's control plane
+//   regions.json   the region table; replaced as a whole (rename) by the holder of the lock on regions.lock
 //
-// Refresh does its work at once: it reads a small file. Change works in a thread of its own: another process may hold the
-// lock for long, when it is stopped or its disk is slow, and then this one goes on serving. What it meets besides the
-// change's own error is Unavailable.
+// Refresh works synchronously: it reads a small file. Change works in a thread of its own, because another process may
+// hold the lock for long, when it is stopped or its disk is slow. This process continues to serve meanwhile. All errors
+// except the change's own error are reported as Unavailable.
 #pragma once
 
 #include <sys/types.h>
@@ -47,14 +47,14 @@ class EmbeddedMembership : public Membership {
     std::shared_ptr<Files> files = std::make_shared<PosixFiles>(/*reserve=*/0);
   };
 
-  // Of `directory`. NotFound: no cluster there. FailedPrecondition: another release's. InvalidArgument: damaged, or its
-  // values make no sense. Every message says what to do.
+  // Opens the cluster in `directory`. Returns NotFound if there is no cluster, FailedPrecondition if another release
+  // made it, and InvalidArgument if it is damaged or its values are invalid. Every message says what to do.
   static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory, Options options);
   static absl::StatusOr<std::unique_ptr<EmbeddedMembership>> Open(const std::string& directory) {
     return Open(directory, Options());
   }
   ~EmbeddedMembership() override;
-  // cluster.json's content.
+  // Parses the content of cluster.json.
   static absl::StatusOr<ClusterState> ParseConfig(const std::string& json, const std::string& directory);
 
   const ClusterState& state() const override { return state_; }
@@ -63,7 +63,7 @@ class EmbeddedMembership : public Membership {
   size_t Poll() override;
   bool pending() const override { return pending_ > 0; }
   bool IsGone(const WorkerId& worker) const override;
-  // What server NAME locks.
+  // Returns the path of the file that server NAME locks.
   static std::string LockPath(const std::string& directory, const std::string& server) {
     return directory + "/" + server + ".lock";
   }
@@ -72,7 +72,7 @@ class EmbeddedMembership : public Membership {
   struct Told {
     Done done;
     absl::Status status;
-    RegionTable table;  // If it is ok.
+    RegionTable table;  // Set if `status` is OK.
   };
 
   struct Job {
@@ -83,14 +83,16 @@ class EmbeddedMembership : public Membership {
   EmbeddedMembership(std::string directory, Options options, ClusterState state)
       : directory_(std::move(directory)), options_(std::move(options)), state_(std::move(state)) {}
 
-  // What is in cluster.json now, into servers_. Unavailable: the cluster is gone, or another one is there.
+  // Reads cluster.json into servers_. Returns Unavailable if the cluster is gone or was replaced by another one.
   absl::Status ReadServers();
   void ReadControls();
   absl::StatusOr<RegionTable> ReadTable();
-  // regions.json's text; empty, if no server has started yet. Unavailable: it cannot be read, or is gone.
+  // Returns the text of regions.json, or "" if no server has started yet. Returns Unavailable if it cannot be read or
+  // is gone.
   absl::StatusOr<std::string> ReadText();
   absl::StatusOr<RegionTable> ParseText(const std::string& text) const;
-  // Until it is closed. Unavailable: others have it locked for too long.
+  // Takes the table's lock, which is held until the descriptor is closed. Returns Unavailable if others hold it for too
+  // long.
   absl::StatusOr<Fd> Lock();
   absl::StatusOr<RegionTable> ChangeTable(const TableChange& change);
   absl::Status WriteTable(const std::string& text);
@@ -99,20 +101,21 @@ class EmbeddedMembership : public Membership {
 
   const std::string directory_;
   const Options options_;
-  // The owner's thread's.
+  // Only the owner's thread uses the members from here on.
   ClusterState state_;
-  std::string config_text_;                    // Of cluster.json, as it was read last...
-  std::vector<ClusterState::Server> servers_;  // ...with the servers that it lists...
-  uint64_t servers_version_ = 0;               // ...which of them this is...
-  uint64_t servers_seen_ = 0;                  // ...and which state_ has.
-  std::map<std::string, std::tuple<ino_t, int64_t, int64_t>> controls_;  // Files of control planes: inode, and when made.
-  std::string table_text_;  // What was read last...
-  RegionTable table_;       // ...and what it says.
+  std::string config_text_;                    // Text of cluster.json as last read.
+  std::vector<ClusterState::Server> servers_;  // The servers that it lists.
+  uint64_t servers_version_ = 0;               // Counts the versions of servers_.
+  uint64_t servers_seen_ = 0;                  // The version that state_ has.
+  // Files of control planes: inode and time of creation.
+  std::map<std::string, std::tuple<ino_t, int64_t, int64_t>> controls_;
+  std::string table_text_;  // Text of regions.json as last read.
+  RegionTable table_;       // The table in that text.
   size_t pending_ = 0;
 
-  std::atomic<bool> seen_table_ = false;  // There was a regions.json.
-  std::thread thread_;                    // Makes changes; begun with the first.
-  std::mutex mutex_;                      // Held for what follows.
+  std::atomic<bool> seen_table_ = false;  // A regions.json existed.
+  std::thread thread_;                    // Makes changes; started with the first one.
+  std::mutex mutex_;                      // Guards the members below.
   std::condition_variable wake_;
   std::deque<Job> jobs_;
   std::vector<Told> told_;

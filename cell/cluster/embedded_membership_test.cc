@@ -17,8 +17,8 @@
 
 namespace {
 
-// The syncs and renames that were called, in order, each with its file's name. The functions below are linked in instead
-// of the C library's.
+// Records the syncs and renames that were called, in order, with the name of each file. The functions below are linked
+// in instead of those of the C library.
 std::mutex disk_calls_mutex;
 std::vector<std::string> disk_calls;
 
@@ -46,7 +46,7 @@ namespace {
 constexpr char kGood[] = R"({"format": 2, "node_bytes": 1024, "meganode_bytes": 67108864, "extents_bytes": 4096,
   "servers": [{"name": "server-0", "workers": [{"socket": "a.sock", "regions_max": 4}, {"socket": "b.sock", "regions_max": 5}]}]})";
 
-// The same with a server before it.
+// The same cluster with another server before the first.
 constexpr char kServer1[] =
     R"("servers": [{"name": "server-1", "workers": [{"socket": "c.sock", "regions_max": 7}]}, )";
 
@@ -118,7 +118,7 @@ class EmbeddedMembershipTest : public ::testing::Test {
     EXPECT_EQ(PollAll(membership), 1u);
     return result;
   }
-  // Until all is told; how many that were.
+  // Polls until nothing is pending. Returns the number of callbacks.
   static size_t PollAll(EmbeddedMembership* membership) {
     size_t told = 0;
     while (membership->pending()) told += membership->Poll();
@@ -168,7 +168,7 @@ TEST_F(EmbeddedMembershipTest, AChangeThatIsRefusedChangesNothing) {
   EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table, before);
 }
 
-// A table with durability is to be there after a power loss: the whole of it, under its name.
+// With durability, a table must be there after a power loss: all of it, and under its name.
 TEST_F(EmbeddedMembershipTest, AChangeIsOnDiskBeforeItIsTold) {
   for (const bool durable : {false, true}) {
     if (durable) Replace("\"format\": 2,", "\"format\": 2, \"durability\": \"sync\",");
@@ -209,7 +209,7 @@ TEST_F(EmbeddedMembershipTest, ADamagedTableIsSaidSo) {
   EXPECT_EQ(EmbeddedMembership::Open(directory_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A server that is stopped within a change has the lock: the others do not wait for it, and see what there is.
+// A server that is stopped within a change holds the lock. The others do not wait for it, and see the current state.
 TEST_F(EmbeddedMembershipTest, AStoppedServersLockHoldsUpNobodysThread) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());
@@ -240,17 +240,18 @@ TEST_F(EmbeddedMembershipTest, ALockThatIsHeldForTooLongIsAnError) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(status.message().find(fmt::format("process {}", ::getpid())), std::string::npos) << status;
   EXPECT_EQ((*EmbeddedMembership::Open(directory_))->state().table.version, 1u);
-  // And one that ends does not wait for it.
+  // A membership that ends does not wait for the lock either.
   const auto ends = *EmbeddedMembership::Open(directory_, {.lock_wait = std::chrono::hours(1)});
   ends->Change([](RegionTable*) { return absl::OkStatus(); }, [](const absl::Status&) {});
 }
 
-// Only a table that is not there was never there; one that cannot be read is not overwritten.
+// Only a missing table counts as never written. A table that cannot be read is not overwritten.
 TEST_F(EmbeddedMembershipTest, ATableThatCannotBeReadIsNoEmptyOne) {
   const auto before = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(before.get()).ok());
   ASSERT_EQ(::rename(Path("regions.json").c_str(), Path("kept").c_str()), 0);
-  ASSERT_EQ(::symlink("regions.json", Path("regions.json").c_str()), 0);  // To itself: it cannot be opened.
+  // The link points to itself, so it cannot be opened.
+  ASSERT_EQ(::symlink("regions.json", Path("regions.json").c_str()), 0);
   const auto after = EmbeddedMembership::Open(directory_);
   EXPECT_EQ(after.status().code(), absl::StatusCode::kUnavailable) << after.status();
   EXPECT_EQ(Refreshed(before.get()).code(), absl::StatusCode::kUnavailable);
@@ -263,7 +264,7 @@ TEST_F(EmbeddedMembershipTest, ATableThatCannotBeReadIsNoEmptyOne) {
 
 TEST_F(EmbeddedMembershipTest, ATableThatIsGoneIsNoEmptyOne) {
   const auto membership = *EmbeddedMembership::Open(directory_);
-  EXPECT_TRUE(Refreshed(membership.get()).ok());  // There was none yet.
+  EXPECT_TRUE(Refreshed(membership.get()).ok());  // There was no table yet.
   ASSERT_TRUE(Add(membership.get()).ok());
   ASSERT_EQ(::unlink(Path("regions.json").c_str()), 0);
   EXPECT_EQ(Refreshed(membership.get()).code(), absl::StatusCode::kUnavailable);
@@ -271,7 +272,8 @@ TEST_F(EmbeddedMembershipTest, ATableThatIsGoneIsNoEmptyOne) {
   EXPECT_EQ(membership->state().table.regions.size(), 1u);
 }
 
-// What the system says against a change is not the change's own error: nobody may take it for "it is the other's".
+// A system error during a change is not the change's own error. It must not look as if the region belonged to another
+// server.
 TEST_F(EmbeddedMembershipTest, AChangeThatCannotBeWrittenIsUnavailable) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());
@@ -282,7 +284,7 @@ TEST_F(EmbeddedMembershipTest, AChangeThatCannotBeWrittenIsUnavailable) {
   EXPECT_TRUE(Add(membership.get()).ok());
 }
 
-// Neither is the change's own error: nothing is known of the table.
+// An invalid table is not the change's own error either: nothing is known about the table.
 TEST_F(EmbeddedMembershipTest, AChangeOfATableThatMakesNoSenseIsUnavailable) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());
@@ -295,7 +297,7 @@ TEST_F(EmbeddedMembershipTest, AChangeOfATableThatMakesNoSenseIsUnavailable) {
   EXPECT_EQ(membership->state().table.regions.size(), 2u);
 }
 
-// Runs `run` in a thread that may not open whatever it likes, as root may.
+// Runs `run` in a thread without root's right to open any file.
 template <typename Run>
 void AsNobodySpecial(const Run& run) {
   std::thread([&run] {
@@ -329,7 +331,8 @@ TEST_F(EmbeddedMembershipTest, ADiskThatIsFullIsUnavailableUntilThereIsRoom) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   ASSERT_NE(::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
-  const rlimit full{16, before.rlim_max};  // No file grows beyond 16 bytes, which fits what is written to the lock.
+  const rlimit full{16, before.rlim_max};  // No file grows beyond 16 bytes, which is enough for the text in the lock
+                                           // file.
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
   const absl::Status status = Add(membership.get());
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -346,7 +349,7 @@ TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
     const Fd lock(::open(Path("server-0.lock").c_str(), O_CREAT | O_RDWR, 0644));
     EXPECT_TRUE(membership->IsGone({"server-0", 0}));
     {
-      // Whoever may read the file can lock it like this.
+      // Any process that may read the file can lock it like this.
       const Fd reader(::open(Path("server-0.lock").c_str(), O_RDONLY));
       struct flock shared {};
       shared.l_type = F_RDLCK;
@@ -360,7 +363,7 @@ TEST_F(EmbeddedMembershipTest, AServerIsGoneOnlyIfTheSystemSaysSo) {
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
     const rlimit none{0, limit.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_FALSE(membership->IsGone({"server-0", 0}));  // There is no descriptor to look with.
+    EXPECT_FALSE(membership->IsGone({"server-0", 0}));  // There is no descriptor to check the lock with.
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
   EXPECT_TRUE(membership->IsGone({"server-0", 0}));
@@ -392,7 +395,7 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   EXPECT_EQ((*membership)->state().revision, revision);
 
   Replace("\"servers\": [", kServer1);
-  EXPECT_EQ((*membership)->state().FindServer("server-1"), nullptr);  // Not before it is asked for.
+  EXPECT_EQ((*membership)->state().FindServer("server-1"), nullptr);  // Not before a refresh.
   ASSERT_TRUE(Refresh(membership->get()).ok());
   ASSERT_NE((*membership)->state().FindWorker({"server-1", 0}), nullptr);
   EXPECT_EQ((*membership)->state().FindWorker({"server-1", 0})->regions_max, 7u);
@@ -405,7 +408,7 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   ::unlink((directory_ + "/server-0.control").c_str());
 }
 
-// A change reads the table again. If that names servers that have joined since the last look, they are looked up, too.
+// A change reads the table again. If that names servers that have joined since the last refresh, these are read, too.
 TEST_F(EmbeddedMembershipTest, ListsTheOwnersInATableThatItHasChanged) {
   const auto membership = *EmbeddedMembership::Open(directory_);
   ASSERT_TRUE(Add(membership.get()).ok());

@@ -1,12 +1,12 @@
-// Membership: who is in the cluster, and the region table, as this member sees them.
+// Membership shows who is in the cluster, and the region table, as this member sees them.
 //
 //   embedded    a directory on one machine (embedded_membership.h)
 //   ZooKeeper   (zookeeper_membership.h)
 //
-// What is seen may be old: a table that is out of date leads to a worker that says so, or to nodes that are gone, and
-// then Refresh tells better. Changes are atomic: each is made to the newest table, one after the other.
+// The view may be out of date. An outdated table leads to a worker that says so, or to invalidated nodes; Refresh then
+// gets the current state. Changes are atomic: each is applied to the newest table, one after the other.
 //
-// One thread. Callbacks are told by Poll alone, and state() changes there alone.
+// Not thread-safe. Callbacks run only from Poll, and state() changes only there.
 #pragma once
 
 #include <functional>
@@ -20,11 +20,11 @@
 
 namespace cell {
 
-// When a write is acknowledged.
+// Says when a write is acknowledged.
 enum class Durability {
-  kNone,   // At once; there are no logs.
-  kAsync,  // At once; it is on disk within a bound.
-  kSync,   // When it is on disk.
+  kNone,   // At once. There are no logs.
+  kAsync,  // At once. The write is on disk within a bound.
+  kSync,   // When the write is on disk.
 };
 
 inline const char* ToString(Durability durability) {
@@ -32,60 +32,62 @@ inline const char* ToString(Durability durability) {
 }
 std::optional<Durability> ParseDurability(const std::string& text);
 
-// A client's view of the region table is good for so long from when it was asked for. Until then it reads one-sided by
-// it; whoever recovers a region waits longer before it serves it (docs/protocols.md).
+// How long a client's view of the region table is valid, counted from when the client requested it. Until then the
+// client reads one-sided by it. A worker that recovers a region waits longer before it serves it (docs/protocols.md).
 inline constexpr int64_t kTableLeaseNs = 1'000'000'000;
 
 struct ClusterState {
   struct Worker {
-    std::string address;  // What the fabric connects to. Empty: it is not there.
+    std::string address;  // Address for the fabric. Empty: the worker is not there.
     uint32_t regions_max = 0;
   };
   struct Server {
     std::string name;
     std::vector<Worker> workers;
-    std::string control;  // HOST:PORT of its control plane; empty: not known.
+    std::string control;  // HOST:PORT of its control plane; empty if unknown.
   };
 
-  std::string uuid;  // Of the cluster; given when it is made. Empty: an earlier release made it.
+  std::string uuid;  // Identifies the cluster; set when it is made. Empty: an earlier release made it.
   RegionShape shape;
   Durability durability = Durability::kNone;
   int64_t table_lease_ns = kTableLeaseNs;
-  std::vector<Server> servers;  // Those that are there; embedded: those that are listed.
+  std::vector<Server> servers;  // Servers that are there. Embedded: servers that are listed.
   RegionTable table;
-  uint64_t revision = 0;  // Grows whenever this member sees another state.
+  uint64_t revision = 0;  // Grows whenever this member sees a new state.
 
   const Server* FindServer(const std::string& name) const;
-  // Null: no such server is a member.
+  // Returns null if there is no such member.
   const Worker* FindWorker(const WorkerId& id) const;
-  // The worker that holds a region. NotFound: the table does not know the region. Unavailable: its server is gone.
+  // Returns the worker that holds a region. Returns NotFound if the table does not list the region, and Unavailable if
+  // its server is gone.
   absl::StatusOr<WorkerId> OwnerOf(uint32_t region) const;
 };
 
 class Membership {
  public:
   using Done = std::function<void(const absl::Status&)>;
-  // Changes a table, or refuses with an error. May be called several times, for one change that is made.
+  // Changes a table, or refuses with an error. May be called several times for one change.
   using TableChange = std::function<absl::Status(RegionTable*)>;
 
   virtual ~Membership() = default;
 
   virtual const ClusterState& state() const = 0;
-  // Unavailable: the membership cannot be reached, and state() is what it was.
+  // Reads the state again. Returns Unavailable if the membership cannot be reached; state() is unchanged then.
   virtual void Refresh(Done done) = 0;
-  // The change's own error, and then nothing was changed; or as Refresh, and then it is not known.
+  // Applies a change. Returns the change's own error, in which case nothing was changed, or an error like Refresh, in
+  // which case the outcome is unknown.
   virtual void Change(TableChange change, Done done) = 0;
-  // Tells what is done. The number of callbacks told.
+  // Runs the callbacks of finished operations. Returns their number.
   virtual size_t Poll() = 0;
-  // Whether a callback is still to come.
+  // Returns whether a callback is still to come.
   virtual bool pending() const = 0;
-  // A worker may acknowledge writes until then, on CLOCK_MONOTONIC: as long as no one can take it for dead.
+  // Returns until when a worker may acknowledge writes, on CLOCK_MONOTONIC. Until then nobody can take it for dead.
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
-  // Whether state() follows the cluster by itself; else it is as of the last Refresh or Change.
+  // Returns whether state() follows the cluster by itself. If not, it is as of the last Refresh or Change.
   virtual bool watches() const { return false; }
-  // Changes when others may have taken this worker for dead in between, and its regions.
+  // Changes if others may meanwhile have taken this worker for dead, and its regions over.
   virtual uint64_t session() const { return 1; }
-  // Whether a worker has ended, and acknowledges nothing any more, as far as is known now.
+  // Returns whether a worker is known to have ended, so that it acknowledges nothing any more.
   virtual bool IsGone(const WorkerId& worker) const { return state().FindWorker(worker) == nullptr; }
 };
 

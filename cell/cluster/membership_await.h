@@ -1,4 +1,4 @@
-// Awaitables over a Membership. The coroutine resumes from its Poll.
+// Defines awaitables over a Membership. The coroutine resumes from its Poll.
 #pragma once
 
 #include <coroutine>

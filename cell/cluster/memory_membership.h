@@ -1,5 +1,6 @@
-// A membership in one process's memory, for simulations and tests. All members of a cluster share one MemoryCluster;
-// each has a thread of its own. An answer takes as many Polls as the cluster's random source says.
+// MemoryMembership keeps a membership in one process's memory, for simulations and tests. All members of a cluster
+// share one MemoryCluster, and each may have a thread of its own. An answer takes a number of Polls that the cluster's
+// random source chooses.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,8 @@ struct MemoryCluster {
   explicit MemoryCluster(ClusterState state, uint64_t seed = 1, int polls_max = 1)
       : state(std::move(state)), random(seed), polls_max(polls_max) {}
 
-  std::atomic<uint64_t> changes = 0;  // Of what follows: for those who watch it.
-  std::mutex mutex;                   // Held for what follows.
+  std::atomic<uint64_t> changes = 0;  // Counts changes of the members below, for members that watch.
+  std::mutex mutex;                   // Guards the members below.
   ClusterState state;
   Random random;
   int polls_max;
@@ -33,23 +34,23 @@ class MemoryMembership : public Membership {
   }
 
   const ClusterState& state() const override {
-    CELL_CHECK(ThreadScope::own());  // A change, which runs elsewhere, must not look here.
+    CELL_CHECK(ThreadScope::own());  // A change, which runs in another thread, must not call this.
     return state_;
   }
-  // The member has died: it changes nothing any more, and is told nothing.
+  // Simulates the member's death: it changes nothing any more, and its callbacks do not run.
   void Crash() { crashed_ = true; }
-  // From now on it sees what others change by itself, some Polls later.
+  // Makes the member see others' changes by itself, some Polls later.
   void Watch() { watching_ = true; }
-  // Nothing is seen, and what is asked for fails, or seems to: a change may have been made.
+  // Makes the cluster unreachable: nothing is seen, and requests fail or seem to fail; a change may have been made.
   void set_unreachable(bool unreachable) {
     set_failing(unreachable ? absl::UnavailableError("the coordinator cannot be reached") : absl::OkStatus());
   }
-  // The same with any error; Ok: it can be reached.
+  // Does the same with any error. OK makes the cluster reachable again.
   void set_failing(absl::Status failing) { failing_ = std::move(failing); }
-  // From now on what is asked for ends with this error, and changes nothing; Ok: not any more. A membership may have
-  // errors of many kinds: a full disk, a table that cannot be read.
+  // Makes later requests fail with this error without effect, until it is set to OK. A membership may have many kinds
+  // of errors, such as a full disk or an unreadable table.
   void set_failure(absl::Status failure) { failure_ = std::move(failure); }
-  // As if its session could not be renewed beyond that.
+  // Simulates a session that could not be renewed beyond `until_ns`.
   void set_lease_until_ns(int64_t until_ns) { lease_until_ns_ = until_ns; }
 
   void Refresh(Done done) override { Tell(std::move(done), absl::OkStatus()); }
@@ -61,7 +62,8 @@ class MemoryMembership : public Membership {
       const bool arrives = failing_.ok() || cluster_->random.Below(2) == 0;
       RegionTable table = cluster_->state.table;
       if (arrives) {
-        const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Where other memberships run changes.
+        const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Other memberships run changes in another thread,
+                                                                  // too.
         status = change(&table);
       } else {
         status = failing_;
@@ -98,8 +100,8 @@ class MemoryMembership : public Membership {
   bool pending() const override { return !told_.empty(); }
   int64_t LeaseUntilNs() const override { return lease_until_ns_; }
   uint64_t session() const override { return session_; }
-  bool watches() const override { return true; }  // Whoever changes the cluster tells.
-  // As if its session had expired, and it had made another: it sees what is there now.
+  bool watches() const override { return true; }  // Members that change the cluster notify the others.
+  // Simulates that the session has expired and was replaced by a new one: the member sees the current state.
   void Rejoin() {
     const std::lock_guard lock(cluster_->mutex);
     const uint64_t revision = state_.revision;
@@ -114,7 +116,7 @@ class MemoryMembership : public Membership {
     absl::Status status;
     ClusterState state;
     int polls_left;
-    bool seen;  // By its answer the member knows `state`.
+    bool seen;  // The member learns `state` with this answer.
   };
 
   void LookAround() {

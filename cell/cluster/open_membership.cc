@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cl
       return absl::PermissionDeniedError(
           fmt::format("permission denied: \"{}\" is another user's cluster, who has to let you read it", config));
     }
-    // The directory of servers whose cluster ZooKeeper keeps: //tools:up notes there which it is.
+    // If this is the directory of servers whose cluster is in ZooKeeper, //tools:up wrote the cluster's address there.
     const std::string address = errno == ENOENT ? FirstLineOf(cluster + "/address").value_or("") : "";
     if (NamesZooKeeper(address)) return OpenMembership(address, digest);
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(cluster));

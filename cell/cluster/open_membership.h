@@ -1,4 +1,4 @@
-// How clusters are named on command lines: a directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
+// Opens clusters by their name on command lines: a directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ namespace cell {
 
 inline bool NamesZooKeeper(const std::string& cluster) { return cluster.compare(0, 5, "zk://") == 0; }
 
-// As a client. `digest`: for ZooKeeper, or empty. A directory whose file `address` names a cluster in ZooKeeper stands for
-// that one. PermissionDenied: it may not be read. Other errors as of EmbeddedMembership::Open and
-// ZooKeeperMembership::Open.
+// Opens a cluster as a client. `digest` is for ZooKeeper, or empty. A directory whose file `address` names a cluster in
+// ZooKeeper stands for that cluster. Returns PermissionDenied if the directory may not be read, and otherwise the
+// errors of EmbeddedMembership::Open and ZooKeeperMembership::Open.
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest);
 
 }  // namespace cell

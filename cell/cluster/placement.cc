@@ -22,7 +22,7 @@ std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId
 std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random) {
   std::vector<WorkerId> targets = MigrationTargets(state, source, random);
   if (targets.empty()) return std::nullopt;
-  // Among equals any: else all sources would see the same two.
+  // Keep the order of equals random. Otherwise all sources would choose from the same two.
   std::stable_sort(targets.begin(), targets.end(), [&state](const WorkerId& a, const WorkerId& b) {
     return state.table.CountOf(a) < state.table.CountOf(b);
   });
@@ -35,7 +35,7 @@ std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint
   std::vector<size_t> counts;
   for (const WorkerId& worker : alive) counts.push_back(state.table.CountOf(worker));
   std::vector<uint32_t> own;
-  // A region is better on a server that is drained than on none.
+  // A region is better on a draining server than on none.
   const bool all_drained = std::all_of(alive.begin(), alive.end(), [&state](const WorkerId& worker) {
     return state.table.draining.contains(worker.server);
   });
@@ -43,7 +43,7 @@ std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint
     std::optional<size_t> best;
     for (size_t i = 0; i < alive.size(); ++i) {
       if (!all_drained && state.table.draining.contains(alive[i].server)) continue;
-      // One that the membership has lost meanwhile, which `self` may be, is not counted on.
+      // Skip workers that the membership has lost meanwhile, which may include `self`.
       const ClusterState::Worker* const worker = state.FindWorker(alive[i]);
       if (worker == nullptr || counts[i] >= worker->regions_max) continue;
       if (!best.has_value() || counts[i] < counts[*best]) best = i;

@@ -1,9 +1,9 @@
-// Placement: which worker should hold a region. Pure.
+// Placement chooses which worker should hold a region. Pure.
 //
-// The thesis (Fig. 4.3) asks servers at random until one has room. Here the region table tells who has most room, and
-// one of the best two is taken at random, so that sources who decide at the same time do not all choose the same
-// (Mitzenmacher, "The power of two choices", 2001). Balance goes by weight, which the workers must be asked for: two at
-// random, for the same reason.
+// The thesis (Fig. 4.3) asks servers at random until one has room. Here the region table shows which workers have the
+// most room, and one of the best two is chosen at random, so that sources that decide at the same time do not all
+// choose the same target (Mitzenmacher, "The power of two choices", 2001). Balancing uses weights, which the workers
+// must be asked for: two at random, for the same reason.
 #pragma once
 
 #include <optional>
@@ -15,18 +15,19 @@
 
 namespace cell {
 
-// The workers other than `source` with room for one more region, in random order.
+// Returns the workers other than `source` with room for one more region, in random order.
 std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId& source, Random* random);
 
-// One of the two among them that hold fewest regions.
+// Returns one of the two among them that hold the fewest regions.
 std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random);
 
-// Which of the regions of these weights, part of `own`, to give to a worker that holds `other`, so that the two come
-// closest. Nothing when that gains less than a sixteenth of `own`: moving costs, too.
+// Chooses which of the regions with these weights, which are part of `own`, a worker should give to one that holds
+// `other`, so that the two become as equal as possible. Returns nullopt if that gains less than a sixteenth of `own`,
+// because a migration has a cost, too.
 std::optional<size_t> BestTransfer(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights);
 
-// Which of the regions whose owners are gone `self` is to take: each worker that is there gets as many as makes their
-// counts most equal. All who see the same state see the same shares. `alive`: with `self`, in any order.
+// Returns the share of `self` of the regions whose owners are gone. The shares make the workers' counts as equal as
+// possible. All workers that see the same state compute the same shares. `alive` includes `self`, in any order.
 std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint32_t>& orphans,
                                std::vector<WorkerId> alive, const WorkerId& self);
 

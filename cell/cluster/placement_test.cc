@@ -51,7 +51,7 @@ TEST(Placement, NotThoseThatAreNotThere) {
   EXPECT_EQ(taken, (std::set<std::string>{"s1", "s3"}));
 }
 
-// Every worker that is left comes to the same answer, one by one.
+// Every remaining worker computes the same result on its own.
 TEST(Placement, SharesOutWhatIsLeftBehind) {
   ClusterState state = FourServers();
   Add(&state, "s3", 6);
@@ -60,13 +60,13 @@ TEST(Placement, SharesOutWhatIsLeftBehind) {
   const std::vector<WorkerId> alive = {{"s0", 0}, {"s1", 0}, {"s2", 0}};
   const auto share = [&](const std::string& server) { return ShareOut(state, orphans, alive, {server, 0}).size(); };
   EXPECT_EQ(share("s0") + share("s1") + share("s2"), 6u);
-  EXPECT_EQ(share("s1"), 1u);  // It has one.
+  EXPECT_EQ(share("s1"), 1u);  // It holds one already.
   state.table.draining = {"s0"};
   EXPECT_EQ(share("s0"), 0u);
-  state.table.draining = {"s0", "s1", "s2"};  // Better than nowhere.
+  state.table.draining = {"s0", "s1", "s2"};  // Better than no owner.
   EXPECT_GT(share("s0"), 0u);
   EXPECT_EQ(share("s0") + share("s1") + share("s2"), 6u);
-  // One that thinks itself alive, and is not a member any more.
+  // A worker believes that it is alive, but is not a member any more.
   state.table.draining.clear();
   state.servers[0].workers[0].address.clear();
   EXPECT_EQ(share("s0"), 0u);
@@ -81,11 +81,11 @@ TEST(Placement, GivesWhatBringsTwoClosest) {
   EXPECT_FALSE(BestTransfer(90, 80, weights).has_value());
   EXPECT_FALSE(BestTransfer(90, 100, weights).has_value());
   EXPECT_FALSE(BestTransfer(90, 0, {}).has_value());
-  EXPECT_FALSE(BestTransfer(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have just that.
+  EXPECT_FALSE(BestTransfer(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have the same weight then.
 }
 
-// Regions are made where there are most, of weights between a third and three quarters, and two workers at a time even
-// theirs out: how even all get. An aim of the load of a cluster is 15 % off the mean at most.
+// All regions start on one worker, with weights between a third and three quarters. Pairs of workers balance theirs.
+// Checks how even the result is: one of the goals for a cluster's load is at most 15 % off the mean.
 TEST(Placement, EvensOut) {
   constexpr int kServers = 4;
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kEpochEnd = UINT32_MAX;  // Logs have epochs of 32 bits.
+constexpr uint64_t kEpochEnd = UINT32_MAX;  // Epochs in logs have 32 bits.
 
 }  // namespace
 
@@ -165,7 +165,7 @@ std::string RegionTable::ToJson() const {
 
 namespace {
 
-constexpr uint32_t kWorkerMax = 1024;  // Of a server.
+constexpr uint32_t kWorkerMax = 1024;  // Per server.
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -183,7 +183,7 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
     return Bad(fmt::format("region {} has no owner that can be", region));
   }
   if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has no epoch", region));
-  // A region is there before another is made for it: so there are no circles.
+  // A split parent is always older than its child, so there are no cycles.
   if (entry.split_parent.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
   if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
     return Bad(fmt::format("region {} is out of range or listed twice", region));
@@ -191,7 +191,7 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
   return absl::OkStatus();
 }
 
-// *taken: the regions that are parts of tables.
+// Collects the regions that are parts of tables in *taken.
 absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t>* taken, RegionTable* table) {
   RegionTable::HashParts parts;
   ASSIGN_OR_RETURN(parts.bucket_bytes, one.Get<uint32_t>("bucket_bytes"));
@@ -232,7 +232,7 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   if (!json["regions"].is_array()) return Bad("it lists no regions");
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
-  // It would go with the region that it is made for, and nobody could read the table that is left.
+  // The root would be removed together with its split parent, and the remaining table could not be parsed.
   if (table->root != 0 && table->Find(table->root)->split_parent.has_value()) return Bad("the root is not made yet");
   if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is no object");
   std::set<uint32_t> taken;

@@ -41,7 +41,7 @@ TEST(RegionTable, TheRootIsSetByWhoKnowsTheOldOne) {
   ASSERT_TRUE(table.SetRoot(1, 2).ok());
 }
 
-// What tells a change whose answer was lost from one that was not made.
+// Distinguishes a change whose answer was lost from one that was not made.
 TEST(RegionTable, KnowsItsLastChangesAndNoMore) {
   RegionTable table;
   for (size_t i = 0; i <= RegionTable::kMadeMax; ++i) table.Made(fmt::format("member/{}", i));
@@ -80,7 +80,7 @@ TEST(RegionTable, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused(with("\"worker\":0", "\"worker\":\"x\"")));
 }
 
-// Regions 2, 3 and 4 are made for 1: by the log of 1, 3 alone was cut off it.
+// Regions 2, 3 and 4 have region 1 as their split parent. According to its log, only 3 was cut off.
 TEST(RegionTable, OfWhatIsMadeForARecoveredRegionTheCutJoinsAndTheRestGoes) {
   for (const bool of_table : {false, true}) {
     RegionTable table;
@@ -89,11 +89,12 @@ TEST(RegionTable, OfWhatIsMadeForARecoveredRegionTheCutJoinsAndTheRestGoes) {
       ASSERT_TRUE(table.CreateTable("t", 0, 1).ok());
     }
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Add({"a", 0}, 1).ok());
-    ASSERT_TRUE(table.Add({"a", 0}, 0).ok());  // Another's.
+    ASSERT_TRUE(table.Add({"a", 0}, 0).ok());  // A child of another parent.
     ASSERT_TRUE(table.Claim(1, 1, {"b", 0}).ok());
     ASSERT_TRUE(table.Claim(3, 1, {"b", 0}).ok());
     EXPECT_EQ(table.Recovered(1, 1, {{3, 1000}}).code(), absl::StatusCode::kAborted);
-    ASSERT_TRUE(table.Recovered(1, 2, {{3, 1000}, {9, 2000}}).ok());  // 9: joined, moved, dropped since.
+    ASSERT_TRUE(table.Recovered(1, 2, {{3, 1000}, {9, 2000}}).ok());  // 9 has joined, was migrated and was dropped
+                                                                      // since.
     EXPECT_FALSE(table.Find(1)->recovering);
     EXPECT_EQ(table.Find(2), nullptr);
     EXPECT_EQ(table.Find(4), nullptr);
@@ -121,7 +122,7 @@ TEST(RegionTable, TablesAreMadeSplitAndDropped) {
   EXPECT_FALSE(table.Find(2)->split_parent.has_value());
   ASSERT_TRUE(table.Add({"a", 0}, 2).ok());
   ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());
-  ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());  // Once more, as who lost the answer does.
+  ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());  // A member that lost the answer repeats the change.
   EXPECT_FALSE(table.Find(3)->split_parent.has_value());
   EXPECT_EQ(table.TableOf(3)->first, "t");
   EXPECT_EQ(table.TableOf(1), table.tables.end());
@@ -132,7 +133,7 @@ TEST(RegionTable, TablesAreMadeSplitAndDropped) {
   EXPECT_EQ(parts.RegionOf(UINT32_MAX), 3u);
   EXPECT_EQ(table.Remove(3).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
-  ASSERT_TRUE(table.Add({"a", 0}, 3).ok());  // Being split from it: goes with it.
+  ASSERT_TRUE(table.Add({"a", 0}, 3).ok());  // It is being split from 3, and is removed with it.
   ASSERT_TRUE(table.DropTable("t").ok());
   EXPECT_EQ(table.DropTable("t").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(table.regions.size(), 1u);
@@ -196,7 +197,7 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
   EXPECT_EQ(RegionTable::Parse(std::string(1'000'000, '[')).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// It goes with the region that it is made for, and then nobody could read the table any more.
+// Such a region is removed with its split parent, and then nobody could parse the table.
 TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());
@@ -210,11 +211,11 @@ TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
   table.Joined(3);
   EXPECT_TRUE(RegionTable::Parse(table.ToJson()).ok());
-  table.root = 2;  // Nor is a part of a table a root.
+  table.root = 2;  // A part of a table is not a root either.
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// What a change makes can be read.
+// The result of a change can always be parsed.
 TEST(RegionTable, ARegionMovesNoFurtherThanToItsLastEpoch) {
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());

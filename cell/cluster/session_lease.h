@@ -1,12 +1,12 @@
-// SessionLease: until when a worker can rely on its session with the coordinator.
+// SessionLease tracks until when a worker can rely on its session with the coordinator.
 //
-// ZooKeeper's leader alone ends sessions. A follower answers reads by itself, also when the leader has not heard from it
-// for long: so only what the leader has answered renews the lease. And a follower forwards requests at once, but tells
-// the leader which sessions are alive only every half of a tick (a tick is at most half of a session): when the leader
-// answers, it has heard of the session at least from a quarter of the session's time, and the time between two requests,
-// before. So the lease is half of the session's time, counted from before the request was sent.
+// Only ZooKeeper's leader ends sessions. A follower answers reads by itself, even if the leader has not heard from it
+// for long, so only answers of the leader renew the lease. A follower forwards requests at once, but tells the leader
+// only every half tick which sessions are alive (a tick is at most half of a session). When the leader answers, it may
+// therefore have last heard of the session a quarter of the session's time, and the time between two requests, earlier.
+// So the lease is half of the session's time, counted from before the request was sent.
 //
-// until_ns: any thread; the rest is one thread's.
+// Thread-safety: any thread may call until_ns(); all other functions belong to one thread.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ class SessionLease {
   // is suspended.
   explicit SessionLease(const Clock* clock) : clock_(clock) {}
 
-  // How long a session of that time can be relied on, counted from before its renewal was asked for.
+  // Returns how long a session of that length can be relied on, counted from before its renewal was requested.
   static constexpr int64_t LastsNs(int64_t session_ns) { return session_ns / 2; }
 
-  // Calls `request`, which the leader answers, and returns its result. If that is one of which confirms() is true, the
-  // leader had not ended the session by then: the lease counts from before the call.
+  // Calls `request`, which the leader answers, and returns its result. If confirms(result) is true, the leader had not
+  // ended the session yet, and the lease counts from before the call.
   template <typename Request, typename Confirms>
   auto Renew(int64_t session_ns, const Request& request, const Confirms& confirms) {
     const int64_t asked_ns = clock_->NowNs();

@@ -9,7 +9,7 @@ constexpr int64_t kSessionNs = 4000;
 
 class SessionLeaseTest : public ::testing::Test {
  protected:
-  // A request that takes `ns`.
+  // Makes a request that takes `ns`.
   bool Ask(int64_t ns, bool confirmed) {
     return lease_.Renew(
         kSessionNs,
@@ -30,11 +30,11 @@ class SessionLeaseTest : public ::testing::Test {
 
 TEST_F(SessionLeaseTest, IsNotThereAtFirst) { EXPECT_EQ(lease_.until_ns(), 0); }
 
-// The leader heard the request at any time while it was under way: maybe at once.
+// The leader may have received the request at any time while it was under way, possibly at once.
 TEST_F(SessionLeaseTest, CountsFromBeforeTheRequest) {
   EXPECT_TRUE(Ask(1000, true));
   EXPECT_EQ(lease_.until_ns(), 10'000 + kSessionNs / 2);
-  EXPECT_TRUE(Ask(5000, true));  // An answer that took longer than the lease renews nothing that is left.
+  EXPECT_TRUE(Ask(5000, true));  // The answer took longer than the lease, so the renewed lease has already ended.
   EXPECT_EQ(lease_.until_ns(), 11'000 + kSessionNs / 2);
   EXPECT_LT(lease_.until_ns(), clock_.now_ns);
 }

@@ -1,8 +1,8 @@
-// ToldStates: what the thread that asks the coordinator tells the thread that owns a membership: answers, and the
-// cluster as it was read last.
+// ToldStates passes data from the thread that talks to the coordinator to the thread that owns a membership: answers,
+// and the state of the cluster as last read.
 //
-// The owner may not look for a long time, as an idle client does. Of states that answer nothing only the newest is kept;
-// so at most one more state waits than answers do, however often the cluster changes.
+// The owner may not look for a long time, for example in an idle client. Of the states without an answer only the
+// newest is kept. So at most one more state than answers is waiting, however often the cluster changes.
 //
 // Thread-safe.
 #pragma once
@@ -21,10 +21,10 @@ namespace cell {
 class ToldStates {
  public:
   struct Told {
-    Membership::Done done;  // Null: it answers nothing.
+    Membership::Done done;  // Null: this is not an answer.
     absl::Status status;
     ClusterState state;
-    uint64_t session = 0;  // In which it was read.
+    uint64_t session = 0;  // Session in which the state was read.
   };
 
   void Tell(Told told) {
@@ -32,7 +32,7 @@ class ToldStates {
     Told* const last = told_.empty() ? nullptr : &told_.back();
     if (last != nullptr && !last->done && !told.done) {
       last->session = told.session;
-      // A follower that lags may have told an older one.
+      // A lagging follower may have returned an older state.
       if (told.state.table.version >= last->state.table.version) last->state = std::move(told.state);
     } else {
       told_.push_back(std::move(told));
@@ -40,7 +40,7 @@ class ToldStates {
     any_.store(true, std::memory_order_release);
   }
 
-  // All that was told since the last call, the oldest first. Cheap when nothing was.
+  // Returns everything since the last call, oldest first. Cheap if there is nothing.
   std::vector<Told> Take() {
     if (!any_.load(std::memory_order_acquire)) return {};
     const std::lock_guard lock(mutex_);

@@ -17,7 +17,7 @@ TEST(ToldStates, ManyChangesLeaveTheNewestToAnOwnerThatDoesNotLook) {
   ToldStates states;
   EXPECT_TRUE(states.Take().empty());
   for (uint64_t version = 1; version <= 400; ++version) states.Tell(At(version, nullptr, 1 + version / 300));
-  states.Tell(At(399, nullptr, 3));  // Of a follower that lags.
+  states.Tell(At(399, nullptr, 3));  // From a lagging follower.
   const std::vector<ToldStates::Told> told = states.Take();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].state.table.version, 400u);

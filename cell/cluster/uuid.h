@@ -1,4 +1,4 @@
-// The identity of a cluster. A name or a directory can be given to another cluster; a UUID cannot.
+// Generates the identity of a cluster. A name or a directory can be given to another cluster; a UUID cannot.
 #pragma once
 
 #include <sys/random.h>

@@ -32,7 +32,7 @@ constexpr size_t kNodeBytesMaxOfZooKeeper = size_t{1} << 20;
 constexpr int kChangesMax = 100;
 
 bool Lost(int rc) { return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONMOVED; }
-// That it went through: the session was there.
+// Returns whether ZooKeeper answered, so that the session existed.
 bool Answered(int rc) { return rc == ZOK || rc == ZNONODE || rc == ZNODEEXISTS || rc == ZBADVERSION; }
 bool Expired(int rc) { return rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE || rc == ZCLOSING; }
 
@@ -96,7 +96,7 @@ absl::StatusOr<ZooKeeperOptions> ZooKeeperOptions::Parse(const std::string& uri)
 class ZooKeeperMembership::Client {
  public:
   explicit Client(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
-    zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // What it would say of lost connections, we say ourselves.
+    zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // We log lost connections ourselves.
     Random random(static_cast<uint64_t>(options_.clock->NowNs()) ^ reinterpret_cast<uintptr_t>(this));
     id_ = fmt::format("{:016x}", random.Next());
   }
@@ -107,7 +107,7 @@ class ZooKeeperMembership::Client {
     }
     wake_.notify_all();
     if (thread_.joinable()) thread_.join();
-    if (handle_ != nullptr) zookeeper_close(handle_);  // Ends the session: our znode is gone at once.
+    if (handle_ != nullptr) zookeeper_close(handle_);  // Ends the session, so that our znode is gone at once.
   }
 
   // ---- Before the thread runs.
@@ -149,14 +149,14 @@ class ZooKeeperMembership::Client {
     return Open();
   }
 
-  // Instead of all else.
+  // Called instead of all others.
   absl::Status Delete(const std::string& uuid) {
     RETURN_IF_ERROR(Connect());
     RETURN_IF_ERROR(ReadConfig());
     if (read_.uuid != uuid) {
       return absl::FailedPreconditionError(fmt::format("the cluster {} was deleted and made again meanwhile", root_));
     }
-    // ZooKeeper deletes no znode that has children: with a worker there, nothing is deleted.
+    // ZooKeeper does not delete znodes with children: while there is a worker, nothing is deleted.
     const std::string workers = root_ + "/workers", table = root_ + "/table";
     zoo_op_t deletes[3];
     zoo_delete_op_init(&deletes[0], workers.c_str(), -1);
@@ -175,7 +175,7 @@ class ZooKeeperMembership::Client {
 
   const ClusterState& state() const { return state_; }
   bool pending() const { return pending_ > 0; }
-  // Not before the owner has seen what others did while there was no session.
+  // Returns 0 until the owner has seen what others did while there was no session.
   int64_t lease_until_ns() const {
     if (self_.empty()) return INT64_MAX;
     return session_seen_ == session_.load(std::memory_order_acquire) ? lease_.until_ns() : 0;
@@ -220,7 +220,7 @@ class ZooKeeperMembership::Client {
   }
 
   static void Watch(zhandle_t*, int type, int, const char*, void* context) {
-    if (type == ZOO_SESSION_EVENT) return;  // What the session is worth, each call tells.
+    if (type == ZOO_SESSION_EVENT) return;  // The result of each call shows the session's state.
     auto* const self = static_cast<Client*>(context);
     {
       const std::lock_guard lock(self->mutex_);
@@ -229,7 +229,7 @@ class ZooKeeperMembership::Client {
     self->wake_.notify_all();
   }
 
-  // A new session.
+  // Begins a new session.
   absl::Status Connect() {
     if (handle_ != nullptr) zookeeper_close(handle_);
     handle_ = zookeeper_init(options_.servers.c_str(), &Client::Watch, options_.session_ms, nullptr, this, 0);
@@ -252,7 +252,7 @@ class ZooKeeperMembership::Client {
     return absl::OkStatus();
   }
 
-  // Our ephemeral znode. One that a session before has left goes away when that expires.
+  // Creates our ephemeral znode. One of an earlier session disappears when that session expires.
   absl::Status Announce() {
     const std::string path = root_ + "/workers/" + self_;
     const int64_t give_up_ns = options_.clock->NowNs() + 3 * session_ns();
@@ -280,12 +280,12 @@ class ZooKeeperMembership::Client {
     }
   }
 
-  // A request that ZooKeeper's leader answers: a change, or a sync. It renews the lease, if our znode is there.
+  // Makes a request that ZooKeeper's leader answers: a change, or a sync. It renews the lease if our znode exists.
   int Confirmed(const std::function<int()>& call) {
     return announced_ ? lease_.Renew(session_ns(), call, Answered) : call();
   }
 
-  // Calls until the connection holds. For calls that may be made twice.
+  // Repeats a call until the connection holds. Only for calls that may be made twice.
   int Retry(const std::function<int()>& call) {
     const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
     for (;;) {
@@ -309,7 +309,7 @@ class ZooKeeperMembership::Client {
     return data;
   }
 
-  // What is there, into read_. Watches tell of the next change.
+  // Reads the current state into read_. Watches report the next change.
   absl::Status Read() {
     if (workers_version_ < 0) RETURN_IF_ERROR(ReadConfig());
     RETURN_IF_ERROR(ReadWorkers());
@@ -319,7 +319,7 @@ class ZooKeeperMembership::Client {
     return absl::OkStatus();
   }
 
-  // The leader answers that itself.
+  // Makes a request that the leader answers itself.
   int Sync(const std::string& path) {
     return Confirmed([&] {
       std::promise<int> synced;
@@ -333,7 +333,8 @@ class ZooKeeperMembership::Client {
     });
   }
 
-  // The same, with all that was changed before it was asked for: a ZooKeeper that follows may lag behind otherwise.
+  // Reads the state with all changes that were made before the call. Otherwise a following ZooKeeper server may lag
+  // behind.
   absl::Status ReadNewest() {
     const std::string table = root_ + "/table";
     const int rc = Retry([&] { return Sync(table); });
@@ -366,7 +367,7 @@ class ZooKeeperMembership::Client {
     if (rc != ZOK) return Failed(rc, workers);
     std::vector<std::string> children(names.data, names.data + names.count);
     deallocate_String_vector(&names);
-    if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each that comes or goes.
+    if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each znode that comes or goes.
     std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
     std::map<std::string, std::string> controls;
     for (const std::string& child : children) {
@@ -392,8 +393,8 @@ class ZooKeeperMembership::Client {
     return absl::OkStatus();
   }
 
-  // What a worker's znode says. One that makes no sense is that of a worker all the same, which is alive and serves: so
-  // what was known of it counts on, or it has an address that leads nowhere, and gets no regions.
+  // Parses a worker's znode. An invalid text still belongs to a worker that is alive and serves. In that case the
+  // former values stay, or the worker has an unusable address and gets no regions.
   WorkerText WorkerOf(const WorkerId& id, const std::string& text) const {
     absl::StatusOr<WorkerText> worker = ParseWorkerText(text);
     if (worker.ok()) return *std::move(worker);
@@ -404,7 +405,8 @@ class ZooKeeperMembership::Client {
     return {known != nullptr ? *known : ClusterState::Worker{"unknown", 0}, server != nullptr ? server->control : ""};
   }
 
-  // As Parse. Nobody's change is made to a table that makes no sense, and what was seen before counts on: Unavailable.
+  // Parses the table, but returns Unavailable if it is invalid: no change is applied to it then, and the former state
+  // stays.
   static absl::StatusOr<RegionTable> ParseTable(const std::string& path, const std::string& text) {
     absl::StatusOr<RegionTable> table = RegionTable::Parse(text);
     if (table.ok()) return table;
@@ -424,7 +426,7 @@ class ZooKeeperMembership::Client {
       Stat stat{};
       ASSIGN_OR_RETURN(const std::string data, Get(path, &stat, false));
       ASSIGN_OR_RETURN(RegionTable table, ParseTable(path, data));
-      if (sent && table.WasMade(id)) {  // By a call whose answer was lost.
+      if (sent && table.WasMade(id)) {  // It was made by a call whose answer was lost.
         read_.table = std::move(table);
         return absl::OkStatus();
       }
@@ -439,7 +441,7 @@ class ZooKeeperMembership::Client {
         read_.table = std::move(table);
         return absl::OkStatus();
       }
-      // BADVERSION: another was faster, or we ourselves were, if an answer was lost before.
+      // BADVERSION: another member was faster, or our own earlier call was, if its answer was lost.
       if (rc != ZBADVERSION && !Lost(rc)) return Failed(rc, path);
     }
     return absl::UnavailableError("the region table changes too fast to be changed");
@@ -465,7 +467,7 @@ class ZooKeeperMembership::Client {
       if (expired_) Rejoin();
       if (job.done) {
         const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
-        if (!status.ok() && job.change) (void)Read();  // Whoever was faster.
+        if (!status.ok() && job.change) (void)Read();  // Read what the faster member wrote.
         told_.Tell({std::move(job.done), status, read_, read_in_});
       } else if (refresh) {
         if (Read().ok()) told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
@@ -481,11 +483,11 @@ class ZooKeeperMembership::Client {
     jobs_.clear();
   }
 
-  // After the session has expired: a new one, and our znode again.
+  // Begins a new session after the last one has expired, and creates our znode again.
   void Rejoin() {
     announced_ = false;
     Warn("the session with ZooKeeper has expired");
-    ++session_;  // The lease of the next one counts once it is seen.
+    ++session_;  // The lease of the new session counts once the owner has seen it.
     absl::Status status = Connect();
     if (status.ok()) status = StillTheCluster();
     if (status.ok() && !self_.empty()) status = Announce();
@@ -499,12 +501,12 @@ class ZooKeeperMembership::Client {
     told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
 
-  // It tries again several times a second, perhaps for long.
+  // Limits the warnings, because the attempts repeat several times a second, perhaps for long.
   void Warn(const std::string& what) {
     if (const auto more = repeats_.Due(what, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
   }
 
-  // While there was no session the cluster may have been deleted, and another may have its name.
+  // Checks the identity: the cluster may have been deleted while there was no session, and another may have its name.
   absl::Status StillTheCluster() {
     const std::string before = read_.uuid;
     RETURN_IF_ERROR(ReadConfig());
@@ -521,9 +523,9 @@ class ZooKeeperMembership::Client {
   std::string announcement_;
   zhandle_t* handle_ = nullptr;
   uint64_t changes_ = 0;
-  ClusterState read_;         // By the thread that asks ZooKeeper...
-  uint64_t read_in_ = 1;      // ...in which session...
-  int workers_version_ = -1;  // ...and of which version its servers are.
+  ClusterState read_;         // State as read by the thread that talks to ZooKeeper.
+  uint64_t read_in_ = 1;      // Session in which it was read.
+  int workers_version_ = -1;  // Version of its servers.
   bool expired_ = false;
   Repeats repeats_;
   bool announced_ = false;
@@ -534,9 +536,9 @@ class ZooKeeperMembership::Client {
   uint64_t session_seen_ = 1;
   size_t pending_ = 0;
 
-  ToldStates told_;  // By the thread, to the owner.
+  ToldStates told_;  // From that thread to the owner.
   std::thread thread_;
-  std::mutex mutex_;  // Held for what follows.
+  std::mutex mutex_;  // Guards the members below.
   std::condition_variable wake_;
   std::deque<Job> jobs_;
   bool changed_ = false;  // A watch has fired.

@@ -1,20 +1,20 @@
-// The membership that Apache ZooKeeper keeps, for clusters of several machines.
+// ZooKeeperMembership keeps the membership of clusters of several machines in Apache ZooKeeper.
 //
 //   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..,
 //                             "durability": .., "uuid": ..}
 //   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": .., "control": ..}
 //   /NAME/table               persistent: the region table
 //
-// The table is one znode, changed by compare-and-set of its version: at 60 bytes a region it takes 15,000 regions (of
-// 64 MB and more) until it reaches ZooKeeper's limit of 1 MB.
+// The table is one znode, changed by compare-and-set of its version. At 60 bytes per region it reaches ZooKeeper's
+// limit of 1 MB at 15,000 regions (of 64 MB and more).
 //
-// ZooKeeper as it is. A lost connection leaves open whether a change was made: each change carries an id that the table
-// keeps for a while, and the answer is looked up there. Watches fire once and are set anew with each read; whoever
-// needs to know for certain calls Refresh. A session expires at ZooKeeper first: so a worker trusts its own clock, and
-// not to be told (LeaseUntilNs).
+// ZooKeeper has three properties to deal with. A lost connection leaves open whether a change was made: each change
+// therefore has an id that stays in the table for a while, and can be looked up there. Watches fire once and are set
+// again with each read: Refresh always gets the current state. A session expires at ZooKeeper first: a worker therefore
+// relies on its own clock, and does not wait to be told (LeaseUntilNs).
 //
-// All calls to ZooKeeper are made by a thread of this object's own, one after the other; the rest is for one thread, as
-// of every Membership.
+// A thread of this object makes all calls to ZooKeeper, one after the other. The other functions belong to one thread,
+// as those of every Membership.
 #pragma once
 
 #include <memory>
@@ -29,32 +29,33 @@ namespace cell {
 struct ZooKeeperOptions {
   std::string servers;  // HOST:PORT[,HOST:PORT...]
   std::string name;     // Of the cluster.
-  std::string digest;   // USER:PASSWORD, for ACLs that keep others out; empty: everyone may.
+  std::string digest;   // USER:PASSWORD for ACLs that exclude others; empty: everyone has access.
   int session_ms = 4'000;
   const Clock* clock = SystemClock::Get();  // The one that callers compare LeaseUntilNs with.
 
-  // Of zk://HOST:PORT[,HOST:PORT...]/NAME. InvalidArgument says what is wrong.
+  // Parses zk://HOST:PORT[,HOST:PORT...]/NAME. Returns InvalidArgument with what is wrong.
   static absl::StatusOr<ZooKeeperOptions> Parse(const std::string& uri);
 };
 
 class ZooKeeperMembership : public Membership {
  public:
-  // What all members of a cluster must agree on.
+  // Holds the constants that all members of a cluster must agree on.
   struct Config {
-    std::string uuid = {};  // Join gives a cluster that it makes one.
+    std::string uuid = {};  // Join sets it when it makes the cluster.
     RegionShape shape;
     Durability durability = Durability::kNone;
   };
-  // As a client of a cluster that is there. NotFound: it is not. Unavailable: ZooKeeper does not answer.
+  // Opens an existing cluster as a client. Returns NotFound if it does not exist, and Unavailable if ZooKeeper does not
+  // answer.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Open(const ZooKeeperOptions& options);
-  // As a worker; the first makes the cluster. FailedPrecondition: the cluster has another configuration. AlreadyExists:
-  // such a worker is in it.
+  // Joins a cluster as a worker. The first worker makes the cluster. Returns FailedPrecondition if the cluster has
+  // another configuration, and AlreadyExists if there is such a worker.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Join(const ZooKeeperOptions& options,
                                                                    const Config& config, const WorkerId& self,
                                                                    const ClusterState::Worker& worker,
                                                                    const std::string& control);
-  // Deletes the cluster `uuid`: its constants and its region table. FailedPrecondition: a worker is a member, or the
-  // cluster of this name is another one. NotFound, Unavailable: as Open.
+  // Deletes the constants and the region table of the cluster `uuid`. Returns FailedPrecondition if a worker is a
+  // member, or if another cluster has this name now. Returns NotFound and Unavailable like Open.
   static absl::Status Delete(const ZooKeeperOptions& options, const std::string& uuid);
   ~ZooKeeperMembership() override;
 

@@ -108,7 +108,7 @@ TEST(Wire, GoldenReplies) {
             "0100000000000000");
 }
 
-// What a one-sided reader may read of a region's header, by golden bytes; the rest by its offsets.
+// Checks the part of a region's header that one-sided readers may read by golden bytes, and the rest by its offsets.
 TEST(RegionLayout, Golden) {
   RegionHeader header{};
   header.magic = kRegionMagic;
@@ -148,7 +148,7 @@ TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_FALSE(parsed->has_range);
   EXPECT_EQ(parsed->next, RootOf(7));
-  // To a place that is no root.
+  // The target is not a root.
   bytes = WriteRouteReply(absl::MakeSpan(room), {RouteKind::kRight, Pointer(7, 8192), {}, {}, false, false});
   EXPECT_FALSE(ParseRouteReply(ConstBytes(room.data(), bytes)).ok());
 }
@@ -172,7 +172,7 @@ TEST(Wire, RequestsComeBackAsTheyWere) {
   EXPECT_EQ(parsed->fixed.hint, Pointer(2, 3));
 }
 
-// Every truncation and extension of every request is refused.
+// Checks that every truncation and extension of every request is refused.
 TEST(Wire, CutOrLongMessagesAreRefused) {
   const std::string to = "zz";
   const std::vector<std::string> messages = {
@@ -204,7 +204,7 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
       std::string cut = message.substr(0, bytes);
       EXPECT_FALSE(accepted(cut));
       if (bytes < sizeof(MessageHeader)) continue;
-      const auto claimed = static_cast<uint32_t>(bytes);  // A header that agrees with the cut.
+      const auto claimed = static_cast<uint32_t>(bytes);  // Make the header agree with the truncated size.
       std::memcpy(cut.data() + 4, &claimed, 4);
       EXPECT_FALSE(accepted(cut)) << bytes;
     }
@@ -236,7 +236,8 @@ TEST(Wire, RandomRepliesNeverReadOutOfBounds) {
   Random random(11);
   std::vector<ScanItem> items;
   for (int i = 0; i < 200'000; ++i) {
-    std::vector<std::byte> bytes(random.Below(120));  // Exactly this long, for the address sanitizer.
+    std::vector<std::byte> bytes(random.Below(120));  // Allocate exactly this many bytes, so that the address sanitizer
+                                                      // sees overruns.
     for (std::byte& b : bytes) b = static_cast<std::byte>(random.Below(4) == 0 ? random.Next() : 0);
     if (bytes.size() >= sizeof(ReplyHeader)) {
       Store(bytes.data(), ReplyHeader{MessageKind::kScan, 0, static_cast<uint32_t>(bytes.size()), {}});

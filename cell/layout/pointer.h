@@ -1,5 +1,5 @@
-// Pointer: where a node or an extent is, on any server. Region id (24 bits) and byte offset in it (40 bits); never an
-// address, so that a region can be mapped anywhere and owned by anyone.
+// Pointer names a node or an extent on any server by its region's id (24 bits) and its byte offset there (40 bits). It
+// is never an address, so that a region can be mapped anywhere and owned by any server.
 #pragma once
 
 #include <compare>
@@ -33,7 +33,7 @@ class Pointer {
   auto operator<=>(const Pointer&) const = default;
 
  private:
-  uint64_t raw_ = 0;  // Region 0 is never handed out, so 0 is null.
+  uint64_t raw_ = 0;  // 0 is null because there is no region 0.
 };
 
 inline std::string ToString(Pointer pointer) { return fmt::format("{}:{:#x}", pointer.region(), pointer.offset()); }

@@ -1,15 +1,15 @@
-// A region: one meganode's nodes and the extents that its leaves point at, in one contiguous area.
+// Defines a region: one meganode's nodes and the extents that its leaves point at, in one contiguous area.
 //
 //   [RegionHeader, one page][nodes: node_count x node_bytes][extents]
 //
-// The meganode's root is the first node, for good: a root that splits moves its content into two new nodes and
-// becomes their parent in place, so that what points at a meganode never changes when it grows.
+// The meganode's root is always the first node. A root that splits moves its content into two new nodes and becomes
+// their parent in place, so that pointers at a meganode stay valid when it grows.
 //
-// Memory that held a region before may be formatted for another: a reader that still looks for the old one finds nodes
-// with another region's pointer in them.
+// Memory that held a region before may be formatted for another. A reader that still looks for the old region finds
+// nodes that carry another region's pointer.
 //
-// Thread-safety: one writing thread. Others may read nodes and extents by words at any time, and of the header page
-// only the first 64 bytes, which never change after Format.
+// Thread-safety: one thread writes. Other threads may read nodes and extents by words at any time, and the first 64
+// bytes of the header page, which never change after Format. They may not read the rest of the header page.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr size_t kRegionHeaderBytes = 4096;
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
 
-// Allocator state: free lists by size class, two levels (TLSF). Units of 16 bytes; 0 is no block.
+// Allocator state: free lists by size class, in two levels (TLSF). Units of 16 bytes; 0 means no block.
 inline constexpr int kExtentClassBits = 4;
 inline constexpr int kExtentClasses = 1 << kExtentClassBits;
 inline constexpr int kExtentGroups = 29;
@@ -46,12 +46,12 @@ struct ExtentAllocatorState {
   uint32_t class_bitmap[kExtentGroups];
   uint32_t first_free[kExtentGroups][kExtentClasses];
   uint32_t reserved[2];
-  uint64_t blocks;      // In use.
-  uint64_t bytes_used;  // Of blocks in use, with their headers.
+  uint64_t blocks;      // Blocks in use.
+  uint64_t bytes_used;  // Bytes of blocks in use, with their headers.
 };
 
 struct RegionHeader {
-  // Constant after Format.
+  // These fields are constant after Format.
   uint64_t magic;
   uint32_t layout_version;
   uint32_t region;
@@ -61,19 +61,19 @@ struct RegionHeader {
   uint64_t extents_offset;
   uint64_t extents_bytes;
   uint64_t reserved[2];
-  // The writing thread's own.
-  uint64_t nodes_used;  // In use.
-  uint64_t nodes_end;   // Nodes from here on were never used.
-  uint64_t free_node;   // Offset of the first node that was freed, each one's `right` being the next; 0: none.
-  uint64_t keys;        // Pairs; above tier 0: child meganodes.
-  uint64_t data_bytes;  // Of the stored keys and values.
+  // These fields belong to the writing thread.
+  uint64_t nodes_used;  // Nodes in use.
+  uint64_t nodes_end;   // Nodes from this offset on were never used.
+  uint64_t free_node;   // Offset of the first free node, 0 if there is none. Free nodes are linked by `right`.
+  uint64_t keys;        // Number of pairs; above tier 0, number of child meganodes.
+  uint64_t data_bytes;  // Bytes of the stored keys and values.
   ExtentAllocatorState extents;
-  uint64_t log_sequence;  // While it is given to another: of the last record of its log. 0: it has none.
+  uint64_t log_sequence;  // During a migration: sequence number of the last log record. 0 if the region has no log.
 };
 static_assert(offsetof(RegionHeader, nodes_used) == 64);
 static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);
 
-// How large a region's parts are.
+// Gives the sizes of a region's parts.
 struct RegionShape {
   uint32_t node_bytes = kNodeBytesDefault;
   uint64_t meganode_bytes = kMeganodeBytesDefault;     // A multiple of node_bytes.
@@ -87,18 +87,19 @@ struct RegionShape {
   }
 };
 
-// What a region's meganode covers, and its neighbour there.
+// Describes the key range of a region's meganode and its right neighbour.
 struct MeganodeRange {
-  uint8_t tier = 0;  // 0: it holds pairs; above: routes.
+  uint8_t tier = 0;  // 0: it holds pairs. Above: it holds routes.
   std::string low;
-  std::optional<std::string> high;  // None: to the end.
+  std::optional<std::string> high;  // nullopt: no upper bound.
   Pointer right;                    // The root of the meganode that begins at `high`.
 };
 
-// Where a region's meganode has its root.
+// Returns the root of a region's meganode.
 constexpr Pointer RootOf(uint32_t region) { return Pointer(region, kRegionHeaderBytes); }
 
-// Which 4096-byte pages of a region were written: what a copy of it needs. The header page counts as written always.
+// Records which 4096-byte pages of a region were written, and so must be copied. The header page always counts as
+// written.
 class WrittenPages {
  public:
   static constexpr uint64_t kPageBytes = 4096;
@@ -122,7 +123,7 @@ class WrittenPages {
     for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
     return count;
   }
-  // Takes the first run of at most `pages_max` written pages out; {0, 0} when there is none.
+  // Removes and returns the first run of at most `pages_max` written pages. Returns {0, 0} if there is none.
   std::pair<uint32_t, uint32_t> TakeRun(uint32_t pages_max) {
     uint32_t first = 0, pages = 0;
     for (size_t i = 0; i < words_.size() && pages < pages_max; ++i) {
@@ -141,7 +142,7 @@ class WrittenPages {
   std::vector<uint64_t> words_;
 };
 
-// Whether there can be such a region: a Pointer must be able to say where each word of it is.
+// Checks that such a region is possible: a Pointer must be able to address each of its words.
 inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
   if (region == 0 || region > Pointer::kRegionMax) {
     return absl::InvalidArgumentError(fmt::format("region {} cannot be: ids are 1 to {}", region, Pointer::kRegionMax));
@@ -153,7 +154,7 @@ inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-// A region as its writing thread sees it. All stores that readers may race with go through here.
+// Gives the writing thread access to a region. All stores that readers may race with go through this class.
 class RegionMemory {
  public:
   RegionMemory() = default;
@@ -169,7 +170,7 @@ class RegionMemory {
     cell::StoreWord(base_ + offset, value, order);
   }
 
-  // Stores private bytes (a multiple of 8), one cache line after the other.
+  // Stores private bytes (a multiple of 8), one cache line at a time.
   void Store(uint64_t offset, const std::byte* from, size_t bytes) {
     constexpr size_t kLineBytes = 64;
     if (written_ != nullptr) written_->Mark(offset, bytes);
@@ -186,10 +187,11 @@ class RegionMemory {
       after_step_();
   }
 
-  // Where to note what is stored from now on; null: nowhere.
+  // Sets where later stores are recorded. Null: nowhere.
   void set_written(WrittenPages* written) { written_ = written; }
 
-  // Called between the steps of every store to nodes and extents: where a simulated fabric lets one-sided reads go on.
+  // Sets a function that is called between the steps of every store to nodes and extents. A simulated fabric lets
+  // one-sided reads proceed there.
   void set_after_step(std::function<void()> after_step) { after_step_ = std::move(after_step); }
 
  private:

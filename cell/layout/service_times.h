@@ -1,14 +1,14 @@
-// What serving a call has taken, and a one-sided read takes: what others wait for behind them.
+// Reports how long serving a call, or a one-sided read, occupied the server. Later requests wait for that time.
 #pragma once
 
 #include <cstdint>
 
 namespace cell {
 
-// Nanoseconds; 0: not known, or nothing that others wait for.
+// In nanoseconds. 0 if unknown, or if nothing waits for it.
 struct ServiceTimes {
-  uint32_t call_ns = 0;  // Of the worker's core, this call.
-  uint32_t read_ns = 0;  // Of the server's NIC, a read of one node.
+  uint32_t call_ns = 0;  // Time of this call on the worker's core.
+  uint32_t read_ns = 0;  // Time of reading one node on the server's NIC.
 };
 
 }  // namespace cell

@@ -10,7 +10,7 @@
 namespace cell {
 namespace {
 
-// Takes pieces off the front of a message; once something is missing, all that follows is missing too.
+// Takes pieces off the front of a message. Once a piece is missing, all later pieces are missing too.
 class Cursor {
  public:
   explicit Cursor(ConstBytes bytes) : left_(bytes) {}
@@ -55,11 +55,11 @@ absl::Status BadReply(MessageKind kind, size_t bytes) {
       fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
 }
 
-// The server's error, or a reply header that fits the request and the bytes.
+// Returns the server's error, or DataLoss unless the reply header fits the request and the bytes.
 absl::Status CheckReply(ConstBytes message, MessageKind kind) {
   if (message.size() < sizeof(ReplyHeader)) return BadReply(kind, message.size());
   const auto header = Load<ReplyHeader>(message.data());
-  // A request that could not be read is refused without its kind: most likely it is of another version.
+  // A request that could not be read is refused without its kind. Most likely it has another version.
   const bool refused = header.kind == MessageKind{} && header.code != 0;
   if ((header.kind != kind && !refused) || header.bytes != message.size()) return BadReply(kind, message.size());
   if (header.code == 0) return absl::OkStatus();
@@ -377,7 +377,7 @@ size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
     reply.low_key_bytes = static_cast<uint16_t>(route.low_key.size());
     reply.high_key_bytes = static_cast<uint16_t>(route.high_key.size());
     for (const std::string_view key : {route.low_key, route.high_key}) {
-      if (key.empty()) continue;  // It may be null, which memcpy must not be given.
+      if (key.empty()) continue;  // The key's data may be null, which must not be passed to memcpy.
       std::memcpy(to.data() + bytes, key.data(), key.size());
       bytes += key.size();
     }

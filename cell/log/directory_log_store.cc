@@ -33,7 +33,7 @@ std::optional<LogPart> PartOf(const std::string& name) {
   return std::nullopt;
 }
 
-// The sequence in the name of a file NoteEnd made.
+// Returns the sequence in the name of a file that NoteEnd made.
 std::optional<uint64_t> EndOf(const std::string& name) {
   uint64_t sequence = 0;
   uint32_t epoch = 0;
@@ -60,7 +60,7 @@ class DirectoryLogStore::Writer : public LogWriter {
   }
 
  private:
-  const std::unique_ptr<Directory> directory_;  // Open, so that a sync needs no descriptor.
+  const std::unique_ptr<Directory> directory_;  // Kept open, so that a sync needs no descriptor.
   const uint32_t region_;
   const uint32_t epoch_;
   const std::unique_ptr<File> file_;
@@ -93,7 +93,7 @@ absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
   RETURN_IF_ERROR(files_->MakeDirectory(PathOf(region)));
   const absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
-  // A former owner may have looked for fences already, and be about to give what it has begun its name.
+  // A former owner may already have looked for fences, and may be about to rename a file that it has begun.
   RETURN_IF_ERROR(RemoveUnfinished(region, epoch, 0));
   return files_->SyncDirectory(PathOf(region));
 }
@@ -132,7 +132,7 @@ absl::Status DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch
     }
     if (std::pair(its_epoch, its_sequence) >= std::pair(epoch, sequence)) continue;
     const absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
-    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it just got its name.
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it has just got its name.
   }
   return absl::OkStatus();
 }
@@ -201,7 +201,7 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
     const LogPart& part = parts[i];
     bool needed = part.sequence >= sequence;
     if (!needed && part.kind == LogPart::Kind::kSegment) {
-      // All its records come before, if another segment begins there or before.
+      // All its records come before `sequence` if another segment begins there or earlier.
       needed = std::none_of(parts.begin() + static_cast<ptrdiff_t>(i) + 1, parts.end(), [&](const LogPart& next) {
         return next.kind == LogPart::Kind::kSegment && next.sequence <= sequence;
       });
@@ -214,7 +214,7 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
     const bool passed = EndOf(name).value_or(UINT64_MAX) < sequence;
     if (passed || (fence.has_value() && *fence < epoch)) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
   }
-  (void)RemoveUnfinished(region, epoch, sequence);  // The next fence, or trim, tries again.
+  (void)RemoveUnfinished(region, epoch, sequence);  // The next fence or trim tries again.
   return absl::OkStatus();
 }
 

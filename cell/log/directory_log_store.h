@@ -1,14 +1,14 @@
-// DirectoryLogStore: logs as files of a directory, on a local disk or on a file system that all servers share.
+// DirectoryLogStore keeps logs as files of a directory, on a local disk or on a file system that all servers share.
 //
 //   DIR/region-7/0000000000000001.00000002.log          the segment of epoch 2 that begins with record 1
-//   DIR/region-7/00000000000004d2.00000002.checkpoint   with the log from record 1234 on it makes the region
+//   DIR/region-7/00000000000004d2.00000002.checkpoint   makes up the region, together with the log from record 1234 on
 //   DIR/region-7/00000003.fence                         no Sync of an epoch below 3 succeeds
-//   DIR/region-7/00000000000004d2.00000002.unfinished   what will be one of the first two, when it is whole
+//   DIR/region-7/00000000000004d2.00000002.unfinished   becomes one of the first two when it is complete
 //
-// A fence is a file that is there before its maker reads anything. A writer looks for fences after its data is synced:
-// either it sees one and fails, or it looked before there was one, and then whoever made it reads that data. This needs
-// a file system on which all servers see a file once its creation has returned (a local one, NFSv4 with `noac`, Ceph,
-// Lustre).
+// A server creates a fence before it reads anything. A writer looks for fences after it has synced its data. Either it
+// sees the fence and fails, or it looked before the fence existed, and then the server that made the fence reads that
+// data. This requires a file system on which all servers see a file once its creation has returned (a local one, NFSv4
+// with `noac`, Ceph, Lustre).
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ namespace cell {
 
 class DirectoryLogStore : public LogStore {
  public:
-  // `files` must outlive it.
+  // `files` must outlive this.
   DirectoryLogStore(Files* files, std::string directory) : files_(files), directory_(std::move(directory)) {}
 
   absl::StatusOr<bool> Has(uint32_t region) override;
@@ -49,11 +49,12 @@ class DirectoryLogStore : public LogStore {
   class Writer;
 
   std::string PathOf(uint32_t region) const;
-  // A file that is not there yet for whoever reads; one that is left of an earlier try goes.
+  // Begins a file that readers do not see yet. Removes the file of an earlier attempt.
   absl::StatusOr<std::unique_ptr<File>> Begin(const std::string& path);
-  // Removes what was begun before `sequence` of `epoch` and never finished.
+  // Removes unfinished files that were begun before `sequence` of `epoch`.
   absl::Status RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence);
-  // Aborted when there is a fence of a higher epoch. NotFound: nor is there one of this epoch, so the log was removed.
+  // Checks for fences. Returns Aborted if there is one of a higher epoch. Returns NotFound if there is none of this
+  // epoch either, because the log was removed.
   static absl::Status CheckFence(Directory* directory, uint32_t region, uint32_t epoch);
 
   Files* const files_;

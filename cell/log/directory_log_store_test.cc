@@ -1,4 +1,4 @@
-// The promises of log_store.h, across power losses and changes of owner.
+// Checks the guarantees of log_store.h across power losses and changes of owner.
 #include "cell/log/directory_log_store.h"
 
 #include <gtest/gtest.h>
@@ -21,13 +21,13 @@ class DirectoryLogStoreTest : public ::testing::Test {
     return std::find(paths.begin(), paths.end(), path) != paths.end();
   }
   bool Has(const std::string& path) const { return Has(disk_, path); }
-  // A whole checkpoint, but for its name.
+  // Writes a complete checkpoint, except for its name.
   static void Write(DirectoryLogStore* store, uint32_t epoch, uint64_t sequence) {
     const std::unique_ptr<LogWriter> writer = *store->BeginCheckpoint(kRegion, epoch, sequence);
     ASSERT_TRUE(writer->Append("checkpoint").ok() && writer->Sync().ok());
   }
 
-  // A disk with two machines at it: the owner's, and another.
+  // A disk that two machines use: the owner's and another.
   struct TwoHosts {
     explicit TwoHosts(uint64_t seed) : disk(seed) {}
     SimDisk disk;
@@ -41,7 +41,7 @@ class DirectoryLogStoreTest : public ::testing::Test {
   DirectoryLogStore store_{host_.get(), "log"};
 };
 
-// Each of many disks takes its own choice of the names that were not synced.
+// Each of many disks chooses differently which of the names that were not synced survive.
 TEST_F(DirectoryLogStoreTest, WhatHasReturnedSurvivesAPowerLoss) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -69,8 +69,8 @@ TEST_F(DirectoryLogStoreTest, AFenceSurvivesAPowerLoss) {
   }
 }
 
-// Two owners stand still between their last look for fences and the rename, of a segment and of a checkpoint. Who has
-// fenced and read since would not know of what they add.
+// Two owners pause between their last look for fences and the rename, of a segment and of a checkpoint. A server that
+// has fenced and read since would miss what they add.
 TEST_F(DirectoryLogStoreTest, WhatAFormerOwnerHasBegunGetsNoName) {
   const auto host = disk_.NewHost();
   DirectoryLogStore store(host.get(), "log");
@@ -105,7 +105,7 @@ TEST_F(DirectoryLogStoreTest, TrimKeepsWhatARecoveryNeeds) {
   EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
 }
 
-// A former owner that has not heard yet that the region was taken over trims its log: the next owner's files stay.
+// A former owner that does not know yet of the takeover trims its log. The next owner's files stay.
 TEST_F(DirectoryLogStoreTest, AFormerOwnersTrimKeepsTheNextOnesCheckpoint) {
   ASSERT_TRUE(store_.Open(kRegion, 1, 1).ok());
   Write(&store_, 1, 1);

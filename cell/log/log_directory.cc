@@ -24,7 +24,7 @@ absl::Status Anothers(const std::string& directory, const std::string& whose, co
                   directory, whose, uuid.empty() ? "one of an earlier release" : "cluster " + uuid));
 }
 
-// *claimed: the cluster has put its claim there.
+// Checks a directory. Sets *claimed if the cluster's claim is there.
 absl::Status Check(const std::string& directory, const std::string& uuid, bool* claimed) {
   *claimed = false;
   PosixFiles files;
@@ -55,9 +55,9 @@ absl::Status ClaimLogDirectory(const std::string& directory, const std::string& 
   bool claimed;
   RETURN_IF_ERROR(Check(directory, uuid, &claimed));
   if (claimed || uuid.empty()) return absl::OkStatus();
-  // A link is there with all of its content, and fails if another server's is there already.
+  // A link appears with all of its content, and fails if another server's claim is there already.
   const std::string made = fmt::format("{}.{}.{}", ClaimPath(directory), uuid, ::getpid());
-  (void)files.Remove(made);  // A process of the same id may have ended here.
+  (void)files.Remove(made);  // A former process with the same id may have left it.
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(made));
     RETURN_IF_ERROR(file->Append(uuid + "\n"));
@@ -80,7 +80,7 @@ absl::Status RemoveLogDirectory(const std::string& directory, const std::string&
   PosixFiles files;
   RETURN_IF_ERROR(DirectoryLogStore(&files, directory).RemoveAll());
   if (claimed) RETURN_IF_ERROR(files.Remove(ClaimPath(directory)));
-  (void)files.Remove(directory);  // It may have something else in it, which stays.
+  (void)files.Remove(directory);  // Fails if the directory has other files, which stay.
   return absl::OkStatus();
 }
 

@@ -22,7 +22,7 @@ class LogDirectory : public ::testing::Test {
   }
   ~LogDirectory() override { std::filesystem::remove_all(directory_); }
 
-  // As if a region had a log there.
+  // Makes it look as if a region had a log there.
   void AddLog() {
     std::filesystem::create_directories(logs() + "/region-1");
     std::ofstream(logs() + "/region-1/0000000000000001.00000001.log") << "records";
@@ -60,7 +60,7 @@ TEST_F(LogDirectory, IsClaimedByOneOfTwoClustersThatComeAtOnce) {
 }
 
 TEST_F(LogDirectory, IsRemovedForItsOwnClusterAlone) {
-  EXPECT_TRUE(RemoveLogDirectory(logs(), kOurs).ok());  // There is none.
+  EXPECT_TRUE(RemoveLogDirectory(logs(), kOurs).ok());  // There is no directory.
   ASSERT_TRUE(ClaimLogDirectory(logs(), kOurs).ok());
   AddLog();
   EXPECT_TRUE(absl::IsFailedPrecondition(RemoveLogDirectory(logs(), kOthers)));

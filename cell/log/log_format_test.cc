@@ -1,4 +1,4 @@
-// What replay makes of a log's end: torn, damaged, or written by another release.
+// Checks how replay treats a log's end that is torn, damaged, or written by another release.
 #include <gtest/gtest.h>
 
 #include "cell/io/sim/sim_files.h"
@@ -19,7 +19,7 @@ std::string BeginOf(uint32_t format) {
 
 class LogFormatTest : public ::testing::Test {
  protected:
-  // A segment from record `sequence` on, on disk.
+  // Writes a segment that begins with record `sequence` to disk.
   void Write(uint32_t epoch, uint64_t sequence, const std::string& bytes) {
     const std::unique_ptr<LogWriter> writer = *store_.Open(kRegion, epoch, sequence);
     ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
@@ -59,7 +59,7 @@ TEST_F(LogFormatTest, EachFormatThatIsReadIsRead) {
   }
 }
 
-// A segment that only begins, too: nothing after it could say that it was on disk.
+// The segment has only its beginning, and nothing after it could say that it was on disk.
 TEST_F(LogFormatTest, ALastSegmentOfALaterFormatIsNoTornTail) {
   Write(1, 1, Segment(kLogFormat + 1));
   ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormat + 1));
@@ -83,7 +83,7 @@ TEST_F(LogFormatTest, AFormatBeforeTheFirstThatIsReadIsNamed) {
   ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormatMin - 1));
 }
 
-// Such records say nothing of this segment: neither that it goes on, nor that it went on.
+// Such records say nothing about this segment.
 TEST_F(LogFormatTest, RecordsOfAnotherEpochAreNoPartOfASegment) {
   std::string bytes = Segment(kLogFormat);
   AppendRecord({kRegion, 2, 4, 1}, RecordKind::kPut, "key", "stale", {}, &bytes);
@@ -125,7 +125,7 @@ TEST_F(LogFormatTest, AWholeRecordOfAnUnknownKindIsNoTornTail) {
   ExpectForeign(Open(), first_, "kind 77");
 }
 
-// A torn beginning is torn, of whatever format: the segment was promised to nobody.
+// A torn beginning is torn in any format: nothing in the segment was acknowledged.
 TEST_F(LogFormatTest, ATornBeginningIsTheEnd) {
   Write(1, 1, Segment(kLogFormat));
   std::string second;
@@ -139,7 +139,8 @@ TEST_F(LogFormatTest, ATornBeginningIsTheEnd) {
   }
 }
 
-// Each bit of a log that a marker ends: what is damaged is said, but for the marker itself, which says nothing alone.
+// Flips each bit of a log that ends with a marker. All damage is reported, except damage of the marker itself, which
+// has no record after it.
 TEST_F(LogFormatTest, DamageOfTheLastRecordBeforeAMarkerIsNoticed) {
   RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
   const auto flush = [&log] {
@@ -173,7 +174,8 @@ TEST_F(LogFormatTest, DamageOfTheLastRecordBeforeAMarkerIsNoticed) {
   }
 }
 
-// What the next owner wrote once more, with the beginning of its segment, is on disk: damage of it is no torn tail.
+// The records that the next owner wrote again, with the beginning of its segment, are on disk. Damage of them is not a
+// torn tail.
 TEST_F(LogFormatTest, DamageOfWhatTheNextOwnerWroteOnceMoreIsNoticed) {
   Write(1, 1, Segment(kLogFormat));
   LogReplay replay(&store_, kRegion);

@@ -13,14 +13,14 @@
 namespace cell {
 namespace {
 
-constexpr ptrdiff_t kPrefetch = 12;              // Records ahead.
-constexpr uint64_t kSequenceMax = UINT64_MAX / 2;  // More than any log reaches.
+constexpr ptrdiff_t kPrefetch = 12;              // Distance in records.
+constexpr uint64_t kSequenceMax = UINT64_MAX / 2;  // No log reaches this.
 
 void Prefetch(const char* bytes, int lines) {
   for (int i = 0; i < lines; ++i) __builtin_prefetch(bytes + 64 * i);
 }
 
-// Compares as the text's first bytes do.
+// Returns a number that compares like the text's first bytes.
 uint64_t HeadOf(std::string_view text) {
   uint64_t head = 0;
   std::memcpy(&head, text.data(), std::min(text.size(), sizeof(head)));
@@ -67,7 +67,7 @@ absl::Status LogReplay::Open() {
   ASSIGN_OR_RETURN(const std::vector<LogPart> parts, store_->List(region_));
   std::vector<LogPart> segments;
   for (const LogPart& part : parts) {
-    // What came after it would have no number, and the next owner's own segment would count as torn.
+    // Records after it would have no number, and the next owner's own segment would count as torn.
     if (part.sequence == 0 || part.sequence > kSequenceMax) {
       return Damaged(part, 0, fmt::format("by its name it begins with record {}", part.sequence));
     }
@@ -89,7 +89,7 @@ absl::Status LogReplay::Open() {
   next_sequence_ = start;
   synced_ = start - 1;
   for (size_t i = 0; i < segments.size(); ++i) {
-    // What a later owner wrote counts, from its first record on.
+    // Records of a later owner take precedence, from its first record on.
     uint64_t limit = UINT64_MAX;
     for (size_t j = i + 1; j < segments.size(); ++j) limit = std::min(limit, segments[j].sequence);
     if (limit <= std::max(segments[i].sequence, start)) continue;
@@ -115,7 +115,7 @@ void LogReplay::SortChanges() {
     if (changes_.end() - change > kPrefetch) Prefetch((change + kPrefetch)->record, 1);
     change->head = HeadOf(key_of(*change));
   }
-  // Stable: of a key the last one stays the last.
+  // The sort is stable, so the last change of a key stays the last.
   std::stable_sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
     return a.head != b.head ? a.head < b.head : key_of(a) < key_of(b);
   });
@@ -148,7 +148,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
       if (!known.ok() && last && Mutated(Mutant::kForeignFormatTorn)) return absl::OkStatus();
       RETURN_IF_ERROR(known);
     }
-    if (!record.has_value()) {  // It is whole: so it is not the torn end.
+    if (!record.has_value()) {  // The frame is whole, so this is not the torn end.
       return ForeignFile(part.name, fmt::format("it has a record of kind {} at offset {}, which this release does not know",
                                                 static_cast<int>(frame->kind), at));
     }
@@ -158,7 +158,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
     ++expected;
   }
   next_sequence_ = std::max(next_sequence_, expected);
-  synced_ = std::max(synced_, part.sequence - 1);  // It was begun when all before it was there.
+  synced_ = std::max(synced_, part.sequence - 1);  // It was begun when all records before it were on disk.
   last_part_ = all.substr(0, at);
   log_bytes_ += at;
   if (expected == limit) return absl::OkStatus();
@@ -190,9 +190,9 @@ LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
   return rest;
 }
 
-// From `offset` on there is no record of the expected sequence: whether the log ends there.
+// Decides whether the log ends at `offset`, where there is no record with the expected sequence.
 absl::Status LogReplay::FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected) {
-  torn_bytes_ += rest.find_last_not_of('\0') + 1;  // npos + 1 is 0: all is zeros.
+  torn_bytes_ += rest.find_last_not_of('\0') + 1;  // npos + 1 is 0: there are only zeros.
   for (size_t at = 0; at + sizeof(RecordHeader) <= rest.size(); at += kRecordAlignment) {
     const std::optional<LogRecord> record = ParseRecord(rest.substr(at), region_);
     if (!record.has_value() || record->epoch != part.epoch || record->synced < expected) continue;
@@ -223,7 +223,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       changes_.push_back({0, record.key.data() - sizeof(RecordHeader)});
       break;
     case RecordKind::kCut:
-      // A checkpoint that was begun before the cut may have the range as it was after it.
+      // A checkpoint that was begun before the cut may already have the range from after it.
       if (!range_.high.has_value() || record.key < *range_.high) {
         range_.high = std::string(record.key);
         range_.right = record.pointer();
@@ -240,7 +240,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       break;
     }
     case RecordKind::kMarker:
-      break;  // ReadSegment has taken from it what is on disk.
+      break;  // ReadSegment has evaluated it.
     case RecordKind::kEnd:
       return Damaged(part, offset, "a checkpoint's end in a log");
   }
@@ -254,7 +254,7 @@ absl::Status LogReplay::ReadCheckpoint(
   for (uint64_t records = 0;; ++records) {
     const uint64_t offset = reader.offset();
     ASSIGN_OR_RETURN(const LogRecord record, reader.Next());
-    if (records < 2) continue;  // Open has seen them.
+    if (records < 2) continue;  // Open has read these.
     if (record.kind != RecordKind::kEnd) {
       RETURN_IF_ERROR(visit(record, offset));
       continue;
@@ -269,7 +269,7 @@ absl::Status LogReplay::ReadCheckpoint(
 }
 
 absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {
-  // What the log has of a key counts alone: so at no moment there are more keys than there were at once.
+  // A key that the log changed counts only there. There are then never more keys than existed at one moment.
   absl::flat_hash_set<std::string_view> changed;
   changed.reserve(checkpoint_.has_value() ? changes_.size() : 0);
   for (const Change& change : changes_) {

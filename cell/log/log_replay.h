@@ -1,18 +1,18 @@
-// LogReplay: what a region holds, by its checkpoint and log: of a meganode, as a row of pairs in key order; of a part
-// of a Pilaf table, in any order.
+// LogReplay reads a region's content from its checkpoint and log. A meganode comes as pairs in key order, a part of a
+// Pilaf table as pairs in any order.
 //
-// The log from the checkpoint on is read whole and verified, and of each key the last record counts; the checkpoint is
-// merged with these as it is read. So a recovery is one pass in key order, and what it makes is packed: it fits where
-// the region fitted, whatever order the writes came in.
+// The log from the checkpoint on is read completely and verified; the last record of each key counts. The checkpoint is
+// merged with these while it is read. A recovery is therefore one pass in key order, and its result is packed: it fits
+// into the old region's size, whatever order the writes came in.
 //
-// Where the log ends. Its last record may be torn, or lack altogether, and so may all that were written after the last
-// sync, in any order: a crash does that, and they were promised to nobody. They are cut off, and counted; zeros alone
-// are what a block is filled up with (files.h). But a record that is damaged although one after it says that it was on
-// disk is a loss: recovery stops and names file and offset. A log that was idle, or was closed, ends with a marker,
-// which says that of the last record. A whole record of a kind, or a file of a format, that this release does not know
-// is no torn end either: recovery stops and names it.
+// Replay must find where the log ends. Records after the last sync may be torn or missing in any order, including the
+// last one. A crash causes that, and none of them was acknowledged. They are cut off and counted. Trailing zeros only
+// fill a block (files.h). But if a later record says that a damaged record was on disk, data was lost: recovery stops
+// and names file and offset. A log that was idle, or was closed, ends with a marker, which says this about the last
+// record. A whole record of an unknown kind, or a file of an unknown format, is not a torn end either: recovery stops
+// and names it.
 //
-// Blocks; any one thread. `store` must outlive it.
+// Blocks. Any thread may use it, but only one. `store` must outlive it.
 #pragma once
 
 #include <functional>
@@ -31,36 +31,36 @@ namespace cell {
 
 class LogReplay {
  public:
-  // A pair, or above tier 0 a route, whose value is a Pointer. Valid until the call returns.
+  // Receives a pair, or above tier 0 a route, whose value is a Pointer. The arguments are valid until the call returns.
   using Visit = std::function<absl::Status(std::string_view key, std::string_view value)>;
 
   explicit LogReplay(LogStore* store, uint32_t region) : store_(store), region_(region) {}
 
-  // Reads the log. NotFound: there is none. DataLoss: it is damaged; the message says where, and what to do.
-  // FailedPrecondition: another release wrote it, in a format that this one does not read.
+  // Reads the log. Returns NotFound if there is none. Returns DataLoss if it is damaged; the message says where, and
+  // what to do. Returns FailedPrecondition if another release wrote it in a format that this one does not read.
   absl::Status Open();
-  // Calls `visit` with what is in the range, in key order, each key once. Its error ends it. Of a part of a table: in
-  // no order, keys twice with the last value last, and without regard to the range.
+  // Calls `visit` with each key in the range once, in key order. Stops at an error of `visit` and returns it. For a
+  // part of a table there is no order, keys may come twice with the last value last, and the range is ignored.
   absl::Status ForEach(const Visit& visit) const;
 
-  // After Open. What the meganode covers, or the part of a table...
+  // Returns the range of the meganode, or of the part of a table. This and the accessors below require Open.
   const MeganodeRange& range() const { return range_; }
   const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
-  // ...the sequence of the next record...
+  // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
-  // ...the regions that were cut off it since the checkpoint; of a table, each with the first place that it got...
+  // Returns the regions that were split off since the checkpoint. For a table, each comes with its first hash position.
   const std::map<uint32_t, uint32_t>& cuts() const { return cuts_; }
-  // ...what its next owner's segment begins with...
+  // Holds the beginning of the next owner's segment.
   struct Rest {
-    uint64_t sequence;       // The segment's.
-    std::string bytes;       // Its first records...
-    uint64_t next_sequence;  // ...and that of the one after them.
+    uint64_t sequence;       // Sequence of the segment.
+    std::string bytes;       // Its first records.
+    uint64_t next_sequence;  // Sequence of the record after these.
   };
-  // All that nobody is known to have brought to disk is in it once more. A segment whose sync has failed may be read as
-  // it was meant to be until its machine loses power, and a second sync of it may succeed without having done anything
-  // (Linux reports an error once, and takes the pages for clean then).
+  // Returns that beginning. It repeats all records that are not known to be on disk. A segment whose sync has failed
+  // may be read back intact until its machine loses power, and a second sync of it may succeed without having done
+  // anything (Linux reports an error once, and then considers the pages clean).
   Rest RestFor(uint32_t epoch) const;
-  // ...and how much there was: in the log, and behind its end.
+  // Return how many records and bytes there were in the log, and how many bytes were behind its end.
   uint64_t records() const { return records_; }
   uint64_t log_bytes() const { return log_bytes_; }
   uint64_t torn_bytes() const { return torn_bytes_; }
@@ -68,7 +68,7 @@ class LogReplay {
  private:
   absl::Status ForEachUnordered(const Visit& visit) const;
   absl::Status ReadCheckpoint(const std::function<absl::Status(const LogRecord&, uint64_t offset)>& visit) const;
-  // False: the record is none of a range.
+  // Returns false if the record is not that of a range.
   bool SetRange(const LogRecord& record);
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
@@ -85,19 +85,19 @@ class LogReplay {
   MeganodeRange range_;
   std::optional<HashRangeValue> hash_range_;
   uint64_t next_sequence_ = 1;
-  uint64_t synced_ = 0;         // The last record that was known to be on disk.
+  uint64_t synced_ = 0;         // The last record that is known to be on disk.
   std::string_view last_part_;  // The last segment's records.
   std::map<uint32_t, uint32_t> cuts_;
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
-  // A record of a key. `head`: the key's first bytes behind what all keys begin with, so that few comparisons have to
-  // look at the record itself, which is far away.
+  // Refers to a record of a key. `head` is the beginning of the key behind the prefix that all keys share, so that few
+  // comparisons have to read the record itself, which is a cache miss.
   struct Change {
     uint64_t head;
     const char* record;
   };
-  std::vector<BlockBuffer> segments_;  // What the changes point into.
-  size_t common_bytes_ = 0;            // That all their keys begin with.
-  std::vector<Change> changes_;        // After Open: in key order, of each key the last.
+  std::vector<BlockBuffer> segments_;  // Holds the memory that the changes point into.
+  size_t common_bytes_ = 0;            // Length of the prefix that all their keys share.
+  std::vector<Change> changes_;        // After Open: in key order, the last change of each key.
 };
 
 }  // namespace cell

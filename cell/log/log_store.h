@@ -1,15 +1,14 @@
-// LogStore: where regions' logs and checkpoints are kept, for all servers of a cluster.
+// LogStore keeps the logs and checkpoints of regions for all servers of a cluster.
 //
-// It deals in bytes; what is in them says cell/layout/log_record.h. A log is a row of segments, each written by one
-// owner at one epoch, and named by the sequence of its first record. A checkpoint is named by the sequence from where
-// on the log is needed besides it.
+// It handles bytes; cell/layout/log_record.h defines their meaning. A log is a sequence of segments. Each is written by
+// one owner at one epoch and named by the sequence of its first record. A checkpoint is named by the sequence from
+// which the log is needed in addition to it.
 //
-// Fencing. After Fence(region, epoch) has returned, no Sync of a segment of a lower epoch succeeds; and what such a
-// Sync has succeeded for before, List and Read see afterwards. So an owner that acknowledges only after Sync
-// acknowledges nothing that its successor, who fences first and reads then, does not recover; no clocks are needed for
-// it.
+// Fencing: after Fence(region, epoch) has returned, no Sync of a segment of a lower epoch succeeds. List and Read then
+// see everything for which such a Sync succeeded before. So if an owner acknowledges only after Sync, its successor,
+// which fences first and reads then, recovers everything that was acknowledged. No clocks are needed for it.
 //
-// Every call may block. Any thread; one LogWriter is one thread's at a time.
+// Every call may block. Thread-safe; a LogWriter must be used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -23,12 +22,13 @@
 
 namespace cell {
 
-// A segment or a checkpoint that is being written.
+// Writes a segment or a checkpoint.
 class LogWriter {
  public:
   virtual ~LogWriter() = default;
   virtual absl::Status Append(std::string_view bytes) = 0;
-  // Aborted: the region is another owner's by now. After any error the writer is of no use any more (files.h).
+  // Brings everything to disk. Returns Aborted if the region has another owner now. After any error the writer must not
+  // be used (files.h).
   virtual absl::Status Sync() = 0;
 };
 
@@ -37,53 +37,55 @@ struct LogPart {
   Kind kind;
   uint64_t sequence;
   uint32_t epoch;
-  std::string name;  // For messages, too.
+  std::string name;  // Also used in messages.
 };
 
 class LogStore {
  public:
   virtual ~LogStore() = default;
 
-  // Whether anything is kept of a region.
+  // Returns whether anything is stored for a region.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
-  // Removes what was begun at lower epochs and never finished: nothing of it is in the log any more, however late.
+  // Fences lower epochs. Removes the unfinished files of lower epochs, so that they can never become part of the log.
   virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
-  // A new segment, after fencing. Aborted: there is a higher epoch. AlreadyExists: there is this very segment. `first`:
-  // what it begins with; it is there with that, on disk, or not at all.
+  // Opens a new segment that begins with `first`. It appears with these bytes, on disk, or not at all. REQUIRES: Fence
+  // was called. Returns Aborted if there is a higher epoch, and AlreadyExists if this segment exists.
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                           std::string_view first) = 0;
   absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence) {
     return Open(region, epoch, sequence, {});
   }
-  // A new checkpoint, and its end: only then it is there, whole. It is synced before.
+  // Write a checkpoint. It appears only at CommitCheckpoint, complete. REQUIRES: it was synced before that.
   virtual absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                      uint64_t sequence) = 0;
   virtual absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Removes what there is of a checkpoint that was begun and will not be committed.
+  // Removes a checkpoint that was begun and will not be committed.
   virtual absl::Status DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
 
-  // Notes, outside of the log, that all of it up to record `sequence` is on disk, as an owner does that ends: if the
-  // log's end is lost later, that could not be told from records which never were written. Synced.
+  // Records, outside of the log, that all of it up to record `sequence` is on disk. An owner does so when it ends. If
+  // the log's end is lost later, this could not be told from records that were never written. Synced.
   virtual absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Returns the greatest sequence that was noted; 0: none was.
+  // Returns the greatest recorded sequence, or 0 if there is none.
   virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region) = 0;
 
-  // What there is, by epoch and sequence. NotFound: nothing.
+  // Returns all parts by epoch and sequence. Returns NotFound if there is nothing.
   virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;
-  // Of [offset, offset + to.size()), what there is; how much that is. All three are of whole blocks.
+  // Reads [offset, offset + to.size()) as far as the part goes, and returns the number of bytes. All three are
+  // multiples of a block.
   virtual absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) = 0;
   virtual absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) = 0;
 
-  // Removes what a recovery from the checkpoint of this epoch and sequence does not need, and what was begun before it
-  // and never finished.
+  // Removes what a recovery from the checkpoint of this epoch and sequence does not need, and unfinished files that
+  // were begun before it.
   virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Returns the regions of which anything is kept.
+  // Returns the regions for which anything is stored.
   virtual absl::StatusOr<std::vector<uint32_t>> Regions() = 0;
-  // Removes all of a region; of all regions.
+  // Remove everything of a region, and of all regions.
   virtual absl::Status Remove(uint32_t region) = 0;
   virtual absl::Status RemoveAll() = 0;
 
-  // Writes something that is no part of any log, syncs it and removes it: whether a log would be taken now.
+  // Writes something that is not part of any log, syncs it and removes it, to find out whether a log could be written
+  // now.
   virtual absl::Status Probe(uint32_t region) = 0;
 };
 

@@ -1,5 +1,5 @@
-// What a log gives back: an exact prefix of what was appended, at least all that was synced, whatever happened to the
-// machine; or an error that names the damage.
+// Checks that a log returns an exact prefix of what was appended, which includes all that was synced, whatever happened
+// to the machine; or else an error that names the damage.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kRegion = 7;
 using Model = std::map<std::string, std::string>;
 
-// A region's log, with what each of its prefixes means.
+// Writes a region's log and remembers the meaning of each of its prefixes.
 class Owner {
  public:
   Owner(LogStore* store, uint32_t epoch) : store_(store), epoch_(epoch) {}
@@ -28,7 +28,7 @@ class Owner {
     states_[sequence] = model_;
     return absl::OkStatus();
   }
-  // As the next owner of a log that was read.
+  // Opens the log as the next owner, after it was read.
   absl::Status GoOn(const LogReplay& replay) {
     const LogReplay::Rest rest = replay.RestFor(epoch_);
     ASSIGN_OR_RETURN(auto writer, store_->Open(kRegion, epoch_, rest.sequence, rest.bytes));
@@ -51,7 +51,7 @@ class Owner {
     log_->EndFlush(std::move(flush), status);
     return status;
   }
-  // A checkpoint of what is there now, as one that takes no time; then the log before it goes.
+  // Writes a checkpoint of the current state, as if it took no time, and trims the log before it.
   absl::Status Checkpoint() {
     const uint64_t sequence = log_->BeginRoll();
     RETURN_IF_ERROR(Flush());
@@ -81,7 +81,7 @@ class Owner {
 
   RegionLog* log() { return log_.get(); }
   Model* model() { return &model_; }
-  // What the log means up to each sequence.
+  // Returns the meaning of the log up to each sequence.
   const std::map<uint64_t, Model>& states() const { return states_; }
 
  private:
@@ -151,14 +151,14 @@ TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
   owner.Range({});
   for (int i = 0; i < 1000; ++i) owner.Put(fmt::format("{:04}", i * 3), std::string(100, 'a'));
   ASSERT_TRUE(owner.Checkpoint().ok());
-  EXPECT_EQ(store_.List(kRegion)->size(), 2u);  // What came before is gone.
+  EXPECT_EQ(store_.List(kRegion)->size(), 2u);  // Earlier parts are gone.
   for (int i = 0; i < 300; ++i) owner.Put(fmt::format("{:04}", i * 7), "b");
   for (int i = 0; i < 300; ++i) owner.Delete(fmt::format("{:04}", i * 9));
   ASSERT_TRUE(owner.Flush().ok());
   LogReplay replay(&store_, kRegion);
   ASSERT_TRUE(replay.Open().ok());
   EXPECT_EQ(*Replayed(replay), *owner.model());
-  // A second one, and a fuzzy one: the log is applied to a state that has some of it already.
+  // A second checkpoint, and a fuzzy one: the log is applied to a state that includes some of it already.
   ASSERT_TRUE(owner.Checkpoint().ok());
   const uint64_t from = owner.log()->appended();
   owner.Put("x", "1");
@@ -170,7 +170,7 @@ TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
   EXPECT_EQ(*Replayed(again), *owner.model());
 }
 
-// Of a part of a table: checkpoints in no order, with keys twice; cuts lower its end.
+// A part of a table: checkpoints are unordered and have keys twice; cuts lower its end.
 TEST_F(LogTest, OfAPartOfATable) {
   const auto bytes_of = [](const auto& value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -185,7 +185,7 @@ TEST_F(LogTest, OfAPartOfATable) {
   log.Append(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 5000, 512, 0}));
   for (const char* key : {"b", "a", "c", "d"}) log.Append(RecordKind::kPut, key, "1");
   log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{3000, 9}));
-  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{4000, 8}));  // An older one, applied once more.
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{4000, 8}));  // An older cut, applied again.
   flush();
   const uint64_t sequence = log.BeginRoll();
   log.EndRoll(*store_.Open(kRegion, 1, sequence));
@@ -214,7 +214,7 @@ TEST_F(LogTest, OfAPartOfATable) {
     EXPECT_EQ(replay.hash_range()->first, 100u);
     EXPECT_EQ(replay.hash_range()->last, 2999u);
     EXPECT_EQ(replay.hash_range()->bucket_bytes, 512u);
-    // Those of before the checkpoint have joined.
+    // Cuts from before the checkpoint are part of it.
     using Cuts = std::map<uint32_t, uint32_t>;
     EXPECT_EQ(replay.cuts(), with_checkpoint ? Cuts{} : (Cuts{{8, 4000}, {9, 3000}}));
     Model model;
@@ -241,21 +241,21 @@ TEST_F(LogTest, ACheckpointNeedsItsLog) {
   EXPECT_NE(status.ToString().find("checkpoint"), std::string::npos) << status;
 }
 
-// Each byte and each bit is tried, with a look at the whole log: under sanitizers, which make that many times slower, of a
-// smaller log.
+// Each byte and each bit is tried, and the whole log is read each time. Sanitizers make that many times slower, so they
+// use a smaller log.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kLogShare = 4;
 #else
 constexpr size_t kLogShare = 1;
 #endif
 
-// A log of 1 MiB: what is left after a cut at any byte is what its whole records say.
+// Cuts a log of 1 MiB at each byte. The whole records before the cut are what is left.
 TEST_F(LogTest, CutAtEachByte) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
   owner.Range({});
   std::string* bytes = disk_.bytes(Segment(1, 1));
-  std::vector<size_t> ends = {0};  // Of each record.
+  std::vector<size_t> ends = {0};  // End of each record.
   Random random(5);
   for (int i = 0; bytes->size() < (size_t{1} << 20) / kLogShare; ++i) {
     ASSERT_TRUE(owner.Flush().ok());
@@ -285,7 +285,7 @@ TEST_F(LogTest, CutAtEachByte) {
   }
 }
 
-// Each bit of 64 KiB: a flip is an error, or it makes the end of the log, in what the last sync wrote.
+// Flips each bit of 64 KiB. A flip is an error, or makes the log end within what the last sync wrote.
 TEST_F(LogTest, EachBitFlipped) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
@@ -352,8 +352,8 @@ TEST_F(LogTest, EachBitOfACheckpointFlipped) {
   }
 }
 
-// A process dies with records that are in the file and not synced, or whose sync has failed; its successor reads them
-// and goes on behind them. When the first one's machine loses power then, they are there still.
+// A process dies with records in the file that were not synced, or whose sync has failed. Its successor reads them and
+// continues behind them. They must still be there when the first one's machine loses power then.
 TEST(LogSuccession, WhatWasBuiltUponStays) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SimDisk disk(seed);
@@ -384,14 +384,14 @@ TEST(LogSuccession, WhatWasBuiltUponStays) {
   }
 }
 
-// A segment's name alone says that all before it is on disk. An owner dies before there is more of its segment; the
-// next one must not begin before it, or it would cut off what is there.
+// Only a segment's name says that everything before it is on disk. An owner dies before its segment has more. The next
+// owner must not begin before it, or it would cut off existing records.
 TEST_F(LogTest, WhatComesBeforeASegmentThatWasOnlyBegunStays) {
   Owner owner(&store_, 1);
   ASSERT_TRUE(owner.Open(1).ok());
   owner.Range({});
   for (const char* key : {"a", "b", "c"}) owner.Put(key, "1");
-  ASSERT_TRUE(owner.Flush().ok());  // No later record says so.
+  ASSERT_TRUE(owner.Flush().ok());  // No later record says that it is on disk.
   const uint64_t sequence = owner.log()->BeginRoll();
   ASSERT_TRUE(owner.Flush().ok());
   ASSERT_TRUE(store_.Open(kRegion, 1, sequence).ok());
@@ -407,7 +407,7 @@ TEST_F(LogTest, WhatComesBeforeASegmentThatWasOnlyBegunStays) {
   EXPECT_EQ(*Replayed(again), (Model{{"a", "1"}, {"b", "1"}, {"c", "1"}, {"d", "2"}}));
 }
 
-// The log that goes with a checkpoint may have cuts that were made before its range was noted.
+// The log after a checkpoint may have cuts that were made before the checkpoint's range was recorded.
 TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
   RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
   log.Append(RecordKind::kRange, "", EncodeRange({0, "", "m", RootOf(9)}));
@@ -422,8 +422,8 @@ TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
   EXPECT_EQ(replay.range().right, RootOf(9));
 }
 
-// The next owner copies the last segment's records into its own, and cuts them off the old one. So its segment is on disk
-// before it has its name.
+// The next owner copies the last segment's records into its own segment and cuts them off the old one. So its segment
+// must be on disk before it has its name.
 TEST(LogSuccession, WhatIsWrittenOnceMoreIsThereAtOnce) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -434,7 +434,7 @@ TEST(LogSuccession, WhatIsWrittenOnceMoreIsThereAtOnce) {
     ASSERT_TRUE(owner.Open(1).ok());
     owner.Range({});
     owner.Put("a", "1");
-    ASSERT_TRUE(owner.Flush().ok());  // It is acknowledged, and no later record says so.
+    ASSERT_TRUE(owner.Flush().ok());  // The write is acknowledged, and no later record says that it is on disk.
     LogReplay read(&second, kRegion);
     ASSERT_TRUE(read.Open().ok());
     ASSERT_LT(read.RestFor(2).sequence, read.next_sequence());
@@ -460,15 +460,16 @@ TEST_F(LogTest, AMissingSegmentIsNoticed) {
   ASSERT_TRUE(LogReplay(&store_, kRegion).Open().ok());
   std::string* bytes = disk_.bytes(Segment(1, 1));
   const std::string whole = *bytes;
-  bytes->resize(owner.log()->bytes() - 1);  // Not at the log's end: the next owner saw it whole.
+  bytes->resize(owner.log()->bytes() - 1);  // This is not the log's end: the next owner saw the whole record.
   const absl::Status torn = LogReplay(&store_, kRegion).Open();
   EXPECT_EQ(torn.code(), absl::StatusCode::kDataLoss);
-  EXPECT_NE(torn.message().find(Segment(1, 1)), std::string::npos) << torn;  // A copy of this file is wanted.
+  // The message must ask for a copy of this file.
+  EXPECT_NE(torn.message().find(Segment(1, 1)), std::string::npos) << torn;
   ASSERT_TRUE(host_->Remove(Segment(1, 1)).ok());
   EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kDataLoss);
 }
 
-// What the next owner writes after a file would be cut off as a torn end, or begin again at the first number.
+// Otherwise the next owner's records after the file would be cut off as a torn end, or start again at the first number.
 TEST_F(LogTest, AnEndThatWasNotedIsMissed) {
   uint64_t last = 0;
   {
@@ -487,7 +488,7 @@ TEST_F(LogTest, AnEndThatWasNotedIsMissed) {
   const absl::Status missed = LogReplay(&store_, kRegion).Open();
   EXPECT_TRUE(absl::IsDataLoss(missed)) << missed;
   EXPECT_NE(missed.message().find(Segment(1, 1)), std::string::npos) << missed;
-  ASSERT_TRUE(store_.Trim(kRegion, 1, last + 2).ok());  // A checkpoint has it.
+  ASSERT_TRUE(store_.Trim(kRegion, 1, last + 2).ok());  // A checkpoint includes it.
   EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
 }
 
@@ -515,7 +516,7 @@ TEST_F(LogTest, AFencedOwnerAcknowledgesNothing) {
   old.Put("a", "1");
   ASSERT_TRUE(old.Flush().ok());
   old.Put("a", "2");
-  ASSERT_TRUE(other.Fence(kRegion, 3).ok());  // By someone who goes no further.
+  ASSERT_TRUE(other.Fence(kRegion, 3).ok());  // Fenced by a server that does nothing more.
   EXPECT_EQ(old.Flush().code(), absl::StatusCode::kAborted);
   EXPECT_LT(old.log()->durable(), old.log()->appended());
   EXPECT_EQ(old.Open(5).code(), absl::StatusCode::kAborted);
@@ -523,12 +524,12 @@ TEST_F(LogTest, AFencedOwnerAcknowledgesNothing) {
 
   LogReplay replay(&other, kRegion);
   ASSERT_TRUE(replay.Open().ok());
-  EXPECT_EQ(*Replayed(replay), (Model{{"a", "2"}}));  // It may be there: nobody was told otherwise.
+  EXPECT_EQ(*Replayed(replay), (Model{{"a", "2"}}));  // It may be there, because the write was not reported as failed.
   Owner next(&other, 4);
   ASSERT_TRUE(next.Open(replay.next_sequence()).ok());
   next.Put("b", "3");
   ASSERT_TRUE(next.Flush().ok());
-  // What the old owner still writes is not part of the log.
+  // Later writes of the old owner are not part of the log.
   old.log()->Fail(absl::OkStatus());
   old.Put("b", "stale");
   EXPECT_EQ(old.Flush().code(), absl::StatusCode::kAborted);
@@ -537,8 +538,8 @@ TEST_F(LogTest, AFencedOwnerAcknowledgesNothing) {
   EXPECT_EQ(*Replayed(last), (Model{{"a", "2"}, {"b", "3"}}));
 }
 
-// Each call to the file system fails once, in turn. What was acknowledged is there after a crash, or the damage is
-// said.
+// Lets each call to the file system fail once, in turn. Acknowledged writes are there after a crash, or the damage is
+// reported.
 TEST_F(LogTest, EachCallFails) {
   uint64_t failed = 0;
   for (uint64_t n = 0;; ++n) {
@@ -578,14 +579,15 @@ TEST_F(LogTest, EachCallFails) {
   EXPECT_GT(failed, 40u);
 }
 
-// Owners that crash at any moment, one after the other: each finds an exact prefix with all that was synced.
+// Owners crash at arbitrary moments, one after the other. Each finds an exact prefix that includes all that was synced.
 TEST_F(LogTest, CrashAfterCrash) {
   uint64_t torn = 0, lost = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     SimDisk disk(seed);
     Random random(seed);
     Model model;
-    std::vector<std::unique_ptr<SimFiles>> hosts;  // Some lose power only when others have built upon what they wrote.
+    std::vector<std::unique_ptr<SimFiles>> hosts;  // Some lose power only after others have continued from what they
+                                                   // wrote.
     for (uint32_t epoch = 1; epoch < 6; ++epoch) {
       SimFiles* const host = hosts.emplace_back(disk.NewHost()).get();
       DirectoryLogStore store(host, "log");
@@ -624,7 +626,7 @@ TEST_F(LogTest, CrashAfterCrash) {
         }
       }
       auto flush = owner.log()->BeginFlush();
-      if (random.Below(2) == 0) {  // It is written, and not synced.
+      if (random.Below(2) == 0) {  // It is written but not synced.
         host->FailAt(1, absl::UnavailableError("crashed"));
         ASSERT_FALSE(flush.Write().ok());
       }

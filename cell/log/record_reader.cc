@@ -35,7 +35,8 @@ absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32
                                        kLogFormatMin, kLogFormat));
 }
 
-// Puts more of the file behind what is left, which stays behind a block's border so that the file's blocks come to one.
+// Reads more of the file behind the bytes that are left. These end at a block's border, so that the file's blocks are
+// read to such a border.
 absl::Status RecordReader::ReadOn() {
   const size_t left = end_ - at_;
   const size_t to = RoundUp(left, kBlockBytes);

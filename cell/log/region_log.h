@@ -1,8 +1,8 @@
-// RegionLog: a region's log as its owner writes it.
+// RegionLog writes a region's log for its owner.
 //
-// Appending puts a record into memory; a flush carries all that is there to the store and syncs it, and what comes
-// meanwhile goes with the next one (group commit). Thread-safety: the worker's thread, but for Flush::Write, which may
-// run elsewhere while records are appended.
+// Append puts a record into memory. A flush passes all records that are there to the store and syncs them. Records that
+// come meanwhile go with the next flush (group commit). Thread-safety: only the worker's thread may call it.
+// Flush::Write alone may run on another thread while records are appended.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace cell {
 
-// What a file of a region begins with.
+// Returns the value of the first record of a region's files.
 inline std::string BeginValue(uint32_t region) {
   const SegmentBegin begin{kLogMagic, kLogFormat, region};
   return std::string(reinterpret_cast<const char*>(&begin), sizeof(begin));
@@ -33,8 +33,8 @@ inline std::string EncodeRange(const MeganodeRange& range) {
 
 class RegionLog {
  public:
-  // `writer` is of a new segment, whose first record is that of `sequence`; or, if it was `begun`, of one that has all
-  // records before that, on disk, and a marker at their end (LogReplay::RestFor).
+  // `writer` writes a new segment whose first record has number `sequence`. If the segment was `begun`, it already has
+  // all records before `sequence`, on disk and with a marker at their end (LogReplay::RestFor).
   RegionLog(uint32_t region, uint32_t epoch, uint64_t sequence, std::unique_ptr<LogWriter> writer, bool begun = false)
       : region_(region),
         epoch_(epoch),
@@ -48,7 +48,7 @@ class RegionLog {
   uint32_t region() const { return region_; }
   uint32_t epoch() const { return epoch_; }
 
-  // The record's sequence. Once the log has failed, nothing is kept any more.
+  // Appends a record and returns its sequence. Once the log has failed, records are dropped.
   uint64_t Append(RecordKind kind, std::string_view key, std::string_view value, std::string_view more = {}) {
     ++appended_;
     if (!status_.ok()) return appended_;
@@ -62,28 +62,29 @@ class RegionLog {
     return Append(kind, key, std::string_view(reinterpret_cast<const char*>(&pointer), sizeof(pointer)));
   }
 
-  // The last record's sequence, and that of the last one that is on disk.
+  // Return the sequence of the last record, and that of the last record on disk.
   uint64_t appended() const { return appended_; }
   uint64_t durable() const { return durable_; }
   bool dirty() const { return durable_ < appended_ && status_.ok(); }
-  // Whether there is more that is not on disk than the last marker.
+  // Returns whether anything but the last marker is not on disk yet.
   bool unwritten() const { return dirty() && (marked_ != appended_ || durable_ + 1 < appended_); }
-  // Whether all is on disk, and no record says so of the last one: if that is damaged later, replay could not tell it
-  // from one that was never written whole.
+  // Returns whether everything is on disk, but no record says so about the last one. If that one is damaged later,
+  // replay could not tell it from one that was never written whole.
   bool unmarked() const { return status_.ok() && durable_ == appended_ && marked_ != appended_; }
   // Appends the record that says so. REQUIRES: unmarked().
   void Mark() {
     Append(RecordKind::kMarker, "", std::string_view());
     marked_ = appended_;
   }
-  // Bytes that were appended ever, and those that wait for the next flush.
+  // Return the bytes that were ever appended, and those that wait for the next flush.
   uint64_t bytes() const { return bytes_; }
   size_t waiting_bytes() const { return buffer_.size(); }
-  // Why it has failed. Nothing is acknowledged any more, and no sync is tried again. Aborted: the region is another's.
+  // Returns why the log has failed. After that nothing is acknowledged, and no sync is tried again. Aborted means that
+  // the region has another owner.
   const absl::Status& status() const { return status_; }
   void Fail(absl::Status status) { status_ = std::move(status); }
 
-  // One at a time: BeginFlush, Write, EndFlush.
+  // Writes what was appended: call BeginFlush, Write, EndFlush. Only one flush at a time.
   class Flush {
    public:
     absl::Status Write() const {
@@ -103,7 +104,7 @@ class RegionLog {
     flush.bytes_.swap(spare_);
     flush.bytes_.swap(buffer_);
     flush.sequence_ = appended_;
-    if (rolling_) {  // What follows is another segment's.
+    if (rolling_) {  // Later records belong to another segment.
       flush.sequence_ = roll_at_ - 1;
       buffer_ = flush.bytes_.substr(roll_bytes_);
       flush.bytes_.resize(roll_bytes_);
@@ -120,11 +121,11 @@ class RegionLog {
     spare_.clear();
   }
   bool flushing() const { return flushing_; }
-  // Whether there is anything that a flush could write now.
+  // Returns whether a flush could write anything now.
   bool can_flush() const { return !flushing_ && (!rolling_ || roll_bytes_ > 0); }
 
-  // From the next record on, another segment. Its first record's sequence is returned; once all before it is on disk
-  // the segment is to be opened, and until EndRoll what comes meanwhile waits.
+  // Makes later records part of another segment and returns the sequence of its first record. The caller opens that
+  // segment once everything before it is on disk. Records wait until EndRoll.
   uint64_t BeginRoll() {
     rolling_ = true;
     roll_at_ = appended_ + 1;
@@ -142,16 +143,16 @@ class RegionLog {
   const uint32_t epoch_;
   uint64_t appended_;
   uint64_t durable_;
-  uint64_t marked_;  // The last marker's sequence.
+  uint64_t marked_;  // Sequence of the last marker.
   uint64_t bytes_ = 0;
   bool flushing_ = false;
   bool rolling_ = false;
-  uint64_t roll_at_ = 0;   // The next segment's first record...
-  size_t roll_bytes_ = 0;  // ...and so much of buffer_ comes before it.
+  uint64_t roll_at_ = 0;   // First record of the next segment...
+  size_t roll_bytes_ = 0;  // ...and the number of bytes of buffer_ before it.
   absl::Status status_;
   std::unique_ptr<LogWriter> writer_;
   std::string buffer_;
-  std::string spare_;  // An empty one that has its memory already.
+  std::string spare_;  // Empty, but has its memory already.
 };
 
 }  // namespace cell

@@ -20,7 +20,8 @@ struct Class {
   int index;
 };
 
-// Sizes below 16 units have a class each; above, 16 classes for each power of two.
+// Returns the class of a size. Sizes below 16 units have a class each. For larger sizes there are 16 classes for each
+// power of two.
 Class ClassOf(uint32_t units) {
   if (units < kExtentClasses) return {0, static_cast<int>(units)};
   const int top = std::bit_width(units) - 1;
@@ -34,7 +35,8 @@ uint32_t SmallestOf(Class c) {
 
 }  // namespace
 
-// Blocks are numbered in units from one unit before the area, so that 0 is no block.
+// Returns the region offset of a block's word. Blocks are numbered in units from one unit before the area, so that 0 is
+// no block.
 uint64_t ExtentAllocator::WordOffset(uint32_t at, int word) const {
   return memory_->header().extents_offset + (uint64_t{at} - 1) * kUnitBytes + static_cast<uint64_t>(word) * kWordBytes;
 }
@@ -61,7 +63,8 @@ void ExtentAllocator::Format() {
   Link(1, total_units());
 }
 
-// A free block's second word holds the next (low half) and previous block of its list.
+// Adds a block to its free list. A free block's second word holds the next (low half) and the previous block of its
+// list.
 void ExtentAllocator::Link(uint32_t at, uint32_t units) {
   const Class c = ClassOf(units);
   uint32_t& first = state().first_free[c.group][c.index];
@@ -96,12 +99,12 @@ void ExtentAllocator::Unlink(uint32_t at, uint32_t units) {
 }
 
 std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
-  // The first block of the size's own class may do: what was freed is often wanted again.
+  // Try the first block of the size's own class: a freed size is often requested again.
   const Class own = ClassOf(units);
   if (const uint32_t first = state().first_free[own.group][own.index]; first != 0 && Get(first).units >= units) {
     return first;
   }
-  // Round up to a class all of whose blocks are large enough.
+  // Round up to a class in which every block is large enough.
   uint64_t rounded = units;
   if (units >= kExtentClasses) rounded += (uint64_t{1} << (std::bit_width(units) - 1 - kExtentClassBits)) - 1;
   if (rounded >= kFreeBit) return std::nullopt;
@@ -152,7 +155,7 @@ std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string
   const size_t bytes = key.size() + value.size();
   const std::optional<uint64_t> offset = Allocate(bytes);
   if (!offset.has_value()) return std::nullopt;
-  // Whole words: the key's, one of both, the value's, the last padded with zeros.
+  // Store whole words: those of the key, one that may hold both, those of the value. Zeros pad the last one.
   size_t done = 0;
   while (done < bytes) {
     alignas(8) std::array<std::byte, 64> line{};
@@ -211,7 +214,7 @@ ExtentAllocator::Usage ExtentAllocator::usage() const {
     const int group = std::bit_width(state().group_bitmap) - 1;
     const int index = std::bit_width(state().class_bitmap[group]) - 1;
     uint32_t largest = SmallestOf({group, index});
-    // The first few of the list, so that an area in one piece says so.
+    // Look at the first few blocks of the list, so that an unfragmented area is reported as such.
     uint32_t at = state().first_free[group][index];
     for (int i = 0; i < 16 && at != 0; ++i) {
       largest = std::max(largest, Get(at).units);

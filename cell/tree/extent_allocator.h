@@ -1,13 +1,13 @@
 // Allocates extents inside a region's extents area, by offset.
 //
-// Two-level segregated fit (Masmano, Ripoll, Crespo, Real, ECRTS 2004): constant time, blocks from 16 bytes up, merged
-// with free neighbours at once. (The thesis, 5.1, uses SQLite's mem5, a buddy allocator, which loses up to half of a
-// block.) All state is in the region: the free lists' heads in its header page, the rest in the blocks, so that a
-// region can be mapped anywhere and walked by the checker.
+// Uses two-level segregated fit (Masmano, Ripoll, Crespo, Real, ECRTS 2004): operations take constant time, blocks are
+// 16 bytes or larger, and free neighbours are merged at once. (The thesis, 5.1, uses SQLite's mem5, a buddy allocator,
+// which wastes up to half of a block.) All state is in the region, so that a region can be mapped anywhere and walked
+// by the checker: the heads of the free lists are in the header page, the rest is in the blocks.
 //
-// A block is a header word (its units, its left neighbour's units, a free bit) and then the extent, which is 8-byte
-// aligned and padded to the block's end. Headers are stored as atomic words: a reader with an old pointer may be
-// reading there. Thread-safety: the region's writing thread only.
+// A block is a header word (its units, its left neighbour's units, a free bit) followed by the extent, which is 8-byte
+// aligned and padded to the end of the block. Headers are stored as atomic words, because a reader with an old pointer
+// may be reading there. Thread-safety: only the region's writing thread may call it.
 #pragma once
 
 #include <cstdint>
@@ -25,36 +25,37 @@ class ExtentAllocator {
  public:
   explicit ExtentAllocator(RegionMemory* memory) : memory_(memory) {}
 
-  // Makes the whole area one free block. extents_bytes is a multiple of 4096, at most kExtentsBytesMax.
+  // Makes the whole area one free block. REQUIRES: extents_bytes is a multiple of 4096 and at most kExtentsBytesMax.
   void Format();
 
-  // The region offset of `bytes` (at least 1) free bytes, or nothing when no block is large enough.
+  // Allocates `bytes` (at least 1) bytes and returns their region offset. Returns nullopt if no free block is large
+  // enough.
   std::optional<uint64_t> Allocate(uint64_t bytes);
-  // The same, and puts key and value there, one after the other.
+  // Works like Allocate, and stores key and value there, one after the other.
   std::optional<uint64_t> Store(std::string_view key, std::string_view value);
-  // `offset` came from Allocate or Store and was not freed since.
+  // Frees an extent. REQUIRES: `offset` came from Allocate or Store and was not freed since.
   void Free(uint64_t offset);
-  // Fetches what Free of an extent of so many bytes will look at.
+  // Prefetches the words that Free will read for an extent of `bytes` bytes.
   void PrefetchFree(uint64_t offset, uint64_t bytes) const;
 
   struct Usage {
     uint64_t blocks = 0;
-    uint64_t bytes_used = 0;  // With block headers and padding.
+    uint64_t bytes_used = 0;  // Includes block headers and padding.
     uint64_t bytes_total = 0;
-    uint64_t largest_free_bytes = 0;  // The largest extent that is sure to fit, from the free lists.
-    // 1 - largest / all free: 0 when what is free is in one piece.
+    uint64_t largest_free_bytes = 0;  // Largest extent that is sure to fit, according to the free lists.
+    // Returns 1 - largest / all free. Returns 0 if the free space is one piece.
     double fragmentation() const;
   };
   Usage usage() const;
 
-  // Calls `visit` with the offset and room of every block in use, in address order. Fails on damage: blocks that do
-  // not add up, two free neighbours, or free lists that disagree with the blocks.
+  // Calls `visit` with the offset and room of every block in use, in address order. Returns an error if the area is
+  // damaged: the blocks do not add up, two free blocks are neighbours, or the free lists disagree with the blocks.
   absl::Status Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const;
 
  private:
   struct Block {
     uint32_t units;
-    uint32_t left_units;  // 0: the first block.
+    uint32_t left_units;  // 0: this is the first block.
     bool free;
   };
 

@@ -61,7 +61,7 @@ TEST(ExtentAllocator, BlocksNeverOverlapAndAllMemoryComesBack) {
 TEST(ExtentAllocator, RefusesWhatCanNeverFit) {
   TestRegion region({1024, 1 << 20, 4096});
   ExtentAllocator allocator(region.memory());
-  EXPECT_FALSE(allocator.Allocate(4096).has_value());  // The header takes 8.
+  EXPECT_FALSE(allocator.Allocate(4096).has_value());  // The header takes 8 bytes.
   EXPECT_FALSE(allocator.Allocate(~uint64_t{0} / 2).has_value());
   EXPECT_TRUE(allocator.Allocate(2000).has_value());
 }

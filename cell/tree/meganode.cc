@@ -114,7 +114,7 @@ absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
   Walk walk(key, root_, 0, tier());
   for (;;) {
     const NodeView node = Node(walk.wants());
-    Prefetch(node.bytes(), node.node_bytes());  // Its misses overlap, instead of following one on the other.
+    Prefetch(node.bytes(), node.node_bytes());  // Cache misses of the node overlap, instead of following each other.
     const Walk::Step step = walk.Visit(node);
     if (step == Walk::Step::kArrived) return node;
     if (step != Walk::Step::kRead) return NotHere(step, key);
@@ -130,7 +130,7 @@ absl::StatusOr<Meganode::Place> Meganode::Find(std::string_view key) const {
 }
 
 void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
-  // Header, heads, and of inner nodes some slots: what is looked at first.
+  // Header, heads, and some slots of inner nodes: what is read first.
   constexpr size_t kPrefetchedBytes = 320;
   for (size_t begin = 0; begin < lookups.size(); begin += kBatchMax) {
     const absl::Span<Lookup> batch = lookups.subspan(begin, kBatchMax);
@@ -201,13 +201,14 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
   return !node.gone() && node.holds_pairs() && node.Covers(key);
 }
 
-// Every level may split, and the root into two more. Those ahead may do the same, and raise the root before.
+// Returns whether there are enough free nodes for a write and for `ahead` earlier ones. Each may split every level, and
+// the root into two more nodes. Earlier writes may raise the root as well.
 bool Meganode::NodesLeftForSplit(size_t ahead) const {
   const uint64_t left = header().node_count - header().nodes_used;
   const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
-  const uint64_t one = levels + 3;  // A node on each level, and two if the root goes up.
-  // Some stay free for good: what is in a tree must go into another one that is built leaf by leaf (PlaceLeaf), when it
-  // comes back from its log.
+  const uint64_t one = levels + 3;  // One node on each level, and two if the root is raised.
+  // Some nodes always stay free: when the tree is recovered from its log, its content must fit into another tree that
+  // is built leaf by leaf (PlaceLeaf).
   return left >= (ahead + 1) * one + levels + 6;
 }
 
@@ -340,7 +341,7 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
   RETURN_IF_ERROR(CheckPut(key, value, crc));
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
   if (!NodesLeftForSplit(ahead.writes)) {
-    // What is there, and stays, is replaced in its place.
+    // A key that is stored, and stays, is replaced without more nodes.
     if (ahead.of_key) return NoNodes();
     ASSIGN_OR_RETURN(const Place place, Find(key));
     if (!place.slot.has_value()) return NoNodes();
@@ -367,7 +368,7 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
 
 absl::StatusOr<Meganode::LeafPlace> Meganode::PlaceLeaf(bool last, Pointer* place) {
   const RegionHeader& h = header();
-  // Two, and what their separators may take.
+  // Two nodes, and what their separators may take.
   if (h.node_count - h.nodes_used < static_cast<uint64_t>(Node(root_).level()) + 5) {
     return absl::ResourceExhaustedError(fmt::format("region {} has no room for one more leaf", region()));
   }
@@ -452,8 +453,8 @@ absl::Status Meganode::InsertAtBottom(Pointer pointer, std::string_view key, con
   return absl::OkStatus();
 }
 
-// Writes what `node` holds, with (key, slot) inserted before slot `at`, into two nodes. Returns what the parent must
-// learn; nothing if the root was raised, or if the observer abandoned the split.
+// Distributes the content of `node`, with (key, slot) inserted before slot `at`, over two nodes. Returns the separator
+// for the parent. Returns nullopt if the root was raised, or if the observer abandoned the split.
 template <typename Slot>
 std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at, std::string_view key,
                                                    const Slot& slot) {
@@ -500,8 +501,8 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
     return fill(&draft_, entries.data(), entries.data() + cut) &&
            fill(&right_draft_, entries.data() + cut, entries.data() + entries.size());
   };
-  // Keys that arrive in order leave full nodes behind; otherwise both sides get half of the bytes. If one side does
-  // not fit (long fences), the nearest cut that does; KeyBytesMax promises that there is one.
+  // Keys that arrive in order leave full nodes behind. Otherwise both sides get half of the bytes. If one side does not
+  // fit (long fences), take the nearest cut that fits; KeyBytesMax guarantees that there is one.
   const size_t last = entries.size() - 1;
   size_t middle = last;
   if (!rightmost || at != node.count()) {
@@ -535,11 +536,12 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
   while (!pending.empty() && !Mutated(Mutant::kLostSeparator)) {
     const Separator separator = std::move(pending.back());
     pending.pop_back();
-    if (separator.level > Node(root_).level()) continue;  // Not yet raised that far: the raise itself will list it.
+    if (separator.level > Node(root_).level()) continue;  // The root was not yet raised that far; raising it will list
+                                                          // this child.
     absl::StatusOr<Descent> descent = Descend(separator.key, separator.level);
     CELL_CHECK(descent.ok());
     const NodeView parent = Node(descent->node);
-    if (parent.Find(separator.key).has_value()) continue;  // Someone finished it before.
+    if (parent.Find(separator.key).has_value()) continue;  // Another writer finished it before.
     const int at = parent.LowerBound(separator.key);
     const InnerSlot slot = SlotOf(separator.child);
     draft_.CopyOf(parent);
@@ -548,7 +550,7 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
       if (!Observe(SplitStep::kSeparatorWritten)) return;
     } else if (header().node_count - header().nodes_used >= 2) {
       if (std::optional<Separator> next = Split(parent, at, separator.key, slot)) pending.push_back(std::move(*next));
-    }  // Without nodes it stays half done: readers go by the right link.
+    }  // Without free nodes the split stays half done, and readers use the right link.
   }
 }
 

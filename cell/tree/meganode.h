@@ -1,17 +1,18 @@
-// Meganode: a B-link tree in one region, as the region's writing thread works on it.
+// Meganode gives a region's writing thread access to the B-link tree in that region.
 //
-// Sagiv's algorithm as the thesis uses it (4.2): a split writes the right sibling whole, then the left node, and puts
-// the separator into the parent as a later step. Until then readers reach the sibling by the right link, and the next
-// writer that passes finishes the split. Deletes never rebalance. Every step is one published node. See README.md.
+// It implements Sagiv's algorithm as the thesis uses it (4.2). A split writes the right sibling first, then the left
+// node, and inserts the separator into the parent as a later step. Until then readers reach the sibling by the right
+// link, and the next writer that passes finishes the split. Deletes never rebalance. Every step publishes one node. See
+// README.md.
 //
-// A meganode of tier 0 holds pairs; one above holds routes: the roots of meganodes one tier below, by their low keys.
-// Its range is [low key, high key); keys outside are another's, and operations on them fail with OutOfRange. RouteOf
-// then says where to go on.
+// A meganode of tier 0 holds pairs. A meganode of a higher tier holds routes: the roots of meganodes one tier below, by
+// their low keys. Its range is [low key, high key). Operations on keys outside fail with OutOfRange; RouteOf then says
+// where to continue.
 //
-// Thread-safety: one thread calls it; others may read the region's nodes and extents at any time.
+// Thread-safety: one thread calls it. Others may read the region's nodes and extents at any time.
 //
 // Invariants
-//   1. A region's nodes and extents are at every moment what TreeCheck accepts, but for half splits.
+//   1. TreeCheck accepts a region's nodes and extents at every moment; half splits are allowed.
 //   2. An operation that fails has changed nothing.
 //   3. An extent is complete before a leaf points at it, and freed only after no leaf does.
 #pragma once
@@ -34,13 +35,14 @@ class Meganode : public PairStore {
  public:
   using Range = MeganodeRange;
 
-  // Makes an empty meganode in `memory`, at least shape.region_bytes() long: zeros, or what was a region before.
+  // Makes an empty meganode in `memory`, which is at least shape.region_bytes() long and holds zeros or a former
+  // region.
   static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range);
   static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape) {
     return Format(memory, region, shape, Range());
   }
 
-  // A formatted region; `memory` must outlive this.
+  // Opens a formatted region. `memory` must outlive this.
   explicit Meganode(RegionMemory* memory);
 
   Pointer root() const { return root_; }
@@ -52,15 +54,15 @@ class Meganode : public PairStore {
     return static_cast<double>(header().nodes_used) / static_cast<double>(header().node_count);
   }
 
-  // Where a key's leaf is, and its slot there if it is stored.
+  // Names a key's leaf, and the key's slot there if the key is stored.
   struct Place {
     Pointer leaf;
     std::optional<LeafSlot> slot;
   };
   absl::StatusOr<Place> Find(std::string_view key) const;
 
-  // Many searches at once, of any of the thread's meganodes, interleaved with prefetching so that their cache misses
-  // overlap (see README.md). Results are those of Find, one by one.
+  // Executes many searches at once, in any of the thread's meganodes. Interleaves them with prefetches, so that their
+  // cache misses overlap (see README.md). The results equal those of single calls of Find.
   struct Lookup {
     const Meganode* tree;
     std::string_view key;
@@ -70,13 +72,13 @@ class Meganode : public PairStore {
   static constexpr size_t kBatchMax = 16;
   static void FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents);
 
-  // Where the search for a key leads from here.
+  // Says where the search for a key continues.
   struct Route {
     enum class Kind : uint8_t {
-      kHere,   // The key's place is in this meganode.
+      kHere,   // This meganode covers the key.
       kChild,  // In the child `next`, which covers [low, high).
-      kRight,  // In the neighbour `next` or beyond: this meganode ends before.
-      kLost,   // Below this meganode.
+      kRight,  // In the neighbour `next` or beyond it: the key is past this meganode's end.
+      kLost,   // The key is below this meganode.
     };
     Kind kind = Kind::kHere;
     Pointer next;
@@ -85,24 +87,26 @@ class Meganode : public PairStore {
   };
   Route RouteOf(std::string_view key) const;
 
-  // The leaf that holds `key`'s place, for scans; above tier 0, the node whose slots are routes. Valid until the next
-  // change.
+  // Returns the leaf that covers `key`, for scans. Above tier 0 it is the node whose slots are routes. Valid until the
+  // next change.
   absl::StatusOr<NodeView> LeafOf(std::string_view key) const;
   NodeView Node(Pointer pointer) const;
-  // Of Put, Commit and Delete: `hint`, if not null, is the leaf that the client found; used when it is right.
+  // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                    const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Discard(const Prepared& prepared) override { extents_.Free(prepared.extent); }
 
-  // Fills an empty meganode with the leaves of another, one after the other from its own low key on: takes a copy of
-  // `leaf` of `from`, and of its extents, whose CRCs stay for readers to check. *place: where it goes, null for the
-  // first; then where the next one will go. After ResourceExhausted this meganode is of no use.
+  // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
+  // from its own low key on. The extents keep their CRCs, which readers check. *place is null for the first leaf; the
+  // call sets it to the location of the next one. After ResourceExhausted this meganode must not be used.
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place);
 
-  // Above tier 0: from `key` on, to the next route's key, the child is `child`. True: there was a route of this key; it
-  // is left as it is. The key of the first route may be empty. InvalidArgument: it is too long. ResourceExhausted.
+  // Inserts a route: keys from `key` on, up to the next route's key, are in `child`. REQUIRES: this is above tier 0.
+  // Returns true if there is a route of this key already, which stays as it is. The key of the first route may be
+  // empty. Returns InvalidArgument if the key is too long, or if `child` is not the root of another region, and
+  // ResourceExhausted if there is no room.
   absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
 
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
@@ -110,24 +114,24 @@ class Meganode : public PairStore {
 
   absl::Status CheckKey(std::string_view key) const override;
 
-  // Of all nodes.
+  // Invalidates all nodes.
   void Invalidate() override;
   void Restore() override;
-  // Whether `header` is that of a region of this shape, and its numbers make sense: before a copy is trusted.
+  // Checks that `header` belongs to a region of this shape and is consistent, before a copy is trusted.
   static absl::Status CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape);
 
-  // The steps of a split, as an observer sees them right after each.
+  // Names the steps of a split. The observer runs right after each.
   enum class SplitStep { kRightWritten, kLeftWritten, kSeparatorWritten };
-  // For tests: returning false abandons the split there, as a writer that dies would.
+  // Sets an observer for tests. If it returns false, the split is abandoned at that step, as if the writer had died.
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
   friend class MeganodeSplit;
   friend class MeganodeBuilder;
 
-  // A split that its parent does not know of yet.
+  // Describes a split that the parent does not know yet.
   struct Separator {
-    uint8_t level;  // Of the node that must hold it.
+    uint8_t level;  // Level of the node that must hold it.
     std::string key;
     Pointer child;
   };
@@ -151,10 +155,10 @@ class Meganode : public PairStore {
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
-  // What is in (key, slot) is in the leaf. True: the key was there.
+  // Puts (key, slot) into the leaf. Returns true if the key was there.
   absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
-  // Leaves that are appended one after the other: where the next one goes, and then that it is there. Of *place see
-  // AppendLeaf.
+  // Gives the location and neighbours of a leaf that is being appended. PlaceLeaf chooses it and LinkLeaf links the
+  // written leaf. For *place see AppendLeaf.
   struct LeafPlace {
     bool first;
     Pointer self;
@@ -164,7 +168,7 @@ class Meganode : public PairStore {
   void LinkLeaf(const LeafPlace& leaf, std::string_view low);
 
   Pointer AllocateNode();
-  // Gives a node up: readers that come to it are sent back. Its bytes stay until FreeNode.
+  // Invalidates a node: readers that come to it go back. Its bytes stay until FreeNode.
   void MarkGone(Pointer node);
   void FreeNode(Pointer node);
   bool NodesLeftForSplit(size_t ahead = 0) const;

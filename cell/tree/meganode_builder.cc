@@ -15,7 +15,7 @@ size_t TailBytes(size_t key_bytes, size_t prefix_bytes) {
   return suffix - std::min(suffix, kKeyHeadBytes);
 }
 
-// Then a search for the keys up to the first route would lead nowhere.
+// Without such a route a search for keys before the first route would lead nowhere.
 absl::Status NoFirstRoute() { return absl::InvalidArgumentError("no route leads to the beginning of its range"); }
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) 
 
 absl::Status MeganodeBuilder::AddEntry(Entry entry) {
   if (!entries_.empty()) {
-    // Where a leaf of what was there before would end.
+    // The end of a leaf that holds the entries so far.
     const std::string_view high = ShortestSeparator(entries_.back().key, entry.key);
     if (cut_ == 0 || Fits(high, target_bytes_)) {
       cut_ = entries_.size();

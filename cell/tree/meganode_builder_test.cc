@@ -67,7 +67,7 @@ TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
     EXPECT_EQ(report.half_splits, 0u);
     EXPECT_EQ(report.keys, model.size());
     EXPECT_EQ(tree.header().keys, model.size());
-    // It can be written like any other.
+    // The result can be written like any meganode.
     for (int i = 0; i < 200; ++i) {
       const std::string key = RandomKey(&random, key_bytes, alphabet);
       if (!tree.Covers(key)) continue;
@@ -79,7 +79,7 @@ TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
   }
 }
 
-// Whatever a region of writes in any order held fits into one of the same size.
+// Checks that the content of a region that was written in any order fits into a region of the same size.
 TEST(MeganodeBuilderTest, FitsWhereItWas) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -108,8 +108,7 @@ TEST(MeganodeBuilderTest, FitsWhereItWas) {
   }
 }
 
-// However keys came until not one more leaf would go in: what a full meganode holds can be built anew, in as many
-// nodes.
+// Checks that the content of a full meganode can be rebuilt with as many nodes, in whatever order the keys came.
 TEST(MeganodeBuilderTest, WhatIsFullFitsAgain) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);

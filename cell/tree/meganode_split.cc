@@ -8,9 +8,9 @@
 namespace cell {
 
 std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
-  // The middle of the root's children, then the rest of the way in the middle one's, and so on down to the leaves.
+  // Take the middle of the root's children, then the remaining fraction in that child, and so on down to the leaves.
   NodeView node = from.Node(from.root());
-  if (node.level() == 0) return std::nullopt;  // The key is to be a border of leaves: then no leaf must be cut.
+  if (node.level() == 0) return std::nullopt;  // The key must be a border of leaves, so that no leaf has to be cut.
   const std::string low(node.low_key());
   double at = 0.5;
   while (node.level() > 1 && node.count() > 0) {
@@ -19,7 +19,7 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
     at = place - slot;
     node = from.Node(node.inner_slot(slot).child());
   }
-  if (node.count() == 0) return std::nullopt;  // Never, in a sound tree.
+  if (node.count() == 0) return std::nullopt;  // Cannot happen in a sound tree.
   const int slot = std::clamp(static_cast<int>(at * node.count() + 0.5), 0, node.count() - 1);
   std::string key = node.key(slot);
   if (key <= low && slot + 1 < node.count()) key = node.key(slot + 1);
@@ -86,7 +86,8 @@ void MeganodeSplit::PrefetchExtents(const NodeView& leaf) const {
   }
 }
 
-// The node of `level` that covers what is just below `key`, searching from `from`, which is that or higher.
+// Returns the node of `level` that covers the keys just below `key`. The search starts at `from`, which is that node or
+// a higher one.
 NodeView MeganodeSplit::LastBefore(std::string_view key, uint8_t level, Pointer from) const {
   NodeView node = from_->Node(from);
   for (;;) {
@@ -96,8 +97,8 @@ NodeView MeganodeSplit::LastBefore(std::string_view key, uint8_t level, Pointer 
   }
 }
 
-// The nodes of a level right of the cut. `above`: those of the level above, whose children most of them are: fetched
-// ahead, so that the links need not be waited for one by one.
+// Returns the nodes of a level to the right of the cut. `above` are those of the level above, and most of the nodes are
+// their children. These are prefetched, so that the links need not be followed one cache miss at a time.
 std::vector<Pointer> MeganodeSplit::RightPart(const NodeView& cut, const std::vector<Pointer>& above) const {
   std::vector<Pointer> nodes;
   size_t parent = 0;
@@ -121,7 +122,7 @@ void MeganodeSplit::Cut(const NodeView& node) {
     const std::string key = node.key(i);
     if (key >= key_) break;
     if (node.holds_pairs()) {
-      CELL_CHECK(draft.Insert(i, key, node.leaf_slot(i)));  // It ended at the split key before: nothing grows.
+      CELL_CHECK(draft.Insert(i, key, node.leaf_slot(i)));  // The leaf ended at the split key before, so nothing grows.
     } else if (!draft.Insert(i, key, node.inner_slot(i))) {
       // The split key is longer than the high key was. Children without a slot are reached by right links.
       CELL_CHECK_GT(i, 0);

@@ -16,7 +16,7 @@ constexpr RegionShape kShape = {512, 512 << 10, 1 << 20};
 
 uint64_t CrcOf(std::string_view key, std::string_view value) { return Crc64(value, Crc64(key)); }
 
-// A search over several meganodes, as a client does it, over images of the nodes.
+// Searches several meganodes over images of their nodes, as a client does.
 class Forest {
  public:
   explicit Forest(std::vector<TestRegion*> regions) : regions_(std::move(regions)) {}
@@ -120,7 +120,7 @@ TEST_F(MeganodeSplitTest, HalfGoesToTheNewMeganode) {
   EXPECT_NEAR(static_cast<double>(left_.header().keys), 1500, 300);
   EXPECT_LT(left_.header().nodes_used, before * 2 / 3);
   ExpectModel();
-  // What is freed is used again, and a key of the other meganode is refused.
+  // Freed space is used again, and a key of the other meganode is refused.
   right_open_ = true;
   for (int i = 0; i < 3000; ++i) Put(i, fmt::format("again {}", i));
   ExpectModel();
@@ -131,7 +131,7 @@ TEST_F(MeganodeSplitTest, HalfGoesToTheNewMeganode) {
   EXPECT_EQ(right_->RouteOf("000000").kind, Meganode::Route::Kind::kLost);
 }
 
-// Each with regions of its own.
+// Runs with regions of its own for each seed.
 class MeganodeSplitSeeds : public MeganodeSplitTest, public ::testing::WithParamInterface<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, MeganodeSplitSeeds, ::testing::Range(uint64_t{1}, uint64_t{21}));
 
@@ -166,7 +166,7 @@ TEST_P(MeganodeSplitSeeds, WritesWhileItCopiesAreInBoth) {
   ExpectSound();
 }
 
-// The right meganode is too small: what there was stays as it was.
+// The right meganode is too small. The left one stays as it was.
 TEST_F(MeganodeSplitTest, AbandonedWhenTheNewOneIsFull) {
   for (int i = 0; i < 3000; ++i) Put(i, std::string(100, 'v'));
   const std::string key = *MeganodeSplit::ChooseKey(left_);
@@ -190,7 +190,7 @@ TEST_F(MeganodeSplitTest, ASearchOnItsWayIsSentBack) {
   Begin();
   while (!*split_->Copy(1000)) {
   }
-  // It is below the root when the right part is invalidated, and holds an image of the root from before.
+  // The walk is below the root when the right part is invalidated, and holds an older image of the root.
   const std::string key = "002900";
   const std::string root(AsText(ConstBytes(left_region_.memory()->at(left_.root().offset()), 512)));
   alignas(8) std::array<std::byte, 512> image;
@@ -223,12 +223,12 @@ TEST(MeganodeOfRoutes, LeadsToItsChildrenAndSplits) {
     ASSERT_TRUE(there.ok() && !*there);
   }
   EXPECT_TRUE(*left.InsertRoute("000005", RootOf(99)));
-  // One that no node takes is refused, and changes nothing.
+  // A key that no node can hold is refused, and changes nothing.
   EXPECT_EQ(left.InsertRoute(std::string(left.key_bytes_max() + 1, '0'), RootOf(99)).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(left.InsertRoute(std::string(60'000, '0'), RootOf(99)).status().code(),
             absl::StatusCode::kInvalidArgument);
-  // So is one that leads back here, or to no root.
+  // So is a route that leads back here, or that does not lead to a root.
   EXPECT_EQ(left.InsertRoute("000006", RootOf(left.region())).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(left.InsertRoute("000006", Pointer(99, 8)).status().code(), absl::StatusCode::kInvalidArgument);
   Meganode::Route route = left.RouteOf("000005x");

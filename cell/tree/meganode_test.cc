@@ -84,7 +84,7 @@ TEST_P(RandomOperations, AgreeWithAMap) {
         if (value.has_value()) {
           ASSERT_EQ(*value, model[key]);
         }
-        hint = tree.Find(key)->leaf;  // Right by luck only, for later keys.
+        hint = tree.Find(key)->leaf;  // For later keys it is right only by chance.
       }
     }
   }
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RandomOperations,
                                                               Shape{4096, 1, KeyBytesMax(4096), 2}),
                                             ::testing::Values(1, 2)));
 
-// The bound in limits.h: the worst mix of longest and shortest keys always finds a cut.
+// Checks the bound in limits.h: a cut exists for the worst mix of longest and shortest keys.
 TEST(Meganode, LongestKeysAlwaysSplit) {
   for (uint32_t node_bytes : {512u, 1024u, 2048u, 4096u}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -181,7 +181,7 @@ TEST(Meganode, RefusesBadSizesAndWrongCrcs) {
   EXPECT_EQ(tree.header().keys, 1u);
 }
 
-// A hint is a stranger's word: any pointer at all must do no harm.
+// A hint comes from a client and may be any pointer. It must do no harm.
 TEST(Meganode, WrongHintsDoNoHarm) {
   TestRegion region;
   Meganode tree(region.memory());
@@ -198,8 +198,8 @@ TEST(Meganode, WrongHintsDoNoHarm) {
   EXPECT_EQ(report.keys, 2000u);
 }
 
-// Abandons the n-th split at each of its steps, for many n: nothing stored before is lost, readers find all of it,
-// and later writers finish the half splits that they pass.
+// Abandons the n-th split at each of its steps, for many n. Nothing stored before is lost, readers find all of it, and
+// later writers finish the half splits that they pass.
 TEST(Meganode, AbandonedSplitsLoseNothingAndAreFinishedByTheNextWriter) {
   uint64_t half_splits_seen = 0;
   for (const auto stop : {Meganode::SplitStep::kRightWritten, Meganode::SplitStep::kLeftWritten}) {

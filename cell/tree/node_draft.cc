@@ -114,15 +114,15 @@ void NodeDraft::Compact() {
     Store(bytes_.data() + (before.slot(i) - old.data()), key);
   }
   h.heap_begin = static_cast<uint16_t>(at);
-  // What deletes left behind would make equal nodes differ.
+  // Clear leftovers of deletes, so that equal nodes have equal bytes.
   const size_t slots_end = sizeof(NodeHeader) + h.count * (kKeyHeadBytes + slot_bytes);
   std::memset(bytes_.data() + slots_end, 0, at - slots_end);
 }
 
 void NodeDraft::Publish(RegionMemory* memory, uint64_t offset) {
   const uint64_t tail_offset = offset + node_bytes_ - kTailVersionBytes;
-  // The tail's: the head may say that the node was invalidated. Odd it is in memory that a region was copied to and
-  // never arrived in whole.
+  // Use the tail's version, because the head may say that the node was invalidated. The tail is odd in memory to which
+  // a region was copied but never arrived whole.
   const uint64_t found = LoadWord(memory->at(tail_offset), std::memory_order_relaxed);
   const uint64_t version = found + found % 2;
   header().crc = NodeCrc(bytes_.data(), node_bytes_);

@@ -66,7 +66,7 @@ bool NodeView::PastHigh(std::string_view key) const {
 
 int NodeView::CompareEqualHeads(std::string_view probe, int i) const {
   const SlotKey key = slot_key(i);
-  // One of them ends within the head: they differ by trailing zero bytes at most, and the shorter comes first.
+  // One of them ends within the head. They differ by trailing zero bytes at most, and the shorter one comes first.
   if (std::min<size_t>(probe.size(), key.key_bytes) <= kKeyHeadBytes) {
     return static_cast<int>(probe.size()) - static_cast<int>(key.key_bytes);
   }
@@ -80,7 +80,7 @@ int NodeView::LowerBound(std::string_view key) const {
   const int slots = count();
   int below = 0;
   int not_above = 0;
-  for (int i = 0; i < slots; ++i) {  // Without branches: the compiler makes vector code of it.
+  for (int i = 0; i < slots; ++i) {  // Without branches, so that the compiler vectorizes it.
     below += all[i] < wanted;
     not_above += all[i] <= wanted;
   }

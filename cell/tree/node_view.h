@@ -1,10 +1,10 @@
-// NodeView: reads a node's bytes once they have been verified.
+// NodeView reads a node's bytes once they have been verified.
 //
-// Bytes that came from elsewhere are an image until Parse has accepted them. The writing thread of a region trusts
-// its own memory (NodeView::Trusted).
+// Bytes from elsewhere are an untrusted image until Parse has accepted them. The writing thread of a region trusts its
+// own memory (NodeView::Trusted).
 //
 // Invariants
-//   1. Parse accepts only what no accessor can read out of bounds.
+//   1. Parse accepts only nodes that no accessor can read out of bounds.
 //   2. Parse accepts only what one writer wrote in one go: equal even versions, and the body's CRC.
 #pragma once
 
@@ -21,18 +21,19 @@ namespace cell {
 
 enum class NodeFault {
   kNone,
-  kTorn,       // The writer was inside, or the reads overlapped a write: read again.
-  kForeign,    // Whole, but not the node that was asked for.
-  kGone,       // Given up: its keys are in another meganode.
-  kMalformed,  // Whole by its CRC, and yet not a node. A writer's fault; never followed.
+  kTorn,       // A write was in progress, or the reads overlapped one: read again.
+  kForeign,    // Whole, but not the requested node.
+  kGone,       // Invalidated: its keys are in another meganode.
+  kMalformed,  // The CRC is right, but this is not a node. The writer is at fault; such nodes are never followed.
 };
 
 class NodeView {
  public:
-  // What of the protection Parse applies. Anything but kFull is for tests that show what the rest is for.
+  // Selects the protections that Parse applies. Anything but kFull is for tests that show what the others are for.
   enum class Checks { kFull, kVersionsOnly };
 
-  // `image` is a private copy of the node's bytes and must outlive the view. On success fills *view.
+  // Verifies an image of a node. `image` is a private copy of the node's bytes and must outlive the view. Fills *view
+  // on success.
   static NodeFault Parse(ConstBytes image, Pointer self, NodeView* view, Checks checks = Checks::kFull);
 
   static NodeView Trusted(const std::byte* node, uint32_t node_bytes) { return NodeView(node, node_bytes); }
@@ -53,7 +54,7 @@ class NodeView {
 
   std::string_view prefix() const { return Text(low_key_offset(), header().prefix_bytes); }
   std::string_view low_key() const { return Text(low_key_offset(), header().low_key_bytes); }
-  // The high key's bytes after the prefix. Only with has_high().
+  // Returns the high key's bytes after the prefix. REQUIRES: has_high().
   std::string_view high_key_rest() const {
     const size_t rest = header().high_key_bytes - header().prefix_bytes;
     return Text(low_key_offset() - rest, rest);
@@ -64,14 +65,15 @@ class NodeView {
   bool PastHigh(std::string_view key) const;
   bool Covers(std::string_view key) const { return !BelowLow(key) && !PastHigh(key); }
 
-  // The first slot whose key is not less than `key`, count() if none. `key` is covered by the node.
+  // Returns the first slot whose key is not less than `key`, or count() if there is none. REQUIRES: the node covers
+  // `key`.
   int LowerBound(std::string_view key) const;
-  // The slot that holds exactly `key`, or nothing.
+  // Returns the slot that holds exactly `key`, or nullopt.
   std::optional<int> Find(std::string_view key) const;
-  // Inner nodes: the slot of the child whose range holds `key`; -1 only in a node without slots.
+  // Returns the slot of the child whose range holds `key`, or -1 if the node has no slots. For inner nodes.
   int ChildSlot(std::string_view key) const;
 
-  // Slot i, 0 <= i < count().
+  // Accessors of slot i. REQUIRES: 0 <= i < count().
   SlotKey slot_key(int i) const { return Load<SlotKey>(slot(i)); }
   LeafSlot leaf_slot(int i) const { return Load<LeafSlot>(slot(i)); }
   InnerSlot inner_slot(int i) const { return Load<InnerSlot>(slot(i)); }
@@ -104,17 +106,18 @@ class NodeView {
   std::string_view Text(size_t offset, size_t bytes) const {
     return {reinterpret_cast<const char*>(bytes_) + offset, bytes};
   }
-  // <0, 0, >0: the probe (without prefix, its head computed) against slot i, whose head equals the probe's.
+  // Returns <0, 0 or >0: compares the probe (without prefix, its head computed) with slot i, whose head equals the
+  // probe's.
   int CompareEqualHeads(std::string_view probe, int i) const;
 
   const std::byte* bytes_ = nullptr;
   uint32_t node_bytes_ = 0;
 };
 
-// The first four bytes of a key without its prefix, zero-padded, as a number that orders like the bytes.
+// Returns the first four bytes of a key without its prefix, zero-padded, as a number that orders like the bytes.
 uint32_t KeyHead(std::string_view suffix);
 
-// The CRC64 that a node's header must carry.
+// Returns the CRC64 that a node's header must carry.
 uint64_t NodeCrc(const std::byte* node, uint32_t node_bytes);
 
 }  // namespace cell

@@ -19,7 +19,7 @@ LeafSlot SlotFor(std::string_view key) {
   return slot;
 }
 
-// Keys that share prefixes, end early and hold zero bytes: where heads are equal and tails decide.
+// Returns a key that shares prefixes, ends early or holds zero bytes, so that heads are equal and tails decide.
 std::string HardKey(Random* random) {
   std::string key;
   const size_t bytes = 1 + random->Below(9);
@@ -139,7 +139,7 @@ TEST_F(ParseTest, AnotherNodeIsForeign) {
   EXPECT_EQ(NodeView::Parse(image_, Pointer(1, 12345), &view_), NodeFault::kForeign);
 }
 
-// A CRC does not make a node: a broken or hostile server can seal anything.
+// A valid CRC does not make a node: a broken or hostile server can seal anything.
 TEST_F(ParseTest, SealedNonsenseIsMalformed) {
   const std::vector<std::byte> good = image_;
   const auto with = [&](auto change) {
@@ -170,7 +170,8 @@ TEST_F(ParseTest, RefusesSizesThatAreNoNode) {
   EXPECT_EQ(Parse(), NodeFault::kMalformed);
 }
 
-// A region that was copied to and never arrived in whole leaves any words behind. What is published over them is whole.
+// A region that was copied here but never arrived whole leaves arbitrary words. A node that is published over them is
+// whole.
 TEST(NodeDraft, APublishedNodeIsWholeWhateverWasThere) {
   TestRegion region({512, 1 << 20, 4096}, 3);
   const Pointer self(3, kRegionHeaderBytes);
@@ -188,7 +189,7 @@ TEST(NodeDraft, APublishedNodeIsWholeWhateverWasThere) {
   }
 }
 
-// Golden bytes: what a reader of another release must find. A change here is a new layout version.
+// Checks golden bytes that a reader of another release must find. A change here requires a new layout version.
 TEST(NodeLayout, GoldenBytes) {
   TestRegion region({512, 1 << 20, 4096}, 3);
   NodeDraft draft(512);

@@ -1,7 +1,7 @@
-// ScanPosition: how far a scan of a range has come, up or down its keys. Pure; servers and clients scan by it.
+// ScanPosition tracks how far a scan of a range has come, up or down its keys. Pure; servers and clients scan with it.
 //
-// Nodes have right links and no left ones, so a scan that goes down finds the leaf to the left by keys: it searches for
-// the greatest key that can be stored below this leaf's low key.
+// Nodes have right links and no left ones. A scan that goes down therefore finds the leaf to the left by keys: it
+// searches for the greatest key that can be stored below this leaf's low key.
 //
 // Not thread-safe.
 #pragma once
@@ -15,36 +15,37 @@
 
 namespace cell {
 
-// The greatest string of at most `bytes_max` bytes below `key`. "": only the empty string is below.
+// Returns the greatest string of at most `bytes_max` bytes below `key`. Returns "" if only the empty string is below.
 std::string GreatestBelow(std::string_view key, size_t bytes_max);
 
 class ScanPosition {
  public:
-  // Up: from `at`, inclusive, to `end`, exclusive. Down: from `at` to `end`, both inclusive. No end: to the last key,
-  // or to the first.
+  // Upwards, scans from `at`, inclusive, to `end`, exclusive. Downwards, from `at` to `end`, both inclusive. Without
+  // `end` the scan goes to the last key, or downwards to the first.
   ScanPosition(bool down, std::string at, std::optional<std::string> end, size_t key_bytes_max)
       : down_(down), at_(std::move(at)), end_(std::move(end)), key_bytes_max_(key_bytes_max) {}
-  // The scan of [from, to), at its first key, or at its last. A range that ends before it begins: ended().
+  // Returns the position of a scan of [from, to) at its first key, or at its last if `down`. If the range ends before
+  // it begins, the result is ended().
   static ScanPosition Of(std::string from, std::optional<std::string> to, bool down, size_t key_bytes_max);
 
   bool down() const { return down_; }
-  // Where it goes on: no key before this one, in its direction, is left to come.
+  // Returns where the scan continues: all keys before this one, in its direction, are done.
   const std::string& at() const { return at_; }
   const std::optional<std::string>& end() const { return end_; }
-  // No key can be left.
+  // Returns whether no key can be left.
   bool ended() const { return Past(at_) || (down_ && at_.empty()); }
-  // Whether `key`, at or behind at(), is outside of the range.
+  // Returns whether `key`, which is at or behind at(), is outside of the range.
   bool Past(std::string_view key) const { return end_.has_value() && (down_ ? key < *end_ : key >= *end_); }
 
-  // The slots of `leaf`, which covers at(), in this direction: from First(leaf) by step() as long as they are In it.
+  // First(leaf), step() and In enumerate the slots of `leaf`, which covers at(), in this direction.
   int First(const NodeView& leaf) const;
   int step() const { return down_ ? -1 : 1; }
   static bool In(const NodeView& leaf, int slot) { return slot >= 0 && slot < leaf.count(); }
-  // Whether the range ends with `leaf`.
+  // Returns whether the range ends with `leaf`.
   bool EndsWith(const NodeView& leaf) const;
 
   void MoveTo(std::string_view key) { at_.assign(key); }
-  // Beyond `leaf`, with which the range does not end.
+  // Moves beyond `leaf`. REQUIRES: the range does not end with it.
   void Pass(const NodeView& leaf) { at_ = down_ ? GreatestBelow(leaf.low_key(), key_bytes_max_) : leaf.high_key(); }
 
  private:

@@ -11,7 +11,7 @@
 namespace cell {
 namespace {
 
-// All strings of at most `bytes` bytes over few bytes, those at the ends of the order among them.
+// Returns all strings of at most `bytes` bytes over a few bytes, which include the lowest and the highest.
 std::set<std::string> ShortStrings(size_t bytes) {
   std::set<std::string> all = {""};
   for (size_t i = 0; i < bytes; ++i) {
@@ -35,7 +35,7 @@ TEST(GreatestBelow, NothingFitsBetween) {
   }
 }
 
-// A row of leaves with random keys; scans of random ranges, both ways, see just what a set sees.
+// Compares scans of random ranges over a row of leaves with random keys, both ways, with those of a set.
 TEST(ScanPosition, GoesOverLeavesBothWays) {
   constexpr size_t kKeyBytesMax = 3;
   const std::set<std::string> strings = ShortStrings(kKeyBytesMax);

@@ -1,4 +1,4 @@
-// A small region in private memory, formatted.
+// Holds a small formatted region in private memory.
 #pragma once
 
 #include <cstdlib>

@@ -84,7 +84,7 @@ class TreeCheck {
     return node;
   }
 
-  // Goes along one level from its left end. `expected`: the children that the level above lists, in order.
+  // Checks one level from its left end. `expected` holds the children that the level above lists, in order.
   std::vector<Child> CheckLevel(int level, const std::vector<Child>& expected) {
     std::vector<Child> below;
     size_t listed = 0;

@@ -9,7 +9,7 @@
 namespace cell {
 namespace {
 
-// Each kind of damage is reported. The tree is rebuilt for each.
+// Checks that each kind of damage is reported. The tree is rebuilt for each test.
 class DamageTest : public ::testing::Test {
  protected:
   DamageTest() {
@@ -20,7 +20,7 @@ class DamageTest : public ::testing::Test {
     CELL_CHECK(CheckTree(*region_.memory()).ok());
   }
 
-  // Publishes a changed copy of the leaf of `key`, its CRC right.
+  // Publishes a changed copy of the leaf of `key` with a right CRC.
   void Change(std::string_view key, const std::function<void(NodeDraft*)>& change) {
     const NodeView leaf = *tree_.LeafOf(key);
     NodeDraft draft(1024);
@@ -61,7 +61,7 @@ TEST_F(DamageTest, AFlippedBitInAnExtent) {
 TEST_F(DamageTest, ANodeInAnothersPlace) {
   const Pointer other = tree_.LeafOf("02000")->self();
   Change("01000", [&](NodeDraft* draft) { HeaderOf(draft).self = other; });
-  // The draft was published at `other`'s place only if self says so: write it back where it was read.
+  // The node now claims to be `other`, but was written back where it was read.
   ExpectError("");
 }
 

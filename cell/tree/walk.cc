@@ -6,7 +6,7 @@ Walk::Step Walk::Visit(const NodeView& node) {
   if (++visits_ > kVisitsMax) return Step::kGaveUp;
   moved_right_ = false;
   torn_ = 0;
-  if (level_ < 0) {  // The root.
+  if (level_ < 0) {  // The node is the root.
     if (node.gone() || node.tier() < stop_tier_ || (node.tier() == stop_tier_ && node.level() < stop_level_)) {
       return Step::kLost;
     }
@@ -47,7 +47,7 @@ Walk::Step Walk::SetBack() {
   if (++setbacks_ <= kSetbacksBeforeRoot && level_ >= 0 && above < kLevelsMax && !path_[above].null()) {
     wants_ = path_[above];
     level_ = static_cast<int8_t>(above);
-    path_[above] = Pointer();  // If it is no longer right either, the next setback goes higher.
+    path_[above] = Pointer();  // If that node is not valid any more either, the next setback goes higher.
   } else {
     wants_ = root_;
     level_ = -1;

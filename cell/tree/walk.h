@@ -1,15 +1,15 @@
-// Walk: the search of one meganode's B-link tree as a step machine without I/O (Sagiv; the thesis, 4.2 and 4.3).
+// Walk searches one meganode's B-link tree as a step machine without I/O (Sagiv; thesis, 4.2 and 4.3).
 //
-// It says which node it wants; its driver fetches that node, parses it and hands the view to Visit; and so on until
-// Visit answers kArrived: the view holds the key's place at the level asked for. The server drives it over its own
+// It says which node it wants. Its driver fetches that node, parses it, and passes the view to Visit. This repeats
+// until Visit returns kArrived: the view then covers the key at the requested level. The server drives it over its own
 // memory, the client over one-sided reads, the checker over a dump.
 //
-// A reader that meets an invalid node, a wrong level, or a key below the low key goes back to the last node that was
-// right, and after kSetbacksBeforeRoot such setbacks to the root. Past kVisitsMax visits in all it gives up.
+// A walk that meets an invalid node, a wrong level, or a key below the low key goes back to the last node that was
+// right. After kSetbacksBeforeRoot such setbacks it goes back to the root. After kVisitsMax visits in all it gives up.
 //
 // A walk stays in the meganode where it began. A right link or a child that is another meganode's root ends it with
-// kElsewhere, and whoever drives it goes on there with another walk; a root that is not (or no longer) the key's ends
-// it with kLost, and the search begins again from the root of the tree.
+// kElsewhere, and the driver continues there with another walk. A root that is not (or no longer) the key's ends it
+// with kLost, and the search begins again from the root of the tree.
 //
 // Not thread-safe. `key` must outlive the walk.
 #pragma once
@@ -30,40 +30,41 @@ class Walk {
 
   enum class Step {
     kRead,       // Fetch wants().
-    kArrived,    // The visited node is the place of the key.
-    kElsewhere,  // wants() is the root of another meganode: moved_right() tells a neighbour from a child.
-    kLost,       // The meganode is not there any more, or the key is below it.
+    kArrived,    // The visited node covers the key.
+    kElsewhere,  // wants() is the root of another meganode; moved_right() tells a neighbour from a child.
+    kLost,       // The meganode is gone, or the key is below it.
     kGaveUp,     // Out of budget: Unavailable.
   };
 
   Walk() = default;
-  // From a meganode's root to the node of `stop_level` and `stop_tier` that covers `key`.
+  // Searches from a meganode's root for the node of `stop_level` and `stop_tier` that covers `key`.
   Walk(std::string_view key, Pointer root, uint8_t stop_level = 0, uint8_t stop_tier = 0)
       : key_(key), root_(root), wants_(root), stop_level_(stop_level), stop_tier_(stop_tier) {}
 
   Pointer wants() const { return wants_; }
   std::string_view key() const { return key_; }
 
-  // `node` is the verified view of wants().
+  // Continues with `node`, the verified view of wants().
   Step Visit(const NodeView& node);
-  // wants() could not be read whole, or was not the node that was meant.
+  // Reports that wants() could not be read whole, or was not the expected node.
   Step Failed(NodeFault fault);
 
-  // After kArrived at a leaf: goes on to the place of `key`, which `leaf` of this meganode should be: its neighbour.
+  // Continues with another key, which `leaf` of this meganode probably covers: a neighbour. REQUIRES: the walk arrived
+  // at a leaf.
   void GoBeside(Pointer leaf, std::string_view key);
 
-  // The last Visit followed a right link: what the parent said is stale, or a split is not finished.
+  // Returns whether the last Visit followed a right link: the parent is out of date, or a split is not finished.
   bool moved_right() const { return moved_right_; }
-  // After kLost: the meganode is there, and the key is below it.
+  // After kLost: returns whether the meganode is there and the key is below it.
   bool below() const { return below_; }
-  // Once something was wrong, nodes must come from the server and not from a cache.
+  // Returns false once anything was wrong. Nodes must then come from the server and not from a cache.
   bool may_use_cache() const { return setbacks_ == 0; }
-  // The last right node seen at `level`; null above the root.
+  // Returns the last valid node seen at `level`; null above the root.
   Pointer path(int level) const { return level < kLevelsMax ? path_[level] : Pointer(); }
   int visits() const { return visits_; }
-  // Of wants(); -1: any.
+  // Returns the level of wants(); -1: any.
   int level() const { return level_; }
-  // Of the meganode, once its root was visited; -1 before.
+  // Returns the tier of the meganode once its root was visited; -1 before.
   int tier() const { return tier_; }
   Pointer root() const { return root_; }
 
@@ -75,7 +76,7 @@ class Walk {
   Pointer wants_;
   uint8_t stop_level_ = 0;
   uint8_t stop_tier_ = 0;
-  int8_t level_ = -1;  // That wants() must have; -1: any, it is the root.
+  int8_t level_ = -1;  // The level that wants() must have. -1: any, because it is the root.
   int8_t tier_ = -1;
   bool moved_right_ = false;
   bool below_ = false;

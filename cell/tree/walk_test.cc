@@ -10,7 +10,7 @@
 namespace cell {
 namespace {
 
-// A hand-made tree: node number to its content. A number stands for the node at that offset times 1024.
+// Builds a tree by hand: node number to its content. A number stands for the node at that offset times 1024.
 class WalkTest : public ::testing::Test {
  protected:
   static Pointer At(uint64_t number) { return Pointer(1, number * 1024); }
@@ -29,7 +29,7 @@ class WalkTest : public ::testing::Test {
     return draft;
   }
 
-  // The numbers of the nodes visited, the last one being where the walk ended.
+  // Returns the numbers of the visited nodes. The walk ended at the last one.
   std::vector<uint64_t> Visited(std::string_view key, Walk::Step* last, int visits_max = 100) {
     Walk walk(key, At(1));
     std::vector<uint64_t> visited;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kMaybeApplied[] = "MaybeApplied";
 
-// The status of a write whose answer did not come.
+// Returns the status of a write without an answer.
 absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
   const bool closed = absl::IsCancelled(status);
   if (closed && Mutated(Mutant::kCancelledPlainly)) return status;
@@ -23,15 +23,15 @@ absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
                                   ForMessage(key), std::string(status.message())));
 }
 
-// What a short answer needs room for, if it is a route.
+// Returns the room that a short reply needs if it is a route.
 size_t ReplyRoom(Session* session) {
   return std::max(kReplyBytesMin, RouteReplyBytes(KeyBytesMax(session->node_bytes())));
 }
 
-// Sends a request that names the router's meganode. Nothing: the search goes on elsewhere. The reply is valid until the
-// caller suspends.
+// Sends a request that names the router's meganode. Returns nullopt if the search continues elsewhere. The reply is
+// valid until the caller suspends.
 Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
-                                   size_t reply_bytes_max, CallContext context) {
+                            size_t reply_bytes_max, CallContext context) {
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(router->server(), head, body, reply_bytes_max, context.deadline_ns,
                                             router->selector(), Connections::Learn::kCost);
@@ -43,7 +43,7 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
   co_return std::nullopt;
 }
 
-// Of a read: a lost server is looked for again.
+// Handles a failed read: a lost server is looked up again.
 template <typename T>
 Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   if (!LostServer(status)) return status;
@@ -51,7 +51,7 @@ Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   return std::nullopt;
 }
 
-// A large value goes ahead in pieces; returns the upload's number.
+// Uploads a large value in pieces. Returns the upload's number.
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server, std::string_view value,
                                       int64_t deadline_ns) {
   const uint16_t upload = co_await session->connections()->TakeNumber(server, deadline_ns);
@@ -98,10 +98,10 @@ bool LostServer(const absl::Status& status) {
 
 namespace {
 
-// One try of a get at the region that the router is at. `copy`, not 0: the number for a copy of a large value. Aborted:
-// the value was replaced while it was fetched.
+// Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
+// value. Returns Aborted if the value was replaced while it was fetched.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                             CallContext context) {
+                           CallContext context) {
   ServerConnection* const server = router->server();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Attempt<ConstBytes> reply =
@@ -116,8 +116,8 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
     co_return Value(std::string(get->value));
   }
-  // Too large for the reply: in messages of its own (the thesis, 6.6.2). The extent begins with the key, a copy has the
-  // value alone.
+  // Too large for the reply: fetch it in separate messages (thesis, 6.6.2). The extent begins with the key; a copy has
+  // only the value.
   const GetReply where = get->fixed;
   const size_t key_bytes = where.copied == 0 ? key.size() : 0;
   std::string found(key_bytes + where.value_bytes, 0);
@@ -156,7 +156,7 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   Attempt<Value> value = co_await GetOnce(session, router, key, 0, context);
   while (KeptChanging(value.status())) {
-    // The server keeps it as it is for this get.
+    // The server copies the current value for this get.
     ++session->metrics()->extent_retries;
     ServerConnection* const server = router->server();
     const uint16_t copy = co_await session->connections()->TakeNumber(server, context.deadline_ns);
@@ -205,17 +205,17 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   } else {
     request = MakeKeyRequest(kind, router->root(), hint, key);
   }
-  // A write that waits for its log says nothing about the way to its leaf, which is all that there is to choose. Of a
-  // table all writes are calls.
+  // A write that waits for its log says nothing about the path to its leaf, which is the only choice. All writes to a
+  // table are calls.
   const bool chosen = hint.null() && router->selector() == &server->searches &&
                       session->view()->cluster().durability != Durability::kSync;
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(server, request, body, ReplyRoom(session), context.deadline_ns,
                                             chosen ? &server->searches : nullptr, Connections::Learn::kTime);
-  // What follows reads the reply before it suspends.
+  // The code below reads the reply before it suspends.
   Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {
-    // Unavailable: it was never sent, and may be sent elsewhere.
+    // Unavailable means that it was never sent, so it may be sent elsewhere.
     result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(router, reply.status())
                                                                      : WriteOutcome(reply.status(), key);
   } else if (IsRoute(*reply)) {
@@ -228,8 +228,8 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       result = written->existed != 0;
     } else if (written.status().code() == absl::StatusCode::kUnavailable &&
                session->now_ns() + refused_pause_ns < context.deadline_ns) {
-      // Nothing was written, because of something that passes: the region is moving, or the server's lease has lapsed,
-      // and then the region may be another's soon.
+      // Nothing was written, for a temporary reason: the region is migrating, or the server's lease has lapsed, in
+      // which case the region may soon have another owner.
       co_await session->loop()->SleepUntil(session->now_ns() + refused_pause_ns);
       co_await router->FindHolderAgain(written.status());
     } else {

@@ -1,5 +1,4 @@
-// Requests to a server about one key, and the interpretation of their replies. Internal to cell/client. Not
-// thread-safe.
+// Sends requests about one key to a server, and interprets the replies. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -13,7 +12,7 @@ namespace cell {
 
 using Value = std::optional<std::string>;
 
-// The outcome of one step of a search: an error, a result, or nullopt if the search goes on at the region that the
+// The outcome of one step of a search: an error, a result, or nullopt if the search continues at the region that the
 // router names now.
 template <typename T>
 using Attempt = absl::StatusOr<std::optional<T>>;
@@ -21,12 +20,11 @@ using Attempt = absl::StatusOr<std::optional<T>>;
 // How many times an operation repeats a one-sided read that writers have interfered with, before it calls the server.
 inline constexpr int kReadAttemptsMax = 8;
 
-// Returns InvalidArgument if the key is empty or too long. `takers` names in the message what accepts no longer keys.
+// Returns InvalidArgument if the key is empty or too long. `takers` names in the message what limits the length.
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers);
 // Returns InvalidArgument if the value is too long.
 absl::Status CheckValue(std::string_view key, std::string_view value);
-// Returns the status that a failed read means for its operation: a read changes nothing, so a lost connection is plain
-// Unavailable.
+// Converts the status of a failed read: a read changes nothing, so a lost connection is plain Unavailable.
 absl::Status ReadOutcome(absl::Status status);
 // Returns true if a read was interfered with by writers too often. The operation then calls the server.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
@@ -34,8 +32,8 @@ inline bool KeptChanging(const absl::Status& status) { return status.code() == a
 // name another one.
 bool LostServer(const absl::Status& status);
 
-// Fetches the bytes of an extent from `from` on, or those of the copy that was taken under the number `copy` if that is
-// not 0, in pieces. Returns false if they are not there any more: the region has moved, or the copy is gone.
+// Fetches the bytes of an extent from `from` on, in pieces. If `copy` is not 0, fetches those of the copy with that
+// number instead. Returns false if they are not there any more: the region has moved, or the copy is gone.
 Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns);
 

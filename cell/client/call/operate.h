@@ -1,5 +1,5 @@
-// The loop of every operation on one key, from region to region until one covers the key. Internal to cell/client. Not
-// thread-safe.
+// Runs the loop of every operation on one key, from region to region until one covers the key. Internal to cell/client.
+// Not thread-safe.
 #pragma once
 
 #include <optional>

@@ -36,7 +36,7 @@ Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* se
   co_return std::string(AsText(*answer));
 }
 
-// All pages of a worker's status as one.
+// Returns all pages of a worker's status as one.
 Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* server) {
   nlohmann::json whole;
   for (size_t first = 0;;) {
@@ -59,8 +59,8 @@ Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* 
   }
 }
 
-// What the owner of a region reports of it. FailedPrecondition: it is not part of the tree yet. NotFound: who should
-// hold it, by the newest table, does not.
+// Returns the report of a region's owner. Returns FailedPrecondition if the region is not part of the tree yet, and
+// NotFound if the owner in the newest table does not hold it.
 Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, std::string ask) {
   for (int tries = 1;; ++tries) {
     const absl::StatusOr<ServerConnection*> server = co_await session->view()->Connect(region);
@@ -68,12 +68,12 @@ Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, st
     std::string text = ask;
     absl::StatusOr<std::string> report = co_await AskText(session, *server, MessageKind::kCheck, std::move(text));
     if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
-    co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);  // It may have moved just now.
+    co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);  // The region may have just moved.
     co_await session->view()->Refresh(session->NowNs() + kCheckPauseNs);
   }
 }
 
-// Whether the parts of each table are what the region table says. `ranges`: as the regions themselves say.
+// Compares the parts of each table with the region table. `ranges` holds the regions' own ranges.
 void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& ranges,
                 std::vector<std::string>* errors) {
   for (const auto& [name, hash_parts] : table.tables) {
@@ -136,7 +136,7 @@ absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
       ASSIGN_OR_RETURN(const std::string part, session->Run(AskCheck(session, region, ask)));
       const absl::StatusOr<size_t> listed = ParseRoutes(part, &report->tree);
       if (!listed.ok()) return nonsense(listed.status());
-      if (*listed == 0) break;  // It has fewer by now.
+      if (*listed == 0) break;  // There are fewer routes by now.
     }
     reports.push_back(std::move(report->tree));
   }

@@ -1,5 +1,5 @@
-// What a client asks all workers of a cluster for: their status, and the checks of their regions. Internal to
-// cell/client. Not thread-safe.
+// Queries all workers of a cluster for their status and for checks of their regions. Internal to cell/client. Not
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace cell {
 
-// See Client::ServerStatus and Client::Check. These poll until they have all answers.
+// See Client::ServerStatus and Client::Check. They poll until they have all answers.
 std::vector<absl::StatusOr<std::string>> StatusOfAll(Session* session);
 absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session);
 

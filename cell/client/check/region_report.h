@@ -1,4 +1,4 @@
-// RegionReport: what a server's check says of one of its regions, as JSON (RequestService::Check). Pure.
+// RegionReport is a server's check of one of its regions, parsed from JSON (RequestService::Check). Pure.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,15 @@ namespace cell {
 
 struct RegionReport {
   std::vector<std::string> errors;
-  std::optional<HashRange> hash;  // Of a part of a table; then of `tree` the count of keys alone is set.
+  std::optional<HashRange> hash;  // For a part of a table. In this case only the number of keys is set in `tree`.
   TreeReport tree;
-  uint64_t routes = 0;  // That are to be asked for.
+  uint64_t routes = 0;  // Number of routes, to be requested separately.
 };
 
-// InvalidArgument: it is no such report.
+// Returns InvalidArgument if the text is not such a report.
 absl::StatusOr<RegionReport> ParseRegionReport(std::string_view text);
-// Adds the routes that a server lists to report->routes. Returns how many those are. InvalidArgument: they are none.
+// Adds the routes that a server lists to report->routes and returns their number. Returns InvalidArgument if the text
+// is not a list of routes.
 absl::StatusOr<size_t> ParseRoutes(std::string_view text, TreeReport* report);
 
 }  // namespace cell

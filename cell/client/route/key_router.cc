@@ -9,7 +9,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kPauseNs = 20'000;
-constexpr int kPauseDoublings = 8;  // To 5 ms.
+constexpr int kPauseDoublings = 8;  // Up to 5 ms.
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void KeyRouter::Begin() {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
     holder_ = session_->view()->HolderOf(root_.region());
-    lost_ = table == nullptr && losses_ == 0;  // Once more, by the newest.
+    lost_ = table == nullptr && losses_ == 0;  // Try once more with the newest table.
     return;
   }
   root_ = losses_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
@@ -72,8 +72,8 @@ absl::Status KeyRouter::Follow(const Walk& walk, Walk::Step step, bool cached) {
   return status;
 }
 
-// What led here is stale: it would have led to the neighbour else. If it was cached, the neighbour may be far from the
-// key, and what is not cached leads there at once.
+// Goes to the right neighbour. The step that led here was out of date, or it would have led to the neighbour. If it was
+// cached, the neighbour may be far from the key, and uncached data leads to the key directly.
 absl::Status KeyRouter::GoRight(Pointer next) {
   if (root_ == session_->view()->root()) session_->view()->RefreshSoon();
   const bool misled = from_route_ || !cached_node_.null();
@@ -106,7 +106,7 @@ Task<absl::Status> KeyRouter::Find() {
   for (;;) {
     if (session_->closed()) co_return ClientLoop::Closed();
     if (lost_) {
-      // It may take a moment until the table knows of a move.
+      // It may take a moment until the table shows a migration.
       if (losses_ > 1) {
         const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
         const int64_t deadline_ns = Mutated(Mutant::kSleepsPastDeadline) ? INT64_MAX : context_.deadline_ns;
@@ -126,18 +126,18 @@ Task<absl::Status> KeyRouter::Find() {
     if (server.ok()) {
       holder_ = session_->view()->HolderOf(region);
       if (holder_.server != nullptr) co_return absl::OkStatus();
-      continue;  // Another holds it since.
+      continue;  // The region has a new holder since.
     }
     if (session_->view()->WillBeServed(region)) {
       if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
       (void)Lose();
       continue;
     }
-    // Once more by the newest table: the region may have moved.
+    // Try once more with the newest table: the region may have moved.
     const RegionTable::Entry* entry = session_->view()->cluster().table.Find(region);
     const uint64_t epoch = entry != nullptr ? entry->epoch : 0;
-    // A region newer than all that the table has: the table is old (one of several ZooKeepers may lag), and will know
-    // it.
+    // The region is newer than all regions in the table. So the table is old (one of several ZooKeepers may lag), and
+    // will list the region.
     const bool to_come = entry == nullptr && region >= session_->view()->cluster().table.next_region;
     if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
       co_return server.status();

@@ -1,9 +1,9 @@
-// KeyRouter: how an operation gets to the region that holds its key.
+// KeyRouter finds the region that holds an operation's key.
 //
-// In a Pilaf table the region table names it, by the key's hash. In the tree (the thesis, 4.2) it begins at a cached
-// route or at the root of the tree and goes from meganode to meganode: each is asked by its server or read by this
-// client, and either has the key's place or leads on. A cached route that led astray is dropped. When the search fails
-// (a meganode has moved, or a split was overtaken), the router reads the region table again and starts over from the
+// For a Pilaf table the region table names it, by the key's hash. In the tree (thesis, 4.2) the router begins at a
+// cached route or at the root and goes from meganode to meganode. Each is searched by its server or read by this
+// client, and either covers the key or leads on. A cached route that was wrong is dropped. If the search fails (a
+// meganode has moved, or a split happened meanwhile), the router reads the region table again and starts over from the
 // root, without caches, until the deadline.
 #pragma once
 
@@ -14,40 +14,41 @@ namespace cell {
 
 class KeyRouter {
  public:
-  // `key` and `table` must outlive it. `table`: null for the tree.
+  // `key` and `table` must outlive it. `table` is null for the tree.
   KeyRouter(Session* session, std::string_view key, const CallContext& context, const std::string* table)
       : session_(session), key_(key), table_(table), context_(context) {
     Begin();
   }
 
-  // The root of the meganode to ask next.
+  // Returns the root of the meganode to search next.
   Pointer root() const { return root_; }
-  // The connection to its worker; null: Find it first.
+  // Returns the connection to its worker, or null if Find must be called first.
   ServerConnection* server() const { return holder_.server; }
-  // The same, and by which table: what it takes to trust what is read there.
+  // Returns the same with the version of the table, which decides whether reads there can be trusted.
   const Holder& holder() const { return holder_; }
-  // What decides how this worker is asked.
+  // Returns the selector that chooses how this worker is used.
   Selector* selector() const { return table_ == nullptr ? &server()->searches : &server()->lookups; }
-  // The table, as the region table had it last; null: there is none.
+  // Returns the table in the last known region table, or null if there is none.
   const RegionTable::HashParts* parts() const;
-  // Connects, asks the region table again, waits. Unavailable: it does not help; the message names region and server.
+  // Connects, reads the region table again, and waits. Returns Unavailable if that does not help; the message names
+  // region and server.
   Task<absl::Status> Find();
-  // The server refused a write, because of something that passes: asks the region table again who holds the region,
-  // which may be another by now. server(): null if nobody does.
+  // Reads the region table again to find the holder of the region, after the server refused a write for a temporary
+  // reason. server() is null if nobody holds it.
   Task<bool> FindHolderAgain(absl::Status refused);
-  // Why the last server refused; Ok: none did.
+  // Returns why the last server refused, or OK.
   const absl::Status& refused() const { return refused_; }
-  // After the search was lost once, nodes must come from servers.
+  // Returns false once the search was lost. Nodes must then come from servers.
   bool may_use_cache() const { return losses_ == 0; }
 
-  // A server's answer that leads on. An error only when that never ends.
+  // Follows a server's answer that leads on. Returns an error only if this never ends.
   absl::Status Follow(const RouteView& route);
-  // This client's own search of the meganode led on: `walk` ended with kElsewhere or kLost. `cached`: the node that it
-  // ended with came from the cache.
+  // Follows this client's own search of the meganode, which led on: `walk` ended with kElsewhere or kLost. `cached`
+  // says whether the last node came from the cache.
   absl::Status Follow(const Walk& walk, Walk::Step step, bool cached);
-  // The meganode is not what it was.
+  // Reports that the meganode is not as expected.
   absl::Status Lose();
-  // To a neighbour that the meganode named.
+  // Goes to a neighbour that the meganode named.
   absl::Status GoTo(Pointer root);
 
  private:
@@ -61,11 +62,11 @@ class KeyRouter {
   const std::string* table_;
   CallContext context_;
   Pointer root_;
-  Holder holder_;                                // Of the region of root_.
-  std::pair<uint32_t, uint64_t> unreachable_{};  // A region, and its epoch, whose server did not answer.
-  bool from_route_ = false;                      // root_ is what the route cache said.
-  Pointer cached_node_;                          // root_ is what this node in the cache said; null: none did.
-  int misled_ = 0;                               // How often the search began again because of what was cached.
+  Holder holder_;                                // Holder of the region of root_.
+  std::pair<uint32_t, uint64_t> unreachable_{};  // A region and its epoch whose server did not answer.
+  bool from_route_ = false;                      // root_ came from the route cache.
+  Pointer cached_node_;                          // root_ came from this cached node; null: it did not come from one.
+  int misled_ = 0;                               // How often the search started over because of cached data.
   int hops_ = 0;
   int losses_ = 0;
   bool lost_ = false;  // Find must refresh.

@@ -1,4 +1,4 @@
-// The caches of nodes and of routes.
+// Tests the caches of nodes and of routes.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -64,7 +64,7 @@ class NodeCacheTest : public ::testing::Test {
       CELL_CHECK(tree_.Put(key, value, Crc64(value, Crc64(key))).ok());
     }
   }
-  // The leftmost node of a level, or the root.
+  // Returns the leftmost node of a level, or the root.
   NodeView Node(int level) const {
     NodeView node = tree_.Node(tree_.root());
     while (node.level() > level) node = tree_.Node(node.inner_slot(0).child());

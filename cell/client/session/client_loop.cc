@@ -26,7 +26,7 @@ void ClientLoop::Wake(const void* event) {
 void ClientLoop::Close() {
   if (closed()) return;
   Touch();
-  fabric_.reset();  // Ends what is in flight, which finds the loop closed.
+  fabric_.reset();  // Ends everything in flight, whose callers find the loop closed.
   WakeIf([](const EventAwaiter&) { return true; });
   while (!timers_.empty()) {
     const Timer timer = timers_.top();

@@ -1,4 +1,4 @@
-// ClientLoop: runs a client's coroutines. It has the fabric and its time, and what coroutines wait for besides: times,
+// ClientLoop runs a client's coroutines. It owns the fabric and its time, and what coroutines wait for besides: times,
 // events, and tasks that outlive the operation that began them. Internal to cell/client. Not thread-safe.
 #pragma once
 
@@ -28,14 +28,14 @@ class ClientLoop {
 
   // Null once the loop is closed.
   Fabric* fabric() const { return fabric_.get(); }
-  // Returns the fabric's time. Once the loop is closed, it returns the time of that.
+  // Returns the fabric's time. Once the loop is closed, returns the time when it was closed.
   int64_t NowNs() const { return closed() ? now_ns_ : fabric_->NowNs(); }
-  // Returns the time of the last Step, Wait or Touch. It costs nothing, and is exact enough for the latencies of what
-  // the last poll found.
+  // Returns the time of the last Step, Wait or Touch. It costs nothing, and is exact enough for the latencies of
+  // results of the last poll.
   int64_t now_ns() const { return now_ns_; }
   void Touch() { now_ns_ = NowNs(); }
 
-  // Destroys the fabric, which ends what is in flight, and lets all coroutines go on that wait.
+  // Destroys the fabric, which ends everything in flight, and resumes all waiting coroutines.
   void Close();
   bool closed() const { return fabric_ == nullptr; }
   static absl::Status Closed() { return absl::CancelledError("the client was closed"); }
@@ -71,9 +71,9 @@ class ClientLoop {
   // Destroys the tasks that have ended.
   void DestroyEnded();
 
-  // Resumes what waits for a time that has come. Returns how many coroutines.
+  // Resumes coroutines that wait for a time that has come. Returns their number.
   size_t Step();
-  // Waits on the fabric until something comes, or a time that a coroutine waits for, but not beyond `until_ns`.
+  // Waits on the fabric until something comes, or until a time for which a coroutine waits, but not beyond `until_ns`.
   void Wait(int64_t until_ns);
 
  private:
@@ -83,7 +83,7 @@ class ClientLoop {
     bool operator>(const Timer& other) const { return at_ns > other.at_ns; }
   };
 
-  // Resumes the waiting coroutines that `is` selects. Returns how many those were.
+  // Resumes the waiting coroutines that `is` selects. Returns their number.
   template <typename Is>
   size_t WakeIf(const Is& is);
 

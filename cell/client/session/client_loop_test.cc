@@ -38,7 +38,7 @@ TEST_F(ClientLoopTest, SleepersGoOnByTheirTimes) {
   Task<bool> early = Sleep(1'000, "early");
   late.Start();
   early.Start();
-  loop_.Wait(INT64_MAX);  // Until the first time that somebody waits for.
+  loop_.Wait(INT64_MAX);  // Until the first time for which somebody waits.
   EXPECT_EQ(loop_.now_ns(), 1'000);
   EXPECT_EQ(loop_.Step(), 1u);
   EXPECT_EQ(went_on_, std::vector<std::string>{"early"});

@@ -69,13 +69,13 @@ Task<bool> Connections::TryConnect(ServerConnection* server) {
   const absl::StatusOr<ConnectionId> id = co_await connecting;
   server->connecting = false;
   if (loop_->closed()) co_return false;
-  const bool moved = server->address != address;  // It came back elsewhere meanwhile.
+  const bool moved = server->address != address;  // It restarted elsewhere meanwhile.
   if (id.ok() && !moved) {
     server->failed_attempts = 0;
     server->id = *id;
     server->up = true;
   } else {
-    lost_.push_back(connecting.connection);  // Or it would be kept.
+    lost_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
     server->failed_attempts += !moved;
     server->silent = loop_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
     server->why_down = id.status();

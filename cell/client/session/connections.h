@@ -1,5 +1,5 @@
-// Connections: a client's connections to the workers of its cluster, and what is sent over them. Internal to
-// cell/client. Not thread-safe.
+// Connections holds a client's connections to the workers of its cluster, and sends reads and requests over them.
+// Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ struct ServerConnection {
   bool up = false;
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
-  int failed_attempts = 0;  // Attempts to connect that failed since it was up last.
+  int failed_attempts = 0;  // Attempts to connect that failed since it was last up.
   absl::Status why_down;    // Why the last attempt failed, or why the connection was lost after it.
   bool silent = false;      // The last attempt failed because no answer came, not because it was refused.
   Selector searches;
   Selector scans;
-  Selector lookups;                    // In Pilaf tables.
+  Selector lookups;                    // For Pilaf tables.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
 
   ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
@@ -59,29 +59,30 @@ class Connections {
   // Both must outlive this. `reconnect_us`: see ClientOptions.
   Connections(ClientLoop* loop, ClientMetrics* metrics, const ClientOptions& options);
 
-  // Returns the connection to a worker, which may not be up. If the worker has another address than before, what was
-  // up is closed. Valid as long as this.
+  // Returns the connection to a worker, which may not be up. If the worker's address has changed, closes a connection
+  // that was up. Valid as long as this.
   ServerConnection* To(const WorkerId& worker, const std::string& address);
   // Returns a connection that is up, or null.
   ServerConnection* AnyUp() const;
 
-  // Connects unless the connection is up already. Returns Unavailable if that fails, also without a try if one failed
-  // a moment ago. An attempt goes on after the deadline, for the benefit of other operations.
+  // Connects unless the connection is up already. Returns Unavailable if that fails, or without an attempt if one
+  // failed a moment ago. An attempt continues after the deadline, for the benefit of other operations.
   Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
   // Closes connections that were lost. Call it outside of completions.
   void CloseLost();
-  // Forgets where the server has the region's memory: the next read looks it up. Does nothing once the loop is closed.
+  // Forgets the location of the region's memory at the server: the next read looks it up. Does nothing once the loop is
+  // closed.
   void ForgetRegion(const ServerConnection& server, uint32_t region);
 
-  // What the selector of an operation learns from a request.
+  // Says what an operation's selector learns from a request.
   enum class Learn {
     kNothing,
-    kCost,  // What the server path takes: the selector waits for the answer.
-    kTime,  // That too, from an answer that is not a route, of a request for which there was no choice.
+    kCost,  // The time of the server path: the selector waits for the answer.
+    kTime,  // The same, for an answer that is not a route, of a request for which there was no choice.
   };
 
-  // Reads one-sided. `parts` must live until the read ends. Tells `selector`, unless it is null, how long the read
-  // took if it succeeds.
+  // Reads one-sided. `parts` must live until the read ends. If the read succeeds, reports its time to `selector` unless
+  // that is null.
   class ReadOp : public ReadAwaiter {
    public:
     ReadOp(Connections* connections, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
@@ -126,8 +127,8 @@ class Connections {
     return CallOp(this, server, head, body, reply_bytes_max, deadline_ns, selector, learn);
   }
 
-  // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free until the deadline.
-  // The caller gives the number back with GiveNumber.
+  // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free before the
+  // deadline. The caller returns the number with GiveNumber.
   Task<uint16_t> TakeNumber(ServerConnection* server, int64_t deadline_ns);
   void GiveNumber(ServerConnection* server, uint16_t number);
 
@@ -154,8 +155,8 @@ class Connections {
   const uint64_t seed_;
   const SelectorOptions selector_;
   Estimates estimates_;
-  // Connections are made when they are first needed, since a client of a large cluster may need few. They are never
-  // removed: there is one for each worker that this client has ever met.
+  // Connections are made when they are first needed, because a client of a large cluster may need few. They are never
+  // removed: there is one for each worker that this client has ever used.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
   std::map<WorkerId, ServerConnection*> by_worker_;
   std::vector<ConnectionId> lost_;  // To be closed.

@@ -27,7 +27,7 @@ TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
   EXPECT_EQ(server_->peers(), 1u);
 }
 
-// Many operations that find a server down do not all knock at its door.
+// Many operations that find a server down must not all try to connect.
 TEST_F(ConnectionsTest, AServerThatDoesNotAnswerIsTriedAgainAfterAPauseThatDoubles) {
   ServerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
   int64_t pause_ns = options_.reconnect_us * 1000;
@@ -37,7 +37,7 @@ TEST_F(ConnectionsTest, AServerThatDoesNotAnswerIsTriedAgainAfterAPauseThatDoubl
     EXPECT_EQ(nobody->failed_attempts, failed);
     PassTime(pause_ns * 9 / 10);
     EXPECT_TRUE(absl::IsUnavailable(Wait(connections_.Connect(nobody))));
-    EXPECT_EQ(nobody->failed_attempts, failed);  // Not tried.
+    EXPECT_EQ(nobody->failed_attempts, failed);  // No attempt was made.
     PassTime(pause_ns / 5);
     if (failed <= 3) pause_ns *= 2;
   }
@@ -62,7 +62,7 @@ TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
   EXPECT_FALSE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0))).ok());
   EXPECT_FALSE(server_connection_->up);
   EXPECT_FALSE(server_connection_->why_down.ok());
-  EXPECT_EQ(Wait(connections_.Connect(server_connection_)), server_connection_->why_down);  // A moment ago it was lost.
+  EXPECT_EQ(Wait(connections_.Connect(server_connection_)), server_connection_->why_down);  // It was lost a moment ago.
   const std::unique_ptr<SimFabric> again = network_.NewEndpoint();
   AnsweringService service(again.get());
   ASSERT_TRUE(again->Listen("server", &service).ok());
@@ -70,7 +70,7 @@ TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
   EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
 }
 
-// An operation whose time is over does not end the attempt: others may wait for it.
+// An operation whose deadline has passed does not end the attempt, because others may wait for it.
 TEST_F(ConnectionsTest, AnAttemptOutlivesTheOperationThatBeganIt) {
   server_->SetPaused(true);
   Task<absl::Status> hurried = connections_.Connect(server_connection_, loop_.NowNs() + 1'000'000);
@@ -98,14 +98,15 @@ TEST_F(ConnectionsTest, OnlySoManyNumbersAreOutAtOnce) {
   EXPECT_EQ(waiting.Take(), 3);
 }
 
-// A selector that has seen nothing chooses blindly; one that has seen both ways chooses by the rule.
+// A selector without observations chooses blindly. One that has observed both ways chooses by the rule.
 TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
   Selector* const selector = &server_connection_->searches;
   const auto known = [&] { return selector->Choose(loop_.NowNs()).reason != Selector::Reason::kUnknown; };
   std::byte to[512];
-  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());  // No such region.
+  // There is no such region.
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());
   ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), selector)).ok());        // Nothing is learned.
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {

@@ -1,4 +1,4 @@
-// Buffers for nodes that a client reads. Internal to cell/client. Not thread-safe.
+// Provides buffers for nodes that a client reads. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace cell {
 
-// Allocates buffers of kNodeBytesMax. Deletes itself once it is released and all buffers were given back, since buffers
+// Allocates buffers of kNodeBytesMax. Deletes itself once it is released and all buffers were returned, because buffers
 // may outlive their session.
 class NodePool {
  public:
@@ -27,7 +27,7 @@ class NodePool {
   bool released_ = false;
 };
 
-// A buffer for one node. The destructor gives it back.
+// A buffer for one node. The destructor returns it to the pool.
 class NodeBuffer {
  public:
   explicit NodeBuffer(NodePool* pool) : pool_(pool), bytes_(pool_->Take()) {}
@@ -45,7 +45,7 @@ class NodeBuffer {
   std::byte* bytes_;
 };
 
-// The nodes that a walk to a leaf has read last.
+// The last nodes that a walk to a leaf has read.
 struct WalkedLeaf {
   explicit WalkedLeaf(NodePool* pool) : buffer(pool), parent_buffer(pool) {}
 

@@ -1,7 +1,7 @@
-// NodeCache: an LRU cache of the inner nodes near the root that a client has read (thesis, section 5.3).
+// NodeCache is an LRU cache of the inner nodes near the root that a client has read (thesis, section 5.3).
 //
-// A stale node costs extra steps, but never leads to a wrong answer: only inner nodes are cached, their children stay
-// in the tree, and keys that a split has moved are reached by right links. Not thread-safe.
+// An outdated node costs extra steps, but never leads to a wrong answer: only inner nodes are cached, their children
+// stay in the tree, and keys that a split has moved are reached by right links. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class NodeCache {
 
   // Returns the node if it is cached. The view is valid until the cache changes.
   std::optional<NodeView> Find(Pointer node);
-  // Stores a copy of `node`, which must be verified, if its level is at least `level_min`.
+  // Stores a copy of `node` if its level is at least `level_min`. REQUIRES: `node` is verified.
   void Keep(const NodeView& node);
   void Drop(Pointer node);
   size_t size() const { return nodes_.size(); }

@@ -1,8 +1,8 @@
-// RouteCache: an LRU cache of which meganode holds a range of keys, learnt from searches (thesis, sections 4.2 and
+// RouteCache is an LRU cache that maps ranges of keys to meganodes, as learnt from searches (thesis, sections 4.2 and
 // 5.3).
 //
-// A stale range leads to a meganode that ends before the key or no longer exists. The caller then drops the range and
-// begins at the root of the tree. Not thread-safe.
+// An outdated range leads to a meganode that ends before the key or no longer exists. The caller then drops the range
+// and begins at the root of the tree. Not thread-safe.
 #pragma once
 
 #include <list>
@@ -30,7 +30,7 @@ class RouteCache {
   // Stores that the meganode with this root holds [low, high), or everything from `low` on if there is no `high`.
   void Keep(std::string_view low, std::optional<std::string_view> high, Pointer meganode) {
     if (ranges_max_ == 0) return;
-    // Ranges that overlap the new one are older.
+    // Ranges that overlap the new one are older. Drop them.
     auto it = ranges_.upper_bound(low);
     if (it != ranges_.begin()) {
       const auto before = std::prev(it);

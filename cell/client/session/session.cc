@@ -54,12 +54,12 @@ void Session::Poll(int64_t until_ns) {
   size_t done = view_.Poll();
   loop_.Touch();
   view_.RefreshIfDue();
-  done += loop_.Step();  // Who polls may have waited for just this.
+  done += loop_.Step();  // The caller may have waited for exactly this.
   const int64_t now_ns = loop_.now_ns();
   if (options_.report && now_ns - reported_ns_ >= kReportEveryNs) SendReport();
   if (loop_.fabric()->Poll() + done > 0) return;
   if (view_.pending()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
-  loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // Reports are due meanwhile.
+  loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // The next report may become due.
 }
 
 void Session::SendReport() {

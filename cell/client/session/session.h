@@ -1,5 +1,5 @@
-// Session: the state that a client's operations share. It wires the loop, the connections, the view of the region table
-// and the tree reader, and counts operations. Internal to cell/client. Not thread-safe.
+// Session holds the state that a client's operations share. It wires the loop, the connections, the view of the region
+// table and the tree reader, and counts operations. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class Session {
   bool closed() const { return loop_.closed(); }
 
   CallContext Begin(const CallOptions& options);
-  // Chooses the path of an operation, by its options or by the selector, and counts it.
+  // Chooses the path of an operation, by its options or with the selector, and counts it.
   Path ChoosePath(Selector* selector, const CallContext& context);
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
@@ -67,7 +67,7 @@ class Session {
     bool in_flight = false;
   };
 
-  // Tells a server this client's counters.
+  // Reports this client's counters to a server.
   void SendReport();
 
   const ClientOptions options_;

@@ -1,4 +1,4 @@
-// For tests of a session's parts: a simulated server, and a loop that is polled as Session::Poll does.
+// Provides a simulated server for tests of a session's parts, and a loop that is polled as in Session::Poll.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ class ConnectionsFixture {
     task.Start();
     return End(&task);
   }
-  // Waits for one that is started.
+  // Waits for a task that was started.
   template <typename T>
   T End(Task<T>* task) {
     while (!task->done()) Turn();

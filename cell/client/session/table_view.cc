@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
-// Owners of regions that are gone are forgotten once there are so many more of them than regions.
+// Owners of regions that are gone are forgotten once there are this many more of them than regions.
 constexpr size_t kOwnersSlack = 1024;
 
 }  // namespace
@@ -54,7 +54,7 @@ const TableView::Owner* TableView::LookUpOwner(uint32_t region) {
     return nullptr;
   }
   ServerConnection* const server = connections_->To(entry->owner, worker->address);
-  // It went away and came back: what this client has mapped may be the memory of a process that has ended.
+  // The region went away and came back. The memory that this client has mapped may belong to a process that has ended.
   if (before != owners_.end() && before->second.server == server && before->second.epoch != entry->epoch &&
       server->up) {
     connections_->ForgetRegion(*server, region);
@@ -74,7 +74,7 @@ bool TableView::StillHolds(const Holder& holder) {
 }
 
 Task<bool> TableView::Refresh(int64_t deadline_ns) {
-  const uint64_t wanted = refreshes_ + 1 + refreshing_;  // One that is under way may have asked too early.
+  const uint64_t wanted = refreshes_ + 1 + refreshing_;  // A refresh that is under way may have read too early.
   while (refreshes_ < wanted && !loop_->closed() && loop_->NowNs() < deadline_ns) {
     BeginRefresh();
     if (refreshes_ < wanted) co_await loop_->SleepUntil(std::min(deadline_ns, loop_->NowNs() + kRefreshingPauseNs));

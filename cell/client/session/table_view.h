@@ -1,4 +1,4 @@
-// TableView: what a client knows of the region table, how fresh that is, and so which reads it may trust. Internal to
+// TableView holds a client's view of the region table and its age, which decides which reads it may trust. Internal to
 // cell/client. Not thread-safe.
 #pragma once
 
@@ -28,7 +28,7 @@ struct Holder {
 
 class TableView {
  public:
-  // All must outlive this. `metrics`: a client that reads keeps its lease.
+  // All arguments must outlive this. `metrics` shows whether the client reads, in which case it keeps its lease.
   TableView(ClientLoop* loop, Connections* connections, const ClientMetrics* metrics,
             std::unique_ptr<Membership> membership);
 
@@ -46,23 +46,23 @@ class TableView {
     return {region, owner->epoch, owner->server, revision_};
   }
   // Connects to the holder of `region` unless that is up already. Returns Unavailable, with the region and the server
-  // in the message, if that fails. An attempt goes on after the deadline, for the benefit of other operations.
+  // in the message, if that fails. An attempt continues after the deadline, for the benefit of other operations.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
 
-  // Reads the region table again, and waits for it until the deadline. The caller goes on with what is known then,
+  // Reads the region table again, and waits for it until the deadline. The caller continues with what is known then,
   // whether that succeeded or not.
   Task<bool> Refresh(int64_t deadline_ns);
   // Begins to read the region table again, without waiting. An old table costs extra steps, but not correctness.
   void RefreshSoon() { refresh_soon_ = true; }
 
-  // Returns true if data that was read one-sided from `holder` until now can be trusted. It cannot once the table's
-  // lease has run out: the region may have been recovered elsewhere, while the former owner's memory can still be read.
-  // If a newer table has arrived since the read began, it must name the same holder: otherwise the read would be
-  // trusted by a lease that it did not begin under.
+  // Returns true if data that was read one-sided from `holder` until now can be trusted. It cannot be trusted once the
+  // table's lease has lapsed: the region may have been recovered elsewhere, while the former owner's memory can still
+  // be read. If a newer table has arrived since the read began, it must name the same holder: otherwise the read would
+  // be trusted under a lease that it did not begin under.
   bool Leased(const Holder& holder) {
     return (loop_->NowNs() <= LeaseUntilNs() || Mutated(Mutant::kTableLeaseUnchecked)) && StillHolds(holder);
   }
-  // Returns when the lease of the region table ends. Without durability it never does, since no region is recovered
+  // Returns when the lease of the region table ends. Without durability it never does, because no region is recovered
   // elsewhere.
   int64_t LeaseUntilNs() const {
     return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
@@ -77,11 +77,11 @@ class TableView {
   // servers can take it over.
   bool WillBeServed(uint32_t region) const;
 
-  // Takes over what the membership has learned. Returns how many things it did.
+  // Takes over what the membership has learned. Returns the number of callbacks that it ran.
   size_t Poll();
   // Begins to read the table again if that is due: RefreshSoon was called, or the client reads and its lease ends soon.
   void RefreshIfDue();
-  // True if the membership is to answer. Its answer wakes nobody.
+  // Returns true if the membership still has to answer. Its answer does not end a Wait.
   bool pending() const { return membership_->pending(); }
 
  private:

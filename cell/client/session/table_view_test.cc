@@ -33,7 +33,7 @@ class TableViewTest : public ConnectionsFixture, public ::testing::Test {
     }
     return task.Take();
   }
-  // As another member does.
+  // Changes the table as another member does.
   void ChangeTable(const std::function<void(RegionTable*)>& change) {
     const std::lock_guard lock(cluster_->mutex);
     change(&cluster_->state.table);
@@ -73,7 +73,7 @@ TEST_F(TableViewTest, ReadsAreTrustedForAsLongAsTheLease) {
   EXPECT_FALSE(view_.Leased(holder));
 }
 
-// It would be trusted by a lease that it did not begin under.
+// Otherwise it would be trusted under a lease that it did not begin under.
 TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsTheSame) {
   ASSERT_TRUE(Wait(view_.Connect(1)).ok());
   Refresh();
@@ -81,7 +81,7 @@ TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsT
   ChangeTable([](RegionTable* table) { table->regions[2].epoch = 2; });
   Refresh();
   EXPECT_TRUE(view_.Leased(holder));
-  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 2; });  // It went away, and came back.
+  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 2; });  // The region went away and came back.
   Refresh();
   EXPECT_FALSE(view_.Leased(holder));
   EXPECT_TRUE(view_.Leased(view_.HolderOf(1)));
@@ -96,12 +96,12 @@ TEST_F(TableViewTest, ARegionThatIsRecoveredHasNoHolder) {
   EXPECT_TRUE(absl::IsUnavailable(Wait(view_.Connect(1)).status()));
 }
 
-// One refresh that is under way may have asked before what its caller waits for has happened.
+// A refresh that is under way may have read the table before the event for which its caller waits.
 TEST_F(TableViewTest, ARefreshSeesAllThatHappenedBeforeIt) {
   view_.RefreshSoon();
   PassTime(20'000'000);
   loop_.Touch();
-  view_.RefreshIfDue();  // It has asked, and is not answered.
+  view_.RefreshIfDue();  // It has made its request, and is not answered.
   ChangeTable([](RegionTable* table) { table->regions[1].epoch = 5; });
   Refresh();
   EXPECT_EQ(view_.cluster().table.Find(1)->epoch, 5u);
@@ -114,7 +114,7 @@ TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {
   loop_.Touch();
   view_.RefreshIfDue();
   for (int i = 0; i < 10; ++i) view_.Poll();
-  EXPECT_EQ(view_.LeaseUntilNs(), before_ns);  // It does not read.
+  EXPECT_EQ(view_.LeaseUntilNs(), before_ns);  // The client does not read.
   ++metrics_.node_reads;
   view_.RefreshIfDue();
   for (int i = 0; i < 10; ++i) view_.Poll();

@@ -8,7 +8,7 @@
 namespace cell {
 namespace {
 
-// Of one walk: its nodes are written as fast as they are read.
+// Limit per walk: its nodes are written as fast as they are read.
 constexpr int kTornReadsMax = 64;
 
 }  // namespace
@@ -40,7 +40,7 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server
       ++*reads;
       if (absl::Status status = co_await connections_->Read(server, {&part, 1}, deadline_ns, selector); !status.ok()) {
         if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
-        step = walk->Failed(NodeFault::kForeign);  // A stale pointer to what is no node.
+        step = walk->Failed(NodeFault::kForeign);  // An outdated pointer to something that is not a node.
       } else {
         NodeView view;
         const NodeFault fault = NodeView::Parse(ConstBytes(to->buffer.data(), node_bytes_), wanted, &view);
@@ -64,12 +64,12 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server
     if (walk->moved_right()) {
       ++metrics_->moved_right;
       const Pointer parent = walk->path(walk->level() + 1);
-      if (!parent.null()) nodes_.Drop(parent);  // What it said is stale.
+      if (!parent.null()) nodes_.Drop(parent);  // It was out of date.
     }
     if (step == Walk::Step::kElsewhere) {
-      if (!walk->moved_right()) {  // A route, in the node just visited.
-        // All that it says, if it was read just now: a client of a large cluster learns its ways soon. What a cached
-        // node says may be older than what is known.
+      if (!walk->moved_right()) {  // The node just visited holds a route.
+        // Cache all its routes if it was read just now, so that a client of a large cluster learns them quickly. A
+        // cached node may be older than the known routes.
         for (int i = 0; i < node->count() && !to->cached; ++i) KeepRoute(*node, i);
       }
       co_return step;

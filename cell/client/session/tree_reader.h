@@ -1,5 +1,5 @@
-// TreeReader: a client's walks from the root of a meganode to a leaf, by one-sided reads, and what it remembers of
-// them: inner nodes and routes. Internal to cell/client. Not thread-safe.
+// TreeReader walks from the root of a meganode to a leaf by one-sided reads for a client, and caches inner nodes and
+// routes. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace cell {
 
 class TreeReader {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   TreeReader(ClientLoop* loop, Connections* connections, ClientMetrics* metrics, uint32_t node_bytes,
              const ClientOptions& options);
   ~TreeReader() { pool_->Release(); }

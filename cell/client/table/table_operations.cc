@@ -10,12 +10,12 @@
 namespace cell {
 namespace {
 
-// What a lookup has read last. Small reads share a buffer of the session's pool.
+// Holds the images that a lookup has read last. Small reads share a buffer of the session's pool.
 class Images {
  public:
   explicit Images(NodePool* pool) : small_(pool) {}
 
-  // Room for these reads; valid until the next call.
+  // Returns room for these reads; valid until the next call.
   absl::Span<const ReadPart> Place(uint32_t region, absl::Span<const Lookup::Read> reads) {
     size_t bytes = 0;
     for (const Lookup::Read& read : reads) bytes += read.bytes;
@@ -48,7 +48,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   ServerConnection* const server = router->server();
   const uint32_t region = router->root().region();
   const RegionTable::HashParts* const parts = router->parts();
-  if (parts == nullptr) {  // It was dropped just now.
+  if (parts == nullptr) {  // The table has just been dropped.
     (void)router->Lose();
     co_return std::nullopt;
   }
@@ -74,7 +74,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   metrics->lookup_torn += static_cast<uint64_t>(counters.torn);
   metrics->lookup_extents += static_cast<uint64_t>(counters.torn_extents);
   metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
-  // What is written as fast as it is read, its server reads between two writes.
+  // If the key is written as fast as it is read, its server can read it between two writes.
   if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, router, key, context);
   const bool found = step == Lookup::Step::kFound;
   if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->view()->Leased(router->holder())) {
@@ -86,7 +86,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   co_return std::nullopt;
 }
 
-// A result of a lookup as Contains wants it.
+// Converts the result of a lookup for Contains.
 Attempt<bool> Has(const Attempt<Value>& value) {
   if (!value.ok()) return value.status();
   if (!value->has_value()) return std::nullopt;

@@ -1,5 +1,5 @@
-// Get, Contains, Put and Delete in a Pilaf table. The steps of a lookup by reads are in pilaf/lookup.h. Internal to
-// cell/client. Not thread-safe.
+// Implements Get, Contains, Put and Delete in a Pilaf table. The steps of a lookup by reads are in pilaf/lookup.h.
+// Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace cell {
 
-// `table` is its name. It, `key` and `value` must live until the task has ended. `serializable`: see
+// `table` is the table's name. It, `key` and `value` must live until the task has ended. `serializable`: see
 // Table::set_serializable.
 Task<absl::StatusOr<Value>> GetFromTable(Session* session, const std::string* table, std::string_view key,
                                          bool serializable, CallOptions options);
 Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* table, std::string_view key,
                                            bool serializable, CallOptions options);
-// A put, or a delete if there is no `value`. Returns true if the key was there before.
+// Executes a put, or a delete if there is no `value`. Returns true if the key was there before.
 Task<absl::StatusOr<bool>> WriteToTable(Session* session, const std::string* table, std::string_view key,
                                         std::optional<std::string_view> value, CallOptions options);
 

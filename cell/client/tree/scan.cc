@@ -1,4 +1,4 @@
-// Scans: batches of entries, each over the path that was chosen for it, and the next one read ahead.
+// Implements scans: batches of entries, each over the path that was chosen for it, with the next one read ahead.
 #include <algorithm>
 #include <optional>
 
@@ -33,7 +33,7 @@ class Scan::Cursor : public DetachedTask {
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
       ahead_.reset();
-      // If it failed: nobody had asked for it yet, and its deadline was early. Once more, in the time of this call.
+      // If it failed, nobody had asked for it yet, and its deadline was early. Try again, in the time of this call.
     }
     if (!status.ok()) status = co_await Fill(context);
     if (!status.ok()) co_return status;
@@ -48,7 +48,7 @@ class Scan::Cursor : public DetachedTask {
   }
 
   bool ended() const override { return !ahead_.has_value() || ahead_->done(); }
-  // Nobody waits for what is read ahead.
+  // Tells the cursor that nobody waits for what is read ahead.
   void Stop() { stopped_ = true; }
   Session* session() const { return session_; }
 
@@ -61,15 +61,15 @@ class Scan::Cursor : public DetachedTask {
     return absl::OkStatus();
   }
 
-  // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes with no entry.
-  // The position is behind all that was seen, whatever it ends with: a scan over a long stretch of emptied leaves gets
-  // through it, however short the time of each batch is.
+  // Fills `filling_` with the next batch: at least one entry, unless the scan is done. An error comes without entries.
+  // The position is behind everything that was seen, even after an error. A scan over a long stretch of emptied leaves
+  // therefore gets through it, however short the timeout of each batch is.
   Task<absl::Status> Fill(CallContext context) {
     ScanBatch* const batch = filling_;
     batch->Clear();
     if (done_) co_return absl::OkStatus();
     absl::Status status;
-    // A batch of nothing says nothing: the end, or the next entries.
+    // An empty batch says nothing. Continue to the end, or to the next entries.
     while (status.ok() && batch->empty() && !done_ && !stopped_) {
       if (!router_.has_value()) {
         begin_key_ = position_.at();
@@ -98,7 +98,7 @@ class Scan::Cursor : public DetachedTask {
         context.path = Path::kServer;
         status = absl::OkStatus();
       } else if (LostServer(status)) {
-        if (router_.has_value()) (void)router_->Lose();  // The region table may know another server.
+        if (router_.has_value()) (void)router_->Lose();  // The region table may name another server.
         status = absl::OkStatus();
       }
       if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
@@ -107,9 +107,9 @@ class Scan::Cursor : public DetachedTask {
             fmt::format("scan took too long; it has come to {}", ForMessage(position_.at())));
       }
     }
-    // The router refers to this batch's deadline, and to the key where it began.
+    // The router refers to this batch's deadline, and to its first key.
     if (router_.has_value()) NextAt(router_->server() != nullptr ? router_->root() : Pointer());
-    if (!batch->empty()) status = absl::OkStatus();  // The next batch meets the error again, if it lasts.
+    if (!batch->empty()) status = absl::OkStatus();  // The next batch meets the error again if it lasts.
     left_ -= std::min<uint64_t>(left_, batch->size());
     done_ |= left_ == 0;
     session_->metrics()->scanned += batch->size();
@@ -118,7 +118,7 @@ class Scan::Cursor : public DetachedTask {
     co_return status;
   }
 
-  // The next entries are in the meganode with this root; null: where the position's key leads.
+  // Sets the root of the meganode with the next entries. Null: search for it by the position's key.
   void NextAt(Pointer root) {
     next_root_ = root;
     router_.reset();
@@ -128,7 +128,7 @@ class Scan::Cursor : public DetachedTask {
 
   Task<absl::Status> FillByReads(CallContext context, ScanBatch* batch) {
     const ScanPosition from = position_;
-    const Holder holder = router_->holder();  // The router may go on.
+    const Holder holder = router_->holder();  // The router may move on.
     const absl::StatusOr<ScanLeaves::Leg> leg =
         co_await leaves_.Fill(&*router_, &position_, from_here_, Wanted(), left_, context, batch);
     // Leaves that were read before a leg failed are part of the batch, too.
@@ -158,7 +158,7 @@ class Scan::Cursor : public DetachedTask {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
       if (!route.ok()) co_return route.status();
       if (position_.down() && from_here_ && route->kind == RouteKind::kLost) {
-        NextAt({});  // The meganode to the left has no pointer from here: by the keys.
+        NextAt({});  // The meganode to the left has no pointer from here. Search for it by key.
         co_return absl::OkStatus();
       }
       co_return router_->Follow(*route);
@@ -166,7 +166,7 @@ class Scan::Cursor : public DetachedTask {
     const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
     if (!result.ok()) co_return result.status();
     if (!result->done && result->next_key.empty()) co_return absl::DataLossError("a scan that goes on nowhere");
-    // The views point into the reply, which is gone at the next suspension: copy it whole, then fetch large values.
+    // The views point into the reply, which is gone at the next suspension. Copy it whole, then fetch large values.
     const std::byte* const from = reply->data();
     const size_t base = batch->Copy(from, reply->size());
     const auto at = [&](std::string_view view) {
@@ -189,14 +189,14 @@ class Scan::Cursor : public DetachedTask {
       }
       if (!fetched.ok() && Mutated(Mutant::kScanGivesEmpty)) continue;
       if (Mutated(Mutant::kScanEndsEarly)) done_ = result->done;
-      // The batch ends before it, and the next one begins with it.
+      // End the batch before it, and begin the next one with it.
       if (fetched.ok()) ++session_->metrics()->extent_retries;
       const std::string behind(i + 1 < batch->size() ? batch->KeyOf((*batch)[i + 1]) : std::string_view());
       batch->Cut(i, batch->bytes());
       position_.MoveTo(key);
       if (!fetched.ok() || i > 0) co_return fetched.status();
-      // If that is this one, then the batch is this entry alone, as its server has it at one moment: it may be written
-      // faster than it is fetched.
+      // If it is the first one, the batch is this entry alone, as its server has it at one moment, because it may be
+      // written faster than it can be fetched.
       const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
@@ -214,8 +214,8 @@ class Scan::Cursor : public DetachedTask {
     co_return absl::OkStatus();
   }
 
-  // Fetches a large entry. Returns where it is in the batch's memory, and nothing if it is no longer what the leaf
-  // said.
+  // Fetches a large entry. Returns its offset in the batch's memory, or nullopt if it is not what the leaf said any
+  // more.
   Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(ServerConnection* server, std::string_view key,
                                                          const ScanItem& item, CallContext context, ScanBatch* batch) {
     const size_t bytes = key.size() + item.value_bytes;
@@ -233,17 +233,17 @@ class Scan::Cursor : public DetachedTask {
   ScanOptions options_;
   const absl::Status bounds_;
   ScanPosition position_;  // Where the next batch begins.
-  uint64_t left_;          // Of the limit.
+  uint64_t left_;          // Entries left of the limit.
   bool done_ = false;
-  Pointer next_root_;                // Of the meganode with the next entries, if known.
-  std::optional<KeyRouter> router_;  // Of the batch being filled...
-  std::string begin_key_;            // ...and where it begins.
+  Pointer next_root_;                // Root of the meganode with the next entries, if known.
+  std::optional<KeyRouter> router_;  // Router of the batch being filled...
+  std::string begin_key_;            // ...and the key where that begins.
   bool from_here_ = false;           // The entries before, if any, came from the router's meganode.
-  bool ended_at_border_ = false;     // The batch did: its last meganode's entries are all there.
+  bool ended_at_border_ = false;     // The batch ended at a meganode's border: all entries of the last one are there.
   ScanLeaves leaves_;
   std::vector<ScanItem> items_;
 
-  // One is the caller's, the other is being filled, by ahead_ or when the caller wants it.
+  // One belongs to the caller. The other is being filled, by ahead_ or on the caller's request.
   ScanBatch batches_[2];
   ScanBatch* filling_ = &batches_[0];
   uint64_t given_ = 0;

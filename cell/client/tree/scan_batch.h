@@ -1,4 +1,4 @@
-// ScanBatch: the entries that a scan returns together, and their memory. Internal to cell/client. Not thread-safe.
+// ScanBatch holds the entries that a scan returns together, and their memory. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace cell {
 
 class ScanBatch {
  public:
-  // An entry's place in the arena: its value follows its key.
+  // An entry's position in the arena: its value follows its key.
   struct Place {
     size_t at;
     size_t key_bytes;

@@ -10,7 +10,7 @@ namespace {
 constexpr int kLeafAttemptsMax = 8;
 // A batch ends early once its extents are this large together.
 constexpr size_t kBatchBytesMax = size_t{4} << 20;
-// A leg ends after this many leaves, however few entries they had: what it has seen is trusted, or not, as a whole.
+// A leg ends after this many leaves, however few entries they had, because its data is trusted, or not, as a whole.
 constexpr int kLeavesMax = 1024;
 
 }  // namespace
@@ -72,7 +72,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       }
     }
     if (!status.ok() || !ExtentsAreRight(batch, places_before)) {
-      ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read: read the leaf again.
+      ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read. Read the leaf again.
       batch->Cut(places_before, bytes_before);
       leaf_ready_ = false;
       if (++attempt == kLeafAttemptsMax) {
@@ -84,7 +84,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     if (!whole_leaf) {
       leaf.CopyKey(*slot, &key_);
       if (position->Past(key_)) leg.end = Leg::End::kRange;
-      position->MoveTo(key_);  // If the batch is full: go on here, with the leaf as it was read.
+      position->MoveTo(key_);  // If the batch is full, continue here, with the leaf as it was read.
       break;
     }
     leaf_ready_ = false;

@@ -1,4 +1,4 @@
-// ScanLeaves: scans by one-sided reads, leaf by leaf. Internal to cell/client. Not thread-safe.
+// ScanLeaves scans by one-sided reads, leaf by leaf. Internal to cell/client. Not thread-safe.
 //
 // A leaf's extents and the next leaf are read together. An ascending scan finds the next leaf by the right link, a
 // descending one as the left neighbour in the parent that the walk came through. Both are guesses, which the walk
@@ -16,7 +16,7 @@ namespace cell {
 
 class ScanLeaves {
  public:
-  // Why a leg of the scan ended: the batch is full, the range has ended, or the meganode has.
+  // Says why a leg of the scan ended: the batch is full, the range has ended, or the meganode has.
   struct Leg {
     enum class End { kBatch, kRange, kMeganode };
     End end;

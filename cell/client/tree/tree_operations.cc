@@ -11,8 +11,8 @@
 namespace cell {
 namespace {
 
-// A client-side search of the meganode that the router is at. True: to->leaf is the key's leaf. False: the search goes
-// on elsewhere. `extents`: how many reads will follow.
+// Searches the meganode that the router is at by reads. Returns true if to->leaf is the key's leaf, and false if the
+// search continues elsewhere. `extents` is the number of reads that will follow.
 Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::string_view key, CallContext context,
                                   WalkedLeaf* to, int extents = 0) {
   ServerConnection* const server = router->server();
@@ -50,7 +50,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
       co_return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key)));
     }
-    // The leaf's buffer serves for a small extent: the slot was copied.
+    // The leaf's buffer is used for a small extent, because the slot was copied.
     std::unique_ptr<std::byte[]> large;
     std::byte* to = walked.buffer.data();
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
@@ -73,10 +73,11 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     } else if (status.code() != absl::StatusCode::kOutOfRange) {
       co_return status;
     }
-    ++session->metrics()->extent_retries;  // Replaced since the leaf was read: the leaf says where it is now.
+    ++session->metrics()->extent_retries;  // The extent was replaced since the leaf was read. The leaf has its new
+                                           // position.
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
   }
-  // What is written as fast as it is read, its server reads between two writes.
+  // If the key is written as fast as it is read, its server can read it between two writes.
   co_return co_await GetByCall(session, router, key, context);
 }
 
@@ -101,7 +102,7 @@ Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::st
     const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
     if (!here.ok() && !KeptChanging(here.status())) co_return ReadOutcome(here.status());
     if (here.ok() && !*here) co_return std::nullopt;
-    if (here.ok()) hint = walked.leaf.self();  // Else the server finds it.
+    if (here.ok()) hint = walked.leaf.self();  // Otherwise the server finds it.
   }
   co_return co_await WriteHere(session, router, key, value, hint, context);
 }

@@ -1,4 +1,4 @@
-// Get, Contains, Put and Delete in the tree. Internal to cell/client. Not thread-safe.
+// Implements Get, Contains, Put and Delete in the tree. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace cell {
 // `key` and `value` must live until the task has ended.
 Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options);
 Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key, CallOptions options);
-// A put, or a delete if there is no `value`. Returns true if the key was there before.
+// Executes a put, or a delete if there is no `value`. Returns true if the key was there before.
 Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,
                                        CallOptions options);
 

@@ -22,7 +22,7 @@ void EnterCallersDirectory() {
 void HoldStandardStreams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // The lowest number that is free is this one. Reads from closed input fail as they did, and so do writes.
+    // This is the lowest free number, so open returns it. Reads from closed input still fail, and so do writes.
     if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
   }
 }

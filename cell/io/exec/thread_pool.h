@@ -1,8 +1,8 @@
-// ThreadPool: runs functions that block, so that a worker's thread never waits for a disk.
+// ThreadPool is a pool for blocking work, so that a worker's thread never waits for a disk.
 //
-// Functions run on other threads, several at a time. Poll reports the finished ones on the thread that owns the pool.
-// Nothing is cancelled: the owner calls Poll until the pool is idle before it destroys anything that the work refers
-// to.
+// Work is a function that runs on another thread, concurrently with other work. Its completion runs in Poll, on the
+// thread that owns this. Nothing is cancelled: before the owner destroys objects that work refers to, it must call Poll
+// until the pool is idle.
 #pragma once
 
 #include <condition_variable>
@@ -24,15 +24,15 @@ class ThreadPool {
   using Work = std::function<void()>;
 
   virtual ~ThreadPool() = default;
-  // Runs `work` on another thread, or at another time, and then `done` inside Poll.
+  // Runs `work` in another thread, or at another time, and then `done` in Poll.
   virtual void Run(Work work, Work done) = 0;
-  // Calls `done` of all work that has finished. Returns how many.
+  // Runs the completions of finished work and returns their number.
   virtual size_t Poll() = 0;
   virtual bool idle() const = 0;
 };
 
-// co_await RunInPool(pool, work): what `work` returns. It must live until then: a local of the coroutine, since g++
-// 12 destroys temporaries of a co_await twice.
+// Runs a blocking function on the pool and returns its result: co_await RunInPool(pool, work). `work` must live
+// until then. It should be a local variable of the coroutine, because g++ 12 destroys temporaries of a co_await twice.
 struct RunInPool {
   using Work = std::function<absl::Status()>;
 
@@ -48,10 +48,10 @@ struct RunInPool {
   absl::Status await_resume() { return std::move(status); }
 };
 
-// A pool with threads of its own.
+// Runs work on threads of its own.
 class OsThreadPool : public ThreadPool {
  public:
-  // The threads call `wake` whenever Poll has something to report.
+  // These threads call `wake` whenever Poll has a completion to run.
   OsThreadPool(size_t threads, Work wake) : wake_(std::move(wake)) {
     for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
   }
@@ -106,8 +106,8 @@ class OsThreadPool : public ThreadPool {
   }
 
   const Work wake_;
-  size_t running_ = 0;  // By the owner's count.
-  std::mutex mutex_;    // Held for what follows.
+  size_t running_ = 0;  // Counted by the owner's thread.
+  std::mutex mutex_;    // Guards the members below.
   std::condition_variable ready_;
   std::deque<Job> waiting_;
   std::vector<Work> done_;

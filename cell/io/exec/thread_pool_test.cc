@@ -1,4 +1,4 @@
-// Work is done elsewhere, at the same time, and told where Poll is called, each once.
+// Checks that work runs elsewhere and concurrently, and that each completion runs once, where Poll is called.
 #include "cell/io/exec/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(OsThreadPool, DoesAllAndTellsItWhereItIsPolled) {
   EXPECT_EQ(pool.Poll(), 0u);
   const std::thread::id here = std::this_thread::get_id();
   constexpr int kJobs = 2'000;
-  std::vector<int> done_by_work(kJobs), told(kJobs);  // Plain: what work did is seen by whoever is told of it.
+  std::vector<int> done_by_work(kJobs), told(kJobs);  // Not atomic: a completion sees everything that its work did.
   size_t polled = 0;
   for (int i = 0; i < kJobs; ++i) {
     pool.Run(
@@ -46,7 +46,7 @@ TEST(OsThreadPool, DoesAllAndTellsItWhereItIsPolled) {
   EXPECT_EQ(wakes, kJobs);
 }
 
-// One that waits does not hold up the others.
+// Waiting work does not delay other work.
 TEST(OsThreadPool, WorksAtTheSameTime) {
   std::counting_semaphore<> woken(0);
   OsThreadPool pool(2, [&] { woken.release(); });
@@ -61,7 +61,7 @@ TEST(OsThreadPool, WorksAtTheSameTime) {
   EXPECT_GE(ended, 2);
 }
 
-// What was given to it is done, though nobody is told.
+// All work that was passed is done, though its completions do not run.
 TEST(OsThreadPool, EndsWithWhatItHasToDo) {
   std::atomic<int> done = 0;
   {

@@ -1,7 +1,7 @@
-// CallTable: a connection's calls in flight, from when they are asked for until their replies have come.
+// CallTable holds a connection's calls in flight, from their start until their replies have come.
 //
-// A call whose caller was told already (its deadline was over) keeps its place until its reply comes, so that the reply
-// is known and dropped. Not thread-safe.
+// A call whose deadline has passed, so that its caller was notified, stays in the table until its reply comes. The
+// reply is then recognized and dropped. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace cell {
 
 class CallTable {
  public:
-  // A new call; `position`: what Fail compares with what was sent. Returns its id.
+  // Adds a call and returns its id. Fail compares `position` with the position up to which was sent.
   uint64_t Add(Completion* completion, int64_t deadline_ns, size_t reply_bytes_max, uint64_t position) {
     if (free_.empty()) {
       free_.push_back(static_cast<uint32_t>(calls_.size()));
@@ -33,8 +33,8 @@ class CallTable {
     return uint64_t{++call.generation} << 32 | index;
   }
 
-  // Ends the call that a reply of `bytes` answers. *completion: who is to be told, or null. False: there is no such
-  // call, or its reply has no room: the peer talks nonsense.
+  // Ends the call that a reply of `bytes` bytes answers. Sets *completion to the completion to notify, or to null.
+  // Returns false if there is no such call, or if its reply has no room, which means that the peer is faulty.
   bool Take(uint64_t id, size_t bytes, Completion** completion) {
     const auto index = static_cast<uint32_t>(id);
     if (index >= calls_.size()) return false;
@@ -47,7 +47,8 @@ class CallTable {
     return true;
   }
 
-  // Tells the callers whose deadline is over, by tell(completion). Returns the next deadline; INT64_MAX: there is none.
+  // Calls tell(completion) for each call whose deadline has passed. Returns the next deadline, or INT64_MAX if there is
+  // none.
   template <typename Tell>
   int64_t Expire(int64_t now_ns, const Tell& tell) {
     int64_t next_ns = INT64_MAX;
@@ -63,7 +64,8 @@ class CallTable {
     return next_ns;
   }
 
-  // The connection is lost: ends all, by tell(completion, sent). Sent are those with a position of at most `sent_to`.
+  // Ends all calls when the connection is lost: calls tell(completion, sent) for each. Calls with a position of at most
+  // `sent_to` were sent.
   template <typename Tell>
   void Fail(uint64_t sent_to, const Tell& tell) {
     for (Entry& call : calls_) {

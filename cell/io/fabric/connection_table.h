@@ -1,5 +1,5 @@
-// ConnectionTable: a fabric's connections by their ids. What is removed leaves nothing behind, and its id means nothing
-// for a long time: a place is given again only after all others that are free, and with another id.
+// ConnectionTable holds a fabric's connections by their ids. A removed connection leaves nothing behind, and its id
+// stays invalid for a long time: its slot is reused after all other free slots, and with another id.
 //
 // Not thread-safe.
 #pragma once
@@ -19,11 +19,11 @@ class ConnectionTable {
  public:
   static constexpr int kPlaceBits = 18;
 
-  // make(id): what is to be there.
+  // Adds the connection that make(id) returns.
   template <typename Make>
   ConnectionId Add(const Make& make) {
     uint32_t place = static_cast<uint32_t>(places_.size());
-    // Some stay free, so that the id that was given up last is not the next one again.
+    // Keep some slots free, so that the id that was freed last is not the next one again.
     if (free_.size() > kFreeKept) {
       place = free_.front();
       free_.pop_front();
@@ -36,7 +36,7 @@ class ConnectionTable {
     places_[place].is = make(id);
     return id;
   }
-  // Null: there is no such connection (any more).
+  // Returns null if there is no such connection (any more).
   T* Find(ConnectionId id) const {
     const uint32_t place = id & ((1u << kPlaceBits) - 1);
     if (place >= places_.size() || places_[place].generation != id >> kPlaceBits) return nullptr;
@@ -45,13 +45,13 @@ class ConnectionTable {
   void Remove(ConnectionId id) {
     if (Find(id) == nullptr) return;
     const uint32_t place = id & ((1u << kPlaceBits) - 1);
-    // Destroyed once it is not found any more.
+    // Destroyed only after it cannot be found any more.
     const std::unique_ptr<T> gone = std::move(places_[place].is);
     free_.push_back(place);
   }
   size_t size() const { return places_.size() - free_.size(); }
 
-  // for (T* one : table). Others may be added and removed meanwhile; those that are added may be left out.
+  // Allows for (T* one : table). Connections may be added and removed meanwhile; those that are added may be skipped.
   class Iterator {
    public:
     Iterator(const ConnectionTable* table, size_t at) : table_(table), at_(at) { Skip(); }

@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<FabricAddress>> ParseAddresses(const std::string& tex
     const std::optional<FabricKind> kind = ParseFabricKind(rest.substr(0, scheme));
     if (!kind.has_value()) return Bad(text);
     rest.remove_prefix(scheme + kScheme.size());
-    if (kind == FabricKind::kShm) {  // A path may have commas: it goes to the end.
+    if (kind == FabricKind::kShm) {  // A path may have commas, so it is the last address.
       const size_t slash = rest.find('/');
       if (slash == std::string_view::npos || slash + 1 == rest.size()) return Bad(text);
       addresses.push_back({*kind, std::string(rest.substr(slash)), std::string(rest.substr(0, slash))});

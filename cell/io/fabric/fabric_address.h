@@ -1,7 +1,7 @@
-// Where a worker can be reached, as the membership keeps it: an address for each fabric that it serves on.
+// Parses a worker's address in the membership, which has an address for each fabric that the worker serves on.
 //
-//   tcp://HOST:PORT,verbs://HOST:PORT,shm://MACHINE/PATH    any of them, in this order; MACHINE: whose PATH it is
-//   PATH                                                   of this machine: shm alone, as an embedded cluster has it
+//   tcp://HOST:PORT,verbs://HOST:PORT,shm://MACHINE/PATH    any of them, in this order; MACHINE: the machine of PATH
+//   PATH                                                   on this machine: only shm, as in an embedded cluster
 #pragma once
 
 #include <optional>
@@ -15,23 +15,24 @@ namespace cell {
 
 enum class FabricKind { kTcp, kVerbs, kShm };
 
-// "tcp", "verbs", "shm".
+// Returns "tcp", "verbs" or "shm".
 std::string_view ToString(FabricKind kind);
 std::optional<FabricKind> ParseFabricKind(std::string_view text);
 
 struct FabricAddress {
   FabricKind kind;
-  std::string address;  // What the fabric itself takes: HOST:PORT or a path.
-  std::string machine;  // shm: whose; empty: this one's.
+  std::string address;  // The fabric's own address: HOST:PORT or a path.
+  std::string machine;  // For shm: the machine. Empty: this machine.
 
   bool operator==(const FabricAddress&) const = default;
 };
 
-// InvalidArgument: says what is wrong with it.
+// Returns InvalidArgument with what is wrong.
 absl::StatusOr<std::vector<FabricAddress>> ParseAddresses(const std::string& text);
 std::string ToString(std::vector<FabricAddress> addresses);
 
-// Other at each boot and on each machine: who has the same sees the same files, unless in another container.
+// Returns an id that differs between machines and between boots. Processes with the same id see the same files, unless
+// they are in different containers.
 const std::string& ThisMachine();
 
 }  // namespace cell

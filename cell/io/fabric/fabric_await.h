@@ -1,6 +1,6 @@
-// Awaitables over a fabric: a read, a call or a connection in a coroutine, one line each.
+// Defines awaitables over a fabric: a read, a call or a connection in a coroutine.
 //
-// The coroutine resumes from the fabric's Poll. What it passed in lives in its frame until then.
+// The coroutine resumes from the fabric's Poll. The arguments live in its frame until then.
 #pragma once
 
 #include <coroutine>

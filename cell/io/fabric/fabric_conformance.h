@@ -1,4 +1,5 @@
-// What every fabric must do, as one test suite: FabricConformance over a Harness. A fabric's test instantiates it.
+// Tests the contracts that every fabric must keep: the suite FabricConformance over a Harness. Each fabric's test
+// instantiates it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -69,7 +70,7 @@ TEST_P(FabricConformance, ReadsWhatTheServerStored) {
   }
 }
 
-// Regions come and go while clients are connected.
+// Creates and drops regions while clients are connected.
 TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGone) {
   alignas(8) std::byte to[64] = {};
   EXPECT_EQ(Read(Pointer(9, 0), to, 8).code(), absl::StatusCode::kOutOfRange);
@@ -91,7 +92,7 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
   EXPECT_EQ(Read(Pointer(9, 4096), to, 8).code(), absl::StatusCode::kOutOfRange);
   ASSERT_TRUE(Read(Pointer(10, 4096), to, 8).ok());
   EXPECT_EQ(Load<uint64_t>(to), 99u);
-  // Made again, elsewhere: once it is forgotten, the very next read is of the new place.
+  // The region is created again, elsewhere. Once it is forgotten, the next read uses the new location.
   StopServer();
   memory = *server_->CreateRegion(9, 2 * kRegionBytes);
   memory->StoreWord(4096, 1);
@@ -112,8 +113,8 @@ TEST_P(FabricConformance, RegionsMadeAfterConnectingCanBeReadAndDroppedOnesAreGo
   }
 }
 
-// What is being made of a region that comes from a log is seen by nobody: not by who finds it, nor by who knew it
-// before.
+// A region that is being rebuilt from a log is visible to nobody: neither to peers that look for it now, nor to those
+// that knew it before.
 TEST_P(FabricConformance, AStagedRegionIsReadOnceItIsPublished) {
   alignas(8) std::byte to[64] = {};
   const auto serve = [this](const std::function<void()>& change) {
@@ -140,7 +141,7 @@ TEST_P(FabricConformance, AStagedRegionIsReadOnceItIsPublished) {
   client_->ForgetRegion(connection_, 9);
   ASSERT_TRUE(Read(Pointer(9, 4096), to, 8).ok());
   EXPECT_EQ(Load<uint64_t>(to), 2u);
-  // Another region may have the memory.
+  // Another region may use the memory.
   serve([&] {
     server_->DropRegion(9);
     const size_t free = server_->free_regions();
@@ -235,7 +236,7 @@ TEST_P(FabricConformance, AnswersCallsOfEverySize) {
   }
 }
 
-// More than the rings hold: the rest waits, in order, and all is answered.
+// Makes more calls than the rings hold. The others wait, in order, and all are answered.
 TEST_P(FabricConformance, ManyCallsInFlightAllComeBack) {
   std::vector<std::unique_ptr<Waiter>> waiters;
   std::vector<std::string> requests;
@@ -273,7 +274,8 @@ TEST_P(FabricConformance, ACallPastItsDeadlineEnds) {
   EXPECT_EQ(next.reply(), "NEXT");
 }
 
-// Wherever it waits: for the region's place, for the server, for the network. One wait ends at the deadline.
+// The deadline applies wherever the read waits: for the region's location, the server or the network. One Wait ends at
+// the deadline.
 TEST_P(FabricConformance, AReadPastItsDeadlineEndsAndItsMemoryIsNotWrittenAnyMore) {
   StopServer();
   (*server_->CreateRegion(9, kRegionBytes))->StoreWord(4096, 1);  // The client has never read there.
@@ -335,7 +337,7 @@ TEST_P(FabricConformance, DisconnectEndsWhatIsInFlightAndTheServerLearns) {
   EXPECT_EQ(service_->disconnected, 1);
 }
 
-// A second one would share the first one's fate: whichever is dropped, the memory of either goes to another region.
+// A second region would share the first one's memory, which could go to another region when either is dropped.
 TEST_P(FabricConformance, ARegionIsMadeOnce) {
   StopServer();
   const auto code = [](const absl::StatusOr<RegionMemory*>& made) { return made.status().code(); };
@@ -346,7 +348,7 @@ TEST_P(FabricConformance, ARegionIsMadeOnce) {
   ASSERT_TRUE(server_->CreateStagedRegion(9, kRegionBytes).ok());
   EXPECT_EQ(code(server_->CreateRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(code(server_->CreateStagedRegion(9, kRegionBytes)), absl::StatusCode::kAlreadyExists);
-  server_->DropRegion(9);  // The one that there is, and no other.
+  server_->DropRegion(9);  // Drops the existing region, and no other.
   EXPECT_EQ(server_->free_regions(), free + 1);
   server_->DropRegion(9);
   server_->PublishRegion(9);
@@ -380,7 +382,7 @@ TEST_P(FabricConformance, RefusesRegionsThatNoPointerCouldNameAWordOf) {
   EXPECT_EQ(Read(Pointer(Pointer::kRegionMax, 0), to, 16).code(), absl::StatusCode::kOutOfRange);
 }
 
-// What is asked of a connection that never was, or is gone, is refused, and harms no other.
+// Requests on a connection that never existed, or is gone, are refused and do no harm to others.
 TEST_P(FabricConformance, ConnectionsThatAreNotThere) {
   const ConnectionId never = connection_ + 1000;
   client_->Disconnect(never);
@@ -395,7 +397,7 @@ TEST_P(FabricConformance, ConnectionsThatAreNotThere) {
     Waiter read, call;
     client_->Read(id, {&part, 1}, Soon(), &read);
     client_->Call(id, AsBytes("x"), {}, kReplyBytesMin, Soon(), &call);
-    EXPECT_FALSE(read.done() || call.done());  // Told from Poll, as all are.
+    EXPECT_FALSE(read.done() || call.done());  // The completions are called from Poll, like all others.
     EXPECT_EQ(read.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(call.Await(client_.get()).code(), absl::StatusCode::kUnavailable);
   }
@@ -415,7 +417,7 @@ TEST_P(FabricConformance, ReadsOfNothing) {
   EXPECT_EQ(to[0], std::byte{9});
 }
 
-// One bad part: no part is OK, and the next read is.
+// One bad part fails the whole read. The next read succeeds.
 TEST_P(FabricConformance, OnePartOutsideRefusesTheRead) {
   alignas(8) std::byte to[24] = {};
   for (const Pointer outside : {Pointer(7, kRegionBytes), Pointer(8, 0)}) {
@@ -434,7 +436,7 @@ TEST_P(FabricConformance, ReplyIsCutByNobodyButTheServer) {
     Waiter call;
     client_->Call(connection_, AsBytes(request), {}, room, Soon(), &call);
     ASSERT_TRUE(call.Await(client_.get()).ok());
-    EXPECT_EQ(call.reply().size(), room);  // What EchoService has room for.
+    EXPECT_EQ(call.reply().size(), room);  // EchoService cuts the reply to its room.
   }
 }
 
@@ -449,7 +451,7 @@ TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
     ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
     client_->Poll();
   }
-  // One that is given up before: told then, once.
+  // Disconnecting an attempt ends it at once, with one call of its completion.
   const ConnectionId id = client_->Connect(harness_->Address(0), Soon(), &cancelled);
   client_->Disconnect(id);
   client_->Poll();
@@ -464,7 +466,7 @@ TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
   EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());
 }
 
-// A client that tries for days to reach a server that is gone, or loses and finds it.
+// A client tries for days to reach a server that is gone, or loses its connection again and again.
 TEST_P(FabricConformance, ConnectionsThatFailOrEndLeaveNothing) {
   if (!harness_->Real()) GTEST_SKIP() << "nothing of it is the process's";
   constexpr int kRounds = 400;
@@ -498,7 +500,7 @@ TEST_P(FabricConformance, ConnectionsThatFailOrEndLeaveNothing) {
   EXPECT_LE(descriptors(), before);
   EXPECT_LT(::mallinfo2().uordblks, bytes + kRounds * 64);
   alignas(8) std::byte to[8] = {};
-  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());  // The connection that was there all the time.
+  EXPECT_TRUE(Read(Pointer(7, 8), to, 8).ok());  // The first connection still works.
 }
 
 TEST_P(FabricConformance, AddressesThatCannotBe) {

@@ -1,4 +1,4 @@
-// Servers, and what drives them, for tests of fabrics.
+// Provides servers, and drives them, for tests of fabrics.
 #pragma once
 
 #include <algorithm>
@@ -15,25 +15,26 @@
 
 namespace cell {
 
-// How a fabric's endpoints come to be and how its servers are driven.
+// Makes a fabric's endpoints and drives its servers.
 class FabricHarness {
  public:
   virtual ~FabricHarness() = default;
-  // What this machine lacks for it; empty: nothing.
+  // Returns what this machine lacks to run it, or "" if nothing.
   virtual std::string Missing() { return {}; }
   virtual std::unique_ptr<Fabric> NewEndpoint() = 0;
   virtual std::string Address(int n) = 0;
-  // Whether what it holds is held in this process's memory and descriptors.
+  // Returns whether the fabric uses memory and descriptors of this process.
   virtual bool Real() { return true; }
-  // From now on `server` polls by itself, until Stop. The test does not touch it meanwhile.
+  // Makes `server` poll by itself until Stop. The test must not use it meanwhile.
   virtual void Run(Fabric* server) = 0;
   virtual void Stop(Fabric* server) = 0;
-  // Stops `server`, as a process is stopped that no clock can reach. False: what answers its reads goes on.
+  // Stops `server` like a stopped process. Returns false if its reads are still answered.
   virtual bool Silence(Fabric* server) {
     Stop(server);
     return true;
   }
-  // How many are connected to `server`, which runs: a fabric belongs to one thread, so it stops while they are counted.
+  // Returns the number of peers of `server`, which is running. The server stops while they are counted, because a
+  // fabric belongs to one thread.
   size_t PeersOf(Fabric* server) {
     Stop(server);
     const size_t peers = server->peers();
@@ -42,7 +43,7 @@ class FabricHarness {
   }
 };
 
-// Drives each server by a thread of its own.
+// Drives each server in a thread of its own.
 class ThreadsHarness : public FabricHarness {
  public:
   ~ThreadsHarness() override {
@@ -67,7 +68,7 @@ class ThreadsHarness : public FabricHarness {
   std::map<Fabric*, std::thread> threads_;
 };
 
-// Answers with the request, in capitals, cut to the room there is.
+// Answers with the request in capitals, cut to the room for the reply.
 class EchoService : public Service {
  public:
   explicit EchoService(Fabric* fabric) : fabric_(fabric) {}
@@ -86,13 +87,13 @@ class EchoService : public Service {
   void Disconnected(ConnectionId) override { ++disconnected; }
 
   std::atomic<int> disconnected{0};
-  std::atomic<uint32_t> call_ns{0}, read_ns{0};  // Of the last call: Fabric::TimesOf.
+  std::atomic<uint32_t> call_ns{0}, read_ns{0};  // Fabric::TimesOf of the last call.
 
  private:
   Fabric* fabric_;
 };
 
-// A service may keep calls and answer them later, in any order.
+// Keeps calls, so that a test can answer them later, in any order.
 class PatientService : public Service {
  public:
   void Serve(absl::Span<const IncomingCall> calls) override {

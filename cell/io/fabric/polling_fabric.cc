@@ -12,8 +12,8 @@
 namespace cell {
 namespace {
 
-// Spinning for as long as sleeping and being woken costs is never worse than twice the best (Karlin et al., SODA 1990);
-// that was 50 us on a virtual machine.
+// If spinning lasts as long as sleeping and waking takes, it is at most twice as slow as the optimum (Karlin et al.,
+// SODA 1990). That time was 50 us on a virtual machine.
 constexpr int64_t kSpinNs = 50'000;
 constexpr int64_t kSpinAloneNs = 3'000;
 constexpr size_t kTellAtOnceMax = 10'000;
@@ -38,7 +38,7 @@ size_t PollingFabric::TellNow() {
     now.swap(to_tell_);
     for (const ToTell& one : now) one.completion->Done(one.status, {});
     told += now.size();
-    if (told > kTellAtOnceMax) break;  // Callers that try again at once must not keep us here.
+    if (told > kTellAtOnceMax) break;  // Do not stay here for callers that try again at once.
   }
   return told;
 }
@@ -61,7 +61,7 @@ void PollingFabric::Wait(int64_t until_ns) {
       if (HasWork() || woken_.load(std::memory_order_relaxed)) return;
       __builtin_ia32_pause();
     }
-    if (now - start > kSpinAloneNs) ::sched_yield();  // Whoever we wait for may need this core.
+    if (now - start > kSpinAloneNs) ::sched_yield();  // The process that we wait for may need this core.
   }
   const bool work = BeginSleep();
   const int64_t left_ns = until_ns - NowNs();

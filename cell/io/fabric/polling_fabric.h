@@ -1,7 +1,8 @@
-// PollingFabric: what the fabrics of real processes share. Their regions' memory, their clock, and how they wait.
+// PollingFabric implements what the fabrics of real processes share: the memory of their regions, their clock, and how
+// they wait.
 //
-// Waiting. Spin for a bounded time, then sleep until a descriptor is readable. Several fabrics can wait as one
-// (multi_fabric.h), so the parts of waiting are a fabric's own, and the order of them is here, once.
+// Waiting spins for a bounded time, and then sleeps until a descriptor is readable. Several fabrics can wait as one
+// (multi_fabric.h). Each fabric therefore implements the steps of waiting, and their order is defined only here.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,8 @@
 namespace cell {
 
 enum class Polling {
-  kAdaptive,  // Spin for a bounded time, then sleep.
-  kBusy,      // Never sleep: for pinned cores.
+  kAdaptive,  // Spins for a bounded time, then sleeps.
+  kBusy,      // Never sleeps: for pinned cores.
 };
 
 class PollingFabric : public Fabric {
@@ -41,31 +42,32 @@ class PollingFabric : public Fabric {
   void Wake() final;
   int64_t NowNs() const final;
 
-  // ---- Wait's parts, in its order.
+  // ---- The steps of Wait, in order.
 
-  // Sends what was asked for and is not on its way yet.
+  // Sends requests that are not on their way yet.
   virtual void Flush() = 0;
-  // Whether Poll would find something. Cheap: it is asked while spinning.
+  // Returns whether Poll would find something. Must be cheap, because it is called while spinning.
   virtual bool HasWork() const = 0;
-  // From now until EndSleep, new work makes wait_fd() readable. True: there is work already.
+  // Makes new work set wait_fd() readable, until EndSleep. Returns true if there is work already.
   virtual bool BeginSleep() = 0;
   virtual int wait_fd() const = 0;
   virtual void EndSleep() = 0;
-  // What is done at every wait's end: deadlines, sockets.
+  // Runs at the end of every wait: deadlines, sockets.
   virtual void AfterWait() = 0;
-  // No deadline of what is in flight is before it. INT64_MAX: nothing has one.
+  // Returns a time before which no request's deadline ends. INT64_MAX: no request has a deadline.
   virtual int64_t NextDeadlineNs() const { return next_deadline_ns_; }
 
  protected:
-  // Completions whose end is known already are told from Poll, as all are.
+  // Queues a completion whose result is known already. It is called from Poll, like all completions.
   void TellLater(Completion* completion, absl::Status status) { to_tell_.push_back({completion, std::move(status)}); }
   bool HasToTell() const { return !to_tell_.empty(); }
-  // Tells them, and those that come of it. The number of them.
+  // Calls the queued completions, and those that they queue. Returns their number.
   size_t TellNow();
 
-  // What has just been asked for, or is still in flight, has this deadline.
+  // Records the deadline of a new request, or of one that is still in flight.
   void NoteDeadline(int64_t deadline_ns) { next_deadline_ns_ = std::min(next_deadline_ns_, deadline_ns); }
-  // Whether some deadline may be over. Then the caller ends what is past its own, and notes the deadlines of the rest.
+  // Returns whether a deadline may have passed. If so, the caller ends the requests that are past theirs, and records
+  // the deadlines of the others.
   bool TakeDeadline(int64_t now_ns) {
     if (now_ns < next_deadline_ns_) return false;
     next_deadline_ns_ = INT64_MAX;

@@ -1,4 +1,4 @@
-// For tests: completions waited for, one at a time.
+// Waits for completions in tests, one at a time.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace cell {
 
-// Waits for completions as a blocking client does.
+// Waits for a completion as a blocking client does.
 class Waiter : public Completion {
  public:
   void Done(const absl::Status& status, ConstBytes reply) override {
@@ -34,7 +34,7 @@ class Waiter : public Completion {
   std::string reply_;
 };
 
-// A connection, waited for.
+// Connects and waits for the connection.
 inline absl::StatusOr<ConnectionId> ConnectTo(Fabric* fabric, const std::string& address) {
   Waiter waiter;
   const ConnectionId id = fabric->Connect(address, fabric->NowNs() + 5'000'000'000, &waiter);

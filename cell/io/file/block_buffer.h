@@ -1,5 +1,5 @@
-// BlockBuffer: memory that starts at a block's border and has whole blocks, as files that are written and read past the
-// page cache want it. Its bytes are anything at first.
+// BlockBuffer is memory that starts at a block's border and has whole blocks, as required for files that are written
+// and read past the page cache. Its content is undefined at first.
 #pragma once
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ inline constexpr size_t kBlockBytes = 4096;
 class BlockBuffer {
  public:
   BlockBuffer() = default;
-  // At least so many.
+  // Allocates at least this many bytes.
   explicit BlockBuffer(size_t bytes)
       : size_(RoundUp(bytes, kBlockBytes)), data_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, size_))) {
     CELL_CHECK(data_ != nullptr || size_ == 0);

@@ -1,12 +1,12 @@
-// Files: the seam to the file system.
+// Files is the interface to the file system.
 //
-// Every call may block for as long as a disk takes, so none is made on a worker's thread (thread_pool.h). Files are
-// only ever appended to by whoever created them, and read by anyone: all that a log needs, and what a shared file
-// system keeps its promises for. Any thread may call; one File is one thread's at a time.
+// Every call may block for as long as a disk takes, so none may be made on a worker's thread (thread_pool.h). Only the
+// creator of a file appends to it, and anyone reads it. Logs need no more, and shared file systems guarantee this much.
+// Thread-safe; a File must be used by one thread at a time.
 //
-// Errors. NotFound, AlreadyExists: as they say. ResourceExhausted: the disk is full. Unavailable: anything else that
-// the system said, with its words; IsOutOfDescriptors (descriptors.h) says whether it was for want of a descriptor, and
-// nothing was done then.
+// Errors: NotFound and AlreadyExists as usual. ResourceExhausted if the disk is full. Unavailable for any other system
+// error, with its text; IsOutOfDescriptors (descriptors.h) says whether there was no descriptor left, in which case
+// nothing was done.
 #pragma once
 
 #include <cstdint>
@@ -21,48 +21,48 @@
 
 namespace cell {
 
-// A file that is being written.
+// Writes a file.
 class File {
  public:
   virtual ~File() = default;
-  // After an error any part of `bytes` may be there.
+  // Appends bytes. After an error any part of `bytes` may be there.
   virtual absl::Status Append(std::string_view bytes) = 0;
-  // What was appended survives a crash of the machine from now on. After an error nothing is known of what was not
-  // synced before, whatever a second try says: the system may have dropped it (Rebello et al., "Can applications
-  // recover from fsync failures?", USENIX ATC 2020).
+  // Makes everything that was appended survive a crash of the machine. After an error the state of the unsynced data is
+  // unknown, even if a second call succeeds: the system may have dropped it (Rebello et al., "Can applications recover
+  // from fsync failures?", USENIX ATC 2020).
   virtual absl::Status Sync() = 0;
 };
 
-// A directory that is open: what is listed of it takes no further descriptor. One thread's at a time.
+// An open directory, which can be listed without another descriptor. One thread at a time.
 class Directory {
  public:
   virtual ~Directory() = default;
-  // As Files::List: what is there now.
+  // Works like Files::List, and returns the current content.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 
 class Files {
  public:
   virtual ~Files() = default;
-  // The name survives a crash after SyncDirectory.
+  // Creates a file. Its name survives a crash after SyncDirectory.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) = 0;
-  // The same, for what is synced often: what was appended is followed by zeros to a multiple of kBlockBytes. So it
-  // can be written in whole blocks, past the page cache.
+  // Creates a file that is synced often. Zeros up to a multiple of kBlockBytes follow what was appended, so that it can
+  // be written in whole blocks, past the page cache.
   virtual absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) = 0;
-  // Of [offset, offset + to.size()), what there is; how much that is. All three are of whole blocks (BlockBuffer): what
-  // is read once, and is large, goes past the page cache.
+  // Reads [offset, offset + to.size()) as far as the file goes, and returns the number of bytes. All three are
+  // multiples of a block (BlockBuffer). Reads past the page cache, for data that is large and read once.
   virtual absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) = 0;
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
-  // The names in a directory, sorted. NotFound: there is no such directory.
+  // Returns the sorted names in a directory. Returns NotFound if there is no such directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) = 0;
-  // With those above it; they survive a crash. Ok if it is there.
+  // Makes a directory and those above it, which then survive a crash. Returns OK if it exists.
   virtual absl::Status MakeDirectory(const std::string& directory) = 0;
-  // Replaces `to` if it is there.
+  // Renames a file, and replaces `to` if it exists.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  // A file, or an empty directory.
+  // Removes a file, or an empty directory.
   virtual absl::Status Remove(const std::string& path) = 0;
-  // Files made, renamed and removed in it stay so.
+  // Makes the creations, renames and removals in a directory survive a crash.
   virtual absl::Status SyncDirectory(const std::string& directory) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What logs rely on, of both file systems; and what the simulated one loses.
+// Checks the guarantees on which logs rely, for both file systems, and what the simulated one loses.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -47,7 +47,7 @@ void Conform(Files* files, const std::string& root) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y"}));
   ASSERT_TRUE(files->Create(dir + "/z").ok());
-  EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y", "z"}));  // What is there now.
+  EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y", "z"}));  // The current content.
   ASSERT_TRUE(files->Remove(dir + "/z").ok());
   EXPECT_EQ(*(*opened)->List(), (std::vector<std::string>{"x", "y"}));
   ASSERT_TRUE(files->Rename(dir + "/x", dir + "/y").ok());
@@ -58,7 +58,7 @@ void Conform(Files* files, const std::string& root) {
   ASSERT_TRUE(files->Remove(dir + "/y").ok());
   EXPECT_EQ(files->Remove(dir + "/y").code(), absl::StatusCode::kNotFound);
 
-  // A log: what was appended, and zeros up to a whole block; whatever sizes it came in.
+  // A log has the appended bytes, and zeros up to a whole block, in whatever sizes they were appended.
   auto log = files->CreateLog(dir + "/log");
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_EQ(files->CreateLog(dir + "/log").status().code(), absl::StatusCode::kAlreadyExists);
@@ -94,7 +94,7 @@ TEST(FilesTest, Posix) {
   std::filesystem::remove_all(root);
 }
 
-// Whoever has taken all descriptors: some files can be made, and directories that are open are listed all the same.
+// All descriptors are taken. Some files can still be made, and open directories can be listed.
 TEST(FilesTest, PosixHasDescriptorsInReserve) {
   const std::string root = std::filesystem::path(::testing::TempDir()) / fmt::format("reserve-{}", ::getpid());
   std::filesystem::create_directories(root);
@@ -121,7 +121,7 @@ TEST(FilesTest, PosixHasDescriptorsInReserve) {
   made.clear();
   EXPECT_TRUE(files.Create(root + "/more").ok());
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_FALSE(IsOutOfDescriptors(files.Create(root + "/more").status()));  // It is there: another error.
+  EXPECT_FALSE(IsOutOfDescriptors(files.Create(root + "/more").status()));  // The file exists, which is another error.
   std::filesystem::remove_all(root);
 }
 

@@ -29,10 +29,10 @@ absl::Status Failed(const char* what, const std::string& path) {
   return status;
 }
 
-// Past the page cache, if the file system has that.
+// Bypasses the page cache from now on, if the file system can.
 void BeginDirect(const Fd& fd) { (void)::fcntl(fd.get(), F_SETFL, O_DIRECT); }
 
-// The file system wants it in another way after all.
+// Uses the page cache again, because the file system refuses direct access.
 absl::Status EndDirect(const Fd& fd, const std::string& path) {
   return ::fcntl(fd.get(), F_SETFL, 0) == 0 ? absl::OkStatus() : Failed("open", path);
 }
@@ -57,9 +57,9 @@ class PosixFile : public File {
   const std::string path_;
 };
 
-// Written in whole blocks from aligned memory, past the page cache where the file system can: measured with 256 KB a
-// sync on ext4, that takes a sixth of the CPU time and a third of the time. The last block is written again with what
-// follows; what was in it is the same then, so a torn write does not harm it.
+// Writes whole blocks from aligned memory, past the page cache if the file system can. With 256 KB per sync on ext4
+// this takes a sixth of the CPU time and a third of the time, as measured. The last block is written again with the
+// data that follows it. Its earlier content is unchanged then, so a torn write does no harm.
 class PosixLogFile : public File {
  public:
   PosixLogFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
@@ -106,24 +106,24 @@ class PosixLogFile : public File {
   const std::string path_;
   bool direct_ = true;
   BlockBuffer buffer_;
-  size_t used_ = 0;      // Of the buffer: what is in the last block.
-  uint64_t offset_ = 0;  // Where that begins.
+  size_t used_ = 0;      // Bytes of the buffer: the content of the last block.
+  uint64_t offset_ = 0;  // Offset of the last block.
 };
 
 class PosixDirectory : public Directory {
  public:
-  // Null, with errno: that did not work.
+  // Returns null, and sets errno, if that fails.
   static std::unique_ptr<Directory> FromFd(Fd fd, const std::string& path) {
     DIR* const stream = ::fdopendir(fd.get());
     if (stream == nullptr) return nullptr;
-    (void)fd.Release();  // The stream's.
+    (void)fd.Release();  // The stream owns it now.
     return std::unique_ptr<Directory>(new PosixDirectory(stream, path));
   }
   ~PosixDirectory() override { ::closedir(stream_); }
 
   absl::StatusOr<std::vector<std::string>> List() override {
     std::vector<std::string> names;
-    ::rewinddir(stream_);  // What is there now, as if it were opened again.
+    ::rewinddir(stream_);  // Get the current content, as if it were opened again.
     for (;;) {
       errno = 0;
       const dirent* const entry = ::readdir(stream_);
@@ -172,7 +172,8 @@ absl::StatusOr<size_t> PosixFiles::Read(const std::string& path, uint64_t offset
     if (got == 0) break;
     if (got > 0) {
       done += static_cast<size_t>(got);
-    } else if (errno == EINVAL && direct) {  // After the file's last bytes, too, if they are no whole block.
+    } else if (errno == EINVAL && direct) {  // This also happens behind the file's last bytes if they are not a whole
+                                             // block.
       RETURN_IF_ERROR(EndDirect(fd, path));
       direct = false;
     } else if (errno != EINTR) {
@@ -206,7 +207,7 @@ absl::Status PosixFiles::MakeDirectory(const std::string& directory) {
   bool made = ::mkdir(directory.c_str(), 0755) == 0;
   if (!made && errno == ENOENT && !above.empty() && above != directory) {
     RETURN_IF_ERROR(MakeDirectory(above));
-    // Once more, and not again: where `above` leads nowhere (/proc, a link to nothing), there is never a directory.
+    // Try only once more: if `above` leads nowhere (/proc, a dangling link), there is never a directory.
     made = ::mkdir(directory.c_str(), 0755) == 0;
   }
   if (made) return SyncDirectory(above.empty() ? "." : above);

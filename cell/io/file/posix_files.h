@@ -1,4 +1,4 @@
-// PosixFiles: the file system of this machine, or one that it has mounted.
+// PosixFiles is the file system of this machine, or one that it has mounted.
 #pragma once
 
 #include "cell/io/file/files.h"

@@ -74,7 +74,7 @@ absl::StatusOr<bool> RegionPool::Prepare(uint64_t bytes, uint64_t slice) {
   }
   const uint64_t end = std::min(bytes, prepared_bytes_ + slice);
   for (; prepared_bytes_ < end; prepared_bytes_ += kPageBytes) {
-    // The kernel's page fault.
+    // Causes the kernel's page fault.
     *const_cast<volatile std::byte*>(preparing_->shm.base() + prepared_bytes_) = std::byte{};
   }
   if (end < bytes) return false;

@@ -1,7 +1,8 @@
-// RegionPool: the memory of a process's regions, which fabrics give peers access to. Several fabrics may share one.
+// RegionPool holds the memory of a process's regions, to which fabrics give peers access. Several fabrics may share
+// one.
 //
-// Thread-safety: the server's thread creates, prepares and drops; any thread may Find. Memory stays mapped as long as
-// the pool lives, so that what was found can be read, whatever becomes of the region.
+// Thread-safety: the server's thread creates, prepares and drops; any thread may call Find. Memory stays mapped while
+// the pool lives, so that the result of Find can be read whatever happens to the region.
 #pragma once
 
 #include <functional>
@@ -20,26 +21,26 @@ class RegionPool {
  public:
   explicit RegionPool(bool huge_pages) : use_huge_pages_(huge_pages) {}
 
-  // As Fabric::CreateRegion, CreateStagedRegion, PublishRegion, DropRegion, PrepareRegion.
+  // Work like Fabric::CreateRegion, CreateStagedRegion, PublishRegion, DropRegion and PrepareRegion.
   absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes) { return Make(region, bytes, false); }
   absl::StatusOr<RegionMemory*> CreateStaged(uint32_t region, uint64_t bytes) { return Make(region, bytes, true); }
   void Publish(uint32_t region);
   void Drop(uint32_t region);
   absl::StatusOr<bool> Prepare(uint64_t bytes, uint64_t slice);
   size_t free_regions() const;
-  // Whether the regions made so far are in huge pages.
+  // Returns whether the regions made so far are in huge pages.
   bool huge_pages() const;
 
   struct Found {
     const ShmMemory* shm;
-    uint64_t bytes;  // Of the region; its memory may be larger.
+    uint64_t bytes;  // Size of the region; its memory may be larger.
     bool Holds(uint64_t offset, uint64_t length) const { return offset <= bytes && length <= bytes - offset; }
   };
-  // Nothing of one that is staged.
+  // Returns a region's memory, or nullopt if it is staged or not in the pool.
   std::optional<Found> Find(uint32_t region) const;
 
-  // Tells of memory once it is there to stay, before a region is made in it; an error refuses it. Asked of memory that
-  // is there already at once. For fabrics that must register memory.
+  // Sets a function that is called with new memory before a region is made in it, and at once with all existing memory.
+  // An error refuses the memory. For fabrics that must register memory.
   using OnMemory = std::function<absl::Status(const ShmMemory&)>;
   absl::Status SetOnMemory(OnMemory on_memory);
 
@@ -47,7 +48,7 @@ class RegionPool {
   struct Region {
     uint32_t id = 0;
     bool staged = false;
-    std::vector<uint32_t> former = {};  // All that were here.
+    std::vector<uint32_t> former = {};  // All regions that were here.
     uint64_t bytes = 0;
     ShmMemory shm;
     RegionMemory memory;
@@ -57,12 +58,12 @@ class RegionPool {
   absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool staged);
 
   const bool use_huge_pages_;
-  mutable std::mutex mutex_;  // Of regions_ and dropped_.
+  mutable std::mutex mutex_;  // Guards regions_ and dropped_.
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
   OnMemory on_memory_;
-  std::unique_ptr<Region> preparing_;  // Free, once all its pages are there...
-  uint64_t prepared_bytes_ = 0;        // ...as so many are.
+  std::unique_ptr<Region> preparing_;  // Becomes free once all its pages are there...
+  uint64_t prepared_bytes_ = 0;        // ...of which this many bytes are.
 };
 
 }  // namespace cell

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// A new memfd of `bytes`, mapped for writing; null base when that did not work.
+// Creates a memfd of `bytes` bytes, mapped for writing. Returns null on failure.
 std::byte* NewMapping(const char* name, unsigned flags, uint64_t bytes, Fd* fd) {
   *fd = Fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!fd->valid() || ::ftruncate(fd->get(), static_cast<off_t>(bytes)) != 0) return nullptr;

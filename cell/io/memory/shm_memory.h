@@ -1,6 +1,6 @@
-// Shared memory in memfd: made, sealed, mapped.
+// ShmMemory is shared memory in a memfd: created, sealed and mapped.
 //
-// Sealed against shrinking, so that no mapping can ever fault with SIGBUS, whatever the other side does.
+// It is sealed against shrinking, so that no mapping can ever fault with SIGBUS, whatever the other side does.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace cell {
 class ShmMemory {
  public:
   enum class Sharing {
-    kReadOnly,   // Only mappings made before the seal can write: those who get the descriptor can but read.
-    kReadWrite,  // Rings: both sides write.
+    kReadOnly,   // Only mappings made before the seal can write. Others with the descriptor can only read.
+    kReadWrite,  // For rings: both sides write.
   };
 
-  // Zeroed. With `huge_pages` in huge pages where there are enough, in ordinary ones where not.
+  // Creates zeroed memory. With `huge_pages` it is in huge pages if there are enough, and otherwise in ordinary ones.
   static absl::StatusOr<ShmMemory> Create(const char* name, uint64_t bytes, Sharing sharing, bool huge_pages);
-  // Maps what a peer handed over, after checking its size and seals.
+  // Maps memory that a peer passed, after checking its size and seals.
   static absl::StatusOr<ShmMemory> Map(Fd fd, uint64_t bytes, Sharing sharing);
 
   ShmMemory() = default;

@@ -1,4 +1,5 @@
-// Bytes on their way between a socket and what parses or makes them: appended at the end, taken from the front.
+// ByteQueue holds bytes between a socket and the code that parses or makes them. They are appended at the end and taken
+// from the front.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +18,12 @@ class ByteQueue {
   size_t size() const { return end_ - begin_; }
   bool empty() const { return begin_ == end_; }
 
-  // Room for `bytes` at the end. What data() gave before is not valid any more.
+  // Returns room for `bytes` bytes at the end. Invalidates earlier results of data().
   std::byte* Grow(size_t bytes) {
     if (capacity_ - end_ < bytes) MakeRoom(bytes);
     return bytes_.get() + end_;
   }
-  // The first `bytes` of that room are filled.
+  // Appends the first `bytes` bytes of that room, which the caller has filled.
   void Commit(size_t bytes) {
     CELL_CHECK_LE(bytes, capacity_ - end_);
     end_ += bytes;
@@ -32,13 +33,13 @@ class ByteQueue {
     std::memcpy(Grow(bytes.size()), bytes.data(), bytes.size());
     Commit(bytes.size());
   }
-  // What was taken stays where it is until the next Grow.
+  // Takes bytes from the front. They stay in place until the next Grow.
   void Consume(size_t bytes) {
     CELL_CHECK_LE(bytes, size());
     begin_ += bytes;
     if (begin_ == end_) begin_ = end_ = 0;
   }
-  // Gives memory back that an empty queue does not need: a burst is over.
+  // Releases memory that an empty queue does not need after a burst.
   void Shrink(size_t capacity_max) {
     if (!empty() || capacity_ <= capacity_max) return;
     bytes_.reset();

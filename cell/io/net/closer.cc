@@ -12,7 +12,8 @@ void Closer::Close(Fd fd) {
   ++state_->threads;
   try {
     std::thread(&Closer::Run, state_).detach();
-  } catch (const std::system_error&) {  // The system has no thread now: the descriptor stays until another close has one.
+  } catch (const std::system_error&) {  // The system has no thread now. The descriptor waits for the thread of a later
+                                        // Close.
     --state_->threads;
   }
 }

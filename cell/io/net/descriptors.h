@@ -1,14 +1,13 @@
-// Descriptors: how a server keeps some for what must go on when connections take all that there are.
+// Keeps descriptors for a server's essential work, even if connections take all that there are.
 //
-//   1. It raises its limit to what it may (RaiseDescriptorLimit).
-//   2. Listeners take no connection that leaves less than a share of the limit (LeavesEnough): it is closed at once, so
-//      that its client hears of it.
-//   3. What opens files for logs has a few in reserve (DescriptorReserve), whoever took the rest.
+//   1. The server raises its limit as far as possible (RaiseDescriptorLimit).
+//   2. Listeners keep no connection that leaves less than a share of the limit (LeavesEnough). It is closed at once, so
+//      that its client notices.
+//   3. Code that opens files for logs has a few descriptors in reserve (DescriptorReserve).
+//   4. Connections that have not greeted take at most a share of the limit (GreetingMax). If there is no descriptor
+//      left for a new connection, the oldest of them is closed, and the new one gets its number (LowestNumber).
 //
-//   4. Connections that have not greeted take a share of the limit at most (GreetingMax). When there is no descriptor left
-//      for a newcomer, the oldest of them leaves, and the newcomer gets its number (LowestNumber).
-//
-// Any thread may call everything here.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,25 +21,25 @@
 
 namespace cell {
 
-// The most that this process may have open at once.
+// Returns how many descriptors this process may have open.
 uint64_t DescriptorLimit();
 
-// Raises the limit as far as this process may. Returns the limit then.
+// Raises the limit as far as this process may. Returns the new limit.
 uint64_t RaiseDescriptorLimit();
 
-// Whether a connection that was accepted may stay: a quarter of the limit, at most 1,024, is left for regions and logs.
-// Descriptors are given out from the lowest on, so an accepted one's number says how many are in use.
+// Returns whether an accepted connection may stay: a quarter of the limit, at most 1,024, is kept for regions and logs.
+// The system allocates the lowest free descriptor, so the number of an accepted one says how many are in use.
 bool LeavesEnough(const Fd& accepted);
 
-// How many connections that have not greeted a listener keeps: an eighth of the limit, at most 256. So those of one
-// listener leave descriptors for who comes to another.
+// Returns how many connections that have not greeted a listener may keep: an eighth of the limit, at most 256. So those
+// of one listener leave descriptors for connections to another.
 size_t GreetingMax();
 
-// Gives an open descriptor the lowest number that is free, if that is lower.
+// Moves an open descriptor to the lowest free number if that is lower.
 void LowestNumber(Fd* fd);
 
-// Whether a call of the system failed because there was no descriptor left; and a status that says so. Nothing was done
-// then, and it may be tried again.
+// Return whether a call of the system failed because there was no descriptor left, and mark a status accordingly.
+// Nothing was done in this case, and the call may be repeated.
 bool IsOutOfDescriptors(int error);
 bool IsOutOfDescriptors(const absl::Status& status);
 void MarkOutOfDescriptors(absl::Status* status);
@@ -49,8 +48,8 @@ class DescriptorReserve {
  public:
   explicit DescriptorReserve(size_t descriptors) : wanted_(descriptors) { Refill(); }
 
-  // What `open` returns, a descriptor or -1 with errno. While it fails for want of a descriptor, one of the reserve is
-  // given up and it is called again.
+  // Returns the result of `open`: a descriptor, or -1 with errno. If it fails because there is no descriptor left,
+  // closes one of the reserve and calls it again.
   int Open(const std::function<int()>& open);
 
  private:

@@ -25,7 +25,7 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid() && errno == ENOENT) return false;
   struct flock lock {};
-  lock.l_type = F_RDLCK;  // Whoever may read the file may lock it so; TryLock's are others.
+  lock.l_type = F_RDLCK;  // Anyone who may read the file may take such a lock. TryLock takes the other kind.
   lock.l_whence = SEEK_SET;
   if (!fd.valid() || ::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot look whether {} is locked", path));

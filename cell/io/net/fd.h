@@ -1,4 +1,4 @@
-// A file descriptor that is owned.
+// Fd owns a file descriptor.
 #pragma once
 
 #include <string>
@@ -22,21 +22,21 @@ class Fd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  // Somebody else closes it.
+  // Gives up the ownership without closing.
   int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
 };
 
-// Locks a file for as long as `fd`, or a copy of it, is open; false: it is locked. By open file descriptions
-// (F_OFD_SETLK).
+// Locks a file while `fd`, or a copy of it, is open. Returns false if it is locked already. Uses open file description
+// locks (F_OFD_SETLK).
 bool TryLock(const Fd& fd);
-// Returns whether anyone has locked a file by TryLock; false for one that is not there. Asking takes no lock. Unavailable: the
-// system does not tell, as when there are no descriptors left.
+// Returns whether a file is locked with TryLock, and false if it does not exist. Takes no lock. Returns Unavailable if
+// the system does not tell, for example because there are no descriptors left.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
-// The text of errno, after `what`.
+// Returns an error with `what` and the text of errno.
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what);
 
 }  // namespace cell

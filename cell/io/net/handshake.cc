@@ -35,7 +35,7 @@ Proof Prove(const std::string& secret, std::string_view side, Purpose purpose, c
   return proof;
 }
 
-// In a time that does not tell where they differ.
+// Compares in a time that does not reveal where they differ.
 bool Same(const Proof& a, const Proof& b) { return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
 }  // namespace
@@ -62,12 +62,13 @@ absl::Status ServerHandshake::Take(ConstBytes message, std::string* answer) {
     state_ = State::kRefused;
     return absl::DataLossError("not a Cell client");
   }
-  const State state = std::exchange(state_, State::kRefused);  // Unless this goes well.
+  const State state = std::exchange(state_, State::kRefused);  // Stays refused unless this succeeds.
   if (state == State::kGreeting) {
     const auto hello = Load<HelloMessage>(message.data());
     if (hello.magic != kHandshakeMagic) return absl::DataLossError("not a Cell client");
     if (hello.version != kHandshakeVersion) {
-      AppendMessage(ChallengeMessage{kHandshakeMagic, kHandshakeVersion, 0, {}, {}}, answer);  // So that it can say so.
+      // Allows the client to report it.
+      AppendMessage(ChallengeMessage{kHandshakeMagic, kHandshakeVersion, 0, {}, {}}, answer);
       return absl::FailedPreconditionError(
           fmt::format("a client of handshake version {}; this server has {}", hello.version, kHandshakeVersion));
     }

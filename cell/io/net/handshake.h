@@ -1,5 +1,5 @@
-// The handshake of fabrics that cross machines: each side proves that it knows the cluster's secret, without telling
-// it, before a call, a read or a memory key goes over the connection.
+// Implements the handshake of fabrics between machines. Each side proves that it knows the cluster's secret, without
+// revealing it, before a call, a read or a memory key uses the connection.
 //
 //   client                                    server
 //   Hello{magic, version, purpose, nonce}  ->
@@ -7,12 +7,12 @@
 //   Proof{HMAC(secret, "client", both)}    ->
 //                                          <- Welcome{magic, verdict}
 //
-// HMAC is HMAC-SHA256 (RFC 2104) over the side's name, the version, the purpose and both nonces: fresh nonces keep old
-// proofs from being used again, the names keep one side's from being sent back to it. Without a secret (an empty one)
-// the same messages show only that both sides are Cell's. What follows is neither encrypted nor signed: a secret keeps
-// strangers out, not those who can change packets on the way.
+// HMAC is HMAC-SHA256 (RFC 2104) over the side's name, the version, the purpose and both nonces. Fresh nonces prevent
+// old proofs from being used again. The names prevent one side's proof from being sent back to it. Without a secret (an
+// empty one) the same messages show only that both sides are Cell's. The later bytes are neither encrypted nor signed:
+// a secret excludes strangers, but not those who can change packets on the way.
 //
-// Pure: bytes in, bytes out. All integers little-endian. Thread-safety: none.
+// Pure: bytes in, bytes out. All integers are little-endian. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -27,13 +27,13 @@ namespace cell {
 
 inline constexpr uint32_t kHandshakeVersion = 1;
 
-using Nonce = std::array<std::byte, 32>;  // Unpredictable: from RandomNonce, but in tests.
+using Nonce = std::array<std::byte, 32>;  // Unpredictable: from RandomNonce, except in tests.
 using Proof = std::array<std::byte, 32>;
 
-// From the operating system.
+// Returns a nonce from the operating system.
 Nonce RandomNonce();
 
-// What the connection is for.
+// Says what the connection is for.
 enum class Purpose : uint32_t {
   kCalls = 1,
   kReads = 2,
@@ -58,27 +58,27 @@ struct ProofMessage {
 };
 struct WelcomeMessage {
   uint64_t magic;
-  uint32_t verdict;  // 1: welcome. Anything else: not.
+  uint32_t verdict;  // 1: welcome. Any other value: refused.
   uint32_t reserved;
 };
 static_assert(sizeof(HelloMessage) == 48 && sizeof(ChallengeMessage) == 80 && sizeof(ProofMessage) == 32 &&
               sizeof(WelcomeMessage) == 16);
 inline constexpr size_t kHandshakeMessageBytesMax = sizeof(ChallengeMessage);
 
-// The server's side. Feed it messages of wants() bytes. `accepts`: purposes that it serves.
+// The server's side. Pass it messages of wants() bytes. `accepts` lists the purposes that it serves.
 class ServerHandshake {
  public:
   ServerHandshake(std::string secret, const Nonce& nonce,
                   std::vector<Purpose> accepts = {Purpose::kCalls, Purpose::kReads})
       : secret_(std::move(secret)), nonce_(nonce), accepts_(std::move(accepts)) {}
 
-  // Bytes of the next message; 0: it is done.
+  // Returns the size of the next message, or 0 if the handshake is done.
   size_t wants() const;
-  // Appends to *answer what is to be sent. An error: send that and close. DataLoss: that is no message of a handshake,
-  // or not of its size, or the handshake is over.
+  // Takes a message and appends the answer to *answer. After an error, send that and close. Returns DataLoss if the
+  // message is not part of a handshake, has the wrong size, or comes after the end.
   absl::Status Take(ConstBytes message, std::string* answer);
   bool done() const { return state_ == State::kDone; }
-  Purpose purpose() const { return purpose_; }  // Once it is done.
+  Purpose purpose() const { return purpose_; }  // Valid once it is done.
 
  private:
   enum class State { kGreeting, kProving, kDone, kRefused };
@@ -91,16 +91,17 @@ class ServerHandshake {
   Nonce peer_nonce_{};
 };
 
-// The client's.
+// The client's side.
 class ClientHandshake {
  public:
   ClientHandshake(std::string secret, Purpose purpose, const Nonce& nonce)
       : secret_(std::move(secret)), purpose_(purpose), nonce_(nonce) {}
 
-  // What is to be sent first.
+  // Returns the first message.
   std::string Hello() const;
   size_t wants() const;
-  // As above. FailedPrecondition: another version. PermissionDenied: another secret. DataLoss: that is no Cell server.
+  // As above. Returns FailedPrecondition if the version differs, PermissionDenied if the secret differs, and DataLoss
+  // if the peer is not a Cell server.
   absl::Status Take(ConstBytes message, std::string* answer);
   bool done() const { return state_ == State::kDone; }
 

@@ -15,7 +15,7 @@ Nonce NonceOf(int seed) {
   return nonce;
 }
 
-// One message from `from` to `to`, and the answer.
+// Passes one message to `to` and returns the answer.
 template <typename Side>
 absl::Status Give(Side* to, const std::string& message, std::string* answer) {
   EXPECT_EQ(message.size(), to->wants());
@@ -48,8 +48,8 @@ TEST(Handshake, AnotherSecretIsRefusedByEitherSide) {
   std::string challenge, proof;
   ASSERT_TRUE(Give(&server, client.Hello(), &challenge).ok());
   EXPECT_EQ(Give(&client, challenge, &proof).code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_TRUE(proof.empty());  // It tells such a server nothing.
-  // A client that does not care.
+  EXPECT_TRUE(proof.empty());  // The client reveals nothing to such a server.
+  // A client that ignores this.
   std::string welcome;
   EXPECT_EQ(Give(&server, std::string(32, 'x'), &welcome).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_FALSE(server.done());
@@ -58,14 +58,14 @@ TEST(Handshake, AnotherSecretIsRefusedByEitherSide) {
 }
 
 TEST(Handshake, AProofIsGoodOnce) {
-  // Overheard once: all that the client said.
+  // All messages of the client were overheard once.
   ClientHandshake honest(kSecret, Purpose::kCalls, NonceOf(2));
   ServerHandshake first(kSecret, NonceOf(1));
   std::string challenge, proof, welcome;
   ASSERT_TRUE(Give(&first, honest.Hello(), &challenge).ok());
   ASSERT_TRUE(Give(&honest, challenge, &proof).ok());
   ASSERT_TRUE(Give(&first, proof, &welcome).ok());
-  // Said again, to a server with a fresh nonce.
+  // They are sent again, to a server with a fresh nonce.
   ServerHandshake second(kSecret, NonceOf(3));
   std::string other_challenge, other_welcome;
   ASSERT_TRUE(Give(&second, honest.Hello(), &other_challenge).ok());
@@ -115,7 +115,7 @@ TEST(Handshake, NonsenseIsRefusedAtEveryStep) {
   }
 }
 
-// Messages of any size at any step, and after the end: none of them is taken, and none does harm.
+// Messages of any size at any step, and after the end, are refused and do no harm.
 TEST(Handshake, MessagesThatAreNotExpectedAreRefused) {
   for (const size_t first : {size_t{0}, size_t{1}, sizeof(HelloMessage), sizeof(HelloMessage) + 1}) {
     for (const size_t second : {size_t{0}, sizeof(ProofMessage), size_t{65536}}) {

@@ -1,5 +1,5 @@
-// LimitedWarnings: warnings that strangers cause, and so could fill a log with. At most one a second is written; the next
-// one tells how many were left out.
+// LimitedWarnings limits warnings that strangers cause and could fill a log with. At most one a second is written, with
+// the number of those left out since the last one.
 //
 // Not thread-safe.
 #pragma once
@@ -30,7 +30,7 @@ class LimitedWarnings {
   static constexpr int64_t kEveryNs = 1'000'000'000;
 
   std::optional<int64_t> written_ns_;
-  uint64_t left_out_ = 0;  // Since then.
+  uint64_t left_out_ = 0;  // Since the last warning.
 };
 
 }  // namespace cell

@@ -1,4 +1,4 @@
-// For tests of what strangers can do to a fabric: few descriptors, and the warnings that are written.
+// Helps to test what strangers can do to a fabric: limits descriptors, and captures warnings.
 #pragma once
 
 #include <sys/resource.h>
@@ -40,7 +40,7 @@ class FewDescriptors {
   std::vector<Fd> taken_;
 };
 
-// Catches what is logged.
+// Captures the log.
 class LogLines {
  public:
   LogLines() {
@@ -49,7 +49,7 @@ class LogLines {
   }
   ~LogLines() { spdlog::set_default_logger(before_); }
 
-  // Whether something was written, and no more than a line a second. Nobody logs meanwhile.
+  // Returns whether something was written, and at most one line a second. REQUIRES: nobody logs meanwhile.
   bool AreFew() const {
     const std::string text = lines_.str();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin_);

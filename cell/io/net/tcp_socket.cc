@@ -15,7 +15,7 @@
 namespace cell {
 namespace {
 
-// How soon a peer that went without a word is noticed.
+// Limits how long a peer that disappeared goes unnoticed.
 constexpr int kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 2;
 constexpr int kKeepIntervalS = 1;
@@ -69,7 +69,8 @@ absl::StatusOr<Fd> ListenTcp(const std::string& host_port) {
   const SocketAddress& address = addresses.front();
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError(absl::StatusCode::kInternal, "socket");
-  SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // Connections of a server that was here before do not hinder.
+  SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // Allows the port to be used again while connections of an earlier
+                                                     // server still linger.
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
       ::listen(fd.get(), 512) != 0) {
     if (errno == EADDRINUSE) return absl::AlreadyExistsError(fmt::format("something listens at {} already", host_port));

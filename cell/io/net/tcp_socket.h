@@ -1,4 +1,4 @@
-// TCP sockets as TcpFabric needs them: addresses, non-blocking sockets, bytes in and out.
+// Provides TCP sockets for TcpFabric: addresses, non-blocking sockets, sending and receiving.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,26 +17,26 @@ struct SocketAddress {
   socklen_t bytes;
 };
 
-// "HOST:PORT" or "[IPV6]:PORT", in its two parts. InvalidArgument: it is neither.
+// Splits "HOST:PORT" or "[IPV6]:PORT" into its two parts. Returns InvalidArgument if it is neither.
 absl::StatusOr<std::pair<std::string, uint16_t>> ParseHostPort(const std::string& address);
 
-// All that the address may mean, the system's first choice first. A name is looked up, which may block; a numeric
-// address does not. NotFound: no such name.
+// Returns all meanings of the address, the system's first choice first. Looking up a name may block; a numeric address
+// does not. Returns NotFound if there is no such name.
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddress(const std::string& host_port);
 
-// A listening socket. AlreadyExists: the port is in use. Port 0: any free one.
+// Returns a listening socket. Returns AlreadyExists if the port is in use. Port 0 means any free one.
 absl::StatusOr<Fd> ListenTcp(const std::string& host_port);
-// The address that a listening socket has got: HOST:PORT, with the host as it was asked for.
+// Returns the address of a listening socket: HOST:PORT, with the host as it was requested.
 std::string BoundAddress(int listener, const std::string& host_port);
-// A socket that is connecting: writable once it is connected or has failed.
+// Returns a socket that is connecting. It is writable once it is connected or has failed.
 absl::StatusOr<Fd> ConnectTcp(const SocketAddress& address);
-// No delay of small messages; a peer that does not acknowledge for 5 s is gone.
+// Disables the delay of small messages, and drops a peer that does not acknowledge for 5 s.
 void SetTcpOptions(int socket);
 
-// As much as is there now and `scratch` has room for, to the end of *to: so a queue is as large as what came, not as
-// what might. False: the peer has closed, or the connection broke.
+// Appends the bytes that are there now, as far as `scratch` has room, to *to. So the queue only grows by what came.
+// Returns false if the peer has closed or the connection broke.
 bool ReceiveSome(int socket, MutableBytes scratch, ByteQueue* to);
-// As much as goes now from the front of *from. False: the connection broke.
+// Sends as much as possible now from the front of *from. Returns false if the connection broke.
 bool SendSome(int socket, ByteQueue* from);
 
 }  // namespace cell

@@ -32,10 +32,10 @@ constexpr int kPacketsDroppedMax = 1024;  // More than a socket holds.
 // Takes the packet that was looked at.
 void TakePacket(int socket) { (void)::recv(socket, nullptr, 0, MSG_DONTWAIT); }
 
-// Takes all packets of a socket to which nothing can be sent any more. False: one of them carries descriptors, which is
-// left where it is, or there may be one that does.
+// Takes all packets of a socket to which nothing can be sent any more. Returns false if one of them carries
+// descriptors, which stay in place, or if there may be one.
 bool DropPackets(int socket) {
-  // With each packet, the kernel tells who sent it: an empty packet differs from the end.
+  // Makes the kernel add the sender to each packet, so that an empty packet differs from the end.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) return false;
   for (int i = 0; i < kPacketsDroppedMax; ++i) {
@@ -44,7 +44,7 @@ bool DropPackets(int socket) {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
     if (::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT) < 0) {
-      if (errno == ECONNRESET || errno == EINTR) continue;  // Told once.
+      if (errno == ECONNRESET || errno == EINTR) continue;  // Reported once.
       return errno == EAGAIN || errno == ENOTCONN;
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) return false;
@@ -67,7 +67,7 @@ absl::StatusOr<Fd> ListenUnix(const std::string& path, mode_t mode) {
   if (ConnectUnix(path).ok()) return absl::AlreadyExistsError(fmt::format("a server already listens at {}", path));
   ::unlink(path.c_str());
   ASSIGN_OR_RETURN(Fd fd, NewSocket());
-  if (::fchmod(fd.get(), mode) != 0 ||  // Before it is bound: its file is never more open than this.
+  if (::fchmod(fd.get(), mode) != 0 ||  // Set the mode before binding: the file is never more open than this.
       ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot listen at {}", path));
@@ -114,7 +114,7 @@ PeerSocket& PeerSocket::operator=(PeerSocket&& other) noexcept {
 
 PeerSocket::~PeerSocket() {
   if (!fd_.valid()) return;
-  (void)::shutdown(fd_.get(), SHUT_RDWR);  // Nothing comes any more.
+  (void)::shutdown(fd_.get(), SHUT_RDWR);  // Nothing more can arrive.
   if (!DropPackets(fd_.get())) closer_->Close(std::move(fd_));
 }
 

@@ -1,11 +1,11 @@
-// Unix sockets as ShmFabric needs them: packets that may carry a descriptor, between ends that do not trust each other.
+// Provides Unix sockets for ShmFabric: packets that may carry a descriptor, between ends that do not trust each other.
 //
-// A packet may carry descriptors whose last close blocks for as long as its sender likes (closer.h). The kernel closes
+// A packet may carry descriptors whose last close blocks for as long as the sender likes (closer.h). The kernel closes
 // them on the thread that takes the packet or closes the socket that holds it, whether or not there was room to receive
 // them. Hence:
-//   1. A packet is looked at (MSG_PEEK) before it is taken. One that carries what it must not is never taken.
-//   2. A socket that holds such a packet, or may, is closed by a Closer.
-// Nothing here waits for the other end, whatever the flags of a descriptor are.
+//   1. A packet is looked at (MSG_PEEK) before it is taken. One with unexpected descriptors is never taken.
+//   2. A socket that holds such a packet, or may hold one, is closed by a Closer. Nothing here waits for the other end,
+//      whatever the flags of a descriptor are.
 #pragma once
 
 #include <sys/types.h>
@@ -22,12 +22,12 @@
 
 namespace cell {
 
-// A listening SOCK_SEQPACKET socket. Its file gets `mode`, as far as the umask allows, from its first moment on. A socket
-// file that nobody listens on is replaced; AlreadyExists if one does.
+// Returns a listening SOCK_SEQPACKET socket. Its file has `mode`, as far as the umask allows, from its first moment on.
+// Replaces a socket file on which nobody listens. Returns AlreadyExists if somebody does.
 absl::StatusOr<Fd> ListenUnix(const std::string& path, mode_t mode = 0777);
 absl::StatusOr<Fd> ConnectUnix(const std::string& path);
 
-// Sends one packet with descriptors. Unavailable: the other end is gone, or has not taken what was sent before.
+// Sends one packet with descriptors. Returns Unavailable if the other end is gone, or has not taken earlier packets.
 absl::Status SendPacket(int socket, ConstBytes bytes, const std::vector<int>& fds);
 
 struct Packet {
@@ -49,11 +49,11 @@ class PeerSocket {
   int get() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
-  // Takes the next packet. Unavailable: there is none yet. DataLoss: it is larger than bytes_max, or carries what it must
-  // not; it stays where it is, and the connection is of no more use.
+  // Takes the next packet. Returns Unavailable if there is none yet. Returns DataLoss if it is larger than bytes_max or
+  // carries unexpected descriptors. It then stays in the socket, and the connection must not be used any more.
   absl::StatusOr<Packet> Receive(size_t bytes_max, Takes takes);
 
-  // Sends a packet of one byte, so that the other end wakes up. Where there is no room for one, others wait to be read.
+  // Sends a packet of one byte to wake the other end. If there is no room for it, other packets are waiting there.
   void Ring();
 
  private:

@@ -1,12 +1,12 @@
-// MachineModel: how long a machine of a simulated cluster takes for what it does.
+// MachineModel says how long the operations of a simulated cluster's machine take.
 //
-// The NIC. One-sided reads and calls queue apart, since a NIC does either at its own rate; and all of them pass one
-// stage that both share, since together they do not reach the sum of both rates (the thesis, Table 2.3). A machine with
-// many live connections is slower in all of it (Fig. 2.5). Latencies are those of one operation with nothing else going
-// on, there and back, what the NIC's queues take included.
+// The NIC: one-sided reads and calls have separate queues, because a NIC handles each at its own rate. All of them also
+// pass one shared stage, because together they do not reach the sum of both rates (thesis, Table 2.3). Many live
+// connections slow all of these stages down (Fig. 2.5). Latencies are those of one operation without other load, for
+// the round trip, and include the time in the NIC's queues.
 //
-// The cores. A worker has one: calls queue for it. A client has one as well: what it is told costs it time before it
-// can ask for more.
+// The cores: a worker has one, for which calls queue. A client has one as well: handling an answer takes time before
+// the client can make the next request.
 #pragma once
 
 #include <algorithm>
@@ -16,25 +16,25 @@
 namespace cell {
 
 struct MachineModel {
-  // The NIC: the least time between two...
-  int64_t read_ns = 0;       // ...one-sided reads of others here,
+  // The NIC: the minimum time between two...
+  int64_t read_ns = 0;       // ...one-sided reads by others here,
   int64_t call_ns = 0;       // ...calls, request and reply together,
   int64_t operation_ns = 0;  // ...operations of either kind.
-  double byte_ns = 0;        // Of what it sends.
+  double byte_ns = 0;        // Time per byte that it sends.
   int64_t read_latency_ns = 0;
-  int64_t call_latency_ns = 0;  // Without the server's core.
-  // Each live connection beyond so many makes the NIC slower by that part of its time.
+  int64_t call_latency_ns = 0;  // Without the time of the server's core.
+  // Each live connection beyond connections_free slows the NIC by this fraction.
   int64_t connections_free = std::numeric_limits<int64_t>::max();
   double connection_loss = 0;
 
   // A core.
-  int64_t request_ns = 0;     // Takes a request and sends its reply.
-  int64_t visit_ns = 0;       // A node of a search.
-  int64_t insert_ns = 0;      // A change, beside its search.
-  int64_t entry_ns = 0;       // An entry of a scan.
-  int64_t completion_ns = 0;  // A client takes an answer, checks it, and asks for the next thing.
+  int64_t request_ns = 0;     // To take a request and send its reply.
+  int64_t visit_ns = 0;       // For a node of a search.
+  int64_t insert_ns = 0;      // For a change, in addition to its search.
+  int64_t entry_ns = 0;       // For an entry of a scan.
+  int64_t completion_ns = 0;  // For a client to take an answer, check it, and make the next request.
 
-  // The least time between two reads of so many bytes.
+  // Returns the minimum time between two reads of `bytes` bytes.
   uint32_t ReadNs(uint64_t bytes) const {
     return static_cast<uint32_t>(std::max(
         {static_cast<double>(read_ns), static_cast<double>(operation_ns), byte_ns * static_cast<double>(bytes)}));

@@ -28,7 +28,7 @@ void SimFabric::Crash() {
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = connections_[i];
     if (connection.server == nullptr) continue;
-    connection.pending.clear();  // Nothing is told.
+    connection.pending.clear();  // Their completions are not called.
     connection.server->PeerGoes(connection.peer);
     LoseServer(static_cast<ConnectionId>(i));
   }
@@ -52,7 +52,7 @@ void SimFabric::LosePeers() {
   }
 }
 
-// The peer's client is gone: the service hears of it, by and by.
+// Handles the end of the peer's client. The service is notified later.
 void SimFabric::PeerGoes(ConnectionId peer) {
   peers_[peer].client = nullptr;
   network_->At(network_->now_ns(), [this, alive = alive_, peer] {
@@ -149,7 +149,7 @@ void SimFabric::ServeQueued() {
   serving_ = true;
   service_->Serve(calls);
   serving_ = false;
-  // Answers leave one after the other, in their calls' order; those that come later have been paid for.
+  // Answers leave one after the other, in the order of their calls. Later ones wait for the time of earlier ones.
   int64_t at_ns = network_->now_ns();
   size_t next = 0;
   std::vector<Reply> replies = std::exchange(replies_, {});
@@ -194,7 +194,7 @@ void SimFabric::EndReply(const IncomingCall& call, size_t bytes) {
 
 void SimFabric::Send(Reply reply, int64_t at_ns) {
   if (!host_->model_.has_value()) return Deliver(std::move(reply), at_ns, network_->options_.latency_ns);
-  // The NIC is taken when the reply comes to it, and not before: others are to pass it until then.
+  // The reply uses the NIC only once it reaches it. Until then others may pass it.
   network_->At(at_ns, [this, alive = alive_, reply = std::move(reply)]() mutable {
     if (!*alive) return;
     const int64_t passed_ns = host_->PassNic(/*is_read=*/false, reply.bytes.size(), network_->now_ns());
@@ -228,7 +228,7 @@ void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t 
   SimFabric* const server = it == network_->listening_.end() || crashed_ ? nullptr : it->second;
   const bool silent = server != nullptr && (server->paused_ || network_->IsCut(host_, server->host_) ||
                                             network_->IsCut(server->host_, host_));
-  if (silent && network_->now_ns() < deadline_ns) {  // It is asked for again and again.
+  if (silent && network_->now_ns() < deadline_ns) {  // Try again repeatedly.
     constexpr int64_t kAgainNs = 10'000;
     connecting_[id] = completion;
     return network_->At(std::min(deadline_ns, network_->now_ns() + kAgainNs),
@@ -258,7 +258,7 @@ void SimFabric::Disconnect(ConnectionId id) {
   SimFabric* server = connections_[id].server;
   const ConnectionId peer = connections_[id].peer;
   if (network_->writing_) {
-    server->PeerGoes(peer);  // It is in the middle of something.
+    server->PeerGoes(peer);  // The server is in the middle of a write.
   } else {
     server->peers_[peer].client = nullptr;
     if (server->service_ != nullptr) server->service_->Disconnected(peer);
@@ -298,7 +298,7 @@ bool SimFabric::NotHandedOver(const Connection& connection, absl::Span<const Rea
   });
 }
 
-// It is looked for again and again, as long as the read has not ended otherwise.
+// Checks repeatedly whether the region was handed over, until the read ends otherwise.
 void SimFabric::ReadWhenHandedOver(ConnectionId id, std::vector<ReadPart> parts, int64_t deadline_ns,
                                    Completion* completion) {
   constexpr int64_t kAgainNs = 5'000;
@@ -339,7 +339,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
       transfer.lines.push_back({memory->at(offset), part.to, part.bytes});
       continue;
     }
-    // A large part comes in pieces of several lines: each is an event, and a megabyte would be 16,384 of them.
+    // Read large parts in pieces of several lines: each piece is an event, and a megabyte would be 16,384 lines.
     constexpr uint64_t kLineBytes = 64, kPiecesMax = 256;
     const uint64_t piece = kLineBytes * std::max<uint64_t>(1, part.bytes / (kLineBytes * kPiecesMax));
     for (uint64_t at = 0; at < part.bytes;) {
@@ -359,7 +359,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
   connections_[id].pending[transfer.id] = {completion, true, deadline_ns};
   ExpireAt(deadline_ns);
   if (!server->host_->model_.has_value() && !network_->IsCut(host_, server->host_)) {
-    // Begun now, for a writer's steps to let it go on however long the writer takes.
+    // Begin now, so that a writer's steps let it proceed however long the writer takes.
     transfer.due_ns = LeavesNs() + network_->Around(options.latency_ns) + network_->Delay();
     return network_->transfers_.push_back(std::move(transfer));
   }
@@ -370,7 +370,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
                   });
 }
 
-// The request is with the server's NIC.
+// Begins a transfer when the request has reached the server's NIC.
 void SimFabric::BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes) {
   if (!connections_[transfer.connection].pending.contains(transfer.id)) return;
   transfer.due_ns = transfer.from->PassNic(/*is_read=*/true, bytes, network_->now_ns());
@@ -402,8 +402,8 @@ void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   ExpireAt(deadline_ns);
 }
 
-// One event for all deadlines: operations that end in time, as nearly all do, cost none. Whether one is late the host's
-// clock says, which may have stood still since: then it is looked for again, later.
+// Uses one event for all deadlines, so that operations that end in time, which are nearly all, cost none. The host's
+// clock decides whether an operation is late. If it has stood still since, the check is repeated later.
 void SimFabric::ExpireAt(int64_t deadline_ns) {
   if (deadline_ns >= expire_ns_) return;
   expire_ns_ = deadline_ns;
@@ -428,7 +428,7 @@ void SimFabric::Expire() {
       }
     }
     for (const uint64_t operation : late) {
-      if (connections_[i].pending.at(operation).is_read) {  // Nothing more of it is copied.
+      if (connections_[i].pending.at(operation).is_read) {  // Copy no more of it.
         std::erase_if(network_->transfers_, [&](const SimNetwork::Transfer& transfer) {
           return transfer.reader == this && transfer.connection == id && transfer.id == operation;
         });
@@ -471,7 +471,7 @@ void SimFabric::Wait(int64_t until_ns) {
   until_ns = host_->ToNetwork(until_ns);
   waited_ = true;
   if (turn_) {
-    if (ready_.empty()) WakeAt(std::max(until_ns, network_->now_ns() + 1));  // Or time would stand still.
+    if (ready_.empty()) WakeAt(std::max(until_ns, network_->now_ns() + 1));  // Otherwise time would stand still.
     return;
   }
   while (ready_.empty() && network_->now_ns() < until_ns) {

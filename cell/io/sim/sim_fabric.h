@@ -1,8 +1,8 @@
-// SimFabric: an endpoint of a SimNetwork.
+// SimFabric is an endpoint of a SimNetwork.
 //
-// Serving a call costs its server's core time, so that calls queue; reads cost it nothing. An endpoint is polled by
-// whoever has it, as any other; or it is driven: then the network calls whenever there is something to do, which is
-// what thousands of clients need. Not thread-safe.
+// Serving a call takes time of its server's core, so calls queue; reads take none. An endpoint is polled by its owner
+// like any other, or it is driven: then the network calls it whenever there is something to do, which thousands of
+// clients need. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ class SimFabric : public Fabric {
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
-  // By the machine model; nothing without one.
+  // Returns times according to the machine model, or zeros without one.
   ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const override;
   size_t peers() const override;
 
@@ -49,32 +49,31 @@ class SimFabric : public Fabric {
 
   size_t Poll() override;
   void Wait(int64_t until_ns) override;
-  // The host's clock.
+  // Returns the time of the host's clock.
   int64_t NowNs() const override { return host_->ToLocal(network_->now_ns()); }
 
   SimHost* host() const { return host_; }
-  // Reads and calls of this endpoint that have not ended.
+  // Returns the number of reads and calls of this endpoint that have not ended.
   size_t in_flight() const {
     size_t count = 0;
     for (const Connection& connection : connections_) count += connection.pending.size();
     return count;
   }
-  // Calls to this endpoint that have come and are not served.
+  // Returns the number of calls to this endpoint that have arrived and are not served.
   size_t queued() const { return queued_.size(); }
-  // From now on the network calls `turn` whenever this endpoint has completions to tell, and when the time has come
-  // that Wait was asked for last, which returns at once. `turn` polls whoever this endpoint is of. Null: it is
-  // polled again.
+  // Makes the network call `turn` whenever this endpoint has completions to call, and at the time that was last passed
+  // to Wait, which then returns at once. `turn` polls the owner of this endpoint. Null: the endpoint is polled again.
   void Drive(std::function<void()> turn);
-  // What a call costs the core, in nanoseconds, instead of SimOptions::call_service_ns.
+  // Sets the time that a call takes of the core, in nanoseconds, instead of SimOptions::call_service_ns.
   void set_call_cost(std::function<int64_t(ConstBytes request)> cost) { call_cost_ = std::move(cost); }
-  // How long its core has worked on calls.
+  // Returns how long its core has worked on calls.
   int64_t busy_ns() const { return busy_ns_; }
 
-  // As if its process had died: peers lose it, its memory can be read no more, and whatever it still does has no
-  // effect.
+  // Simulates the death of its process: peers lose the connection, its memory cannot be read any more, and its further
+  // calls have no effect.
   void Crash();
 
-  // A paused endpoint serves no calls; its memory can still be read, as that of a stopped process can.
+  // Pauses the endpoint: it serves no calls, but its memory can still be read, as that of a stopped process.
   void SetPaused(bool paused);
 
  private:
@@ -84,7 +83,7 @@ class SimFabric : public Fabric {
     std::unique_ptr<std::byte, void (*)(void*)> bytes;
     RegionMemory memory;
     bool staged = false;
-    std::set<uint32_t> former = {};  // All that were here.
+    std::set<uint32_t> former = {};  // All regions that were here.
   };
   struct Peer {
     SimFabric* client;  // Null: gone.
@@ -94,7 +93,7 @@ class SimFabric : public Fabric {
   struct Pending {
     Completion* completion;
     bool is_read;
-    int64_t deadline_ns;  // By the host's clock.
+    int64_t deadline_ns;  // On the host's clock.
   };
   struct Connection {
     SimFabric* server = nullptr;  // Null: gone.
@@ -102,8 +101,8 @@ class SimFabric : public Fabric {
     uint64_t operations = 0;
     int64_t in_order_ns = 0;
     std::map<uint64_t, Pending> pending;  // Operations.
-    // Where regions were when they were first read. They are read there even when they were dropped since, as memory
-    // that was mapped or registered once can be.
+    // Locations of regions when they were first read. Later reads go there even if the region was dropped since, as
+    // with memory that was mapped or registered once.
     std::map<uint32_t, RegionMemory*> mapped;
   };
   struct Request {
@@ -111,7 +110,7 @@ class SimFabric : public Fabric {
     uint64_t id;
     std::string bytes;
     size_t reply_bytes_max;
-    int64_t cost_ns = 0;  // Of the core.
+    int64_t cost_ns = 0;  // Time on the core.
   };
   struct Ready {
     Completion* completion;
@@ -137,7 +136,7 @@ class SimFabric : public Fabric {
   void WakeAt(int64_t at_ns);
   void TakeTurn();
   void BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes);
-  // Whether a read of these parts has to wait until the server hands a region over.
+  // Returns whether a read of these parts has to wait until the server hands over a region.
   bool NotHandedOver(const Connection& connection, absl::Span<const ReadPart> parts) const;
   void ReadWhenHandedOver(ConnectionId connection, std::vector<ReadPart> parts, int64_t deadline_ns,
                           Completion* completion);
@@ -145,7 +144,7 @@ class SimFabric : public Fabric {
   void LosePeers();
   void PeerGoes(ConnectionId peer);
   void BreakConnectionsTo(SimHost* host);
-  // When what is sent now leaves: when the core is done with what came before.
+  // Returns when something that is sent now leaves: when the core has finished its earlier work.
   int64_t LeavesNs() const { return std::max(network_->now_ns(), core_free_ns_); }
   void Finish(ConnectionId connection, uint64_t operation, absl::Status status, std::string reply);
   void ExpireAt(int64_t deadline_ns);
@@ -154,7 +153,7 @@ class SimFabric : public Fabric {
 
   SimNetwork* const network_;
   SimHost* const host_;
-  std::shared_ptr<bool> alive_;  // Events hold it: they do nothing for an endpoint that is gone.
+  std::shared_ptr<bool> alive_;  // Events hold it. They do nothing if the endpoint is gone.
 
   std::string address_;
   Service* service_ = nullptr;
@@ -167,20 +166,20 @@ class SimFabric : public Fabric {
   std::vector<std::unique_ptr<Region>> dropped_;
   std::vector<Peer> peers_;
   std::vector<Request> queued_;
-  std::vector<Request> served_;  // Now.
+  std::vector<Request> served_;  // The calls that are being served.
   std::vector<std::byte> reply_;
-  std::vector<Reply> replies_;  // Of the calls being served.
+  std::vector<Reply> replies_;  // Replies to the calls that are being served.
   std::function<int64_t(ConstBytes)> call_cost_;
   int64_t busy_ns_ = 0;
 
-  std::function<void()> turn_;   // Null: it is polled.
-  int64_t wake_ns_ = INT64_MAX;  // The next turn.
-  bool waited_ = false;          // In this turn.
-  int64_t core_free_ns_ = 0;     // Of a client.
+  std::function<void()> turn_;   // Null: the endpoint is polled.
+  int64_t wake_ns_ = INT64_MAX;  // Time of the next turn.
+  bool waited_ = false;          // Wait was called in this turn.
+  int64_t core_free_ns_ = 0;     // When the core of a client is free.
 
   std::vector<Connection> connections_;
-  int64_t expire_ns_ = INT64_MAX;  // When Expire comes next: no operation has an earlier deadline.
-  std::map<ConnectionId, Completion*> connecting_;  // To where nobody answers.
+  int64_t expire_ns_ = INT64_MAX;  // When Expire runs next. No operation has an earlier deadline.
+  std::map<ConnectionId, Completion*> connecting_;  // Connects to addresses where nobody answers.
   std::vector<Ready> ready_;
 };
 

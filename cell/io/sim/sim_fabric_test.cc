@@ -22,7 +22,7 @@ class SimHarness : public FabricHarness {
   }
   void Stop(Fabric* server) override { static_cast<SimFabric*>(server)->SetPaused(true); }
 
-  // One-sided reads need no process: they are to find no answer either.
+  // One-sided reads need no process, so they must get no answer either.
   bool Silence(Fabric* server) override {
     Stop(server);
     SetCut(server, true);
@@ -44,7 +44,7 @@ class SimHarness : public FabricHarness {
 INSTANTIATE_TEST_SUITE_P(Sim, FabricConformance,
                          ::testing::Values(MakeHarness([] { return std::make_unique<SimHarness>(); })));
 
-// A read in flight while the server writes sees some lines from before and some from after, by the seed.
+// Depending on the seed, a read during a write sees some lines from before and some from after.
 TEST(SimFabric, SameSeedSameRaces) {
   const auto run = [](uint64_t seed) {
     SimNetwork network({.seed = seed});
@@ -76,7 +76,7 @@ TEST(SimFabric, SameSeedSameRaces) {
   EXPECT_NE(run(1).find("10"), std::string::npos);
 }
 
-// Whatever part of it has been copied by its deadline: no line is afterwards.
+// Whatever part of the read was copied by its deadline, no line is copied afterwards.
 TEST(SimFabric, NothingIsCopiedOfAReadThatIsPastItsDeadline) {
   uint64_t begun = 0, late = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {

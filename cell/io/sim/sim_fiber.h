@@ -1,7 +1,7 @@
-// SimFiber: work that is written to block, and goes on a step at a time in a simulation.
+// SimFiber runs blocking work one step at a time in a simulation.
 //
-// The work runs on a stack of its own. Each SimFiles call in it pauses first, so that other things happen between two
-// steps of what one function does: between a log's append, its sync and its look for fences, for instance. One thread.
+// The work has a stack of its own. Each SimFiles call in it pauses first, so that other events happen between two steps
+// of one function, for example between a log's append, its sync and its look for fences. Not thread-safe.
 #pragma once
 
 #include <ucontext.h>
@@ -38,7 +38,7 @@ class SimFiber {
     ::makecontext(&own_, reinterpret_cast<void (*)()>(&SimFiber::Main), 2, static_cast<unsigned>(self >> 32),
                   static_cast<unsigned>(self));
   }
-  // Work that has not ended is forgotten where it is: what its stack refers to stays.
+  // Abandons work that has not ended. Objects that its stack refers to stay.
   ~SimFiber() {
 #if defined(__SANITIZE_THREAD__)
     if (ended_) __tsan_destroy_fiber(tsan_);
@@ -48,7 +48,7 @@ class SimFiber {
   SimFiber(const SimFiber&) = delete;
   SimFiber& operator=(const SimFiber&) = delete;
 
-  // Goes on until the work pauses or ends.
+  // Continues until the work pauses or ends.
   void Resume() {
     CELL_CHECK(!ended_);
     SimFiber* const resumer = std::exchange(current_, this);
@@ -56,12 +56,12 @@ class SimFiber {
     current_ = resumer;
   }
   bool ended() const { return ended_; }
-  // How many times as long as usual the pause takes that it is in.
+  // Returns how many times longer than usual its current pause takes.
   int slowness() const { return slowness_; }
 
-  // The fiber that runs; null: none does.
+  // Returns the running fiber, or null if there is none.
   static SimFiber* current() { return current_; }
-  // From within the fiber's work.
+  // Pauses. REQUIRES: the caller is the fiber's work.
   void Pause(int slowness) {
     slowness_ = slowness;
     Switch(&own_, &resumer_, /*back=*/true);
@@ -104,7 +104,7 @@ class SimFiber {
     }
 #endif
   }
-  // On the fiber's stack, from its resumer's.
+  // Runs on the fiber's stack after a switch from its resumer's.
   void Arrived([[maybe_unused]] void* fake) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake, &resumer_stack_, &resumer_stack_bytes_);
@@ -112,7 +112,7 @@ class SimFiber {
   }
 
   static inline SimFiber* current_ = nullptr;
-  // Never emptied, so that what the stacks of forgotten work refer to is no leak.
+  // Never emptied, so that objects to which the stacks of abandoned work refer are not reported as leaks.
   static inline auto* const free_stacks_ = new std::vector<char*>;
   static inline auto* const forgotten_ = new std::vector<char*>;
 

@@ -48,7 +48,7 @@ class SimFile : public File {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     const absl::Status status = host_->Call(SimFiles::Needs::kNothing);
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
-    // Linux reports an error once, and takes the pages for clean then.
+    // Linux reports an error once, and then considers the pages clean.
     if (!status.ok() && end_ > content_->synced) content_->lost.emplace_back(content_->synced, end_);
     content_->synced = end_;
     return status;
@@ -65,7 +65,7 @@ class SimFile : public File {
   const uint64_t generation_;
   const std::shared_ptr<SimDisk::Content> content_;
   const size_t block_bytes_;
-  size_t end_ = 0;  // Of what was appended.
+  size_t end_ = 0;  // End of the appended data.
 };
 
 std::unique_ptr<SimFiles> SimDisk::NewHost() { return std::unique_ptr<SimFiles>(new SimFiles(this)); }
@@ -206,7 +206,7 @@ absl::Status SimFiles::RemoveDirectoryNow(const std::string& path) {
 
 absl::Status SimFiles::SyncDirectory(const std::string& directory) {
   RETURN_IF_ERROR(Call(Needs::kDirectory));
-  std::set<std::string> gone;  // With all that was changed in it.
+  std::set<std::string> gone;  // Including all changes in it.
   for (const SimDisk::Change& change : disk_->changes_) {
     if (change.directory == directory && !change.removed.empty()) gone.insert(change.removed);
   }
@@ -238,7 +238,7 @@ void SimFiles::Crash() {
     content->synced = bytes.size();
     content->writer = nullptr;
   }
-  // Names as they were at some moment.
+  // Restore the names as they were at some moment.
   size_t first_gone = disk_->changes_.size();
   for (size_t i = 0; i < disk_->changes_.size(); ++i) {
     if (disk_->changes_[i].by == this && random.Below(2) == 0) {

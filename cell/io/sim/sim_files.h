@@ -1,9 +1,9 @@
-// SimDisk and SimFiles: a file system in memory that several hosts share, for simulations and tests.
+// SimDisk and SimFiles are a file system in memory that several hosts share, for simulations and tests.
 //
-// What a host has written is seen by all at once, and survives that host's crash as far as it was synced. Of the rest a
-// seed decides, sector by sector, what is still there: so the last write is torn, and in any order. Names that a
-// directory was not synced for come and go likewise. Any call can be made to fail, to find the disk full or no
-// descriptor left, and to take its time (SimFiber). Not thread-safe.
+// All hosts see what a host has written at once. When that host crashes, synced data survives. For other data a seed
+// decides for each sector whether it survives, so the last write is torn in any order. Unsynced changes of names in a
+// directory survive or not likewise. Any call can be made to fail, to find the disk full or no descriptor left, or to
+// take time (SimFiber). Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,14 @@ class SimFiles;
 class SimDisk {
  public:
   explicit SimDisk(uint64_t seed) : random_(seed) {}
-  // A host's view. The disk must outlive it.
+  // Makes a host's view. The disk must outlive it.
   std::unique_ptr<SimFiles> NewHost();
 
-  // Hosts keep what they write to themselves until they sync it, as some shared file systems do. Else all see it at once.
+  // Makes hosts keep their writes private until they sync them, as some shared file systems do. Otherwise all hosts see
+  // them at once.
   void set_cached(bool cached) { cached_ = cached; }
 
-  // For tests that damage what is there.
+  // For tests that damage files.
   std::string* bytes(const std::string& path) { return &files_.at(path)->bytes; }
   std::vector<std::string> paths() const;
 
@@ -36,7 +37,7 @@ class SimDisk {
 
   struct Content {
     std::string bytes;
-    size_t synced = 0;                            // Of them, the first.
+    size_t synced = 0;                            // Number of synced bytes.
     std::vector<std::pair<size_t, size_t>> lost;  // [begin, end): dropped by a sync that failed.
     SimFiles* writer = nullptr;
   };
@@ -69,21 +70,22 @@ class SimFiles : public Files {
   absl::Status Remove(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& directory) override;
 
-  // The machine loses power: what it has not synced is lost, in part. Its files can be written no more.
+  // Simulates a power loss of the machine: data that it has not synced is lost, in part. Its files cannot be written
+  // any more.
   void Crash();
-  // The n-th call from now on (0: the next) fails with `status`, and nothing after it unless told again.
+  // Makes the n-th call from now on (0: the next) fail with `status`. Later calls succeed.
   void FailAt(uint64_t n, absl::Status status) {
     fail_in_ = n;
     failure_ = std::move(status);
   }
   uint64_t calls() const { return calls_; }
-  // Nothing more fits on this host's disk: what makes or appends to a file fails with ResourceExhausted.
+  // Fills this host's disk: calls that make or append to a file fail with ResourceExhausted.
   void set_full(bool full) { full_ = full; }
-  // Listing and syncing directories takes so many times as long.
+  // Sets how many times longer listing and syncing directories takes.
   void set_directory_slowness(int slowness) { directory_slowness_ = slowness; }
-  // Whether this host's process has no descriptor left: nothing can be opened, and what is open works.
+  // Sets whether this host's process has no descriptor left: nothing can be opened, and open files still work.
   void set_descriptors_gone(bool gone) { descriptors_gone_ = gone; }
-  // Files that are open to be written.
+  // Returns the number of files that are open for writing.
   int open_files() const { return open_files_; }
 
  private:
@@ -94,15 +96,15 @@ class SimFiles : public Files {
   absl::StatusOr<std::unique_ptr<File>> Make(const std::string& path, size_t block_bytes);
   // What a call needs, besides the disk.
   enum class Needs { kNothing, kDescriptor, kRoom, kDescriptorAndRoom, kDirectory, kOpenDirectory };
-  // Counts a call, which may have to wait, or to fail.
+  // Counts a call, which may have to wait or to fail.
   absl::Status Call(Needs needs);
-  // What this host sees of a file.
+  // Returns what this host sees of a file.
   std::string_view Seen(const SimDisk::Content& content) const;
   absl::StatusOr<std::vector<std::string>> ListNow(const std::string& directory) const;
   absl::Status RemoveDirectoryNow(const std::string& path);
 
   SimDisk* const disk_;
-  uint64_t generation_ = 0;  // Of crashes.
+  uint64_t generation_ = 0;  // Counts crashes.
   uint64_t calls_ = 0;
   uint64_t fail_in_ = 0;
   absl::Status failure_;

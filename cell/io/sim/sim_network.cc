@@ -22,7 +22,7 @@ int64_t SimHost::PassNic(bool is_read, uint64_t bytes, int64_t at_ns) {
   const auto pass = [slow](int64_t* free_ns, int64_t from_ns, double takes_ns) {
     return *free_ns = std::max(*free_ns, from_ns) + static_cast<int64_t>(takes_ns * slow);
   };
-  // What both kinds share comes first, so that a queue of one does not hold the other up.
+  // The stages that both kinds share come first, so that a queue of one kind does not delay the other.
   at_ns = pass(&port_free_ns_, at_ns, static_cast<double>(model_->operation_ns));
   at_ns = pass(&wire_free_ns_, at_ns, model_->byte_ns * static_cast<double>(bytes));
   return is_read ? pass(&reads_free_ns_, at_ns, static_cast<double>(model_->read_ns))
@@ -80,13 +80,13 @@ bool SimNetwork::Step() {
 }
 
 void SimNetwork::RunFirst(Events* events) {
-  // It is popped at once: that its order is lost by the move is not seen.
+  // The event is popped at once, so the invalid order after the move has no effect.
   const Event event = std::move(const_cast<Event&>(events->top()));
   events->pop();
   event.run();
 }
 
-// ---- What goes wrong between hosts.
+// ---- Faults between hosts.
 
 void SimNetwork::Carry(SimHost* from, SimHost* to, int64_t sent_ns, int64_t ns, int64_t* in_order,
                        std::function<void()> run, const SimFabric* whose) {
@@ -120,7 +120,7 @@ void SimNetwork::SetCut(SimHost* from, SimHost* to, bool cut) {
 }
 
 void SimNetwork::Break(SimHost* one, SimHost* other) {
-  // What waits was of connections that are gone now.
+  // The waiting messages belong to connections that are gone now.
   for (const auto& way : {std::pair(one, other), std::pair(other, one)}) {
     const auto cut = cuts_.find(way);
     if (cut != cuts_.end()) cut->second.waiting.clear();
@@ -148,7 +148,7 @@ void SimNetwork::OnWriterStep() {
     if (line_due_ns < at_ns) {
       CopyLine(first);
     } else {
-      const ThreadScope own(ThreadScope::Which::kOwn);  // The writer's may be another.
+      const ThreadScope own(ThreadScope::Which::kOwn);  // The writer may be running as another thread.
       RunFirst(&client_events_);
     }
   }
@@ -164,7 +164,7 @@ void SimNetwork::CopyDueLines() {
     }
     const size_t before = transfers_.size();
     CopyLine(i);
-    if (transfers_.size() == before) continue;  // Else another one has taken its place.
+    if (transfers_.size() == before) continue;  // Otherwise another transfer has moved to this index.
   }
 }
 

@@ -1,14 +1,13 @@
-// SimNetwork: a network and its machines in one thread and virtual time, driven by one seed.
+// SimNetwork simulates a network and its machines in one thread and virtual time, driven by one seed.
 //
-// One-sided reads are copied one cache line at a time, in an order that the seed picks, between the steps of whoever
-// writes: every store of a node or an extent lets time pass (RegionMemory::set_after_step), and the lines that are due
-// by then are copied before the writer goes on; with SimOptions::clients_run, clients take their turns then, too, as
-// those of machines of their own do. So a run has every race that a NIC could show, and the same seed has the same
-// races.
+// One-sided reads are copied one cache line at a time, in an order that the seed chooses, between the writer's steps:
+// every store of a node or an extent lets time pass (RegionMemory::set_after_step), and the lines that are due by then
+// are copied before the writer continues. With SimOptions::clients_run, clients run then, too, as if they were on
+// machines of their own. So a run has every race that a NIC could show, and the same seed has the same races.
 //
-// A host has a clock, which may go wrong, and a MachineModel, which says what its NIC and its cores take; a host
-// without one has an idle NIC, and the times of SimOptions. What can go wrong between hosts: SetCut, SetDelays, Break.
-// Not thread-safe.
+// A host has a clock, which may go wrong, and a MachineModel, which says what its NIC and its cores take. A host
+// without a model has an idle NIC and the times of SimOptions. Faults between hosts are simulated by SetCut, SetDelays
+// and Break. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -34,12 +33,13 @@ struct SimOptions {
   uint64_t seed = 1;
   LineOrder line_order = LineOrder::kRandom;
   int64_t latency_ns = 1'000;     // One way.
-  int64_t line_ns = 20;           // Mean, between two lines of a read. 0: all of it at once, which is fast to simulate.
+  int64_t line_ns = 20;           // Mean time between two lines of a read. 0: copies the whole read at once, which is
+                                  // fast to simulate.
   int64_t call_service_ns = 500;  // Server time of one call.
-  int64_t writer_step_ns = 20;    // Mean, of one step of a writer.
+  int64_t writer_step_ns = 20;    // Mean time of one step of a writer.
   bool clients_run = false;       // Between a writer's steps.
-  int64_t break_after_ns = 100'000;  // That a way is cut, its connections break.
-  // A region is handed over by its server, once, before the first read of it: a server that is stopped cannot do that.
+  int64_t break_after_ns = 100'000;  // How long a way is cut before its connections break.
+  // If set, a server must hand over a region once before the first read of it. A stopped server cannot do that.
   bool handed_over = false;
 };
 
@@ -48,22 +48,22 @@ class SimNetwork;
 // A machine: what its endpoints share.
 class SimHost {
  public:
-  // Its clock: begins at `offset_ns`, and gains so many millionths. Before any endpoint is used.
+  // Sets its clock, which begins at `offset_ns` and gains `gain_ppm` millionths. REQUIRES: no endpoint was used.
   void SetClock(int64_t offset_ns, int64_t gain_ppm) {
     offset_ns_ = offset_ns;
     gain_ppm_ = gain_ppm;
   }
-  // The clock has stood still for so long, and goes on from where it was.
+  // Simulates that the clock stood still for this time and continues from there.
   void StandStill(int64_t ns) { offset_ns_ -= ns + ns * gain_ppm_ / 1'000'000; }
   int64_t ToLocal(int64_t network_ns) const {
     if (network_ns > kForeverNs) return network_ns;
-    // In wide numbers: it never goes back.
+    // Use wide numbers, so that the clock never goes back.
     return offset_ns_ + network_ns + static_cast<int64_t>(static_cast<__int128>(network_ns) * gain_ppm_ / 1'000'000);
   }
-  // When the clock comes to `local_ns`, or a little later.
+  // Returns when the clock reaches `local_ns`, or a little later.
   int64_t ToNetwork(int64_t local_ns) const;
 
-  // Its cores take so many times as long from now on.
+  // Sets how many times slower its cores are from now on.
   void set_slowdown(double slowdown) { slowdown_ = slowdown; }
   double slowdown() const { return slowdown_; }
 
@@ -73,9 +73,9 @@ class SimHost {
 
   static constexpr int64_t kForeverNs = int64_t{1} << 60;
 
-  // When an operation that arrives at `at_ns` has passed the NIC.
+  // Returns when an operation that arrives at `at_ns` has passed the NIC.
   int64_t PassNic(bool is_read, uint64_t bytes, int64_t at_ns);
-  // What of a latency is spent on the way, and not in PassNic.
+  // Returns the part of a latency that is spent on the way, and not in PassNic.
   int64_t OnTheWay(bool is_read) const;
 
   std::optional<MachineModel> model_;
@@ -84,7 +84,7 @@ class SimHost {
   double slowdown_ = 1;
   int64_t connections_ = 0;
   int64_t port_free_ns_ = 0, reads_free_ns_ = 0, calls_free_ns_ = 0, wire_free_ns_ = 0;
-  std::vector<SimFabric*> endpoints_;  // In the order of being made.
+  std::vector<SimFabric*> endpoints_;  // In the order of their creation.
 };
 
 class SimNetwork {
@@ -92,26 +92,26 @@ class SimNetwork {
   explicit SimNetwork(SimOptions options) : options_(options), random_(options.seed) {}
 
   SimHost* NewHost(std::optional<MachineModel> model = std::nullopt);
-  // On a host of its own, or on that one. The network must outlive its endpoints.
+  // Makes an endpoint on `host`, or on a host of its own. The network must outlive its endpoints.
   std::unique_ptr<SimFabric> NewEndpoint(SimHost* host = nullptr);
 
   int64_t now_ns() const { return now_ns_; }
-  // Does what comes next, moving the clock to it. False: nothing will ever happen by itself.
+  // Executes the next event and moves the clock to it. Returns false if there is none.
   bool Step();
-  // Calls `run` when the clock has come to `at_ns`.
+  // Calls `run` at `at_ns`.
   void At(int64_t at_ns, std::function<void()> run) { At(at_ns, nullptr, std::move(run)); }
-  // When that is; INT64_MAX: never.
+  // Returns the time of the next event, or INT64_MAX if there is none.
   int64_t NextNs() const;
 
-  // Nothing that `from` sends arrives at `to` any more: it waits until the way is there again, or until it has been cut
-  // for so long that connections between the two break.
+  // Cuts the way from `from` to `to`, or restores it. Messages wait until it is restored, or until it has been cut for
+  // so long that the connections between the two hosts break.
   void SetCut(SimHost* from, SimHost* to, bool cut);
-  // Of what is sent from now on, that share arrives up to so much later. Order within a connection is kept.
+  // Delays this share of later messages by up to `delay_max_ns`. The order within a connection is kept.
   void SetDelays(double share, int64_t delay_max_ns) {
     delayed_share_ = share;
     delay_max_ns_ = delay_max_ns;
   }
-  // All connections between the two are lost, by both sides.
+  // Breaks all connections between the two hosts, on both sides.
   void Break(SimHost* one, SimHost* other);
 
  private:
@@ -119,7 +119,7 @@ class SimNetwork {
 
   struct Event {
     int64_t at_ns;
-    uint64_t order;  // Of being scheduled: equal times keep it.
+    uint64_t order;  // Order of scheduling. Events of the same time keep it.
     std::function<void()> run;
     bool operator>(const Event& other) const { return std::tie(at_ns, order) > std::tie(other.at_ns, other.order); }
   };
@@ -133,7 +133,7 @@ class SimNetwork {
     SimFabric* reader;
     SimHost* from;
     ConnectionId connection;
-    uint64_t id;  // Of the connection's operations.
+    uint64_t id;  // Index among the connection's operations.
     std::vector<Line> lines;
     size_t next = 0;
     int64_t due_ns = 0;
@@ -148,10 +148,10 @@ class SimNetwork {
     return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean_ns)));
   }
   int64_t Delay() { return delayed_share_ > 0 && random_.Unit() < delayed_share_ ? Around(delay_max_ns_ / 2) : 0; }
-  // `whose`: that is done at this endpoint and nowhere else; null: somewhere.
+  // Schedules `run`. If `whose` is not null, the event affects only this endpoint.
   void At(int64_t at_ns, const SimFabric* whose, std::function<void()> run);
-  // Calls `run` when what `from` sends at `sent_ns` is with `to`, which takes `ns`. `in_order`: not before what was
-  // sent with the same one. `whose`: as of At.
+  // Calls `run` when a message that `from` sends at `sent_ns` reaches `to`, which takes `ns`. With `in_order` it does
+  // not overtake earlier messages with the same `in_order`. For `whose` see At.
   void Carry(SimHost* from, SimHost* to, int64_t sent_ns, int64_t ns, int64_t* in_order, std::function<void()> run,
              const SimFabric* whose = nullptr);
   void Arrive(SimHost* from, SimHost* to, std::function<void()> run);
@@ -169,7 +169,7 @@ class SimNetwork {
   using Events = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
   static void RunFirst(Events* events);
   Events events_, client_events_;
-  bool writing_ = false;  // Clients take turns between a writer's steps.
+  bool writing_ = false;  // Clients run between a writer's steps.
   std::vector<std::unique_ptr<SimHost>> hosts_;
   std::vector<Transfer> transfers_;
   std::map<std::string, SimFabric*> listening_;

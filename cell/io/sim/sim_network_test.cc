@@ -1,4 +1,4 @@
-// What the model of a machine says is what its endpoints see; and what goes wrong between hosts.
+// Checks that endpoints behave as their machine's model says, and tests faults between hosts.
 #include "cell/io/sim/sim_network.h"
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ class Echo : public Service {
   void Disconnected(ConnectionId) override { ++disconnected; }
   std::vector<std::string> served;
   IncomingCall last;
-  ServiceTimes times;  // Of that.
+  ServiceTimes times;  // Times of the last call.
   int disconnected = 0;
 
  private:
   Fabric* const fabric_;
 };
 
-// Asks again whenever it is answered.
+// Makes a new request whenever it is answered.
 class Loop : public Completion {
  public:
   Loop(SimFabric* client, ConnectionId connection, bool reads)
@@ -81,7 +81,8 @@ class SimNetworkTest : public ::testing::Test {
     CELL_CHECK(server_->Listen("a", &service_.emplace(server_.get())).ok());
     server_->set_call_cost([](ConstBytes) { return 500; });
   }
-  // So many reading and calling loops for ten milliseconds, each over a connection of its own; how often in all.
+  // Runs this many reading and calling loops for ten milliseconds, each over a connection of its own. Returns the
+  // numbers of all their operations.
   std::pair<int64_t, int64_t> Run(int reading, int calling) {
     loops_.clear();
     for (int i = 0; i < reading + calling; ++i) {
@@ -137,7 +138,7 @@ TEST_F(SimNetworkTest, AServerKnowsWhatIsBusyForHowLong) {
 
 TEST_F(SimNetworkTest, ManyGoAtTheRatesOfTheNic) {
   Open(Model());
-  EXPECT_NEAR(Run(10, 0).first, 10'000, 20);  // One a microsecond.
+  EXPECT_NEAR(Run(10, 0).first, 10'000, 20);  // One per microsecond.
   clients_.clear();
   EXPECT_EQ(service_->disconnected, 10);
   EXPECT_NEAR(Run(0, 15).second, 5'000, 30);
@@ -154,7 +155,7 @@ TEST_F(SimNetworkTest, ReadsAndCallsShareAStage) {
 
 TEST_F(SimNetworkTest, ConnectionsBeyondTheFreeOnesCostSpeed) {
   Open(Model());
-  EXPECT_NEAR(Run(30, 0).first, 5'000, 30);  // Ten more than are free, each a tenth.
+  EXPECT_NEAR(Run(30, 0).first, 5'000, 30);  // Ten more than are free, at a tenth each.
 }
 
 TEST_F(SimNetworkTest, ASlowHostsCallsTakeLonger) {
@@ -193,7 +194,7 @@ TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
   run(50'000);
   EXPECT_TRUE(held.done());
   EXPECT_TRUE(held.status().ok());
-  // The other way: it is served, and not answered; then the connection is lost for both.
+  // Cut the other direction: the call is served and not answered. Then both sides lose the connection.
   network_.SetCut(host_, client->host(), true);
   call(&lost);
   std::vector<std::byte> bytes(1024);
@@ -208,7 +209,7 @@ TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
   EXPECT_EQ(read.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_->disconnected, 1);
   EXPECT_EQ(server_->peers(), 0u);
-  // Nor is there another one, until the way is there again.
+  // No new connection can be made either, until the way is restored.
   client->Connect("a", client->NowNs() + 1'000, &again);
   run(5'000);
   EXPECT_EQ(again.status().code(), absl::StatusCode::kUnavailable);
@@ -218,7 +219,7 @@ TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
   client->Poll();
   EXPECT_TRUE(back.status().ok());
   run(500'000);
-  EXPECT_EQ(service_->served.size(), 2u);  // What was lost stays lost.
+  EXPECT_EQ(service_->served.size(), 2u);  // Lost messages stay lost.
 }
 
 TEST_F(SimNetworkTest, DelaysKeepTheOrderOfAConnection) {
@@ -246,7 +247,7 @@ TEST_F(SimNetworkTest, DelaysKeepTheOrderOfAConnection) {
 
 TEST_F(SimNetworkTest, AHostsClockIsItsOwn) {
   SimHost* const host = network_.NewHost();
-  host->SetClock(1'000'000, 50'000);  // Ahead, and five in a hundred too fast.
+  host->SetClock(1'000'000, 50'000);  // Ahead, and five percent too fast.
   const auto endpoint = network_.NewEndpoint(host);
   EXPECT_EQ(endpoint->NowNs(), 1'000'000);
   endpoint->Wait(3'100'000);
@@ -258,7 +259,7 @@ TEST_F(SimNetworkTest, AHostsClockIsItsOwn) {
   }
 }
 
-// Between the steps of one store a client reads again and again, and goes.
+// Between the steps of one store a client reads repeatedly, and then disconnects.
 TEST(SimClients, RunBetweenAWritersSteps) {
   for (const bool clients_run : {false, true}) {
     SimNetwork network({.latency_ns = 100, .line_ns = 5, .writer_step_ns = 1'000, .clients_run = clients_run});
@@ -286,11 +287,11 @@ TEST(SimClients, RunBetweenAWritersSteps) {
     } else {
       EXPECT_EQ(loop.done, 0);
     }
-    EXPECT_EQ(echo.disconnected, 0);  // A server is told nothing in the middle of what it does.
+    EXPECT_EQ(echo.disconnected, 0);  // A server is not notified in the middle of its work.
     client->Drive(nullptr);
     for (int i = 0; i < 100; ++i) network.Step();
     EXPECT_EQ(echo.disconnected, clients_run);
-    client.reset();  // It tells `loop` and `echo` that it goes.
+    client.reset();  // Its destruction notifies `loop` and `echo`.
   }
 }
 

@@ -1,5 +1,5 @@
-// SimThreadPool: work runs at a moment of virtual time that a seed picks and is reported at a later one. With
-// `in_steps` each call of a SimFiles that it makes happens at a moment of its own.
+// SimThreadPool simulates a thread pool: work runs at a moment of virtual time that a seed chooses, and its completion
+// runs at a later one. With steps, each call of a SimFiles in the work has a moment of its own.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace cell {
 
 class SimThreadPool : public ThreadPool {
  public:
-  // The network must outlive it. Work takes up to twice `mean_ns`, half before and half after it is done; and with
-  // `in_steps` up to `mean_ns` more for each call of a file system that it makes.
+  // `network` must outlive this. Work takes up to twice `mean_ns`: half of it before the work runs and half after. With
+  // `in_steps` it takes up to `mean_ns` more for each call of a file system that it makes.
   SimThreadPool(SimNetwork* network, uint64_t seed, int64_t mean_ns, bool in_steps = false)
       : network_(network), random_(seed), mean_ns_(mean_ns), in_steps_(in_steps) {}
   ~SimThreadPool() override { *alive_ = false; }
@@ -42,22 +42,22 @@ class SimThreadPool : public ThreadPool {
   }
   bool idle() const override { return running_ == 0; }
 
-  // Nothing is done any more, and nothing told.
+  // Simulates a crash: no work and no completion runs any more.
   void Crash() { crashed_ = true; }
-  // Its threads are stopped, and go on where they were.
+  // Stops the threads, or lets them continue where they were.
   void SetPaused(bool paused) {
     paused_ = paused;
     if (paused) return;
     for (Work& step : std::exchange(stopped_, {})) After(std::move(step));
   }
-  // How long work takes from now on.
+  // Sets how long work takes from now on.
   void set_mean_ns(int64_t mean_ns) { mean_ns_ = mean_ns; }
 
  private:
   void Go(std::shared_ptr<SimFiber> fiber, Work done) {
     {
-      const ThreadScope elsewhere(
-          ThreadScope::Which::kOther);  // Another one each time: work keeps nothing that belongs to a thread.
+      const ThreadScope elsewhere(ThreadScope::Which::kOther);  // A different thread each time, because work keeps
+                                                                // nothing that belongs to a thread.
       fiber->Resume();
     }
     if (fiber->ended()) return After([this, done = std::move(done)]() mutable { done_.push_back(std::move(done)); });

@@ -1,4 +1,4 @@
-// Work of a SimThreadPool: at one moment, or in steps, between which other work goes on.
+// Tests a SimThreadPool's work, at one moment or in steps with other work between them.
 #include "cell/io/sim/sim_thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-// What two jobs do that each append and sync, in its order; and that each is told when it is done.
+// Returns the order in which two jobs append, sync and complete.
 std::string OrderOf(uint64_t seed, bool in_steps) {
   SimNetwork network({.seed = seed});
   SimThreadPool pool(&network, seed, 1'000, in_steps);

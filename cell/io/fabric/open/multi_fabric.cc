@@ -10,18 +10,18 @@
 namespace cell {
 namespace {
 
-// A part that found nothing in so many polls is polled only every so many...
+// A part that found nothing in this many polls is polled only every kPollIdleEvery polls...
 constexpr int kIdlePolls = 16;
 constexpr uint32_t kPollIdleEvery = 32;
-// ...and asked for work only every so many times, if asking takes a system call and another part's does not.
+// ...and its check for work is made only this often if it takes a system call and another part's check does not.
 constexpr uint32_t kCheckCostlyEvery = 64;
 
-// A peer's id here is its id in its part, and the part's index.
+// A peer's id here combines its id in its part with the part's index.
 constexpr ConnectionId kPartsMax = 4;
 
 }  // namespace
 
-// Passes a part's calls on, with the peers' ids made this endpoint's.
+// Passes a part's calls on, and translates the peers' ids to those of this endpoint.
 class MultiFabric::PartService : public Service {
  public:
   PartService(ConnectionId part) : part_(part) {}
@@ -39,7 +39,7 @@ class MultiFabric::PartService : public Service {
   std::vector<IncomingCall> calls_;
 };
 
-// A connection that is being made: the fabrics are tried one after the other.
+// Makes a connection: tries the fabrics one after the other.
 class MultiFabric::Attempt : public Completion {
  public:
   Attempt(MultiFabric* fabric, ConnectionId id, int64_t deadline_ns, Completion* completion)
@@ -50,7 +50,7 @@ class MultiFabric::Attempt : public Completion {
       errors_ += fmt::format("{}{}", errors_.empty() ? "" : "; ", std::string(status.message()));
       Route* const route = fabric_->routes_.Find(id);
       if (!left.empty() && !ended && !fabric_->closing_ && fabric_->NowNs() < deadline_ns) {
-        // Going by TCP where RDMA was meant to be is not to happen unseen; a container without the server's files is.
+        // Using TCP instead of RDMA must not go unnoticed. A container without the server's files is normal.
         spdlog::log(route->part->kind == FabricKind::kVerbs ? spdlog::level::warn : spdlog::level::debug,
                     "not by {}, tries another fabric: {}", ToString(route->part->kind), std::string(status.message()));
         return fabric_->TryNext(route);
@@ -63,7 +63,7 @@ class MultiFabric::Attempt : public Completion {
     completion_->Done(status, {});
   }
 
-  std::vector<FabricAddress> left;  // To be tried, the next one last.
+  std::vector<FabricAddress> left;  // Addresses still to be tried, the next one last.
   const ConnectionId id;
   const int64_t deadline_ns;
   bool ended = false;
@@ -242,7 +242,7 @@ size_t MultiFabric::Poll() {
     if (route->attempt->told) {
       routes_.Remove(id);
     } else {
-      ended_.push_back(id);  // Its part has much to tell.
+      ended_.push_back(id);  // Its part may have much to report.
     }
   }
   size_t done = 0;
@@ -271,7 +271,7 @@ int64_t MultiFabric::NextDeadlineNs() const {
 bool MultiFabric::HasWork() const {
   if (HasToTell()) return true;
   ++checks_;
-  bool cheap = false;  // There was a part whose check is cheap. They come first.
+  bool cheap = false;  // A part whose check is cheap was checked. Such parts come first.
   for (const auto& part : parts_) {
     if (!part->used || (part->kind == FabricKind::kTcp && cheap && checks_ % kCheckCostlyEvery != 0)) continue;
     cheap |= part->kind != FabricKind::kTcp;

@@ -1,13 +1,13 @@
-// MultiFabric: several real fabrics as one endpoint, over the same regions.
+// MultiFabric combines several real fabrics into one endpoint, over the same regions.
 //
-// A server listens on all that its address names (fabric_address.h). A client takes, of those that a server offers and
-// that it has itself, the first that answers of: shm, where the server is on this machine; verbs; tcp. So a laptop, a
+// A server listens on all fabrics that its address names (fabric_address.h). A client tries the fabrics that both sides
+// have, and takes the first that answers: shm if the server is on this machine, then verbs, then tcp. So a laptop, a
 // cluster of ordinary hosts and one with RDMA run the same programs with the same flags.
 //
-// A fabric that has had nothing to do for some polls is polled less often, so that one that is idle costs the busy one
-// next to nothing.
+// A fabric that has had nothing to do for some polls is polled less often, so that an idle one costs the busy one next
+// to nothing.
 //
-// One thread.
+// Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -25,10 +25,10 @@ class MultiFabric : public PollingFabric {
  public:
   MultiFabric(Polling polling, std::shared_ptr<RegionPool> pool);
   ~MultiFabric() override;
-  // Before anything else: this endpoint has it. Its regions must be those of the pool.
+  // Adds a fabric. REQUIRES: no other function was called before, and the fabric's regions are those of the pool.
   void Add(FabricKind kind, std::unique_ptr<PollingFabric> fabric);
 
-  // At every address of `addresses`. After an error this endpoint is of no use.
+  // Listens at every address of `addresses`. After an error this endpoint must not be used.
   absl::Status Listen(const std::string& addresses, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
@@ -42,7 +42,7 @@ class MultiFabric : public PollingFabric {
             Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
             Completion* completion) override;
-  // Which fabric the connection takes. It must have been connected.
+  // Returns the fabric that a connection uses. REQUIRES: it was connected.
   FabricKind KindOf(ConnectionId connection) const;
 
   size_t Poll() override;
@@ -61,11 +61,11 @@ class MultiFabric : public PollingFabric {
     FabricKind kind;
     std::unique_ptr<PartService> service;
     std::unique_ptr<PollingFabric> fabric;
-    bool used = false;     // It listens, or has been asked to connect.
-    mutable int idle = 0;  // Polls since it had something to do.
+    bool used = false;     // It listens, or was asked to connect.
+    mutable int idle = 0;  // Polls since it last had something to do.
   };
   struct Route {
-    Part* part = nullptr;  // Null: gone, or no fabric leads there.
+    Part* part = nullptr;  // Null: gone, or no fabric could connect.
     ConnectionId id = 0;
     std::unique_ptr<Attempt> attempt;
   };
@@ -74,13 +74,13 @@ class MultiFabric : public PollingFabric {
   void Use(Part* part);
   IncomingCall InnerCall(const IncomingCall& call, Part** part) const;
   void TryNext(Route* route);
-  // Null: not connected, or not any more.
+  // Returns null if the connection is not connected (any more).
   Route* Live(ConnectionId connection) const;
 
   Fd epoll_;
   bool closing_ = false;
-  ConnectionTable<Route> routes_;      // Outlives the parts, which tell its attempts when they end.
-  std::vector<ConnectionId> ended_;    // Disconnected, or could not be made: to be removed by the next Poll.
+  ConnectionTable<Route> routes_;      // Outlives the parts, which call its attempts when they are destroyed.
+  std::vector<ConnectionId> ended_;    // Disconnected or failed; removed by the next Poll.
   std::vector<std::unique_ptr<Part>> parts_;
   uint32_t polls_ = 0;
   mutable uint32_t checks_ = 0;

@@ -28,12 +28,12 @@ std::string Shm(const std::string& machine = ThisMachine()) {
   return ToString({{FabricKind::kShm, TempPath(), machine}});
 }
 
-// Servers that offer both; clients as the kind says.
+// Makes servers with both fabrics, and clients of the given kind.
 class MultiHarness : public ThreadsHarness {
  public:
   explicit MultiHarness(std::string kind) : kind_(std::move(kind)) {}
   std::unique_ptr<Fabric> NewEndpoint() override {
-    // The first is the server: it has all.
+    // The first endpoint is the server, and has all fabrics.
     const std::string kind = endpoints_++ == 0 || kind_ == "auto" ? "auto" : kind_;
     return *OpenFabric({.kind = kind, .huge_pages = false});
   }
@@ -44,7 +44,7 @@ class MultiHarness : public ThreadsHarness {
 
   bool Silence(Fabric* server) override {
     Stop(server);
-    return kind_ != "tcp";  // Its listener's thread goes on answering reads.
+    return kind_ != "tcp";  // Its listener's thread still answers reads.
   }
 
  private:
@@ -121,7 +121,7 @@ TEST_F(MultiFabricTest, AnotherMachinesSharedMemoryIsNotTried) {
   EXPECT_NE(std::string(status.message()).find("no way leads"), std::string::npos) << status;
 }
 
-// The same boot, but not the same files: a container.
+// The machine is the same but its files are not: a container.
 TEST_F(MultiFabricTest, WhatDoesNotAnswerIsPassedOver) {
   const std::string tcp = Tcp();
   Serve(tcp);
@@ -130,7 +130,7 @@ TEST_F(MultiFabricTest, WhatDoesNotAnswerIsPassedOver) {
   ASSERT_TRUE(connection.ok()) << connection.status();
   EXPECT_EQ(client->KindOf(*connection), FabricKind::kTcp);
   ExpectAnswer(client.get(), *connection);
-  // Where nothing answers, every reason is told.
+  // If nothing answers, the error names every reason.
   const absl::Status status = ConnectTo(client.get(), "tcp://127.0.0.1:1," + Shm()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos) << status;
@@ -141,7 +141,7 @@ TEST(OpenFabric, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(OpenFabric({.kind = "carrier-pigeon"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Nobody is asked for the secret at the socket of shm: so with one, only the same user can connect there.
+// shm's socket does not ask for the secret. With a secret, only the same user may therefore connect there.
 TEST(OpenFabric, WithASecretTheSocketIsThisUsersAlone) {
   const std::string secret = TempPath(), socket = TempPath();
   std::ofstream(secret) << "0123456789abcdef\n";

@@ -1,5 +1,5 @@
-// The parts of ShmFabric that its two halves share: the handshake, how a connection's shared memory is laid out, and
-// what each side keeps of the other. Internal to ShmFabric.
+// Declares what the two halves of ShmFabric share: the handshake, the layout of a connection's shared memory, and each
+// side's state of the other. Internal to ShmFabric.
 #pragma once
 
 #include <deque>
@@ -21,15 +21,15 @@ struct Hello {
   uint32_t reserved;
 };
 
-// The memory of the rings goes with it.
+// Answers Hello. Carries the memory of the rings.
 struct WelcomePacket {
   uint64_t magic;
   uint32_t version;
   uint32_t reserved;
 };
-// From then on the client asks for regions when it first reads them. The answer has the region's memory with it, or
-// none and 0 bytes if the server does not hold it. A packet of one byte, either way, is a ring: there is something to read
-// in shared memory, for a side that has said there that it sleeps.
+// Asks for a region. The client sends it when it first reads the region. The answer carries the region's memory, or
+// none and 0 bytes if the server does not hold it. A packet of one byte, in either direction, is a ring: it tells a
+// side that sleeps, and has said so in shared memory, that there is something to read there.
 struct AskRegion {
   uint64_t magic;
   uint64_t region;
@@ -55,7 +55,7 @@ inline RingControl* ControlAt(const ShmMemory& rings, size_t offset) {
 }
 
 inline constexpr size_t kRingBytes = 1;
-// Packets that are taken from a connection before it is others' turn: a peer that floods its socket stops nobody.
+// Limits the packets that are taken from a connection at a time, so that a peer that floods its socket stops nobody.
 inline constexpr int kPacketsAtOnce = 16;
 
 struct ShmFabric::Peer {
@@ -70,10 +70,10 @@ struct ShmFabric::Peer {
 
 struct ShmFabric::Connection {
   struct Pending {
-    Completion* completion = nullptr;  // Null: told already (expired), or free.
+    Completion* completion = nullptr;  // Null: already called (expired), or the slot is free.
     int64_t deadline_ns = 0;
     size_t reply_bytes_max = 0;
-    size_t reserved = 0;  // Of the reply ring: a frame of so many bytes.
+    size_t reserved = 0;  // Bytes of the reply ring that are reserved for the reply's frame.
     uint32_t generation = 0;
     bool sent = false;
   };
@@ -83,7 +83,7 @@ struct ShmFabric::Connection {
     uint64_t id;
   };
 
-  // A read that waits for its regions to be mapped.
+  // Holds a read that waits for its regions to be mapped.
   struct WaitingRead {
     std::vector<ReadPart> parts;
     int64_t deadline_ns;
@@ -92,7 +92,7 @@ struct ShmFabric::Connection {
 
   ConnectionId id = 0;
   std::string address;
-  Completion* connecting = nullptr;  // To be told once the handshake is done.
+  Completion* connecting = nullptr;  // Called once the handshake is done.
   int64_t connect_deadline_ns = 0;
   bool broken = false;
   std::string why_broken;
@@ -103,8 +103,8 @@ struct ShmFabric::Connection {
   struct Mapped {
     uint64_t bytes = 0;
     ShmMemory shm;
-    bool asked = false;  // The server was asked for it, and has not answered.
-    bool known = false;  // It may be read.
+    bool asked = false;  // The server was asked for it and has not answered.
+    bool known = false;  // The region may be read.
   };
   absl::flat_hash_map<uint32_t, Mapped> regions;
   std::vector<WaitingRead> waiting;
@@ -116,7 +116,7 @@ struct ShmFabric::Connection {
   size_t in_flight = 0;
 
   bool Up() const { return !broken && connecting == nullptr; }
-  // Null: not known (yet).
+  // Returns null if the region is not known (yet).
   const Mapped* Find(uint32_t region) const {
     const auto it = regions.find(region);
     return it != regions.end() && it->second.known ? &it->second : nullptr;

@@ -1,4 +1,4 @@
-// What both halves of ShmFabric share: the clock, polling, waiting.
+// Implements what both halves of ShmFabric share: the clock, polling, waiting.
 #include "cell/io/fabric/shm/shm_fabric.h"
 
 #include <sys/epoll.h>
@@ -28,10 +28,10 @@ ShmFabric::~ShmFabric() {
   TellNow();
   if (!listener_.valid()) return;
   ::unlink(address_.c_str());
-  closer_->Close(std::move(listener_));  // What waits to be accepted may hold descriptors, too.
+  closer_->Close(std::move(listener_));  // Connections that wait to be accepted may hold descriptors, too.
 }
 
-// False: there is no room for more.
+// Adds a descriptor to epoll. Returns false if there is no room for more.
 bool ShmFabric::Watch(int fd, uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
@@ -56,7 +56,7 @@ size_t ShmFabric::Poll() {
   return done;
 }
 
-// Whether some read waits for a region to be handed over.
+// Returns whether a read waits for a region.
 bool ShmFabric::asking() const {
   for (const Connection* connection : connections_) {
     if (!connection->waiting.empty()) return true;

@@ -1,17 +1,18 @@
-// ShmFabric: the fabric between processes of one machine.
+// ShmFabric is the fabric between processes of one machine.
 //
-// Regions are memfds in huge pages where there are some, sealed so that peers can only map them read-only. A Unix
-// socket hands over the connection's two rings (shm_ring.h), and each region when it is first read. A one-sided read
-// copies from the mapping: the server's CPU does nothing. The socket stays open: by it each side wakes the other one up,
-// and its end tells each side that the other is gone, however it ended.
+// Regions are memfds, in huge pages if there are any, sealed so that peers can only map them read-only. A Unix socket
+// passes the connection's two rings (shm_ring.h), and each region when it is first read. A one-sided read copies from
+// the mapping, without the server's CPU. The socket stays open: each side wakes the other one through it, and its end
+// tells each side that the other is gone, however it ended.
 //
-// Neither side shares a descriptor with the other that it waits for, reads or writes: with the description a peer has its
-// flags, and could make it block. What is shared is memory, and the socket's ends are each side's own (unix_socket.h).
+// Neither side shares a descriptor on which it waits, or which it reads or writes. A peer with the same open file
+// description has its flags and could make the process block. The sides share only memory, and each has its own end of
+// the socket (unix_socket.h).
 //
-// Whoever may connect to the socket may read and change all; its file's mode says who may. A secret (handshake.h) is not
-// asked for here.
+// Anyone who may connect to the socket may read and change everything. The mode of the socket's file says who may.
+// Secrets (handshake.h) are not used here.
 //
-// Addresses are paths of Unix sockets. One thread.
+// Addresses are paths of Unix sockets. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -31,26 +32,26 @@ struct AskRegion;
 struct ShmFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
-  bool only_this_user = false;  // The socket's mode is 0600; else what the umask leaves of 0777.
+  bool only_this_user = false;  // The socket's mode is 0600. Otherwise it is 0777 without the bits of the umask.
   size_t peers_max = 4096;
-  int64_t handshake_ns = 5'000'000'000;  // Who has not greeted by then is sent away.
+  int64_t handshake_ns = 5'000'000'000;  // A peer that has not greeted by then is disconnected.
 };
 
 class ShmFabric : public PollingFabric {
  public:
-  // A handshake of another version of this is refused.
+  // A handshake with another version is refused.
   static constexpr uint32_t kVersion = 3;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 
-  // Its regions are those of `pool`; null: of a pool of its own.
+  // Uses the regions of `pool`, or of a pool of its own if it is null.
   explicit ShmFabric(ShmFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~ShmFabric() override;
 
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
-  // Clients copy: their reads take nothing here.
+  // Returns zeros, because clients copy: their reads do not occupy the server.
   ServiceTimes TimesOf(const IncomingCall&, uint64_t) const override { return {}; }
   size_t peers() const override;
 
@@ -119,9 +120,9 @@ class ShmFabric : public PollingFabric {
   bool serving_ = false;
   Service* service_ = nullptr;
   Fd listener_;
-  int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
+  int64_t listen_again_ns_ = 0;  // If not 0, the listener pauses until then.
   LimitedWarnings warnings_;
-  size_t greeting_ = 0;  // Peers that have not greeted yet.
+  size_t greeting_ = 0;  // Number of peers that have not greeted yet.
   std::string address_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::byte> request_bytes_;
@@ -130,7 +131,7 @@ class ShmFabric : public PollingFabric {
   size_t first_peer_ = 0;
 
   ConnectionTable<Connection> connections_;
-  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
+  std::vector<ConnectionId> failed_;  // Connections that failed; removed by the next Poll.
   size_t connecting_ = 0;
   std::vector<PendingRead> reads_, finishing_;
   std::vector<ReadPart> parts_, finishing_parts_;

@@ -1,4 +1,4 @@
-// ShmFabric's client half: connections made, reads and calls in flight.
+// Implements the client half of ShmFabric: connections, and reads and calls in flight.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace cell {
 namespace {
 
-// What of a reply ring may be reserved by calls in flight; the rest is for what is lost where the ring wraps.
+// Limits the room of a reply ring that calls in flight may reserve. The rest is for the bytes that are unused where the
+// ring wraps.
 constexpr size_t kReplyReserveBytes = ShmFabric::kReplyRingBytes - 2 * kMessageBytesMax;
 
 }  // namespace
@@ -41,7 +42,7 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
   return id;
 }
 
-// The server's welcome has come, or nothing will.
+// Completes the handshake with the server's welcome. Returns Unavailable if it has not come yet.
 absl::Status ShmFabric::FinishHandshake(Connection* connection) {
   ASSIGN_OR_RETURN(Packet welcome,
                    connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
@@ -66,7 +67,7 @@ absl::Status ShmFabric::FinishHandshake(Connection* connection) {
 void ShmFabric::ReceiveFromServer(Connection* connection) {
   if (connection->connecting != nullptr) {
     const absl::Status status = FinishHandshake(connection);
-    if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing yet.
+    if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing has come yet.
     if (!status.ok()) return Break(connection, std::string(status.message()));
     --connecting_;
     TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
@@ -75,7 +76,7 @@ void ShmFabric::ReceiveFromServer(Connection* connection) {
   for (int left = kPacketsAtOnce; left > 0 && TakePacket(connection);) --left;
 }
 
-// Returns whether there may be more.
+// Takes a packet. Returns whether there may be more.
 bool ShmFabric::TakePacket(Connection* connection) {
   absl::StatusOr<Packet> packet = connection->socket.Receive(sizeof(RegionPacket), PeerSocket::Takes::kMemory);
   if (!packet.ok() && packet.status().code() == absl::StatusCode::kUnavailable) return false;
@@ -105,7 +106,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     it->second.shm = *std::move(shm);
     it->second.known = true;
   }
-  // Reads that waited for it: some may wait for others still.
+  // Continue the reads that waited for it. Some may still wait for other regions.
   std::vector<Connection::WaitingRead> waiting;
   waiting.swap(connection->waiting);
   for (const Connection::WaitingRead& read : waiting) {
@@ -135,11 +136,11 @@ void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   if (connection == nullptr) return;
   const auto it = connection->regions.find(region);
   if (it == connection->regions.end() || !it->second.known) return;
-  it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
+  it->second = {};  // The old location must not be read any more. Reads wait for the answer from now on.
   AskForRegion(connection, region);
 }
 
-// Null: gone, broken, or not connected yet.
+// Returns null if the connection is gone, broken, or not connected yet.
 ShmFabric::Connection* ShmFabric::Live(ConnectionId id) const {
   Connection* connection = connections_.Find(id);
   return connection != nullptr && connection->Up() ? connection : nullptr;
@@ -212,7 +213,7 @@ void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int
 
 size_t ShmFabric::FinishReads() {
   if (reads_.empty()) return 0;
-  finishing_.swap(reads_);  // What completions ask for next waits for the next Poll.
+  finishing_.swap(reads_);  // Reads that completions request wait for the next Poll.
   finishing_parts_.swap(parts_);
   const ReadPart* part = finishing_parts_.data();
   for (const PendingRead& read : finishing_) {
@@ -221,7 +222,8 @@ size_t ShmFabric::FinishReads() {
     for (uint32_t i = 0; i < read.parts; ++i, ++part) {
       if (!status.ok()) continue;
       const Connection::Mapped* region = connection->Find(part->from.region());
-      if (region == nullptr || !Connection::Holds(*region, *part)) {  // Asked for again meanwhile, and it is not there.
+      if (region == nullptr || !Connection::Holds(*region, *part)) {  // The region was requested again meanwhile, and
+                                                                      // is not there.
         status = absl::OutOfRangeError(fmt::format("region {} is gone", part->from.region()));
         continue;
       }
@@ -263,7 +265,7 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   connection->backlog.push_back({std::string(AsText(head)), std::string(AsText(body)), call});
 }
 
-// Puts the call into the ring if there is room, and then marks it as sent.
+// Puts the call into the ring, and marks it as sent, if there is room.
 void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id) {
   Connection::Pending& pending = connection->pending[static_cast<uint32_t>(id)];
   const size_t bytes = head.size() + body.size();
@@ -320,10 +322,10 @@ size_t ShmFabric::TakeReplies() {
       if (completion != nullptr) {
         ++taken;
         completion->Done(absl::OkStatus(), ConstBytes(reply_bytes_.data(), message->frame.bytes));
-        // What was asked for meanwhile goes out as soon as it is a server's turn of work. Kept until no reply is left,
-        // a server that is the faster one would wait for us, and then we for it.
+        // Send requests that were made meanwhile as soon as there is a batch of work for a server. If they were kept
+        // until no reply is left, a faster server would wait for us, and then we for it.
         if (taken % kCallsMax == 0) {
-          connection->replies.Release();  // Before the room is promised to answers that are asked for now.
+          connection->replies.Release();  // Release before new requests reserve the room.
           FlushCalls();
         }
       }

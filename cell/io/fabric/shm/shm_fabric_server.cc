@@ -1,4 +1,4 @@
-// ShmFabric's server half: regions, connections accepted, calls served.
+// Implements the server half of ShmFabric: regions, accepted connections, served calls.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -69,12 +69,13 @@ void ShmFabric::AcceptPeers() {
     if (!Watch((*slot)->socket.get(), kPeerTag | id)) {
       DropPeer(id);
     } else {
-      Welcome(id);  // Who has greeted already is not taken for silent, however many come behind it.
+      Welcome(id);  // A peer that has greeted already must not count as silent, however many connections come after it.
     }
   }
 }
 
-// Out of descriptors: whoever connects stays in the listener's queue, which would wake us again at once.
+// Pauses the listener when there are no descriptors. New connections stay in its queue, which would wake us again at
+// once.
 void ShmFabric::RestListener(int error) {
   warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(error));
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
@@ -95,7 +96,8 @@ void ShmFabric::DropSilentPeers() {
   }
 }
 
-// Strangers who say nothing keep nobody out: the oldest of them leaves. False: nobody is silent.
+// Disconnects the oldest peer that has not greeted, so that silent peers keep nobody out. Returns false if there is
+// none.
 bool ShmFabric::DropOldestSilent() {
   if (greeting_ == 0) return false;
   size_t oldest = peers_.size();
@@ -108,7 +110,7 @@ bool ShmFabric::DropOldestSilent() {
   return true;
 }
 
-// A peer greets, asks for regions, rings, or has closed its socket.
+// Takes a peer's packets: a greeting, requests for regions, rings, or the end of the socket.
 void ShmFabric::TakePackets(ConnectionId id) {
   for (int left = kPacketsAtOnce; left > 0 && peers_[id] != nullptr; --left) {
     if (!peers_[id]->welcome) return Welcome(id);
@@ -133,7 +135,7 @@ void ShmFabric::Welcome(ConnectionId id) {
   const uint32_t version = Load<Hello>(hello->bytes.data()).version;
   const WelcomePacket packet{kMagic, kVersion, 0};
   const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
-  if (version != kVersion) {  // Tell it ours, so that it can say so.
+  if (version != kVersion) {  // Send our version, so that the client can report it.
     warnings_.Warn(NowNs(), "refused a client of handshake version {}; this server has {}", version, kVersion);
     (void)SendPacket(peer->socket.get(), welcome, {});
     return DropPeer(id);
@@ -153,7 +155,7 @@ void ShmFabric::Welcome(ConnectionId id) {
   --greeting_;
 }
 
-// False: the peer asks for nothing that there can be, or does not take what it asked for.
+// Returns false if the peer's request is not valid, or if it does not take the answer.
 bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
   if (ask.magic != kMagic) return false;
   RegionPacket answer{kMagic, ask.region, 0};
@@ -175,7 +177,7 @@ void ShmFabric::DropPeer(ConnectionId id) {
   } else {
     --greeting_;
   }
-  peers_[id].reset();  // Closing the socket takes it out of epoll.
+  peers_[id].reset();  // Closing the socket removes it from epoll.
 }
 
 size_t ShmFabric::ServeCalls() {
@@ -183,7 +185,7 @@ size_t ShmFabric::ServeCalls() {
   calls_.clear();
   size_t arena = 0;
   const size_t count = peers_.size();
-  // Begins with another peer each time, so that none is starved by those before it.
+  // Begin with another peer each time, so that none starves behind those before it.
   for (size_t i = 0; i < count && calls_.size() < kCallsMax; ++i) {
     const auto id = static_cast<ConnectionId>((first_peer_ + i) % count);
     Peer* peer = peers_[id].get();
@@ -222,7 +224,7 @@ size_t ShmFabric::ServeCalls() {
 MutableBytes ShmFabric::BeginReply(const IncomingCall& call) {
   Peer* peer = peers_[call.peer].get();
   std::byte* to = peer->broken ? nullptr : peer->replies.Begin(call.reply_bytes_max);
-  if (to == nullptr) {  // A client keeps room for what it asks for; this one does not.
+  if (to == nullptr) {  // Clients keep room for what they request; this one does not.
     peer->broken = true;
     to = spare_reply_.data();
   }
@@ -234,7 +236,7 @@ void ShmFabric::EndReply(const IncomingCall& call, size_t bytes) {
   Peer* peer = peers_[call.peer].get();
   if (peer->broken) return;
   peer->replies.End(bytes, call.id, 0);
-  if (!serving_ && peer->replies.Publish()) peer->socket.Ring();  // Else ServeCalls does it, once for all.
+  if (!serving_ && peer->replies.Publish()) peer->socket.Ring();  // Otherwise ServeCalls does it, once for all.
 }
 
 }  // namespace cell

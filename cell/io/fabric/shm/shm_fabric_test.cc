@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarne
                                ShmFabricOptions{.polling = Polling::kBusy, .huge_pages = false});
                          })));
 
-// The file is closed to others from its first moment on; otherwise the umask decides.
+// With only_this_user the file is closed to others from its first moment on. Otherwise the umask decides.
 TEST(ShmFabric, TheSocketIsThisUsersAloneIfItIsToBe) {
   const mode_t umask_before = ::umask(S_IWOTH);
   for (const bool only : {true, false}) {
@@ -160,8 +160,8 @@ TEST_F(RingTest, AReaderThatLiesAboutItsPositionGetsNoMoreRoom) {
   EXPECT_EQ(writer_.Begin(1000), nullptr);
 }
 
-// Calls that are made while replies are taken go out at once; the server answers while the client still takes. It finds
-// room for each answer.
+// Calls that are made while replies are taken are sent at once, and the server answers while the client still takes
+// replies. It must find room for each answer.
 TEST(ShmFabric, AServerAsFastAsCanBeFindsRoomForItsAnswers) {
   struct Answers : Service {
     explicit Answers(Fabric* fabric) : fabric(fabric) {}
@@ -203,7 +203,7 @@ TEST(ShmFabric, AServerAsFastAsCanBeFindsRoomForItsAnswers) {
   while (caller.answered < 10'000) server.Poll(), client.Poll();
 }
 
-// Two places, taken by two who say nothing: they are sent away, and then there is room.
+// Two silent peers take both slots. They are disconnected, and then there is room.
 TEST(ShmFabric, WhoDoesNotGreetIsSentAway) {
   const std::string path = TempPath("silent");
   ShmFabric server(ShmFabricOptions{.huge_pages = false, .peers_max = 2, .handshake_ns = 50'000'000});
@@ -229,7 +229,7 @@ TEST(ShmFabric, WhoDoesNotGreetIsSentAway) {
   EXPECT_EQ(server.peers(), 1u);
 }
 
-// Without descriptors nobody is taken in; whoever waits meanwhile is, once there are some.
+// Without descriptors nobody is accepted. Clients that wait meanwhile are accepted once there are some.
 TEST(ShmFabric, AServerOutOfDescriptorsRecovers) {
   const std::string path = TempPath("descriptors");
   ShmFabric server(ShmFabricOptions{.huge_pages = false});

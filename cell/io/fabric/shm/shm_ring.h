@@ -1,12 +1,12 @@
 // A ring of messages in shared memory: one process writes, one reads (after FaRM's ring buffers, NSDI 2014, 3.1).
 //
-// Neither side trusts the other. Each keeps its own position in private memory and only publishes it; what it reads of
-// the other's (position, message header) is checked, and anything impossible is reported as damage, upon which the
-// connection is closed.
+// Neither side trusts the other. Each keeps its own position in private memory and only publishes it. It checks what it
+// reads from the other side (position, message header). Anything impossible is reported as damage, and the connection
+// is closed.
 //
 //   [RingControl][bytes: frames, each RingFrame and message, padded to 16]
 //
-// A frame never wraps: one that does not fit before the end is preceded by a frame with bytes = kWrap.
+// A frame never wraps. A frame that does not fit before the end is preceded by a frame with bytes = kWrap.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,15 @@
 namespace cell {
 
 struct RingControl {
-  alignas(64) std::atomic<uint64_t> written;   // By the writer: bytes ever, frames whole.
-  alignas(64) std::atomic<uint64_t> consumed;  // By the reader.
-  alignas(64) std::atomic<uint32_t> sleeping;  // By the reader: ring after writing. The writer clears it.
+  alignas(64) std::atomic<uint64_t> written;   // Set by the writer: total bytes of whole frames.
+  alignas(64) std::atomic<uint64_t> consumed;  // Set by the reader.
+  alignas(64) std::atomic<uint32_t> sleeping;  // Set by the reader: ring after writing. The writer clears it.
 };
 static_assert(sizeof(RingControl) == 192);
 
 struct RingFrame {
-  uint32_t bytes;            // Of the message; kWrap: go on at the ring's start.
-  uint32_t reply_bytes_max;  // Requests: the room kept for the reply.
+  uint32_t bytes;            // Size of the message. kWrap: continue at the ring's start.
+  uint32_t reply_bytes_max;  // For requests: the room that is kept for the reply.
   uint64_t id;
 };
 
@@ -43,7 +43,7 @@ class RingWriter {
   RingWriter(RingControl* control, std::byte* bytes, size_t capacity)
       : control_(control), bytes_(bytes), capacity_(capacity) {}
 
-  // Room for a message of up to `message_bytes`, or null when the ring is full or damaged. Nothing is published.
+  // Returns room for a message of up to `message_bytes`, or null if the ring is full or damaged. Publishes nothing.
   std::byte* Begin(size_t message_bytes) {
     const size_t frame_bytes = FrameBytes(message_bytes);
     size_t at = written_ % capacity_;
@@ -57,14 +57,14 @@ class RingWriter {
     }
     return bytes_ + at + sizeof(RingFrame);
   }
-  // Ends what Begin began, with the message's real size, at most what Begin was told.
+  // Ends the message that Begin began. `message_bytes` is its real size, at most that passed to Begin.
   void End(size_t message_bytes, uint64_t id, uint32_t reply_bytes_max) {
     Store(bytes_ + written_ % capacity_, RingFrame{static_cast<uint32_t>(message_bytes), reply_bytes_max, id});
     written_ += FrameBytes(message_bytes);
   }
   bool unpublished() const { return published_ != written_; }
-  // Makes all ended messages visible. Returns whether to ring: the reader sleeps, and this is the first time since it said
-  // so. Sequentially consistent with RingReader::Sleep, so that one of the two sides sees the other.
+  // Makes all ended messages visible. Returns whether to ring: the reader sleeps, and this is the first call since it
+  // said so. Sequentially consistent with RingReader::Sleep, so that one of the two sides sees the other.
   bool Publish() {
     published_ = written_;
     control_->written.store(written_, std::memory_order_seq_cst);
@@ -76,7 +76,8 @@ class RingWriter {
   bool HasRoom(size_t needed) {
     if (written_ - consumed_ + needed <= capacity_) return true;
     const uint64_t consumed = control_->consumed.load(std::memory_order_acquire);
-    if (consumed < consumed_ || consumed > written_) return false;  // Damage: never more room for it.
+    if (consumed < consumed_ || consumed > written_) return false;  // The ring is damaged: there will never be more
+                                                                    // room.
     consumed_ = consumed;
     return written_ - consumed_ + needed <= capacity_;
   }
@@ -97,7 +98,7 @@ class RingReader {
 
   struct Message {
     RingFrame frame;
-    const std::byte* bytes;  // In the ring: the writer can still change it. Copy, then parse.
+    const std::byte* bytes;  // Points into the ring, where the writer can still change it. Copy, then parse.
   };
 
   bool HasMore() const {
@@ -106,7 +107,7 @@ class RingReader {
     return written_ != consumed_;
   }
 
-  // The next message, or nothing when there is none or the ring is damaged.
+  // Returns the next message, or nullopt if there is none or the ring is damaged.
   std::optional<Message> Next() {
     while (HasMore()) {
       const size_t at = consumed_ % capacity_;
@@ -127,7 +128,7 @@ class RingReader {
     }
     return std::nullopt;
   }
-  // Gives the room of all messages taken so far back to the writer.
+  // Returns the room of all messages taken so far to the writer.
   void Release() {
     if (released_ == consumed_) return;
     released_ = consumed_;
@@ -135,7 +136,7 @@ class RingReader {
   }
   bool damaged() const { return damaged_; }
 
-  // Tells the writer to ring. True: there is something to read already.
+  // Tells the writer to ring. Returns true if there is something to read already.
   bool Sleep() {
     control_->sleeping.store(1, std::memory_order_seq_cst);
     return control_->written.load(std::memory_order_seq_cst) != consumed_;

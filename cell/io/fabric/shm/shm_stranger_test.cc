@@ -1,5 +1,5 @@
-// Strangers at a shm fabric's socket, and servers that lie to its clients. The descriptors of this process are limited
-// by some tests, and warnings counted.
+// Tests a shm fabric against arbitrary peers at its socket, and its clients against faulty servers. Some tests limit
+// the descriptors of this process, and warnings are counted.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ ConstBytes BytesOf(const T& value) {
 const Hello kHello{kMagic, ShmFabric::kVersion, 0};
 const char kByte = 'x';
 
-// All that a packet has, with every descriptor. Nothing: there is none yet.
+// Takes a packet with all its descriptors. Returns nullopt if there is none yet.
 struct AnyPacket {
   std::vector<std::byte> bytes;  // Empty: the other end has closed.
   std::vector<Fd> fds;
@@ -60,13 +60,13 @@ std::optional<AnyPacket> TakeAny(const Fd& socket) {
   }
   return packet;
 }
-// Whether the other end has closed.
+// Returns whether the other end has closed.
 bool Closed(const Fd& socket) {
   const std::optional<AnyPacket> packet = TakeAny(socket);
   return packet.has_value() && packet->bytes.empty();
 }
 
-// A TCP connection whose one end has bytes that the other does not take: closing it lasts for minutes.
+// Holds a TCP connection with bytes that one end has sent and the other does not take: closing it takes minutes.
 class Lingering {
  public:
   Lingering() {
@@ -89,17 +89,18 @@ class Lingering {
     while (::send(end_.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
     }
   }
-  // Sends it with `bytes`, and keeps no reference: who closes the packet closes the connection.
+  // Sends it with `bytes` and keeps no reference, so that closing the packet closes the connection.
   void SendWith(const Fd& socket, ConstBytes bytes) {
     CELL_CHECK(SendPacket(socket.get(), bytes, {end_.get()}).ok());
     end_ = Fd();
   }
 
  private:
-  Fd end_, other_;  // Whoever waits goes on when other_ closes.
+  Fd end_, other_;  // Closing other_ ends any waiting close.
 };
 
-// A stranger at the socket: garbage, silence, another version, rings full of nonsense. The server goes on.
+// Connects to the socket as a stranger: garbage, silence, another version, rings full of garbage. The server must
+// continue.
 class StrangerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -127,7 +128,7 @@ class StrangerTest : public ::testing::Test {
     EXPECT_EQ(waiter.reply(), "HELLO");
   }
 
-  // Waits for the server's next packet; empty when it has closed.
+  // Waits for the server's next packet. Returns an empty one if the server has closed.
   AnyPacket Receive(const Fd& socket) {
     for (int i = 0; i < 5000; ++i) {
       if (std::optional<AnyPacket> packet = TakeAny(socket); packet.has_value()) return *std::move(packet);
@@ -137,7 +138,7 @@ class StrangerTest : public ::testing::Test {
     return {};
   }
 
-  // Greets, and returns what the server handed over.
+  // Greets, and returns the descriptors that the server passed.
   std::vector<Fd> Greet(const Fd& socket) {
     CELL_CHECK(SendPacket(socket.get(), BytesOf(kHello), {}).ok());
     AnyPacket welcome = Receive(socket);
@@ -182,7 +183,7 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
     auto rings = ShmMemory::Map(std::move(Greet(socket)[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite);
     ASSERT_TRUE(rings.ok());
     for (int j = 0; j < 2000; ++j) {
-      // Frames of the request ring, and last the control words of both.
+      // Frames of the request ring, and then the control words of both rings.
       Store(rings->base() + 4096 + random.Below(4096) * 16,
             RingFrame{static_cast<uint32_t>(random.Below(70'000)), static_cast<uint32_t>(random.Below(70'000)),
                       random.Next()});
@@ -193,7 +194,7 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
   }
 }
 
-// One frame each that no client of ours writes. The first two ask for more room than there is for a reply.
+// Each of these frames is one that no client of ours writes. The first two ask for more room than there is for a reply.
 TEST_F(StrangerTest, AFrameThatCannotBeClosesTheConnection) {
   for (const RingFrame& frame :
        {RingFrame{5, kMessageBytesMax + 1, 1}, RingFrame{5, 0xffffffff, 1}, RingFrame{5, 0, 1},
@@ -223,7 +224,8 @@ TEST_F(StrangerTest, AsksForRegionsThatCannotBe) {
   EXPECT_TRUE(Receive(socket).bytes.empty());
 }
 
-// A client may change the flags of all that it was handed, fill what can be filled, and take nothing from its socket.
+// A client may change the flags of all descriptors that it got, fill everything that can be filled, and take nothing
+// from its socket.
 TEST_F(StrangerTest, NothingThatIsSharedStopsTheServer) {
   const Fd socket = *ConnectUnix(path_);
   std::vector<Fd> fds = Greet(socket);
@@ -238,12 +240,12 @@ TEST_F(StrangerTest, NothingThatIsSharedStopsTheServer) {
   RingWriter requests(ControlAt(*rings, kRequestControl), rings->base() + kRequestRing, ShmFabric::kRequestRingBytes);
   RingReader replies(ControlAt(*rings, kReplyControl), rings->base() + kReplyRing, ShmFabric::kReplyRingBytes,
                      kMessageBytesMax);
-  // More replies, each of which is to be rung for, than a socket holds rings.
+  // Cause more replies, each of which needs a ring, than a socket holds rings.
   for (uint64_t i = 0; i < 600; ++i) {
     (void)replies.Sleep();
     ASSERT_NE(requests.Begin(8), nullptr);
     requests.End(8, i, kReplyBytesMin);
-    (void)requests.Publish();  // It looks by itself.
+    (void)requests.Publish();  // The server looks by itself.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::optional<RingReader::Message> reply;
     while (!(reply = replies.Next()).has_value() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
@@ -253,7 +255,7 @@ TEST_F(StrangerTest, NothingThatIsSharedStopsTheServer) {
   }
 }
 
-// Rings that nobody asked for: a server takes some of them, and then it is others' turn.
+// Sends rings that nobody requested. The server takes some of them, and then serves others.
 TEST(ShmFabric, TakesABoundedNumberOfPacketsAtOnce) {
   const std::string path = TempPath("rings");
   ShmFabric server(ShmFabricOptions{.huge_pages = false});
@@ -275,7 +277,7 @@ TEST(ShmFabric, TakesABoundedNumberOfPacketsAtOnce) {
   EXPECT_EQ(server.peers(), 1u);
 }
 
-// The last close of a descriptor may take as long as its sender wants, and it is the receiver that closes last.
+// The last close of a descriptor may take as long as its sender wants, and the receiver is the one that closes last.
 TEST_F(StrangerTest, DescriptorsThatCloseSlowlyStopNobody) {
   Lingering with_hello, twice, with_ask, with_ring, behind_an_empty_packet, behind_a_version;
   const Fd first = *ConnectUnix(path_), second = *ConnectUnix(path_), third = *ConnectUnix(path_);
@@ -287,12 +289,12 @@ TEST_F(StrangerTest, DescriptorsThatCloseSlowlyStopNobody) {
   (void)Greet(third);
   with_ring.SendWith(third, BytesOf(kByte));
   ExpectStillServing();
-  {  // It is gone before the server has taken it.
+  {  // The sender is gone before the server has taken it.
     const Fd fourth = *ConnectUnix(path_);
     twice.SendWith(fourth, BytesOf(kByte));
   }
   ExpectStillServing();
-  // Left in the socket, as the server closes it for what came before.
+  // It stays in the socket when the server closes that because of what came before.
   const Fd fifth = *ConnectUnix(path_);
   Hello other = kHello;
   other.version = 99;
@@ -306,7 +308,7 @@ TEST_F(StrangerTest, DescriptorsThatCloseSlowlyStopNobody) {
   ExpectStillServing();
 }
 
-// A server that answers greetings as a test says.
+// Answers greetings as a test says.
 class LyingServer {
  public:
   // Connects `client` and returns the server's end.
@@ -317,7 +319,7 @@ class LyingServer {
     return socket;
   }
 
-  ConnectionId connection = 0;  // The last one.
+  ConnectionId connection = 0;  // The last connection.
 
  private:
   const std::string path_ = TempPath("liar");
@@ -338,7 +340,7 @@ TEST(ShmClient, DescriptorsThatCloseSlowlyDoNotStopIt) {
     const Fd second = server.Connect(&client, &left);
     behind.SendWith(second, BytesOf(kByte));
     while (!left.done()) client.Poll();
-    // One that is welcomed as it should be, and gets something else instead of a region.
+    // This client is welcomed properly, and gets something else instead of a region.
     Waiter welcomed;
     const Fd third = server.Connect(&client, &welcomed);
     const auto rings = ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
@@ -375,7 +377,7 @@ TEST(ShmClient, IsToldOfAnotherVersionAndTakesNothingElseThanRings) {
   EXPECT_EQ(why(welcome, {rings->fd()}), "");
 }
 
-// Whether a client gets in; both are polled here.
+// Returns whether a client can connect; polls both sides.
 bool GetsIn(ShmFabric* server, ShmFabric* client, const std::string& path) {
   Waiter connected;
   client->Connect(path, client->NowNs() + 10'000'000'000, &connected);
@@ -387,7 +389,7 @@ bool GetsIn(ShmFabric* server, ShmFabric* client, const std::string& path) {
   return connected.status().ok();
 }
 
-// Time ends nobody here: those who say nothing leave because others come.
+// Timeouts play no role here: silent peers are disconnected because others come.
 constexpr int64_t kForEverNs = 600'000'000'000;
 
 TEST(ShmFabric, WithoutDescriptorsTheOldestSilentOneLeaves) {
@@ -426,7 +428,7 @@ TEST(ShmFabric, WithoutPlacesTheOldestSilentOneLeaves) {
   EXPECT_EQ(server.peers(), 2u);
 }
 
-// Newcomers that wait in the queue among strangers who say nothing, more of them than are kept.
+// New clients wait in the queue between silent connections, of which there are more than are kept.
 TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
   const std::string path = TempPath("crowd");
   ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});
@@ -445,7 +447,7 @@ TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
   EXPECT_EQ(welcome->bytes.size(), sizeof(WelcomePacket));
 }
 
-// However many they are, they leave descriptors for who comes by another fabric.
+// However many silent peers there are, they leave descriptors for peers of another fabric.
 TEST(ShmFabric, SilentOnesTakeAShareOfTheDescriptors) {
   const std::string path = TempPath("share");
   ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});

@@ -1,4 +1,4 @@
-// The parts of TcpFabric that its two halves share: what each side keeps of the other. Internal to TcpFabric.
+// Declares what the two halves of TcpFabric share: each side's state of the other. Internal to TcpFabric.
 #pragma once
 
 #include <deque>
@@ -13,10 +13,10 @@
 
 namespace cell {
 
-// Goes before each message on a connection for calls.
+// Precedes each message on a connection for calls.
 struct CallFrame {
-  uint32_t bytes;            // Of the message that follows; at most kMessageBytesMax.
-  uint32_t reply_bytes_max;  // Of requests: kReplyBytesMin to kMessageBytesMax. Of replies: 0.
+  uint32_t bytes;            // Size of the message that follows; at most kMessageBytesMax.
+  uint32_t reply_bytes_max;  // Requests: kReplyBytesMin to kMessageBytesMax. Replies: 0.
   uint64_t id;
 };
 static_assert(sizeof(CallFrame) == 16);
@@ -32,7 +32,7 @@ inline constexpr uint64_t kReadsTag = uint64_t{3} << 32;
 
 enum class FrameState { kNone, kWhole, kNonsense };
 
-// Whether `in` begins with a whole frame. *frame: once it says so.
+// Returns whether `in` begins with a whole frame. Sets *frame if so.
 inline FrameState NextFrame(const ByteQueue& in, CallFrame* frame) {
   if (in.size() < sizeof(CallFrame)) return FrameState::kNone;
   *frame = Load<CallFrame>(in.data());
@@ -43,8 +43,8 @@ inline FrameState NextFrame(const ByteQueue& in, CallFrame* frame) {
 struct TcpFabric::Peer {
   Fd socket;
   ByteQueue in, out;
-  size_t promised = 0;  // Bytes that replies to its unanswered calls may have.
-  bool ready = false;   // In ready_.
+  size_t promised = 0;  // Limit of the bytes of replies to its open calls.
+  bool ready = false;   // The peer is in ready_.
   bool broken = false;
   uint32_t watched = 0;
 
@@ -57,12 +57,12 @@ struct TcpFabric::Channel {
   Fd socket;
   uint64_t tag;
   ClientHandshake handshake;
-  std::vector<SocketAddress> addresses;  // To be tried, the next one last.
-  bool connected = false;                // The socket is; the handshake may not be done.
+  std::vector<SocketAddress> addresses;  // Addresses to be tried, the next one last.
+  bool connected = false;                // The socket is connected; the handshake may not be done.
   ByteQueue in, out;
-  uint64_t appended = 0;  // Bytes ever put into out: a call is sent once it has gone so far.
+  uint64_t appended = 0;  // Bytes ever put into `out`. A call is sent once this many have gone.
   uint32_t watched = 0;
-  std::string why;  // It could not connect, to the address that was tried last.
+  std::string why;  // Why it could not connect to the last address that was tried.
 
   Channel(uint64_t tag, const std::string& secret, Purpose purpose)
       : tag(tag), handshake(secret, purpose, RandomNonce()) {}
@@ -74,11 +74,11 @@ struct TcpFabric::Channel {
 
 struct TcpFabric::Connection {
   struct PartInFlight {
-    std::byte* to;  // Null: its read has ended already, and what comes is dropped.
+    std::byte* to;  // Null: its read has ended already, and its bytes are dropped.
     uint32_t bytes;
   };
   struct ReadInFlight {
-    Completion* completion;  // Null: told already.
+    Completion* completion;  // Null: already called.
     int64_t deadline_ns;
     size_t parts_left;
     bool refused;
@@ -96,9 +96,9 @@ struct TcpFabric::Connection {
   std::deque<ReadInFlight> reads;
   std::deque<PartInFlight> parts;
   uint64_t next_read = 0;    // The id of the next part...
-  uint64_t expected = 0;     // ...and of the answer that comes next.
-  uint32_t answer_left = 0;  // Bytes of the answer that is coming.
-  int64_t progress_ns = 0;   // When a read was last answered, or the first one asked for.
+  uint64_t expected = 0;     // ...and of the next answer.
+  uint32_t answer_left = 0;  // Bytes left of the current answer.
+  int64_t progress_ns = 0;   // When a read was last answered, or the first one was requested.
 
   Connection(std::string address, ConnectionId id, const std::string& secret, Completion* completion,
              int64_t deadline_ns)

@@ -1,4 +1,4 @@
-// What both halves of TcpFabric share: sockets watched, polling, waiting.
+// Implements what both halves of TcpFabric share: watched sockets, polling, waiting.
 #include "cell/io/fabric/tcp/tcp_fabric.h"
 
 #include <poll.h>
@@ -64,7 +64,7 @@ bool TcpFabric::HasWork() const {
 
 void TcpFabric::AfterWait() { Expire(); }
 
-// Completions told here: replies and reads that came.
+// Returns the number of completions that were called: replies and reads that came.
 size_t TcpFabric::PollSockets() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);

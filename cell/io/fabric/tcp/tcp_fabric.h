@@ -1,17 +1,17 @@
-// TcpFabric: the fabric between machines whose network cannot read memory.
+// TcpFabric is the fabric between machines whose network cannot read memory.
 //
-// A server listens at one port, HOST:PORT, by a thread of its own (tcp_listener.h) that also answers one-sided reads:
-// the worker's thread serves calls and nothing else. A client has two connections to a server, one for calls and one
-// for reads, so that neither waits behind the other; both begin with the handshake (handshake.h).
+// A server listens at one port, HOST:PORT, in a thread of its own (tcp_listener.h) that also answers one-sided reads.
+// The worker's thread only serves calls. A client has two connections to a server, one for calls and one for reads, so
+// that neither waits for the other. Both begin with the handshake (handshake.h).
 //
-// On a connection for calls go, each way, frames {bytes, reply_bytes_max, id} and the message. A length is checked
-// before anything is done with it. Requests that arrived are served in turns, one of each peer. A peer holds at most
-// kPeerBytesMax of replies, those included that its calls may still get; beyond, its requests wait unread in its
-// socket, and so in the end in the client.
+// A connection for calls carries frames {bytes, reply_bytes_max, id}, each with a message, in both directions. A length
+// is checked before anything is done with it. Requests are served in turn, one of each peer. A peer's replies may take
+// at most kPeerBytesMax, including those that its open calls may still get. Beyond that its requests wait unread in its
+// socket, and so eventually in the client.
 //
-// Who does not acknowledge packets for 5 s is gone; so is a server that answers no read for 5 s.
+// A peer that acknowledges no packets for 5 s counts as gone, and so does a server that answers no read for 5 s.
 //
-// Addresses are HOST:PORT. One thread, beside the listener's.
+// Addresses are HOST:PORT. Not thread-safe; the listener has a thread of its own.
 #pragma once
 
 #include <deque>
@@ -29,32 +29,32 @@ namespace cell {
 struct TcpFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
-  std::string secret = {};  // The cluster's; see handshake.h.
+  std::string secret = {};  // The cluster's secret; see handshake.h.
   size_t peers_max = 4096;
-  int64_t handshake_ns = 5'000'000'000;     // Who has not greeted by then is sent away.
-  int64_t read_timeout_ns = 5'000'000'000;  // A server that answers no read for so long is taken for gone.
+  int64_t handshake_ns = 5'000'000'000;     // A peer that has not greeted by then is disconnected.
+  int64_t read_timeout_ns = 5'000'000'000;  // A server that answers no read for this time counts as gone.
 };
 
 class TcpFabric : public PollingFabric {
  public:
   static constexpr size_t kPeerBytesMax = size_t{1} << 20;
 
-  // Its regions are those of `pool`; null: of a pool of its own.
+  // Uses the regions of `pool`, or of a pool of its own if it is null.
   explicit TcpFabric(TcpFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~TcpFabric() override;
 
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
-  // Reads and calls are answered alike, by one thread each: what a read takes is not measured.
+  // Returns zeros: reads and calls are answered alike, by one thread each, and the time of reads is not measured.
   ServiceTimes TimesOf(const IncomingCall&, uint64_t) const override { return {}; }
   size_t peers() const override { return peers_.size() - free_peers_.size(); }
-  // Where it listens, with the port that it got instead of 0.
+  // Returns the address where it listens, with the actual port if 0 was given.
   const std::string& address() const { return listener_->address(); }
 
   ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) override;
   void Disconnect(ConnectionId connection) override;
-  void ForgetRegion(ConnectionId, uint32_t) override {}  // Every read is checked where the region is.
+  void ForgetRegion(ConnectionId, uint32_t) override {}  // Every read is checked at the server.
   void Read(ConnectionId connection, absl::Span<const ReadPart> parts, int64_t deadline_ns,
             Completion* completion) override;
   void Call(ConnectionId connection, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
@@ -109,12 +109,12 @@ class TcpFabric : public PollingFabric {
   LimitedWarnings warnings_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<ConnectionId> free_peers_;
-  std::vector<ConnectionId> broken_;  // To be dropped at the end of Poll.
-  std::deque<ConnectionId> ready_;    // Peers with a whole request, in turn.
+  std::vector<ConnectionId> broken_;  // Dropped at the end of Poll.
+  std::deque<ConnectionId> ready_;    // Peers with a whole request, in order.
   std::vector<IncomingCall> calls_;
 
   ConnectionTable<Connection> connections_;
-  std::vector<ConnectionId> failed_;  // Could not be made: to be removed by the next Poll.
+  std::vector<ConnectionId> failed_;  // Connections that failed; removed by the next Poll.
   int64_t expired_ns_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// TcpFabric's client half: connections made, reads and calls in flight.
+// Implements the client half of TcpFabric: connections, and reads and calls in flight.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns,
   return id;
 }
 
-// Begins with the next address. Unavailable: there is none left.
+// Begins to connect to the next address. Returns Unavailable if there is none left.
 absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel) {
   while (!channel->addresses.empty()) {
     absl::StatusOr<Fd> socket = ConnectTcp(channel->addresses.back());
@@ -49,7 +49,7 @@ absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel
   return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address, channel->why));
 }
 
-// Null: gone, broken, or not connected yet.
+// Returns null if the connection is gone, broken, or not connected yet.
 TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
   Connection* connection = connections_.Find(id);
   return connection == nullptr || connection->broken || connection->connecting != nullptr ? nullptr : connection;
@@ -87,7 +87,7 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
   connection->calls.Fail(channel.appended - channel.out.size(), [&](Completion* completion, bool sent) {
     TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
   });
-  connection->calls_channel.socket = Fd();  // Closing it takes it out of epoll.
+  connection->calls_channel.socket = Fd();  // Closing it removes it from epoll.
   connection->reads_channel.socket = Fd();
 }
 
@@ -105,7 +105,7 @@ void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
   if (!connection->broken) SendChannel(connection, channel);
 }
 
-// The socket is connected, or failed: then the next address is tried.
+// Handles the end of a connect. If it failed, the next address is tried.
 bool TcpFabric::FinishConnecting(Connection* connection, Channel* channel) {
   int error = 0;
   socklen_t bytes = sizeof(error);
@@ -185,7 +185,7 @@ size_t TcpFabric::TakeReplies(Connection* connection) {
       return taken;
     }
     const ConstBytes reply(in->data() + sizeof(frame), frame.bytes);
-    in->Consume(sizeof(frame) + frame.bytes);  // The bytes stay: nothing is received until the next Poll.
+    in->Consume(sizeof(frame) + frame.bytes);  // The bytes stay valid: nothing is received until the next Poll.
     if (completion == nullptr) continue;
     ++taken;
     completion->Done(absl::OkStatus(), reply);
@@ -195,7 +195,7 @@ size_t TcpFabric::TakeReplies(Connection* connection) {
   return taken;
 }
 
-// Answers come in the order of the requests; what is in the queue of each goes to where it belongs.
+// Takes answers to reads, which come in the order of the requests, and copies their bytes to their destinations.
 size_t TcpFabric::TakeReads(Connection* connection) {
   if (connection->connecting != nullptr) return 0;
   ByteQueue* in = &connection->reads_channel.in;
@@ -274,7 +274,7 @@ void TcpFabric::Expire() {
   }
 }
 
-// Its answer still comes, or the connection breaks.
+// Ends reads that are past their deadline. Their answers still come, or the connection breaks.
 void TcpFabric::ExpireReads(Connection* connection, int64_t now_ns) {
   auto part = connection->parts.begin();
   for (Connection::ReadInFlight& read : connection->reads) {

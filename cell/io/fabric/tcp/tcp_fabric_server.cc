@@ -1,4 +1,4 @@
-// TcpFabric's server half: peers taken from the listener, calls served.
+// Implements the server half of TcpFabric: peers taken from the listener, served calls.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void TcpFabric::ReceiveRequests(ConnectionId id) {
   WatchPeer(id);
 }
 
-// Puts the peer in line if it has a whole request and room for the reply.
+// Adds the peer to ready_ if it has a whole request and room for the reply.
 void TcpFabric::MakeReady(ConnectionId id) {
   Peer* peer = peers_[id].get();
   if (peer->ready || peer->broken || peer->Full()) return;
@@ -69,7 +69,7 @@ void TcpFabric::MakeReady(ConnectionId id) {
 size_t TcpFabric::ServeCalls() {
   if (ready_.empty()) return 0;
   calls_.clear();
-  // A request from each peer in turn. They stay where they are, as nothing is received meanwhile.
+  // Take a request from each peer in turn. The requests stay in place, because nothing is received meanwhile.
   while (!ready_.empty() && calls_.size() < kCallsMax) {
     const ConnectionId id = ready_.front();
     ready_.pop_front();
@@ -140,7 +140,7 @@ void TcpFabric::DropBroken() {
     peers_[id]->broken = true;
     service_->Disconnected(id);
     if (peers_[id]->ready) std::erase(ready_, id);
-    peers_[id].reset();  // Closing the socket takes it out of epoll.
+    peers_[id].reset();  // Closing the socket removes it from epoll.
     free_peers_.push_back(id);
   }
 }

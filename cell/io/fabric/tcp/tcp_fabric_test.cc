@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSecret = "a secret for this test";
 
-// Of this test process alone: a loopback address of its own.
+// Returns an address on a loopback network that only this test process uses.
 std::string HostPort(int n) {
   static std::atomic<int> counter = 0;
   const int pid = ::getpid();
@@ -35,7 +35,7 @@ class TcpHarness : public ThreadsHarness {
     return addresses_[n];
   }
 
-  // Its listener's thread goes on answering reads; AReadPastItsDeadlineEnds is of one that does not.
+  // Its listener's thread still answers reads. AReadPastItsDeadlineEnds tests a server that does not.
   bool Silence(Fabric* server) override {
     Stop(server);
     return false;
@@ -93,9 +93,9 @@ TEST(CallTable, AReplyEndsItsCallAndNoOther) {
   EXPECT_EQ(told, &first);
   EXPECT_FALSE(calls.Take(a, 0, &told));
   calls.Expire(200, [&](Completion* completion) { EXPECT_EQ(completion, &second); });
-  EXPECT_EQ(calls.in_flight(), 1u);  // Its reply may come yet...
+  EXPECT_EQ(calls.in_flight(), 1u);  // Its reply may still come...
   EXPECT_TRUE(calls.Take(b, 0, &told));
-  EXPECT_EQ(told, nullptr);  // ...and is nobody's.
+  EXPECT_EQ(told, nullptr);  // ...and belongs to nobody.
   calls.Add(&first, 100, 256, 30);
   calls.Add(&second, 100, 256, 40);
   std::vector<bool> sent;
@@ -109,7 +109,7 @@ std::string Bytes(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-// A server, and strangers at its port. After each test it still serves.
+// Runs a server with strangers at its port. It must still serve after each test.
 class TcpStrangerTest : public ::testing::Test {
  protected:
   void SetUp() override { StartServer({.huge_pages = false, .secret = kSecret}); }
@@ -153,7 +153,7 @@ class TcpStrangerTest : public ::testing::Test {
     EXPECT_EQ(word, 800u);
   }
 
-  // A blocking socket, with short buffers if they are to fill.
+  // Returns a blocking socket, with a short buffer if `receive_buffer` is given.
   Fd Socket(int receive_buffer = 0) const {
     const SocketAddress address = ResolveAddress(server_->address())->front();
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -168,7 +168,7 @@ class TcpStrangerTest : public ::testing::Test {
   static bool Send(const Fd& socket, std::string_view bytes) {
     return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // All that comes until `bytes` are there or the server closes.
+  // Returns all that comes until there are `bytes` bytes or the server closes.
   static std::string Receive(const Fd& socket, size_t bytes) {
     std::string all(bytes, 0);
     size_t have = 0;
@@ -179,13 +179,13 @@ class TcpStrangerTest : public ::testing::Test {
     }
     return all.substr(0, have);
   }
-  // Whether the server closes before it says another word.
+  // Returns whether the server closes without sending anything.
   static bool Closed(const Fd& socket) {
     char byte;
     const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
-  // Greets, with the secret. False: the server closes instead.
+  // Greets with the secret. Returns false if the server closes instead.
   static bool Greet(const Fd& socket, Purpose purpose) {
     ClientHandshake handshake(kSecret, purpose, RandomNonce());
     std::string message = handshake.Hello();
@@ -202,7 +202,7 @@ class TcpStrangerTest : public ::testing::Test {
     CELL_CHECK(Greet(socket, purpose));
     return socket;
   }
-  // Of this process, that the kernel has given pages for.
+  // Returns the bytes of this process for which the kernel has allocated pages.
   static size_t PrivateBytes() {
     size_t total = 0, resident = 0, shared = 0;
     std::ifstream("/proc/self/statm") >> total >> resident >> shared;
@@ -239,7 +239,7 @@ TEST_F(TcpStrangerTest, WithoutTheSecretNobodyComesIn) {
   const absl::Status status = ConnectTo(&client, server_->address()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("secret"), std::string::npos) << status;
-  // One that goes on as if nothing were.
+  // These connections continue as if they had been accepted.
   for (const Purpose purpose : {Purpose::kCalls, Purpose::kReads}) {
     const Fd socket = Socket();
     ASSERT_TRUE(Send(socket, ClientHandshake("another", purpose, RandomNonce()).Hello()));
@@ -274,14 +274,15 @@ TEST_F(TcpStrangerTest, WhoDoesNotGreetIsSentAway) {
 
 TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   StartServer(
-      {.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});  // It is not time that ends them.
+      {.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});  // They must not end by a timeout.
   std::vector<Fd> flood;
   for (size_t i = 0; i < GreetingMax() + 100; ++i) flood.push_back(Socket());
-  EXPECT_TRUE(Closed(flood.front()));  // The oldest leave.
+  EXPECT_TRUE(Closed(flood.front()));  // The oldest are disconnected.
   ExpectStillServing();
 }
 
-// With few descriptors: however many say nothing, those who greet come in, and by another fabric, too.
+// There are few descriptors. However many silent connections there are, clients that greet get in, and by another
+// fabric, too.
 TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
   StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
   const FewDescriptors few(250);
@@ -295,7 +296,7 @@ TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
   StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
   std::vector<Fd> silent, greeted;
   for (int i = 0; i < 3; ++i) silent.push_back(Socket());
-  greeted.push_back(Greeted(Purpose::kReads));  // Those that came before it have been accepted.
+  greeted.push_back(Greeted(Purpose::kReads));  // All earlier connections have been accepted by now.
   const FewDescriptors few(0);
   for (int i = 0; i < 2; ++i) greeted.push_back(Greeted(Purpose::kReads));
   EXPECT_TRUE(Closed(silent[0]));
@@ -305,7 +306,7 @@ TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// A place is free again when who had it has gone: then it is the next one's.
+// A slot is free again when its connection has gone, and then goes to the next one.
 TEST_F(TcpStrangerTest, AsManyReadAsMay) {
   StartServer({.huge_pages = false, .secret = kSecret, .peers_max = 2});
   for (int round = 0; round < 4; ++round) {
@@ -343,7 +344,7 @@ TEST_F(TcpStrangerTest, APeerThatStopsMidMessageDisturbsNobody) {
   const Fd reading = Greeted(Purpose::kReads);
   ASSERT_TRUE(Send(reading, Bytes(ReadRequest{0, Pointer(1, 0).raw(), 64, 0}).substr(0, 11)));
   ExpectStillServing();
-  ASSERT_TRUE(Send(stopped, std::string(30'000, 'y')));  // It goes on, and gets its answer.
+  ASSERT_TRUE(Send(stopped, std::string(30'000, 'y')));  // This connection continues, and gets its answer.
   const std::string answer = Receive(stopped, sizeof(CallFrame) + 4096);
   ASSERT_EQ(answer.size(), sizeof(CallFrame) + 4096);
   EXPECT_EQ(answer.back(), 'X');
@@ -374,7 +375,8 @@ TEST_F(TcpStrangerTest, AReadOutsideIsRefusedAndTheNextOneServed) {
   EXPECT_EQ(Load<uint64_t>(AsBytes(Receive(socket, 8)).data()), kRegionBytes - 8);
 }
 
-// It asks for much and takes nothing: the server keeps kOutBytesMax for it, serves others, and later gives it all.
+// The client requests much and takes nothing. The server keeps kOutBytesMax for it, serves others, and later sends
+// everything.
 TEST_F(TcpStrangerTest, ASlowReaderOfOneSidedReads) {
   const Fd socket = Greeted(Purpose::kReads, 4096);
   constexpr size_t kReads = 60;
@@ -383,8 +385,8 @@ TEST_F(TcpStrangerTest, ASlowReaderOfOneSidedReads) {
   }
   const size_t before = PrivateBytes();
   ExpectStillServing();
-  ExpectStillServing();  // By now the reader's thread has done all that it will do for who takes nothing.
-  EXPECT_LT(PrivateBytes(), before + kReads * kRegionBytes / 4);  // Sanitizers keep what was freed.
+  ExpectStillServing();  // By now the listener's thread has done all that it will do for a client that takes nothing.
+  EXPECT_LT(PrivateBytes(), before + kReads * kRegionBytes / 4);  // Sanitizers keep freed memory.
   for (size_t i = 0; i < kReads; ++i) {
     const std::string answer = Receive(socket, sizeof(ReadAnswer) + kRegionBytes);
     ASSERT_EQ(answer.size(), sizeof(ReadAnswer) + kRegionBytes);
@@ -396,7 +398,7 @@ TEST_F(TcpStrangerTest, ASlowReaderOfOneSidedReads) {
 TEST_F(TcpStrangerTest, ASlowReaderOfReplies) {
   const Fd socket = Greeted(Purpose::kCalls, 4096);
   const std::string call = Bytes(CallFrame{60'000, kMessageBytesMax, 3}) + std::string(60'000, 'q');
-  // Sends until the server takes no more: what it holds is bounded, and so is what the sockets do.
+  // Send until the server takes no more: both the server and the sockets hold a bounded amount.
   size_t sent = 0;
   for (int idle = 0; idle < 200;) {
     const std::string_view rest = std::string_view(call).substr(sent % call.size());
@@ -411,7 +413,7 @@ TEST_F(TcpStrangerTest, ASlowReaderOfReplies) {
     ASSERT_LT(sent, size_t{64} << 20);
   }
   ExpectStillServing();
-  // Then it takes them after all.
+  // The client takes the replies after all.
   for (size_t i = 0; i < sent / call.size(); ++i) {
     const std::string reply = Receive(socket, sizeof(CallFrame) + 60'000);
     ASSERT_EQ(reply.size(), sizeof(CallFrame) + 60'000);
@@ -447,7 +449,7 @@ TEST_F(TcpStrangerTest, AServerOutOfDescriptorsRecovers) {
   ExpectStillServing();
 }
 
-// A server that greets, and answers nothing but what a test lets it.
+// Greets, and otherwise answers only what a test tells it to.
 class MuteServer {
  public:
   ConnectionId Connect(TcpFabric* client) {
@@ -484,7 +486,7 @@ class MuteServer {
   std::vector<std::pair<Fd, ServerHandshake>> greeted_;
 };
 
-// A server whose reader is stopped, and so is every answer: the client does not wait for ever.
+// The server's reader is stopped, and so are all answers. The client must not wait forever.
 TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
   MuteServer server;
   TcpFabric client({.secret = kSecret, .read_timeout_ns = 20'000'000});
@@ -513,7 +515,7 @@ TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
   const auto answer = [](uint64_t id, uint32_t bytes) {
     return Bytes(ReadAnswer{id, bytes, kReadOk});
   };
-  // Its first part, and the second half: what has begun to come is dropped like the rest.
+  // The first part, and half of the second: bytes that have begun to come are dropped like the others.
   server.AnswerReads(answer(0, 8) + Bytes(uint64_t{1}) + answer(1, 16) + Bytes(uint64_t{2}));
   while (!late.done()) {
     client.Wait(deadline_ns + 3'000'000'000'000);

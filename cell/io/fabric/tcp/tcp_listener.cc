@@ -22,8 +22,8 @@ constexpr uint64_t kStopTag = 1;
 constexpr uint64_t kFirstGuestTag = 2;
 constexpr size_t kRequestsBytesMax = size_t{16} << 10;
 constexpr int kRoundsMax = 4;
-constexpr size_t kIdleBytesMax = size_t{16} << 10;  // That an idle reader's queues may keep.
-constexpr int64_t kSpinNs = 50'000;                 // As long as a sleep and being woken cost; see polling_fabric.cc.
+constexpr size_t kIdleBytesMax = size_t{16} << 10;  // Limit of the memory that an idle reader's queues keep.
+constexpr int64_t kSpinNs = 50'000;                 // As long as sleeping and waking takes; see polling_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
 constexpr int kAcceptsAtOnce = 64;
 
@@ -48,12 +48,12 @@ struct TcpListener::Guest {
   int64_t accepted_ns;
   ServerHandshake handshake;
   ByteQueue in, out;
-  bool refused = false;  // Closes once `out` is on its way.
+  bool refused = false;  // Closes once `out` was sent.
   uint32_t watched = EPOLLIN;
-  const std::byte* from = nullptr;  // Of the read that is being answered...
-  uint64_t left = 0;                // ...so many bytes are to come.
+  const std::byte* from = nullptr;  // Position of the read that is being answered...
+  uint64_t left = 0;                // ...and its bytes that are left.
 
-  // Whether there is something to answer.
+  // Returns whether there is something to answer.
   bool HasMore() const { return handshake.done() && (left > 0 || in.size() >= sizeof(ReadRequest)); }
 
   Guest(Fd socket, uint64_t number, int64_t accepted_ns, const std::string& secret)
@@ -101,11 +101,11 @@ std::vector<Fd> TcpListener::TakeCallers() {
 
 void TcpListener::Run() {
   epoll_event events[64];
-  int64_t busy_ns = 0;  // When there was something to do last.
+  int64_t busy_ns = 0;  // When there was last something to do.
   for (;;) {
     int count = ::epoll_wait(epoll_.get(), events, 64, 0);
     if (count == 0 && readers_ > 0 && Now() - busy_ns < kSpinNs) {
-      ::sched_yield();  // Whoever we wait for may need this core.
+      ::sched_yield();  // The process that we wait for may need this core.
       continue;
     }
     if (count == 0) {
@@ -135,7 +135,7 @@ void TcpListener::Accept() {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
       const int error = errno;
       if (IsOutOfDescriptors(error) && CloseOldestSilent()) continue;
-      // Whoever connects stays in the queue, which would wake us again at once.
+      // New connections stay in the queue, which would wake us again at once.
       Warn(fmt::format("cannot take connections for now: {}", std::strerror(error)));
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
       listen_again_ns_ = Now() + kListenerRestNs;
@@ -187,7 +187,7 @@ void TcpListener::Serve(size_t index, uint32_t events) {
   if (!open || !WatchAgain(index)) Close(index);
 }
 
-// Takes the handshake's messages as they come, no byte of what follows. False: close.
+// Takes the handshake's messages as they come, and no byte of what follows. Returns false to close.
 bool TcpListener::Greet(Guest* guest) {
   std::string answer;
   while (!guest->refused && guest->handshake.wants() > 0 && guest->in.size() >= guest->handshake.wants()) {
@@ -213,7 +213,7 @@ bool TcpListener::Greet(Guest* guest) {
 }
 
 bool TcpListener::AnswerReads(Guest* guest) {
-  for (int rounds = 0; rounds < kRoundsMax; ++rounds) {  // Then it is others' turn.
+  for (int rounds = 0; rounds < kRoundsMax; ++rounds) {  // Serve others after that.
     FillAnswers(guest);
     if (!SendSome(guest->socket.get(), &guest->out)) return false;
     if (!guest->out.empty() || !guest->HasMore()) break;
@@ -222,7 +222,7 @@ bool TcpListener::AnswerReads(Guest* guest) {
   return true;
 }
 
-// Answers as many requests as there is room for. A large one is continued when there is room again.
+// Answers as many requests as there is room for. A large answer continues when there is room again.
 void TcpListener::FillAnswers(Guest* guest) {
   while (guest->out.size() + kWordBytes <= kOutBytesMax) {
     if (guest->left > 0) {
@@ -251,7 +251,7 @@ void TcpListener::FillAnswers(Guest* guest) {
   }
 }
 
-// Listens to who has taken its answers; of others it awaits the moment when they can be sent.
+// Reads from guests that have taken their answers. For others it waits until the answers can be sent.
 bool TcpListener::WatchAgain(size_t index) {
   Guest* guest = guests_[index].get();
   const bool writes = !guest->out.empty() || guest->HasMore();
@@ -280,7 +280,7 @@ void TcpListener::CloseSilentGuests() {
   }
 }
 
-// False: nobody is silent.
+// Closes the oldest guest that has not greeted. Returns false if there is none.
 bool TcpListener::CloseOldestSilent() {
   while (!greeting_.empty()) {
     const auto [index, number] = greeting_.front();
@@ -301,7 +301,7 @@ void TcpListener::Close(size_t index) {
   } else if (guest->handshake.purpose() == Purpose::kReads) {
     --readers_;
   }
-  guests_[index].reset();  // Closing the socket takes it out of epoll.
+  guests_[index].reset();  // Closing the socket removes it from epoll.
   closed_.push_back(index);
 }
 

@@ -1,16 +1,17 @@
-// TcpListener: the thread of a server process that is not a worker. It takes connections at one port, greets them, and
-// answers one-sided reads; connections for calls it hands to the worker once they are greeted.
+// TcpListener is the thread of a server process that is not a worker. It accepts connections at one port, greets them,
+// and answers one-sided reads. It passes connections for calls to the worker once they are greeted.
 //
 // After the handshake (handshake.h) a connection for reads carries, pipelined:
 //   client  ReadRequest{id, pointer, bytes}                server  ReadAnswer{id, bytes, code}, bytes
-// A read is answered from the region pool, 8-byte words whole, whatever the worker writes meanwhile. One that is not
-// within a region gets kOutside and no bytes. Answers come in the order of the requests.
+// A read is answered from the region pool, with whole 8-byte words, whatever the worker writes meanwhile. A read that
+// is not within a region gets kOutside and no bytes. Answers come in the order of the requests.
 //
-// What strangers can cost: a socket and about 100 bytes each until they have greeted; at most GreetingMax() at once
-// (descriptors.h), fewer when descriptors run out, the oldest leaving first, and each for the handshake's time. Who has greeted to read holds at most kOutBytesMax of
-// answers that it does not take, and then is not listened to until it does.
+// The cost of strangers is bounded. Each takes a socket and about 100 bytes until it has greeted. There are at most
+// GreetingMax() at once (descriptors.h), fewer if descriptors run out; the oldest is disconnected first, and each after
+// the handshake's time. For a connection that has greeted to read, at most kOutBytesMax of answers are kept; until it
+// takes them its requests are not read.
 //
-// Thread-safety: the public functions are for one other thread, the worker.
+// Thread-safety: only one other thread, the worker, may call the public functions.
 #pragma once
 
 #include <atomic>
@@ -38,7 +39,7 @@ struct ReadRequest {
 };
 struct ReadAnswer {
   uint64_t id;
-  uint32_t bytes;  // That follow.
+  uint32_t bytes;  // Bytes that follow.
   uint32_t code;
 };
 static_assert(sizeof(ReadRequest) == 24 && sizeof(ReadAnswer) == 16);
@@ -55,16 +56,16 @@ class TcpListener {
     int64_t handshake_ns;
   };
 
-  // AlreadyExists: something listens there already.
+  // Starts the thread. Returns AlreadyExists if the port is in use.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Start(const std::string& host_port, Options options,
                                                             std::shared_ptr<const RegionPool> pool);
   ~TcpListener();
 
-  // HOST:PORT, with the port that was got.
+  // Returns HOST:PORT, with the actual port.
   const std::string& address() const { return address_; }
-  // Readable when TakeCallers has some.
+  // Returns a descriptor that is readable when TakeCallers has connections.
   int callers_fd() const { return callers_ready_.get(); }
-  // Greeted connections for calls.
+  // Returns greeted connections for calls.
   std::vector<Fd> TakeCallers();
 
  private:
@@ -92,16 +93,16 @@ class TcpListener {
   std::mutex mutex_;
   std::vector<Fd> callers_;
 
-  // The thread's own.
+  // Used only by the thread.
   std::vector<std::byte> scratch_;
   std::vector<std::unique_ptr<Guest>> guests_;
   std::vector<size_t> free_;
-  std::vector<size_t> closed_;                        // Free once no event for who was there can come any more.
+  std::vector<size_t> closed_;  // Slots that are free once no event of their former guests can come any more.
   std::deque<std::pair<size_t, uint64_t>> greeting_;  // Slot and number of guests, oldest first; some are gone.
-  size_t silent_ = 0;                                 // Of them those that are there and have not greeted.
+  size_t silent_ = 0;                                 // Number of these that are there and have not greeted.
   size_t readers_ = 0;
   uint64_t accepted_ = 0;
-  int64_t listen_again_ns_ = 0;  // Not 0: the listener rests until then.
+  int64_t listen_again_ns_ = 0;  // If not 0, the listener pauses until then.
   LimitedWarnings warnings_;
   std::thread thread_;
 };

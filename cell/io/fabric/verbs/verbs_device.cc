@@ -66,8 +66,8 @@ bool ReadsInOrder(ibv_context* context) {
 
 }  // namespace
 
-// InfiniBand Architecture Specification, PortInfo: LinkSpeedActive, LinkSpeedExtActive and LinkWidthActive. The first
-// three speeds send ten bits for eight.
+// Uses LinkSpeedActive, LinkSpeedExtActive and LinkWidthActive of PortInfo in the InfiniBand Architecture
+// Specification. The first three speeds send ten bits for eight.
 double GbitPerSecond(const ibv_port_attr& attributes) {
   constexpr std::pair<int, double> kLaneGbit[] = {{1, 2},   {2, 4},   {4, 8},   {8, 10},
                                                   {16, 14}, {32, 25}, {64, 50}, {128, 100}};

@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<VerbsDomain>> VerbsDomain::Open(ibv_context* cont
 }
 
 absl::Status VerbsDomain::AddLink(uint32_t sends) {
-  // A connection that breaks ends all that it had in flight, asked for or not: room for every one.
+  // A connection that breaks completes everything in flight, whether a completion was requested or not. Reserve room
+  // for all of it.
   const uint32_t completions = completions_wanted_ + kReceivesPerLink + sends;
   if (completions > completions_max_ || receives_wanted_ + kReceivesPerLink > receives_max_) {
     return absl::ResourceExhaustedError(
@@ -84,7 +85,7 @@ absl::Status VerbsDomain::AddLink(uint32_t sends) {
 
 void VerbsDomain::RemoveLink(uint32_t sends) {
   completions_wanted_ -= kReceivesPerLink + sends;
-  receives_wanted_ -= kReceivesPerLink;  // Buffers too many are kept when they come back.
+  receives_wanted_ -= kReceivesPerLink;  // Surplus buffers are kept when they come back.
 }
 
 void VerbsDomain::Free(uint32_t chunk) {

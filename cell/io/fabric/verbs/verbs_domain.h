@@ -1,8 +1,8 @@
-// VerbsDomain: what all connections of one endpoint share on one device. The protection domain, the completion queue,
-// the shared receive queue with its buffers, buffers to send from, and the registered regions. Internal to VerbsFabric.
+// VerbsDomain holds what all connections of one endpoint share on one device: the protection domain, the completion
+// queue, the shared receive queue with its buffers, send buffers, and the registered regions. Internal to VerbsFabric.
 //
-// Memory, per connection: kReceivesPerLink receive buffers of kChunkBytes (76 KB). Send buffers are taken from a pool
-// that grows to kSendChunksMax as they are used at once.
+// Each connection takes kReceivesPerLink receive buffers of kChunkBytes (76 KB). Send buffers come from a pool that
+// grows with the number in use, up to kSendChunksMax.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace cell {
 
-// Memory for a device to read and write, aligned to pages.
+// Memory that a device may read and write, aligned to pages.
 struct RegisteredMemory {
   std::unique_ptr<std::byte[], void (*)(std::byte*)> bytes{
       nullptr, [](std::byte* memory) { ::operator delete[](memory, std::align_val_t(4096)); }};
@@ -25,11 +25,11 @@ struct RegisteredMemory {
   static absl::StatusOr<RegisteredMemory> Make(ibv_pd* pd, size_t bytes);
 };
 
-// Of a receive's wr_id: the rest is the buffer's number.
+// Marks the wr_id of a receive; the other bits are the buffer's number.
 inline constexpr uint64_t kReceiveTag = uint64_t{1} << 63;
 
-// Completions that are handled before their buffers can be received into again. Credits for them may be told earlier,
-// so there are so many buffers more than credits.
+// Limits the completions that are handled before their buffers can be used for receives again. Their credits may be
+// returned earlier, so there are this many more buffers than credits.
 inline constexpr uint32_t kCompletionsAtOnce = 64;
 
 class VerbsDomain {
@@ -37,7 +37,7 @@ class VerbsDomain {
   static constexpr uint32_t kChunksPerSlab = 256;
   static constexpr uint32_t kSendChunksMax = 4096;  // 16 MB
 
-  // For up to `links_max` connections, if the device has room for so many.
+  // Opens a domain for up to `links_max` connections, or fewer if the device has less room.
   static absl::StatusOr<std::unique_ptr<VerbsDomain>> Open(ibv_context* context, size_t links_max);
 
   ibv_context* context() const { return context_; }
@@ -45,19 +45,20 @@ class VerbsDomain {
   ibv_cq* cq() const { return cq_.get(); }
   ibv_srq* srq() const { return srq_.get(); }
   int events_fd() const { return channel_->fd; }
-  uint8_t reads_max() const { return reads_max_; }  // In flight, of one connection.
+  uint8_t reads_max() const { return reads_max_; }  // In flight, per connection.
 
-  // Room for one connection more that has up to `sends` sends in flight. ResourceExhausted: the device has none.
+  // Reserves room for one more connection with up to `sends` sends in flight. Returns ResourceExhausted if the device
+  // has none.
   absl::Status AddLink(uint32_t sends);
   void RemoveLink(uint32_t sends);
 
   // Receive buffers, by their number.
   const std::byte* received(uint32_t chunk) const { return receive_slabs_.at(chunk); }
-  // Its bytes were used: it may be received into again, after the next PostReceives.
+  // Frees a buffer whose bytes were used. The next PostReceives makes it available for receives again.
   void Free(uint32_t chunk);
   void PostReceives();
 
-  // Send buffers. Null: none is free.
+  // Send buffers. TakeSendChunk returns null bytes if none is free.
   struct SendChunk {
     std::byte* bytes = nullptr;
     uint32_t number = 0;
@@ -65,19 +66,20 @@ class VerbsDomain {
   };
   SendChunk TakeSendChunk();
   void GiveSendChunk(uint32_t number) { free_sends_.push_back(number); }
-  // So many are in use that each that is taken must come back by itself. (Sends that ask for no completion keep theirs
-  // until a later one of the same connection does; a connection that falls silent keeps them for good.)
+  // Returns whether so many send buffers are in use that each further one must come back by itself. (Sends that ask for
+  // no completion keep theirs until a later send of the same connection completes. A connection that stops sending
+  // keeps them indefinitely.)
   bool send_chunks_scarce() const { return send_slabs_.chunks() - free_sends_.size() > kSendChunksMax / 2; }
 
-  // Registers a region's memory, once.
+  // Registers a region's memory if it is not registered.
   absl::Status Register(const ShmMemory& memory);
-  // Null: it is not.
+  // Returns null if the memory is not registered.
   const ibv_mr* Find(const ShmMemory& memory) const {
     const auto it = regions_.find(memory.base());
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // Asks to be woken by the next completion.
+  // Requests an event for the next completion.
   void RequestEvent() { (void)::ibv_req_notify_cq(cq_.get(), 0); }
   void TakeEvents();
 
@@ -107,7 +109,7 @@ class VerbsDomain {
   uint32_t receives_max_ = 0;
   uint32_t completions_wanted_ = kCompletionsAtOnce;
   uint32_t receives_wanted_ = kCompletionsAtOnce;
-  uint32_t receives_posted_ = 0;  // With those that are about to be.
+  uint32_t receives_posted_ = 0;  // Includes those that are about to be posted.
   Slabs receive_slabs_, send_slabs_;
   std::vector<uint32_t> free_receives_, free_sends_, to_post_;
   absl::flat_hash_map<const std::byte*, MemoryRegistration> regions_;

@@ -1,4 +1,4 @@
-// What both halves of VerbsFabric share: completions, messages out and in, polling, waiting.
+// Implements what both halves of VerbsFabric share: completions, messages in both directions, polling, waiting.
 #include "cell/io/fabric/verbs/verbs_fabric.h"
 
 #include <sys/epoll.h>
@@ -48,12 +48,12 @@ size_t VerbsFabric::Poll() {
   return done;
 }
 
-// The next Flush has something to do for it.
+// Makes the next Flush look at this link.
 void VerbsFabric::MarkActive(Link* link) {
   if (!std::exchange(link->active, true)) active_.push_back(link->id);
 }
 
-// Posts the reads that were asked for, and tells credits where nothing else did.
+// Posts the requested reads, and returns credits where no message did.
 void VerbsFabric::Flush() {
   for (const uint32_t id : std::exchange(active_, {})) {
     Link* link = Find(id);
@@ -82,7 +82,7 @@ bool VerbsFabric::HasWork() const {
 
 bool VerbsFabric::BeginSleep() {
   for (const auto& device : devices_) device->domain->RequestEvent();
-  return HasWork();  // What came before the event was asked for brings none.
+  return HasWork();  // A completion before the request causes no event.
 }
 
 void VerbsFabric::EndSleep() {
@@ -125,7 +125,8 @@ size_t VerbsFabric::PollCompletions() {
   return done;
 }
 
-// All requests up to this one have ended well. Tells of reads that are complete; the number of them.
+// Handles the success of all requests up to this one. Calls the completions of finished reads, and returns their
+// number.
 size_t VerbsFabric::FinishSends(Link* link, uint32_t to_sequence) {
   size_t told = 0;
   while (!link->posted.empty() && static_cast<int32_t>(to_sequence - link->posted.front().sequence) >= 0) {
@@ -151,10 +152,10 @@ size_t VerbsFabric::FinishSends(Link* link, uint32_t to_sequence) {
   return told;
 }
 
-// One chunk of a message has come. The number of completions told.
+// Takes one chunk of a message. Returns the number of completions called.
 size_t VerbsFabric::TakeChunk(Device* device, uint32_t queue_pair, uint32_t chunk, uint32_t bytes) {
   const auto it = by_queue_pair_.find(queue_pair);
-  if (it == by_queue_pair_.end() || it->second->device != device) return 0;  // Of a connection that is gone.
+  if (it == by_queue_pair_.end() || it->second->device != device) return 0;  // From a connection that is gone.
   Link* link = it->second;
   if (link->state == Link::State::kBroken) return 0;
   const ConstBytes received(device->domain->received(chunk), std::min<size_t>(bytes, kChunkBytes));
@@ -173,7 +174,7 @@ size_t VerbsFabric::TakeChunk(Device* device, uint32_t queue_pair, uint32_t chun
   const bool whole = state == MessageAssembler::State::kWhole;
   const bool up = link->state == Link::State::kUp;
   if (type != MessageType::kCredits && !(whole && up && link->accepted && type == MessageType::kCall)) {
-    link->window.Freed(1);  // Of a call's last chunk: once it is served.
+    link->window.Freed(1);  // The last chunk of a call is freed once the call is served.
   }
   if (whole) {
     const uint64_t id = message.header.id;
@@ -212,7 +213,7 @@ void VerbsFabric::Send(Link* link, uint8_t type, uint64_t id, size_t reply_bytes
   PumpOut(link);
 }
 
-// Sends what waits, as far as credits and the queue let it; and tells credits if that did not.
+// Sends waiting messages as far as credits and the queue allow. Returns credits if no message did.
 void VerbsFabric::PumpOut(Link* link) {
   while (!link->out.empty() && link->window.CanSend()) {
     Link::Out& next = link->out.front();
@@ -235,7 +236,7 @@ void VerbsFabric::PumpOut(Link* link) {
   if (link->accepted) MakeReady(link);
 }
 
-// False: the queue or the buffers are full, or the connection is broken.
+// Returns false if the queue or the buffers are full, or if the connection is broken.
 bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_bytes_max, size_t message_bytes,
                             size_t offset, ConstBytes head, ConstBytes body) {
   if (!link->CanPost()) return false;
@@ -245,7 +246,7 @@ bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_
   VerbsDomain::SendChunk chunk{small, 0, 0};
   if (!goes_inline) {
     chunk = link->device->domain->TakeSendChunk();
-    if (chunk.bytes == nullptr) {  // Others' completions free some: tried again by the next Poll.
+    if (chunk.bytes == nullptr) {  // Completions of other sends free some. The next Poll tries again.
       MarkActive(link);
       return false;
     }

@@ -1,21 +1,21 @@
-// VerbsFabric: the fabric of RDMA networks, InfiniBand and RoCE. A one-sided read is an RDMA READ; the server's CPU
-// does nothing.
+// VerbsFabric is the fabric of RDMA networks, InfiniBand and RoCE. A one-sided read is an RDMA READ, which does not use
+// the server's CPU.
 //
-// Connections are reliable (RC), made by librdmacm and known by HOST:PORT, HOST being an address of an RDMA device.
-// Each begins with the handshake (handshake.h); until its end the server's side of the queue pair answers no RDMA
-// request, and no memory key is told. Regions are registered for remote reads alone, in a protection domain that this
-// endpoint shares with nobody.
+// Connections are reliable (RC), made by librdmacm, and addressed by HOST:PORT, where HOST is an address of an RDMA
+// device. Each begins with the handshake (handshake.h). Before its end the server's side of the queue pair answers no
+// RDMA request, and no memory key is sent. Regions are registered only for remote reads, in a protection domain that
+// belongs to this endpoint alone.
 //
-// Messages (verbs_messages.h) are SENDs into buffers of a receive queue that all connections share; small ones go
-// inline; one in kSignalEvery asks for a completion. A client asks for a region's address and key when it first reads
-// there, and checks bounds itself, so that a read outside costs an error and not the connection. Reads that were asked
-// for since the last Poll are posted as one chain. Their bytes arrive in registered memory and are copied out: the
-// reader's own memory need not be registered.
+// Messages (verbs_messages.h) are SENDs into buffers of a receive queue that all connections share. Small ones are sent
+// inline, and one in kSignalEvery requests a completion. A client asks for a region's address and key when it first
+// reads there, and checks bounds itself, so that a read outside causes an error and does not break the connection.
+// Reads that were requested since the last Poll are posted as one chain. Their bytes arrive in registered memory and
+// are copied out: the reader's own memory need not be registered.
 //
-// A connection that breaks (retries exceeded, peer gone, device removed) fails what it had in flight and gives
-// everything back. To connect again is the caller's decision.
+// A connection that breaks (retries exceeded, peer gone, device removed) fails everything that it had in flight and
+// releases its resources. The caller decides whether to connect again.
 //
-// Addresses are HOST:PORT. One thread.
+// Addresses are HOST:PORT. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -37,27 +37,29 @@ struct VerbsFabricOptions {
   bool huge_pages = true;
   std::string secret = {};
   size_t peers_max = 1024;
-  int64_t handshake_ns = 5'000'000'000;     // Who has not greeted by then is sent away.
-  int64_t read_timeout_ns = 5'000'000'000;  // A server that does not say where a region is for so long is gone.
-  // Of connections made from here; all by librdmacm's choice (the route to the server) if not said otherwise.
+  int64_t handshake_ns = 5'000'000'000;     // A peer that has not greeted by then is disconnected.
+  int64_t read_timeout_ns = 5'000'000'000;  // A server that does not say for this time where a region is counts as
+                                            // gone.
+  // For connections made from here. By default librdmacm chooses all of these (by the route to the server).
   std::string device = {};
   int gid_index = -1;
   uint32_t mtu_bytes =
-      0;  // At most so large packets: 256, 512, 1024, 2048, 4096. The smaller one of both sides is used.
+      0;  // Largest packet: 256, 512, 1024, 2048, 4096. The smaller limit of both sides is used.
 };
 
 class VerbsFabric : public PollingFabric {
  public:
-  static constexpr size_t kPeerBytesMax = size_t{1} << 20;  // Of replies, sent and promised, that a peer may hold.
+  static constexpr size_t kPeerBytesMax = size_t{1} << 20;  // Limit of a peer's replies, sent and promised.
 
-  // Its regions are those of `pool`; null: of a pool of its own.
+  // Uses the regions of `pool`, or of a pool of its own if it is null.
   explicit VerbsFabric(VerbsFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~VerbsFabric() override;
 
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
-  // A call: what the calls that are served with it have taken, by their number. A read: by the port's speed.
+  // Estimates a call's time as the time of the calls that are served together, divided by their number. Estimates a
+  // read's time by the port's speed.
   ServiceTimes TimesOf(const IncomingCall& call, uint64_t read_bytes) const override;
   size_t peers() const override { return peers_; }
 
@@ -77,7 +79,7 @@ class VerbsFabric : public PollingFabric {
   void EndSleep() override;
   void AfterWait() override;
 
-  // For tests: queue pairs that are there.
+  // For tests: number of existing queue pairs.
   size_t queue_pairs() const;
 
  private:
@@ -102,7 +104,7 @@ class VerbsFabric : public PollingFabric {
   void BreakOldestSilent();
   void ExpireLinks();
 
-  // Messages both ways, whoever made the connection: verbs_fabric.cc.
+  // Messages in both directions, on connections made by either side: verbs_fabric.cc.
   size_t PollCompletions();
   void PullCompletions(Device* device) const;
   size_t FinishSends(Link* link, uint32_t to_sequence);
@@ -139,8 +141,8 @@ class VerbsFabric : public PollingFabric {
   absl::flat_hash_map<uint32_t, std::unique_ptr<Link>> links_;
   absl::flat_hash_map<uint32_t, Link*> by_queue_pair_;
   uint32_t next_link_ = 1;
-  std::vector<uint32_t> broken_;  // To be torn down at the end of Poll.
-  std::vector<uint32_t> active_;  // Links with reads to post, credits to tell, or messages that found no buffer.
+  std::vector<uint32_t> broken_;  // Torn down at the end of Poll.
+  std::vector<uint32_t> active_;  // Links with reads to post, credits to return, or messages that found no buffer.
   size_t unfinished_ = 0;         // Links that are not greeted yet.
   uint32_t polls_ = 0;
   int64_t expired_ns_ = 0;
@@ -150,8 +152,8 @@ class VerbsFabric : public PollingFabric {
   int64_t serving_since_ns_ = 0;
   LimitedWarnings warnings_;
   size_t accepted_ = 0;
-  size_t peers_ = 0;            // Of them those that have greeted.
-  std::deque<uint32_t> ready_;  // Links with a call, in turn.
+  size_t peers_ = 0;            // Number of these that have greeted.
+  std::deque<uint32_t> ready_;  // Links with a call, in order.
   std::vector<IncomingCall> calls_;
   std::vector<std::byte> reply_bytes_;
 };

@@ -1,4 +1,4 @@
-// VerbsFabric's client half: reads and calls in flight.
+// Implements the client half of VerbsFabric: reads and calls in flight.
 #include <algorithm>
 
 #include "cell/base/shared_words.h"
@@ -19,7 +19,7 @@ void VerbsFabric::TakeChallenge(Link* link, ConstBytes message) {
   TellLater(std::exchange(link->connecting, nullptr), absl::OkStatus());
 }
 
-// Null: gone, broken, or not connected yet.
+// Returns null if the connection is gone, broken, or not connected yet.
 VerbsFabric::Link* VerbsFabric::Live(ConnectionId id) const {
   Link* link = Find(id);
   return link != nullptr && link->state == Link::State::kUp ? link : nullptr;
@@ -42,7 +42,7 @@ void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   if (link == nullptr) return;
   const auto it = link->regions.find(region);
   if (it == link->regions.end() || !it->second.known) return;
-  it->second = {};  // Not to be read any more where it was: reads from now on wait for the answer.
+  it->second = {};  // The old location must not be read any more. Reads wait for the answer from now on.
   AskForRegion(link, region);
 }
 
@@ -57,7 +57,7 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
     it->second.key = Load<RegionKey>(bytes.data());
     it->second.known = true;
   }
-  // Reads that waited for it: some may wait for others still.
+  // Continue the reads that waited for it. Some may still wait for other regions.
   for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) {
     const bool refused = !held && std::any_of(read.parts.begin(), read.parts.end(),
                                               [&](const auto& part) { return part.from.region() == region; });
@@ -103,13 +103,13 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
                               std::min(kPieceBytesMax, part.bytes - at), false});
     }
   }
-  if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // Of no bytes.
+  if (link->pieces.size() == before) return TellLater(completion, absl::OkStatus());  // It reads no bytes.
   link->pieces.back().last = true;
   link->reads.push_back({deadline_ns, completion});
   MarkActive(link);
 }
 
-// Ends the reads that are past their deadline. The NIC may still be at them: what it brings stays in the staging ring.
+// Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
   const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
   std::erase_if(link->waiting, [&](const Link::WaitingRead& read) {
@@ -131,7 +131,7 @@ void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
     ended = true;
   }
   if (!ended) return;
-  // Their pieces, which are in the reads' order: those that are posted, then those that wait.
+  // Drop their pieces. Pieces are in the order of the reads: first those that are posted, then those that wait.
   auto read = link->reads.begin();
   const auto drop = [&](auto* piece) {
     if (read->completion == nullptr) piece->to = nullptr;
@@ -146,7 +146,7 @@ void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
 // Posts as many reads as the connection may have in flight, as one chain.
 void VerbsFabric::PostReads(Link* link) {
   constexpr size_t kChainMax = 32;
-  // The NIC has enough to do for now: a few more are worth no doorbell of their own.
+  // The NIC has enough to do for now. A few more reads do not justify a doorbell of their own.
   if (link->reads_posted >= kReadsInFlightEnough && link->pieces.size() < kChainWanted) return;
   while (!link->pieces.empty() && link->CanPost()) {
     ibv_send_wr requests[kChainMax];
@@ -155,7 +155,7 @@ void VerbsFabric::PostReads(Link* link) {
     while (count < kChainMax && !link->pieces.empty() && link->reads_posted < link->reads_max &&
            link->posted.size() + kSendsForMessages < link->sends_max()) {
       const Link::Piece& piece = link->pieces.front();
-      // A piece does not wrap: what is left before the end goes with it.
+      // A piece does not wrap. It also takes the unused bytes before the end.
       const size_t bytes = RoundUp(piece.bytes, 64);
       const size_t to_end = kStagingBytes - link->staging_end;
       const size_t staging = bytes <= to_end ? bytes : to_end + bytes;

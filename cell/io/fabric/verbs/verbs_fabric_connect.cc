@@ -1,4 +1,4 @@
-// VerbsFabric's connections: made, accepted, broken, torn down.
+// Implements VerbsFabric's connections: how they are made, accepted, broken and torn down.
 #include <fcntl.h>
 #include <sys/epoll.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kResolveMs = 2000;
 constexpr uint8_t kRetries = 7;
 constexpr uint8_t kAckTimeout = 14;      // 4.096 us * 2^14: a lost packet is sent again after 67 ms.
-constexpr uint8_t kReceiverRetries = 7;  // For ever: credits see to it that it does not happen.
+constexpr uint8_t kReceiverRetries = 7;  // Unlimited. Credits prevent this case.
 constexpr size_t kGreetingMax = 256;
 
 ibv_mtu MtuOf(uint32_t bytes) {
@@ -182,7 +182,7 @@ void VerbsFabric::TakeCmEvents() {
       }
     }
     ::rdma_ack_cm_event(
-        raw);  // Before it is handled: an id with an event that is not acknowledged cannot be destroyed.
+        raw);  // Acknowledge it before it is handled: an id with an unacknowledged event cannot be destroyed.
     HandleCmEvent(event);
   }
 }
@@ -253,7 +253,8 @@ absl::Status VerbsFabric::FinishConnecting(Link* link, const CmEvent& event) {
   link->queue_pair.emplace(*std::move(link->pending));
   link->pending.reset();
   if (::rdma_establish(link->cm.get()) != 0) return VerbsError("rdma_establish");
-  // The NIC queues what is beyond its limit, and then what is sent after it waits too: twice keeps it busy.
+  // The NIC queues reads beyond its limit, and everything that is sent after them waits, too. Twice the limit keeps it
+  // busy.
   link->reads_max = 2 * std::max<uint32_t>(1, std::min(link->device->domain->reads_max(), event.initiator_depth));
   link->state = Link::State::kGreeting;
   Send(link, static_cast<uint8_t>(MessageType::kHandshake), 0, 0, AsBytes(link->client_handshake->Hello()), {});
@@ -285,7 +286,7 @@ void VerbsFabric::AcceptLink(const CmEvent& event) {
   }
 }
 
-// Strangers who say nothing keep nobody out: the oldest of them leaves. Ids grow with age.
+// Breaks the oldest connection that has not greeted, so that silent peers keep nobody out. Ids grow with age.
 void VerbsFabric::BreakOldestSilent() {
   Link* oldest = nullptr;
   for (const auto& [id, link] : links_) {
@@ -329,7 +330,7 @@ void VerbsFabric::Disconnect(ConnectionId id) {
   if (torn_down) {
     links_.erase(id);
   } else {
-    link->forgotten = true;  // Erased with the others.
+    link->forgotten = true;  // It is erased with the others.
   }
 }
 
@@ -348,7 +349,7 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   const absl::Status lost = absl::UnavailableError(link->why_broken);
   if (link->connecting != nullptr) {
     TellLater(std::exchange(link->connecting, nullptr), lost);
-    link->forgotten = true;  // It could not be made: nobody has to disconnect it.
+    link->forgotten = true;  // It could not be made, so nobody has to disconnect it.
   }
   for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) TellLater(read.completion, lost);
   for (const Link::ReadInFlight& read : link->reads) {
@@ -361,7 +362,7 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   });
 }
 
-// Not while completions or events are handled: they may be of the links that go.
+// Must not run while completions or events are handled, because they may belong to links that are removed.
 void VerbsFabric::TearDownBroken() {
   while (!broken_.empty()) {
     Link* link = Find(broken_.back());
@@ -383,9 +384,9 @@ void VerbsFabric::TearDown(Link* link) {
   if (link->cm != nullptr && link->queue_pair.has_value()) (void)::rdma_disconnect(link->cm.get());
   if (link->queue_pair.has_value()) {
     link->queue_pair->Fail();
-    // What has come for it is taken out of the queue while its number still means this connection.
+    // Take its completions out of the queue while its number still means this connection.
     Device* device = link->device;
-    for (int seen = 0; seen <= device->domain->cq()->cqe;) {  // Others may go on filling it.
+    for (int seen = 0; seen <= device->domain->cq()->cqe;) {  // Other connections may continue to fill it.
       PullCompletions(device);
       if (device->count == 0) break;
       seen += device->count;

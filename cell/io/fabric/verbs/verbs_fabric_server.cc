@@ -1,4 +1,4 @@
-// VerbsFabric's server half: peers greeted, regions told of, calls served.
+// Implements the server half of VerbsFabric: greetings, requests for regions, served calls.
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
@@ -20,7 +20,7 @@ void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
   if (!taken.ok()) {
     warnings_.Warn(NowNs(), "refused a connection: {}", std::string(taken.message()));
     if (!answer.empty()) Send(link, static_cast<uint8_t>(MessageType::kHandshake), 0, 0, AsBytes(answer), {});
-    link->since_ns = NowNs() - options_.handshake_ns + kLastWordNs;  // Its time is over once the answer has reached it.
+    link->since_ns = NowNs() - options_.handshake_ns + kLastWordNs;  // Its time ends once the answer has reached it.
     return;
   }
   if (handshake.done()) {
@@ -52,7 +52,7 @@ void VerbsFabric::TakeCall(Link* link, uint64_t id, size_t reply_bytes_max, Cons
   MakeReady(link);
 }
 
-// Puts the peer in line if it has a call and room for the reply.
+// Adds the peer to ready_ if it has a call and room for the reply.
 void VerbsFabric::MakeReady(Link* link) {
   if (link->ready || link->calls_in.empty() || link->Full() || link->state != Link::State::kUp) return;
   link->ready = true;
@@ -62,7 +62,7 @@ void VerbsFabric::MakeReady(Link* link) {
 size_t VerbsFabric::ServeCalls() {
   if (ready_.empty()) return 0;
   calls_.clear();
-  // A call from each peer in turn. Their bytes stay where they are, as nothing is received meanwhile.
+  // Take a call from each peer in turn. The bytes stay in place, because nothing is received meanwhile.
   while (!ready_.empty() && calls_.size() < kCallsMax) {
     Link* link = Find(ready_.front());
     ready_.pop_front();

@@ -1,5 +1,5 @@
-// The verbs fabric on a real RDMA device: the one that has the address in CELL_TEST_RDMA_HOST, or the first active one.
-// Without a device its tests are skipped; //tests:verbs_vm_test runs them in a virtual machine that has one.
+// Tests the verbs fabric on a real RDMA device: the one with the address in CELL_TEST_RDMA_HOST, or the first active
+// one. Without a device its tests are skipped; //tests:verbs_vm_test runs them in a virtual machine that has one.
 #include "cell/io/fabric/verbs/verbs_fabric.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace cell {
 namespace {
 
-// Empty: there is no device.
+// Returns "" if there is no device.
 const std::string& Host() {
   static const std::string host = [] {
     const char* given = std::getenv("CELL_TEST_RDMA_HOST");
@@ -89,7 +89,7 @@ TEST(VerbsDevice, TheListSaysWhatIsThere) {
   EXPECT_EQ(RdmaSourceAddress(device, 7777), "");
 }
 
-// A server, and a peer that knows how to speak verbs and does what it likes.
+// Runs a server, and a peer that speaks verbs and does what it likes.
 class VerbsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -141,7 +141,7 @@ class RawPeer {
  public:
   explicit RawPeer(const std::string& address, CmGreeting greeting = {kCmMagic, kCmVersion, IBV_MTU_1024, 0}) {
     rdma_cm_id* made = nullptr;
-    // Without an event channel, every step is waited for.
+    // Without an event channel, every step is synchronous.
     CELL_CHECK_EQ(::rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP), 0);
     id_.reset(made);
     sockaddr_storage to = ResolveAddress(address)->front().storage;
@@ -184,7 +184,7 @@ class RawPeer {
     std::string chunk(reinterpret_cast<const char*>(&header), sizeof(header));
     return Send(AsBytes(chunk += payload));
   }
-  // One request, waited for.
+  // Posts one request and waits for it.
   ibv_wc_status Post(ibv_wr_opcode opcode, uint32_t bytes, uint64_t address, uint32_t key) {
     ibv_sge place{reinterpret_cast<uint64_t>(bytes_), bytes, memory_->lkey};
     ibv_send_wr request{}, *bad = nullptr;
@@ -201,7 +201,7 @@ class RawPeer {
     }
     return IBV_WC_FATAL_ERR;
   }
-  // The next message's bytes; empty when the connection ends first.
+  // Returns the next message's bytes, or "" if the connection ends first.
   std::string Receive() {
     ibv_wc done{};
     for (int i = 0; i < 100'000; ++i) {
@@ -210,7 +210,7 @@ class RawPeer {
         return std::string(AsText({bytes_ + kChunkBytes + sizeof(ChunkHeader), done.byte_len - sizeof(ChunkHeader)}));
       }
       pollfd ended{id_->channel->fd, POLLIN, 0};
-      if (::poll(&ended, 1, 0) > 0) return {};  // librdmacm has something to say: the server is gone.
+      if (::poll(&ended, 1, 0) > 0) return {};  // librdmacm has an event: the server is gone.
       ::usleep(100);
     }
     ADD_FAILURE() << "neither an answer nor an end";
@@ -264,7 +264,7 @@ TEST_F(VerbsTest, RegionsCanBeReadAndNotBeWritten) {
   EXPECT_NE(beyond.Post(IBV_WR_RDMA_READ, 64, key.address + (1 << 20), key.key), IBV_WC_SUCCESS);
 }
 
-// Somebody has got hold of a key: without the handshake it is of no use.
+// A peer that knows a key cannot use it without the handshake.
 TEST_F(VerbsTest, AServerKnowsWhatIsBusyForHowLong) {
   ExpectStillServing();
   EXPECT_GT(service_->call_ns, 0u);
@@ -330,7 +330,7 @@ TEST_F(VerbsTest, NonsenseEndsItsConnectionAndNoOther) {
 TEST_F(VerbsTest, WhoSendsWithoutCreditIsSentAway) {
   RawPeer peer(address_);
   peer.Greet("a secret of this test");
-  // While the server looks elsewhere, so that nothing gives credit back.
+  // The server does not poll meanwhile, so nothing returns credits.
   threads_.Stop(server_.get());
   for (uint32_t i = 0; i <= kCredits; ++i) {
     ASSERT_EQ(peer.Send({MessageType::kCall, 0, 0, 5, 0, 256, 1}, "hello"), IBV_WC_SUCCESS);
@@ -352,12 +352,12 @@ TEST_F(VerbsTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   threads_.Stop(server_.get());
   server_.reset();
   address_ = HostPort();
-  // It is not time that ends them.
+  // They must not end by a timeout.
   Start({.huge_pages = false, .secret = "a secret of this test", .handshake_ns = 600'000'000'000});
   std::vector<std::unique_ptr<RawPeer>> flood;
   for (int i = 0; i < 280; ++i) flood.push_back(std::make_unique<RawPeer>(address_));
   ExpectStillServing();
-  EXPECT_TRUE(flood.front()->Receive().empty());  // The oldest have left.
+  EXPECT_TRUE(flood.front()->Receive().empty());  // The oldest have been disconnected.
 }
 
 TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
@@ -390,7 +390,7 @@ TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
   threads_.Run(server_.get());
 }
 
-// As many connections as the device has room for, and one more: that one is told so, and the others go on.
+// Makes as many connections as the device has room for, and one more. That one gets an error, and the others work.
 TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   threads_.Stop(server_.get());
   server_.reset();
@@ -415,8 +415,8 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   EXPECT_EQ(connected.size(), kPeersMax);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   for (const Connected& one : connected) {
-    // Replies that do not go inline, and too few of one connection for any to ask for a completion: together they take
-    // more buffers than the server has to send from.
+    // Make replies that are not sent inline, and too few per connection for any to request a completion. Together they
+    // take more send buffers than the server has.
     const std::string text(2000, 'x');
     for (uint32_t i = 0; i < kSignalEvery - 3; ++i) {
       Waiter call;

@@ -1,4 +1,4 @@
-// The parts of VerbsFabric that its files share: connections, and what is in flight on them. Internal to VerbsFabric.
+// Declares what VerbsFabric's files share: connections, and what is in flight on them. Internal to VerbsFabric.
 #pragma once
 
 #include <deque>
@@ -17,22 +17,22 @@
 
 namespace cell {
 
-inline constexpr uint32_t kSendsOfServer = 64;     // In flight at most, on a connection that was accepted...
-inline constexpr uint32_t kSendsOfClient = 128;    // ...and on one that was made: calls and reads.
-inline constexpr uint32_t kSendsForMessages = 16;  // Of them reads leave so many.
+inline constexpr uint32_t kSendsOfServer = 64;     // Limit of sends in flight on an accepted connection...
+inline constexpr uint32_t kSendsOfClient = 128;    // ...and on one made from here: calls and reads.
+inline constexpr uint32_t kSendsForMessages = 16;  // Reads leave at least this many of them.
 inline constexpr uint32_t kSignalEvery = 16;
-// With so many reads in flight, others are posted by chains of so many.
+// With this many reads in flight, further ones are posted in chains of at least kChainWanted.
 inline constexpr uint32_t kReadsInFlightEnough = 8;
 inline constexpr size_t kChainWanted = 6;
 inline constexpr uint32_t kInlineBytesWanted = 512;  // The thesis found 400 B to be the limit of its NIC (5.1).
 inline constexpr size_t kStagingBytes = size_t{256} << 10;
 inline constexpr uint32_t kPieceBytesMax = 32 << 10;  // A larger part is read in several pieces.
 
-// What both sides say when they connect, in librdmacm's private data.
+// What both sides send when they connect, in librdmacm's private data.
 struct CmGreeting {
   uint32_t magic;
   uint8_t version;
-  uint8_t mtu;  // ibv_mtu: at most so large packets.
+  uint8_t mtu;  // Largest packet, as ibv_mtu.
   uint16_t reserved;
 };
 inline constexpr uint32_t kCmMagic = 0x4c4c4543;  // "CELL"
@@ -43,7 +43,7 @@ struct VerbsFabric::CmChannel {
   CmId listener;
 };
 
-// A copy of what librdmacm told: its own is given back at once.
+// A copy of an event of librdmacm, whose own is returned at once.
 struct VerbsFabric::CmEvent {
   rdma_cm_event_type type;
   int status;
@@ -56,7 +56,7 @@ struct VerbsFabric::CmEvent {
 
 struct VerbsFabric::Device {
   std::unique_ptr<VerbsDomain> domain;
-  // Completions taken from the queue and not handled yet: looking whether there are some takes them.
+  // Completions that were taken from the queue and not handled yet. Checking for completions takes them.
   mutable ibv_wc completions[kCompletionsAtOnce];
   mutable int count = 0;
 };
@@ -69,16 +69,16 @@ struct VerbsFabric::Link {
     size_t reply_bytes_max;
     std::string bytes;
   };
-  // A request to the NIC whose end is not known yet. They end in order.
+  // A request to the NIC that has not ended yet. Requests end in order.
   struct Posted {
     uint32_t sequence;
     std::optional<uint32_t> send_chunk;
     bool is_read = false;
-    std::byte* to = nullptr;  // Of a read: where its bytes go in the end (null: nowhere, it is past its deadline)...
-    uint32_t bytes = 0;       // ...so many...
-    size_t staged_at = 0;     // ...and where the NIC puts them.
-    size_t staging = 0;       // What of the staging ring is free after it.
-    bool last = false;        // Piece of its read.
+    std::byte* to = nullptr;  // For a read: destination of its bytes (null: none, because it is past its deadline).
+    uint32_t bytes = 0;       // Number of bytes.
+    size_t staged_at = 0;     // Where the NIC puts them.
+    size_t staging = 0;       // Bytes of the staging ring that are free after it.
+    bool last = false;        // Last piece of its read.
   };
   struct Piece {
     uint64_t address;
@@ -94,8 +94,8 @@ struct VerbsFabric::Link {
   };
   struct RemoteRegion {
     RegionKey key{};
-    bool asked = false;  // The server was asked for it, and has not answered.
-    bool known = false;  // It may be read.
+    bool asked = false;  // The server was asked for it and has not answered.
+    bool known = false;  // The region may be read.
   };
   struct WaitingRead {
     std::vector<ReadPart> parts;
@@ -110,35 +110,35 @@ struct VerbsFabric::Link {
   std::string why_broken;
   CmId cm;
   Device* device = nullptr;
-  bool counted = false;    // By its domain's AddLink.
-  bool served = false;     // Broken: it was up, so the service knows of it.
-  bool forgotten = false;  // Broken: its owner has disconnected it.
+  bool counted = false;    // Counted by its domain's AddLink.
+  bool served = false;     // If broken: it was up, so the service knows of it.
+  bool forgotten = false;  // If broken: its owner has disconnected it.
   std::optional<PendingQueuePair> pending;
   std::optional<QueuePair> queue_pair;
   uint32_t inline_max = 0;
-  double byte_ns = 0;  // At the port's speed; 0: not known.
+  double byte_ns = 0;  // At the port's speed; 0: unknown.
   int64_t since_ns = 0;
 
   CreditWindow window;
   MessageAssembler assembler;
   std::deque<Out> out;
   size_t out_bytes = 0;
-  size_t out_offset = 0;  // Of the first in `out`: so much of it is on its way.
-  uint64_t messages = 0;  // Ever asked to be sent...
-  uint64_t sent = 0;      // ...and given to the NIC whole.
+  size_t out_offset = 0;  // Bytes of the first message in `out` that are on their way.
+  uint64_t messages = 0;  // Number of messages ever requested...
+  uint64_t sent = 0;      // ...and of those given to the NIC completely.
   std::deque<Posted> posted;
   uint32_t sequence = 0;
   uint32_t unsignalled = 0;
-  bool active = false;  // In active_.
+  bool active = false;  // The link is in active_.
 
-  // Of an accepted one.
+  // Only for accepted connections.
   std::optional<ServerHandshake> server_handshake;
   ByteQueue in;
   std::deque<QueuedCall> calls_in;
-  size_t promised = 0;  // Bytes that replies to its unanswered calls may have.
-  bool ready = false;   // In ready_.
+  size_t promised = 0;  // Limit of the bytes of replies to its open calls.
+  bool ready = false;   // The link is in ready_.
 
-  // Of one that was made.
+  // Only for connections made from here.
   std::optional<ClientHandshake> client_handshake;
   Completion* connecting = nullptr;
   int64_t connect_deadline_ns = 0;
@@ -146,17 +146,17 @@ struct VerbsFabric::Link {
   absl::flat_hash_map<uint32_t, RemoteRegion> regions;
   std::vector<WaitingRead> waiting;
   int64_t waiting_since_ns = 0;
-  std::deque<Piece> pieces;  // To be posted...
+  std::deque<Piece> pieces;  // To be posted.
   uint32_t reads_posted = 0;
   uint32_t reads_max = 1;
   struct ReadInFlight {
     int64_t deadline_ns;
-    Completion* completion;  // Null: told already.
+    Completion* completion;  // Null: already called.
   };
   std::deque<ReadInFlight> reads;
   std::optional<RegisteredMemory> staging;
-  size_t staging_end = 0;   // Where the next piece goes...
-  size_t staging_used = 0;  // ...and how much is in use before it.
+  size_t staging_end = 0;   // Position of the next piece...
+  size_t staging_used = 0;  // ...and the number of bytes in use before it.
 
   Link(uint32_t id, bool accepted) : id(id), accepted(accepted) {}
   uint32_t sends_max() const { return accepted ? kSendsOfServer : kSendsOfClient; }

@@ -1,11 +1,12 @@
-// What verbs_fabric sends over a connection, and the two decisions in it that need no hardware: credits, and messages
-// put together from chunks.
+// Defines the messages that VerbsFabric sends over a connection, and the two parts that need no hardware: credits, and
+// assembling messages from chunks.
 //
-// A message goes as chunks, each one SEND into one receive buffer of the peer. Buffers come from a receive queue that
-// all of a worker's connections share, so a sender needs a credit for each chunk: at first kCredits; each chunk of the
-// other direction gives some back. So no peer can use up the buffers that others count on. A side that has received
-// much and sends nothing tells its credits by a message of their own, for which every receiver keeps kCreditMessages
-// buffers more: such a message gives back at least half, so more than that are never under way.
+// A message is sent as chunks. Each is one SEND into one receive buffer of the peer. Buffers come from a receive queue
+// that all of a worker's connections share, so a sender needs a credit for each chunk. It starts with kCredits, and
+// chunks of the other direction return some. So no peer can use up the buffers that others rely on. A side that has
+// received much and sends nothing returns its credits in a message of their own. For these every receiver keeps
+// kCreditMessages more buffers: such a message returns at least half of the credits, so there are never more of them on
+// the way.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,16 @@ enum class MessageType : uint8_t {
   kCall = 2,
   kReply = 3,
   kAskRegion = 4,  // id: the region. No bytes.
-  kRegion = 5,     // id: the region. RegionKey, or no bytes: it is not held.
-  kCredits = 6,    // Nothing but what the header gives back. Takes no credit itself.
+  kRegion = 5,     // id: the region. Carries a RegionKey, or no bytes if the region is not held.
+  kCredits = 6,    // Only returns credits, in the header. Needs no credit itself.
 };
 
 struct ChunkHeader {
   MessageType type;
   uint8_t reserved;
-  uint16_t credits;        // Given back.
-  uint32_t message_bytes;  // Of the whole message; at most kMessageBytesMax.
-  uint32_t offset;         // Of this chunk in it.
+  uint16_t credits;        // Credits returned.
+  uint32_t message_bytes;  // Size of the whole message; at most kMessageBytesMax.
+  uint32_t offset;         // Offset of this chunk in the message.
   uint32_t reply_bytes_max;
   uint64_t id;
 };
@@ -50,24 +51,24 @@ inline constexpr uint32_t kCredits = 16;
 inline constexpr uint32_t kCreditMessages = 3;
 inline constexpr uint32_t kReceivesPerLink = kCredits + kCreditMessages;
 
-// One connection's credits, both directions.
+// Counts one connection's credits, in both directions.
 class CreditWindow {
  public:
   bool CanSend() const { return credits_ > 0; }
   void Sent() { --credits_; }
 
-  // A chunk has come. False: the peer gave back what it never had, or sent without credit.
+  // Records a received chunk. Returns false if the peer returned credits that it never had, or sent without credit.
   bool Received(const ChunkHeader& header) {
     credits_ += header.credits;
     if (credits_ > kCredits) return false;
     if (header.type == MessageType::kCredits) return header.credits > 0;
     return ++held_ <= kCredits;
   }
-  // So many chunks' buffers are free again.
+  // Records that the buffers of `chunks` chunks are free again.
   void Freed(uint32_t chunks) { owed_ += chunks; }
-  // Whether the peer should be told, though there is nothing else to say.
+  // Returns whether to return credits to the peer though there is no message to send.
   bool ShouldTell() const { return owed_ >= kCredits / 2; }
-  // What the next chunk gives back.
+  // Returns the credits that the next chunk returns.
   uint16_t TakeOwed() {
     const uint32_t owed = owed_;
     owed_ = 0;
@@ -77,25 +78,25 @@ class CreditWindow {
 
  private:
   uint32_t credits_ = kCredits;  // Chunks that may be sent.
-  uint32_t held_ = 0;            // Chunks of the peer whose credit it has not got back...
-  uint32_t owed_ = 0;            // ...and of them those that may be given.
+  uint32_t held_ = 0;            // Chunks of the peer whose credits were not returned yet...
+  uint32_t owed_ = 0;            // ...and the number of those that may be returned.
 };
 
-// Puts a connection's chunks together.
+// Assembles a connection's messages from chunks.
 class MessageAssembler {
  public:
   enum class State { kMore, kWhole, kNonsense };
   struct Message {
     ChunkHeader header;
-    ConstBytes bytes;  // In the chunk or here, until the next Take.
+    ConstBytes bytes;  // In the chunk or in this object, valid until the next Take.
   };
 
-  // `chunk`: as received, header first. Whatever a header says, no more is kept than what came.
+  // Takes a received chunk, header first. Never keeps more bytes than came, whatever a header says.
   State Take(ConstBytes chunk, Message* message) {
     if (chunk.size() < sizeof(ChunkHeader)) return State::kNonsense;
     const auto header = Load<ChunkHeader>(chunk.data());
     const ConstBytes payload = chunk.subspan(sizeof(ChunkHeader));
-    if (header.type == MessageType::kCredits) {  // It may come in the midst of another message.
+    if (header.type == MessageType::kCredits) {  // It may come in the middle of another message.
       *message = {header, {}};
       return payload.empty() && header.message_bytes == 0 && header.offset == 0 ? State::kWhole : State::kNonsense;
     }
@@ -123,7 +124,7 @@ class MessageAssembler {
   }
 
   ChunkHeader first_{};
-  std::vector<std::byte> bytes_;  // Of a message that is not whole.
+  std::vector<std::byte> bytes_;  // Bytes of a message that is not complete.
   std::vector<std::byte> whole_;
 };
 

@@ -97,8 +97,8 @@ TEST(MessageAssembler, AnyBytesStayInBounds) {
   }
 }
 
-// Two sides that send as fast as credits let them: never more chunks under way than there are buffers, never a
-// standstill, however late the buffers are freed.
+// Two sides send as fast as credits allow. There are never more chunks on the way than buffers, and the sides never
+// block each other, however late the buffers are freed.
 TEST(CreditWindow, NeverMoreThanThereAreBuffersAndNeverAStandstill) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);

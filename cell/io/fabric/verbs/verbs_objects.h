@@ -1,4 +1,5 @@
-// Owners of what libibverbs and librdmacm hand out. Internal to the verbs fabric: their types cross no other header.
+// Owns the objects that libibverbs and librdmacm return. Internal to the verbs fabric: no other header uses their
+// types.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -38,18 +39,18 @@ inline absl::Status VerbsError(const std::string& what, int error = errno) {
   return absl::ResourceExhaustedError(fmt::format("{}: {}{}", what, std::strerror(error), hint));
 }
 
-// What a peer may do with this process's memory, all of it: read regions.
+// What a peer may do with this process's memory: read regions.
 inline constexpr int kRegionAccess = IBV_ACCESS_REMOTE_READ;
-// ...and with buffers that this side receives into: nothing.
+// What a peer may do with buffers that this side receives into: nothing.
 inline constexpr int kBufferAccess = IBV_ACCESS_LOCAL_WRITE;
 
-// A peer that finds no buffer here tries again after 0.64 ms. By credits it always finds one.
+// A peer that finds no buffer here tries again after 0.64 ms. With credits it always finds one.
 inline constexpr uint8_t kNotReadyTimer = 12;
 
-// A queue pair that is not connected: it cannot post.
+// A queue pair that is not connected, and so cannot post.
 class PendingQueuePair {
  public:
-  // *max_inline_data: the most that is wanted; then what there is.
+  // *max_inline_data is the wanted size of inline data. The call sets it to the actual size.
   static absl::StatusOr<PendingQueuePair> Create(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, uint32_t sends,
                                                  uint32_t* max_inline_data) {
     for (uint32_t inline_bytes = *max_inline_data;; inline_bytes /= 2) {
@@ -62,12 +63,13 @@ class PendingQueuePair {
         *max_inline_data = attributes.cap.max_inline_data;
         return PendingQueuePair(QueuePairOwner(qp));
       }
-      if (inline_bytes < 32) return VerbsError("cannot create a queue pair");  // Not for want of inline data.
+      // The failure is not caused by the size of inline data.
+      if (inline_bytes < 32) return VerbsError("cannot create a queue pair");
     }
   }
 
-  // To the next state, by what librdmacm knows of the connection. Peers may do nothing yet. `mtu`: at most so much; 0:
-  // what librdmacm says. *mtu_taken, of RTR: what it came to.
+  // Moves the queue pair to the next state with librdmacm's parameters of the connection. Peers may do nothing yet.
+  // `mtu` limits the packets; 0 means librdmacm's value. For RTR, *mtu_taken is set to the result.
   absl::Status Move(rdma_cm_id* id, ibv_qp_state state, uint32_t mtu = 0, uint32_t* mtu_taken = nullptr) {
     ibv_qp_attr attributes{};
     int mask = 0;
@@ -93,23 +95,24 @@ class PendingQueuePair {
   QueuePairOwner qp_;
 };
 
-// One that is: made only from a pending one that was moved to IBV_QPS_RTS.
+// A connected queue pair. It is made only from a pending one that was moved to IBV_QPS_RTS.
 class QueuePair {
  public:
   explicit QueuePair(PendingQueuePair pending) : qp_(std::move(pending.qp_)) {}
 
-  // A chain, by one ring of the doorbell. False: it did not take them all; the connection is of no use any more.
+  // Posts a chain with one doorbell. Returns false if not all requests were accepted; the connection must not be used
+  // then.
   bool Post(ibv_send_wr* first) {
     ibv_send_wr* bad = nullptr;
     return ::ibv_post_send(qp_.get(), first, &bad) == 0;
   }
-  // The peer has shown that it may: from now on its reads of registered regions are answered.
+  // Allows the peer, which has proved its identity, to read registered regions from now on.
   bool AllowReads() {
     ibv_qp_attr attributes{};
     attributes.qp_access_flags = kRegionAccess;
     return ::ibv_modify_qp(qp_.get(), &attributes, IBV_QP_ACCESS_FLAGS) == 0;
   }
-  // Whatever is in flight ends now, with an error.
+  // Ends everything in flight with an error.
   void Fail() {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
