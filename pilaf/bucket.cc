@@ -48,7 +48,7 @@ std::optional<BucketRecord> BucketView::Next(size_t* at) const {
   if (bytes > left) return std::nullopt;
   record.bytes = AsText({from, bytes});
   if (record.in_extent) {
-    record.place = Load<uint32_t>(from + 4);
+    record.position = Load<uint32_t>(from + 4);
     record.slot.extent = Load<uint32_t>(from + 8);
     record.slot.extent_bytes = Load<uint32_t>(from + 12);
     record.slot.extent_crc = Load<uint64_t>(from + 16);
@@ -132,7 +132,7 @@ std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot) {
   std::string record;
   Put(&record, slot.key_bytes);
   Put(&record, kInExtent);
-  Put(&record, hash.place);
+  Put(&record, hash.position);
   Put(&record, slot.extent);
   Put(&record, slot.extent_bytes);
   Put(&record, slot.extent_crc);

@@ -56,7 +56,7 @@ struct BucketRecord {
   // Set if the pair is in the record.
   std::string_view key, value;
   // Set if the pair is in an extent.
-  uint32_t place = 0;
+  uint32_t position = 0;
   HashSlot slot{};  // Its extent, extent_bytes, extent_crc and key_bytes.
 };
 inline constexpr size_t kPairHeaderBytes = 4;
@@ -84,7 +84,7 @@ class BucketView {
     size_t at = 0;
     for (std::optional<BucketRecord> record = Next(&at); record.has_value(); record = Next(&at)) {
       if (record->key_bytes != key.size()) continue;
-      if (record->in_extent ? record->place == hash.place && is_key(*record) : record->key == key) return record;
+      if (record->in_extent ? record->position == hash.position && is_key(*record) : record->key == key) return record;
     }
     return std::nullopt;
   }

@@ -2,16 +2,16 @@
 
 namespace cell {
 
-BucketLookup::BucketLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+BucketLookup::BucketLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
                            const LookupOptions& options)
-    : Lookup(key, hash, place, options), at_(BucketsOf(hash, place.units)) {
+    : Lookup(key, hash, geometry, options), at_(BucketsOf(hash, geometry.units)) {
   BucketLookup::Begin();
 }
 
 Lookup::Step BucketLookup::Begin() {
   phase_ = Phase::kFirst;
   looked_at_ = 0;
-  Want(place_.OffsetOf(at_[0]), place_.bucket_bytes);
+  Want(geometry_.OffsetOf(at_[0]), geometry_.bucket_bytes);
   return Step::kRead;
 }
 
@@ -31,7 +31,7 @@ Lookup::Step BucketLookup::VisitImages(absl::Span<const ConstBytes> images) {
 }
 
 Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
-  const std::optional<BucketView> bucket = BucketView::Parse(image, place_.region, place_.OffsetOf(at_[which]));
+  const std::optional<BucketView> bucket = BucketView::Parse(image, geometry_.region, geometry_.OffsetOf(at_[which]));
   if (!bucket.has_value()) return Restart(&counters_.torn);
   const BucketHeader header = bucket->header();
   if (!header.range.Has(hash_)) return Step::kElsewhere;
@@ -42,7 +42,7 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
   looked_at_ = which + 1;
   candidates_.clear();
   const std::optional<BucketRecord> pair = bucket->Find(key_, hash_, [this](const BucketRecord& record) {
-    if (place_.InBounds(record.slot)) candidates_.push_back(record.slot);
+    if (geometry_.InBounds(record.slot)) candidates_.push_back(record.slot);
     return false;
   });
   if (pair.has_value()) {
@@ -59,12 +59,12 @@ Lookup::Step BucketLookup::GoOn(int which) {
   if (which == 1) {
     if (!may_be_away_) return Step::kAbsent;  // One image of a single moment shows this.
     phase_ = Phase::kSecond;
-    Want(place_.OffsetOf(at_[1]), place_.bucket_bytes);
+    Want(geometry_.OffsetOf(at_[1]), geometry_.bucket_bytes);
     return Step::kRead;
   }
   if (!options_.serializable) return Step::kAbsent;
   phase_ = Phase::kConfirm;
-  Want(place_.OffsetOf(at_[0]), sizeof(BucketHeader));
+  Want(geometry_.OffsetOf(at_[0]), sizeof(BucketHeader));
   return Step::kRead;
 }
 

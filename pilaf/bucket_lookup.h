@@ -11,7 +11,7 @@ namespace cell {
 
 class BucketLookup : public Lookup {
  public:
-  BucketLookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const LookupOptions& options);
+  BucketLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry, const LookupOptions& options);
 
  private:
   enum class Phase { kFirst, kSecond, kExtents, kConfirm };

@@ -9,28 +9,28 @@
 namespace cell {
 
 BucketTable::BucketTable(RegionMemory* memory) : HashTable(memory) {
-  for (uint32_t at = 0; at < place_.units; ++at) used_bytes_ += View(at).header().used;
+  for (uint32_t at = 0; at < geometry_.units; ++at) used_bytes_ += View(at).header().used;
 }
 
 size_t BucketTable::FreeBytes(uint32_t at) const {
-  const size_t free = place_.bucket_bytes - sizeof(BucketHeader) - View(at).header().used;
+  const size_t free = geometry_.bucket_bytes - sizeof(BucketHeader) - View(at).header().used;
   if (kept_.empty()) return free;
   const auto kept = kept_.find(at);
   return kept == kept_.end() ? free : free - kept->second;
 }
 
 void BucketTable::PrefetchUnits(const KeyHash& hash) const {
-  Prefetch(memory_->at(place_.OffsetOf(BucketsOf(hash, place_.units)[0])), place_.bucket_bytes);
+  Prefetch(memory_->at(geometry_.OffsetOf(BucketsOf(hash, geometry_.units)[0])), geometry_.bucket_bytes);
 }
 
 double BucketTable::unit_fill() const {
   return static_cast<double>(used_bytes_) /
-         (static_cast<double>(place_.units) * static_cast<double>(place_.bucket_bytes - sizeof(BucketHeader)));
+         (static_cast<double>(geometry_.units) * static_cast<double>(geometry_.bucket_bytes - sizeof(BucketHeader)));
 }
 
 template <typename Edit>
 void BucketTable::Change(uint32_t at, Edit edit) {
-  BucketDraft draft(place_.region, place_.OffsetOf(at), place_.bucket_bytes);
+  BucketDraft draft(geometry_.region, geometry_.OffsetOf(at), geometry_.bucket_bytes);
   draft.CopyOf(*memory_);
   used_bytes_ -= draft.view().header().used;
   draft.SetRange(range());
@@ -40,7 +40,7 @@ void BucketTable::Change(uint32_t at, Edit edit) {
 }
 
 std::optional<BucketTable::Found> BucketTable::FindRecord(std::string_view key, const KeyHash& hash) const {
-  const std::array<uint32_t, 2> buckets = BucketsOf(hash, place_.units);
+  const std::array<uint32_t, 2> buckets = BucketsOf(hash, geometry_.units);
   for (int which = 0; which < 2; ++which) {
     std::optional<BucketRecord> record =
         View(buckets[which]).Find(key, hash, [&](const BucketRecord& one) { return KeyOf(one.slot) == key; });
@@ -67,7 +67,7 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view ke
     prepared.record = PairRecord(key, value);
   } else {
     ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
-    prepared.extent = place_.ExtentOf(slot);
+    prepared.extent = geometry_.ExtentOf(slot);
     prepared.record = ExtentRecord(hash, slot);
   }
   const std::optional<Found> found = FindRecord(key, hash);
@@ -83,7 +83,7 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view ke
   } else if (found.has_value()) {  // The old record may be moved before it is replaced, or be deleted.
     unit = MakeRoom({found->at}, prepared.record.size(), key);
   } else if (!Full()) {
-    const std::array<uint32_t, 2> buckets = BucketsOf(hash, place_.units);
+    const std::array<uint32_t, 2> buckets = BucketsOf(hash, geometry_.units);
     unit = MakeRoom({buckets[0], buckets[1]}, prepared.record.size(), key);
   }
   if (!unit.has_value()) {
@@ -103,7 +103,7 @@ void BucketTable::Release(const Prepared& prepared) {
 }
 
 bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
-  const uint32_t home = BucketsOf(hash, place_.units)[0];
+  const uint32_t home = BucketsOf(hash, geometry_.units)[0];
   const std::optional<Found> found = FindRecord(key, hash);
   std::optional<HashSlot> old_extent;
   size_t old_data = 0;
@@ -152,7 +152,7 @@ void BucketTable::Remove(const Found& found, const KeyHash& hash) {
     draft->Remove(*gone);
   });
   if (found.which == 1) {
-    Change(BucketsOf(hash, place_.units)[0], [&](BucketDraft* draft) { draft->RemoveAway(hash.tag()); });
+    Change(BucketsOf(hash, geometry_.units)[0], [&](BucketDraft* draft) { draft->RemoveAway(hash.tag()); });
   }
   if (in_extent) FreeExtent(extent);
   memory_->header().data_bytes -= data;
@@ -175,7 +175,7 @@ void BucketTable::CleanUnit(uint32_t at) {
     View(at).ForEach([&](const BucketRecord& record) {
       if (found.has_value()) return;
       hash = HashKey(KeyOfRecord(record));
-      if (!range().Has(hash)) found = Found{BucketsOf(hash, place_.units)[0] == at ? 0 : 1, at, record};
+      if (!range().Has(hash)) found = Found{BucketsOf(hash, geometry_.units)[0] == at ? 0 : 1, at, record};
     });
     if (found.has_value()) Remove(*found, hash);
     more = found.has_value();
@@ -185,7 +185,7 @@ void BucketTable::CleanUnit(uint32_t at) {
 
 // Readers of these buckets then see that the key belongs to another region.
 void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
-  for (const uint32_t at : BucketsOf(hash, place_.units)) {
+  for (const uint32_t at : BucketsOf(hash, geometry_.units)) {
     if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
   }
 }
@@ -201,7 +201,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_
     for (const std::string& key : keys) {
       if (key == keep) continue;
       const KeyHash hash = HashKey(key);
-      const std::array<uint32_t, 2> its = BucketsOf(hash, place_.units);
+      const std::array<uint32_t, 2> its = BucketsOf(hash, geometry_.units);
       const uint32_t to = its[0] == from ? its[1] : its[0];
       const std::optional<Found> found = FindRecord(key, hash);
       if (to == from || !found.has_value() || found->at != from) continue;
@@ -239,7 +239,7 @@ std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t
       const std::string_view key = KeyOfRecord(record);
       if (key == keep) return;
       const KeyHash hash = HashKey(key);
-      const std::array<uint32_t, 2> its = BucketsOf(hash, place_.units);
+      const std::array<uint32_t, 2> its = BucketsOf(hash, geometry_.units);
       const uint32_t to = its[0] == from ? its[1] : its[0];
       if (!seen.insert(to).second) return;
       Move move{std::string(record.bytes), std::string(key), hash, from, to};
@@ -264,7 +264,7 @@ std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t
 }
 
 void BucketTable::Apply(const Move& move) {
-  const bool comes_home = BucketsOf(move.hash, place_.units)[0] == move.to;
+  const bool comes_home = BucketsOf(move.hash, geometry_.units)[0] == move.to;
   const auto add = [&] {
     Change(move.to, [&](BucketDraft* draft) {
       draft->Append(move.record);
@@ -297,12 +297,12 @@ void BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
   });
 }
 
-std::array<uint64_t, kProbes> BucketTable::KeysByPlace(uint32_t every) const {
+std::array<uint64_t, kProbes> BucketTable::KeysByProbe(uint32_t every) const {
   std::array<uint64_t, kProbes> keys{};
-  for (uint64_t unit = 0; unit < place_.units; unit += every) {
+  for (uint64_t unit = 0; unit < geometry_.units; unit += every) {
     const auto at = static_cast<uint32_t>(unit);
     View(at).ForEach([&](const BucketRecord& record) {
-      ++keys[BucketsOf(HashKey(KeyOfRecord(record)), place_.units)[0] == at ? 0 : 1];
+      ++keys[BucketsOf(HashKey(KeyOfRecord(record)), geometry_.units)[0] == at ? 0 : 1];
     });
   }
   return keys;
@@ -310,8 +310,8 @@ std::array<uint64_t, kProbes> BucketTable::KeysByPlace(uint32_t every) const {
 
 absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const {
   const auto wrong = [&](const std::string& what) { return Damaged(fmt::format("bucket {}: {}", at, what)); };
-  const std::optional<BucketView> bucket =
-      BucketView::Parse({memory_->at(place_.OffsetOf(at)), place_.bucket_bytes}, place_.region, place_.OffsetOf(at));
+  const std::optional<BucketView> bucket = BucketView::Parse(
+      {memory_->at(geometry_.OffsetOf(at)), geometry_.bucket_bytes}, geometry_.region, geometry_.OffsetOf(at));
   if (!bucket.has_value()) return wrong("it is damaged");
   const BucketHeader bucket_header = bucket->header();
   if (bucket_header.range != range()) return wrong("it has another range than its region");
@@ -322,7 +322,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
     ++count;
     if (!status.ok()) return;
     if (record.in_extent) {
-      if (!place_.InBounds(record.slot)) {
+      if (!geometry_.InBounds(record.slot)) {
         status = wrong("a record points out of the region");
         return;
       }
@@ -333,7 +333,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
     }
     const std::string_view key = KeyOfRecord(record);
     const KeyHash hash = HashKey(key);
-    const std::array<uint32_t, 2> its = BucketsOf(hash, place_.units);
+    const std::array<uint32_t, 2> its = BucketsOf(hash, geometry_.units);
     if (its[0] != at && (its[1] != at || !View(its[0]).MayBeAway(hash))) {
       status = wrong(fmt::format("key {} does not belong here", ForMessage(key)));
       return;
@@ -347,8 +347,8 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
 
 absl::Status BucketTable::CheckCounts() const {
   uint64_t away = 0;
-  for (uint32_t i = 0; i < place_.units; ++i) away += View(i).header().away;
-  if (away != KeysByPlace(1)[1]) return Damaged("keys are away that no bucket counts, or the other way round");
+  for (uint32_t i = 0; i < geometry_.units; ++i) away += View(i).header().away;
+  if (away != KeysByProbe(1)[1]) return Damaged("keys are away that no bucket counts, or the other way round");
   return absl::OkStatus();
 }
 

@@ -29,10 +29,10 @@ class BucketTable : public HashTable {
   std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash&) const override {}  // Most pairs are in the bucket.
-  std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
+  std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
 
   // Returns the size of the largest pair that is stored inline.
-  size_t inline_bytes_max() const { return place_.bucket_bytes / 8; }
+  size_t inline_bytes_max() const { return geometry_.bucket_bytes / 8; }
 
  private:
   struct Found {
@@ -59,7 +59,7 @@ class BucketTable : public HashTable {
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
   absl::Status CheckCounts() const override;
 
-  BucketView View(uint32_t at) const { return BucketView(memory_->at(place_.OffsetOf(at))); }
+  BucketView View(uint32_t at) const { return BucketView(memory_->at(geometry_.OffsetOf(at))); }
   size_t FreeBytes(uint32_t at) const;
   std::string_view KeyOfRecord(const BucketRecord& record) const {
     return record.in_extent ? KeyOf(record.slot) : record.key;

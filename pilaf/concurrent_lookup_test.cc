@@ -45,7 +45,7 @@ TEST_P(ConcurrentLookup, SeesWhatIsThere) {
   std::array<std::atomic<uint64_t>, kKeys> begun{};
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> lookups = 0, wrong = 0, gave_up = 0;
-  const HashPlace place = table->place();
+  const HashGeometry geometry = table->geometry();
   const std::byte* const base = table.memory()->base();
   std::vector<std::thread> readers;
   for (uint64_t reader = 0; reader < 2; ++reader) {
@@ -56,7 +56,7 @@ TEST_P(ConcurrentLookup, SeesWhatIsThere) {
         const int i = static_cast<int>(random.Below(kKeys));
         const std::string key = Key(i);
         const uint64_t least = ended[static_cast<size_t>(i)];
-        const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), place);
+        const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), geometry);
         const Lookup::Step step = LookUp(base, lookup.get(), &buffers);
         const uint64_t most = begun[static_cast<size_t>(i)];
         ++lookups;

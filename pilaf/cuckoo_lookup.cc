@@ -2,16 +2,16 @@
 
 namespace cell {
 
-CuckooLookup::CuckooLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+CuckooLookup::CuckooLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
                            const LookupOptions& options)
-    : Lookup(key, hash, place, options) {
-  for (int i = 0; i < kProbes; ++i) at_[i] = SlotOf(hash.probes[i], place.units);
+    : Lookup(key, hash, geometry, options) {
+  for (int i = 0; i < kProbes; ++i) at_[i] = SlotOf(hash.probes[i], geometry.units);
   CuckooLookup::Begin();
 }
 
 Lookup::Step CuckooLookup::Begin() {
   phase_ = Phase::kSlots;
-  for (const uint32_t at : at_) Want(place_.OffsetOf(at), sizeof(HashSlot));
+  for (const uint32_t at : at_) Want(geometry_.OffsetOf(at), sizeof(HashSlot));
   return Step::kRead;
 }
 
@@ -31,7 +31,7 @@ Lookup::Step CuckooLookup::VisitImages(absl::Span<const ConstBytes> images) {
 bool CuckooLookup::ParseSlots(absl::Span<const ConstBytes> images, int count,
                               std::array<HashSlot, kProbes>* slots) const {
   for (int i = 0; i < count; ++i) {
-    const std::optional<HashSlot> slot = ParseSlot(images[i].data(), place_.region, at_[i]);
+    const std::optional<HashSlot> slot = ParseSlot(images[i].data(), geometry_.region, at_[i]);
     if (!slot.has_value()) return false;
     (*slots)[i] = *slot;
   }
@@ -42,7 +42,8 @@ Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
   if (!ParseSlots(images, kProbes, &slots_)) return Restart(&counters_.torn);
   candidates_.clear();
   for (const HashSlot& slot : slots_) {
-    if (!slot.in_use() || slot.tag != hash_.tag() || slot.key_bytes != key_.size() || !place_.InBounds(slot)) continue;
+    if (!slot.in_use() || slot.tag != hash_.tag() || slot.key_bytes != key_.size() || !geometry_.InBounds(slot))
+      continue;
     // A key is in two slots while it is moved.
     bool again = false;
     for (const HashSlot& other : candidates_) again |= other.extent == slot.extent;
@@ -57,7 +58,7 @@ Lookup::Step CuckooLookup::Confirm() {
   if (!options_.serializable) return Step::kAbsent;
   phase_ = Phase::kConfirm;
   wants_.clear();
-  for (int i = 0; i < options_.slots_confirmed; ++i) Want(place_.OffsetOf(at_[i]), sizeof(HashSlot));
+  for (int i = 0; i < options_.slots_confirmed; ++i) Want(geometry_.OffsetOf(at_[i]), sizeof(HashSlot));
   Want(kHashHeaderOffset, sizeof(HashHeader));
   return Step::kRead;
 }
@@ -68,7 +69,7 @@ Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {
   for (int i = 0; i < options_.slots_confirmed; ++i) {
     if (now[i].version != slots_[i].version) return Restart(&counters_.moved);
   }
-  const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);
+  const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), geometry_.region);
   if (!header.has_value()) return Restart(&counters_.torn);
   return header->Serves(hash_) ? Step::kAbsent : Step::kElsewhere;
 }

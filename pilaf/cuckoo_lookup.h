@@ -14,7 +14,7 @@ namespace cell {
 
 class CuckooLookup : public Lookup {
  public:
-  CuckooLookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const LookupOptions& options);
+  CuckooLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry, const LookupOptions& options);
 
  private:
   enum class Phase { kSlots, kExtents, kConfirm };

@@ -10,11 +10,11 @@
 
 namespace cell {
 
-HashSlot CuckooTable::Slot(uint32_t at) const { return Load<HashSlot>(memory_->at(place_.OffsetOf(at))); }
+HashSlot CuckooTable::Slot(uint32_t at) const { return Load<HashSlot>(memory_->at(geometry_.OffsetOf(at))); }
 
 std::array<uint32_t, kProbes> CuckooTable::SlotsOf(const KeyHash& hash) const {
   std::array<uint32_t, kProbes> at;
-  for (int i = 0; i < kProbes; ++i) at[i] = SlotOf(hash.probes[i], place_.units);
+  for (int i = 0; i < kProbes; ++i) at[i] = SlotOf(hash.probes[i], geometry_.units);
   return at;
 }
 
@@ -28,11 +28,11 @@ std::optional<CuckooTable::Found> CuckooTable::FindSlot(std::string_view key, co
 
 void CuckooTable::Publish(uint32_t at, HashSlot slot) {
   slot.version = Slot(at).version + 1;
-  slot.crc = SlotCrc(slot, place_.region, at);
+  slot.crc = SlotCrc(slot, geometry_.region, at);
   // The words may be stored in any order, because the CRC tells when the slot is whole.
   const auto* words = reinterpret_cast<const std::byte*>(&slot);
   for (size_t done = 0; done < sizeof(slot); done += kWordBytes) {
-    memory_->StoreWord(place_.OffsetOf(at) + done, Load<uint64_t>(words + done));
+    memory_->StoreWord(geometry_.OffsetOf(at) + done, Load<uint64_t>(words + done));
     memory_->AfterStep();
   }
 }
@@ -44,7 +44,7 @@ std::optional<HashTable::Located> CuckooTable::Locate(std::string_view key, cons
 }
 
 void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
-  for (const uint32_t at : SlotsOf(hash)) Prefetch(memory_->at(place_.OffsetOf(at)), sizeof(HashSlot));
+  for (const uint32_t at : SlotsOf(hash)) Prefetch(memory_->at(geometry_.OffsetOf(at)), sizeof(HashSlot));
 }
 
 void CuckooTable::PrefetchPair(const KeyHash& hash) const {
@@ -52,7 +52,7 @@ void CuckooTable::PrefetchPair(const KeyHash& hash) const {
   for (const uint32_t at : SlotsOf(hash)) {
     const HashSlot slot = Slot(at);
     if (!slot.in_use() || slot.tag != hash.tag()) continue;
-    Prefetch(memory_->at(place_.ExtentOf(slot)), std::min(slot.extent_bytes, kPrefetched));
+    Prefetch(memory_->at(geometry_.ExtentOf(slot)), std::min(slot.extent_bytes, kPrefetched));
   }
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view ke
     if (chain.size() > 1) Publish(prepared.unit, {});  // Its former content is in the next slot by now.
     kept_.insert(prepared.unit);
   }
-  prepared.extent = place_.ExtentOf(slot);
+  prepared.extent = geometry_.ExtentOf(slot);
   prepared.bytes = slot.extent_bytes;
   prepared.crc = crc;
   return prepared;
@@ -165,9 +165,9 @@ void CuckooTable::VisitUnit(uint32_t at, const Visit& visit) const {
   if (slot.in_use()) visit(KeyOf(slot), Extent(slot).substr(slot.key_bytes));
 }
 
-std::array<uint64_t, kProbes> CuckooTable::KeysByPlace(uint32_t every) const {
+std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
   std::array<uint64_t, kProbes> keys{};
-  for (uint64_t at = 0; at < place_.units; at += every) {
+  for (uint64_t at = 0; at < geometry_.units; at += every) {
     const HashSlot slot = Slot(static_cast<uint32_t>(at));
     if (!slot.in_use()) continue;
     const std::array<uint32_t, kProbes> its = SlotsOf(HashKey(KeyOf(slot)));
@@ -177,10 +177,10 @@ std::array<uint64_t, kProbes> CuckooTable::KeysByPlace(uint32_t every) const {
 }
 
 absl::Status CuckooTable::CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const {
-  const std::optional<HashSlot> slot = ParseSlot(memory_->at(place_.OffsetOf(at)), place_.region, at);
+  const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
   if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
   if (!slot->in_use()) return absl::OkStatus();
-  if (!place_.InBounds(*slot)) return Damaged(fmt::format("slot {} points out of the region", at));
+  if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points out of the region", at));
   if (Crc64(Extent(*slot)) != slot->extent_crc) return Damaged(fmt::format("the extent of slot {} is damaged", at));
   const std::string_view key = KeyOf(*slot);
   const KeyHash hash = HashKey(key);

@@ -20,11 +20,11 @@ class CuckooTable : public HashTable {
 
   explicit CuckooTable(RegionMemory* memory) : HashTable(memory) {}
 
-  double unit_fill() const override { return static_cast<double>(keys()) / place_.units; }
+  double unit_fill() const override { return static_cast<double>(keys()) / geometry_.units; }
   std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash& hash) const override;
-  std::array<uint64_t, kProbes> KeysByPlace(uint32_t every) const override;
+  std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
 
  private:
   struct Found {

@@ -5,11 +5,11 @@
 
 namespace cell {
 
-HashPlace PlaceOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes) {
+HashGeometry GeometryOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes) {
   const uint64_t extents_offset = kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096);
-  HashPlace place{region, 0, bucket_bytes, extents_offset, shape.extents_bytes};
-  place.units = static_cast<uint32_t>((extents_offset - kUnitsOffset) / place.unit_bytes());
-  return place;
+  HashGeometry geometry{region, 0, bucket_bytes, extents_offset, shape.extents_bytes};
+  geometry.units = static_cast<uint32_t>((extents_offset - kUnitsOffset) / geometry.unit_bytes());
+  return geometry;
 }
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at) {

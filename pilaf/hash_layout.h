@@ -27,7 +27,7 @@ inline constexpr uint64_t kUnitsOffset = kHashHeaderOffset + 4096;
 struct HashRange {
   uint32_t first = 0;
   uint32_t last = UINT32_MAX;
-  bool Has(const KeyHash& hash) const { return hash.place >= first && hash.place <= last; }
+  bool Has(const KeyHash& hash) const { return hash.position >= first && hash.position <= last; }
   bool operator==(const HashRange&) const = default;
 };
 
@@ -60,7 +60,7 @@ static_assert(sizeof(HashSlot) == 32 && kUnitsOffset % 64 == 0);
 static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
 
 // Gives the positions of a hash region's parts.
-struct HashPlace {
+struct HashGeometry {
   uint32_t region = 0;
   uint32_t units = 0;         // Number of slots or buckets.
   uint32_t bucket_bytes = 0;  // 0: the units are slots.
@@ -77,7 +77,7 @@ struct HashPlace {
   }
 };
 // Returns the positions for a region of this shape. Slots or buckets take the space of a meganode's nodes.
-HashPlace PlaceOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes);
+HashGeometry GeometryOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes);
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at);
 uint64_t HeaderCrc(const HashHeader& header);

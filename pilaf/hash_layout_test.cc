@@ -41,7 +41,7 @@ TEST(HashLayout, GoldenBytes) {
             "0002000001000000"
             "000000000000000000000000000000000000000000000000fcfa0b9e76ccf4dd");
   const KeyHash hash = HashKey("key");
-  EXPECT_EQ(fmt::format("{:08x} {:08x} {:08x} {:08x}", hash.place, hash.probes[0], hash.probes[1], hash.probes[2]),
+  EXPECT_EQ(fmt::format("{:08x} {:08x} {:08x} {:08x}", hash.position, hash.probes[0], hash.probes[1], hash.probes[2]),
             "a05165e3 bbea0d63 64564cf8 a4bdf4e5");
 }
 
@@ -100,22 +100,22 @@ TEST(HashLayout, WhatIsNotWholeIsNoSlot) {
 }
 
 TEST(HashLayout, ExtentsAreInBounds) {
-  const HashPlace place = PlaceOf(1, {1024, 1 << 20, 1 << 20}, 0);
-  EXPECT_EQ(place.units, ((1u << 20) - 4096) / 32);
-  EXPECT_EQ(place.extents_offset, 4096u + (1 << 20));
+  const HashGeometry geometry = GeometryOf(1, {1024, 1 << 20, 1 << 20}, 0);
+  EXPECT_EQ(geometry.units, ((1u << 20) - 4096) / 32);
+  EXPECT_EQ(geometry.extents_offset, 4096u + (1 << 20));
   HashSlot slot{};
   slot.key_bytes = 8;
   slot.extent_bytes = 16;
   slot.extent = (1 << 20) / 8 - 2;
-  EXPECT_TRUE(place.InBounds(slot));
-  EXPECT_EQ(place.ExtentOf(slot), place.extents_offset + place.extents_bytes - 16);
+  EXPECT_TRUE(geometry.InBounds(slot));
+  EXPECT_EQ(geometry.ExtentOf(slot), geometry.extents_offset + geometry.extents_bytes - 16);
   slot.extent_bytes = 17;
-  EXPECT_FALSE(place.InBounds(slot));
+  EXPECT_FALSE(geometry.InBounds(slot));
   slot.extent_bytes = 7;  // Less than the key.
-  EXPECT_FALSE(place.InBounds(slot));
+  EXPECT_FALSE(geometry.InBounds(slot));
   slot.extent_bytes = 16;
   slot.extent = UINT32_MAX;
-  EXPECT_FALSE(place.InBounds(slot));
+  EXPECT_FALSE(geometry.InBounds(slot));
 }
 
 // Checks that keys spread over slots and tags like random numbers: chi-squared over 256 buckets, 255 degrees of
@@ -127,7 +127,7 @@ TEST(HashLayout, KeysSpread) {
     for (int i = 0; i < kKeys; ++i) {
       const KeyHash hash = HashKey(fmt::format("user{:09}", i));
       ++counts[part < 3    ? SlotOf(hash.probes[static_cast<size_t>(part)], 256)
-               : part == 3 ? SlotOf(hash.place, 256)
+               : part == 3 ? SlotOf(hash.position, 256)
                            : hash.tag() % 256];
     }
     double chi = 0;

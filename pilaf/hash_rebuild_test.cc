@@ -19,7 +19,7 @@ using Pairs = std::map<std::string, std::string>;  // Not in the order in which 
 Pairs Fill(TestTable* table, uint32_t bucket_bytes, uint64_t seed) {
   Random random(seed);
   Pairs pairs;
-  const uint64_t units = (*table)->place().units;  // Units come in whole pages.
+  const uint64_t units = (*table)->geometry().units;  // Units come in whole pages.
   const uint64_t keys = units * std::max<uint32_t>(bucket_bytes / 8, 8);
   const uint64_t bytes_max = 1 + random.Below(std::max<uint32_t>(bucket_bytes / 8, 8) + 40);
   for (uint64_t refused = 0; refused < 10 + units / 10;) {

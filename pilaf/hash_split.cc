@@ -58,8 +58,8 @@ absl::Status HashSplit::Finish() {
 
 bool HashSplit::Clean(uint32_t units) {
   CELL_CHECK(finished_);
-  for (; units > 0 && cleaned_ < from_->place().units; --units) from_->CleanUnit(cleaned_++);
-  if (cleaned_ < from_->place().units) return false;
+  for (; units > 0 && cleaned_ < from_->geometry().units; --units) from_->CleanUnit(cleaned_++);
+  if (cleaned_ < from_->geometry().units) return false;
   if (std::exchange(again_, false)) {  // Few pairs are left: those that were moved meanwhile.
     cleaned_ = 0;
     return false;

@@ -25,32 +25,32 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
       shape.extents_bytes > kExtentsBytesMax || range.first > range.last) {
     return absl::InvalidArgumentError("a shape or range that no hash region has");
   }
-  const HashPlace place = PlaceOf(region, shape, bucket_bytes);
+  const HashGeometry geometry = GeometryOf(region, shape, bucket_bytes);
   RegionHeader& header = memory->header();
   const bool used_before = header.magic != 0;
   header = {};
   header.magic = kHashMagic;
   header.layout_version = kLayoutVersion;
   header.region = region;
-  header.node_bytes = place.unit_bytes();
-  header.node_count = place.units;
+  header.node_bytes = geometry.unit_bytes();
+  header.node_count = geometry.units;
   header.nodes_offset = kUnitsOffset;
-  header.extents_offset = place.extents_offset;
-  header.extents_bytes = place.extents_bytes;
+  header.extents_offset = geometry.extents_offset;
+  header.extents_bytes = geometry.extents_bytes;
   ExtentAllocator(memory).Format();
   static constexpr std::array<std::byte, 4096> kZeros{};
-  for (uint64_t at = kUnitsOffset; used_before && at < place.extents_offset; at += kZeros.size()) {
+  for (uint64_t at = kUnitsOffset; used_before && at < geometry.extents_offset; at += kZeros.size()) {
     memory->Store(at, kZeros.data(), kZeros.size());
   }
-  for (uint32_t at = 0; bucket_bytes != 0 && at < place.units; ++at) {
-    BucketDraft bucket(region, place.OffsetOf(at), bucket_bytes);
+  for (uint32_t at = 0; bucket_bytes != 0 && at < geometry.units; ++at) {
+    BucketDraft bucket(region, geometry.OffsetOf(at), bucket_bytes);
     bucket.Begin(range);
     bucket.Publish(memory);
   }
   HashHeader first{};
   first.magic = kHashMagic;
   first.region = region;
-  first.units = place.units;
+  first.units = geometry.units;
   first.range = range;
   first.bucket_bytes = bucket_bytes;
   first.crc = HeaderCrc(first);
@@ -65,8 +65,8 @@ std::unique_ptr<HashTable> HashTable::Open(RegionMemory* memory) {
 
 HashTable::HashTable(RegionMemory* memory)
     : PairStore(memory),
-      place_{memory->header().region, memory->header().node_count, hash_header().bucket_bytes,
-             memory->header().extents_offset, memory->header().extents_bytes} {
+      geometry_{memory->header().region, memory->header().node_count, hash_header().bucket_bytes,
+                memory->header().extents_offset, memory->header().extents_bytes} {
   CELL_CHECK(memory->header().magic == kHashMagic && memory->header().layout_version == kLayoutVersion);
 }
 
@@ -76,9 +76,9 @@ absl::Status HashTable::CheckHeader(const RegionMemory& memory, uint32_t region,
   const bool known = hash.has_value() && header.magic == kHashMagic && header.layout_version == kLayoutVersion &&
                      header.region == region && (hash->bucket_bytes == 0 || ValidBucketBytes(hash->bucket_bytes));
   if (known) {
-    const HashPlace place = PlaceOf(region, shape, hash->bucket_bytes);
-    if (hash->units == place.units && header.node_count == place.units && hash->range.first <= hash->range.last &&
-        header.extents_offset == place.extents_offset && header.extents_bytes == place.extents_bytes) {
+    const HashGeometry geometry = GeometryOf(region, shape, hash->bucket_bytes);
+    if (hash->units == geometry.units && header.node_count == geometry.units && hash->range.first <= hash->range.last &&
+        header.extents_offset == geometry.extents_offset && header.extents_bytes == geometry.extents_bytes) {
       return absl::OkStatus();
     }
   }
@@ -101,7 +101,7 @@ absl::Status HashTable::CheckKey(std::string_view key) const {
 absl::Status HashTable::CheckRange(std::string_view key, const KeyHash& hash) const {
   RETURN_IF_ERROR(CheckKey(key));
   if (range().Has(hash)) return absl::OkStatus();
-  return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), place_.region));
+  return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), geometry_.region));
 }
 
 absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value,
@@ -182,9 +182,9 @@ void HashTable::Restore() {
 
 // Inverts the word of each unit that holds its CRC.
 void HashTable::SpoilUnits() {
-  const uint64_t crc = place_.bucket_bytes == 0 ? offsetof(HashSlot, crc) : offsetof(BucketHeader, crc);
-  for (uint32_t at = 0; at < place_.units; ++at) {
-    const uint64_t word = place_.OffsetOf(at) + crc;
+  const uint64_t crc = geometry_.bucket_bytes == 0 ? offsetof(HashSlot, crc) : offsetof(BucketHeader, crc);
+  for (uint32_t at = 0; at < geometry_.units; ++at) {
+    const uint64_t word = geometry_.OffsetOf(at) + crc;
     const uint64_t value = LoadWord(memory_->at(word), std::memory_order_relaxed);
     if (value != 0) memory_->StoreWord(word, ~value);  // 0: never written.
   }
@@ -197,21 +197,21 @@ absl::StatusOr<std::optional<std::string_view>> HashTable::Get(std::string_view 
 }
 
 std::string_view HashTable::Extent(const HashSlot& slot) const {
-  return AsText({memory_->at(place_.ExtentOf(slot)), slot.extent_bytes});
+  return AsText({memory_->at(geometry_.ExtentOf(slot)), slot.extent_bytes});
 }
 
 absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::string_view value, uint64_t crc) {
   const std::optional<uint64_t> extent = extents_.Store(key, value);
   if (!extent.has_value()) {
     return absl::ResourceExhaustedError(
-        fmt::format("region {} has no room for a pair of {} bytes", place_.region, key.size() + value.size()));
+        fmt::format("region {} has no room for a pair of {} bytes", geometry_.region, key.size() + value.size()));
   }
   return SlotOfExtent(*extent, key.size() + value.size(), crc, key.size());
 }
 
 HashSlot HashTable::SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const {
   HashSlot slot{};
-  slot.extent = static_cast<uint32_t>((offset - place_.extents_offset) / kWordBytes);
+  slot.extent = static_cast<uint32_t>((offset - geometry_.extents_offset) / kWordBytes);
   slot.extent_bytes = static_cast<uint32_t>(bytes);
   slot.extent_crc = crc;
   slot.key_bytes = static_cast<uint16_t>(key_bytes);
@@ -219,7 +219,7 @@ HashSlot HashTable::SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, si
 }
 
 void HashTable::SpoilExtent(const HashSlot& slot) {
-  const uint64_t at = place_.ExtentOf(slot);
+  const uint64_t at = geometry_.ExtentOf(slot);
   memory_->StoreWord(at, ~Load<uint64_t>(memory_->at(at)));
   memory_->AfterStep();
 }
@@ -227,27 +227,27 @@ void HashTable::SpoilExtent(const HashSlot& slot) {
 absl::Status HashTable::Full(std::string_view key) {
   ++counters_.full;
   return absl::ResourceExhaustedError(
-      fmt::format("region {} is full: {:.0f} % are in use, and no place can be freed for key {}", place_.region,
+      fmt::format("region {} is full: {:.0f} % are in use, and no place can be freed for key {}", geometry_.region,
                   100 * unit_fill(), ForMessage(key)));
 }
 
 absl::Status HashTable::Damaged(const std::string& what) const {
-  return absl::DataLossError(fmt::format("region {}: {}", place_.region, what));
+  return absl::DataLossError(fmt::format("region {}: {}", geometry_.region, what));
 }
 
 absl::Status HashTable::Check() const {
-  if (!ParseHashHeader(memory_->at(kHashHeaderOffset), place_.region).has_value()) {
+  if (!ParseHashHeader(memory_->at(kHashHeaderOffset), geometry_.region).has_value()) {
     return Damaged("its header is damaged");
   }
   absl::flat_hash_map<uint64_t, uint64_t> extents;  // Offset to length.
   absl::flat_hash_set<std::string_view> keys;
-  for (uint32_t at = 0; at < place_.units; ++at) {
+  for (uint32_t at = 0; at < geometry_.units; ++at) {
     const auto held = [&](const Held& pair) -> absl::Status {
       if (!range().Has(HashKey(pair.key))) {
         return Damaged(fmt::format("key {} is another region's", ForMessage(pair.key)));
       }
       if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is there twice", ForMessage(pair.key)));
-      if (pair.slot != nullptr) extents[place_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
+      if (pair.slot != nullptr) extents[geometry_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
       return absl::OkStatus();
     };
     RETURN_IF_ERROR(CheckUnit(at, held));

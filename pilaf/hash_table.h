@@ -40,7 +40,7 @@ class HashTable : public PairStore {
   // Checks that the two headers belong to a region of this shape and are consistent, before a copy is trusted.
   static absl::Status CheckHeader(const RegionMemory& memory, uint32_t region, const RegionShape& shape);
 
-  const HashPlace& place() const { return place_; }
+  const HashGeometry& geometry() const { return geometry_; }
   HashHeader hash_header() const;
   HashRange range() const { return hash_header().range; }
 
@@ -78,10 +78,10 @@ class HashTable : public PairStore {
   // Visits all pairs in an arbitrary order.
   using Visit = std::function<void(std::string_view key, std::string_view value)>;
   void ForEach(const Visit& visit) const {
-    for (uint32_t at = 0; at < place_.units; ++at) VisitUnit(at, visit);
+    for (uint32_t at = 0; at < geometry_.units; ++at) VisitUnit(at, visit);
   }
   // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
-  virtual std::array<uint64_t, kProbes> KeysByPlace(uint32_t every = 1) const = 0;
+  virtual std::array<uint64_t, kProbes> KeysByProbe(uint32_t every = 1) const = 0;
   // Checks all invariants and CRCs. Returns DataLoss with what is wrong.
   absl::Status Check() const;
 
@@ -145,7 +145,7 @@ class HashTable : public PairStore {
   HashSlot SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const;
   // Makes an extent invalid (thesis, Lemma 3.1): a reader that knows its position does not find the pair any more.
   void SpoilExtent(const HashSlot& slot);
-  void FreeExtent(const HashSlot& slot) { extents_.Free(place_.ExtentOf(slot)); }
+  void FreeExtent(const HashSlot& slot) { extents_.Free(geometry_.ExtentOf(slot)); }
   absl::Status Full(std::string_view key);
   absl::Status Damaged(const std::string& what) const;
 
@@ -154,7 +154,7 @@ class HashTable : public PairStore {
     if (on_move_) on_move_(key, from, to);
   }
 
-  const HashPlace place_;
+  const HashGeometry geometry_;
   Counters counters_;
   bool kick_from_front_ = false;
   bool thorough_ = false;

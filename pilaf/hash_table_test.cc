@@ -56,7 +56,7 @@ TEST_P(HashTableTest, IsAsAModel) {
     TestTable table(ShapeOf(units, 1 << 20, GetParam()), GetParam(), static_cast<uint32_t>(seed));
     Random random(seed);
     Model model;
-    const uint32_t keys = (GetParam() == 0 ? 3 : GetParam() / 10) * table->place().units;
+    const uint32_t keys = (GetParam() == 0 ? 3 : GetParam() / 10) * table->geometry().units;
     for (int i = 0; i < 20'000; ++i) {
       // Fill up to the limit and empty again, several times.
       const bool growing = i / 4000 % 2 == 0;
@@ -101,7 +101,7 @@ TEST_P(HashTableTest, InTwoStepsAsAtOnce) {
     Random random(seed);
     Model model;
     std::vector<Pending> pending;
-    const int keys = static_cast<int>(table->place().units * (GetParam() == 0 ? 2 : GetParam() / 20));
+    const int keys = static_cast<int>(table->geometry().units * (GetParam() == 0 ? 2 : GetParam() / 20));
     for (int i = 0; i < 10'000; ++i) {
       const std::string key = RandomKey(&random, keys);
       const bool growing = i / 2000 % 2 == 0;
@@ -219,7 +219,7 @@ TEST(CuckooTable, FillsUpToTheLimit) {
       break;
     }
     if (probes_at_75 == 0 && table->unit_fill() >= 0.75) {
-      const std::array<uint64_t, kProbes> keys = table->KeysByPlace();
+      const std::array<uint64_t, kProbes> keys = table->KeysByProbe();
       probes_at_75 = static_cast<double>(keys[0] + 2 * keys[1] + 3 * keys[2]) / static_cast<double>(table->keys());
     }
   }
@@ -241,7 +241,7 @@ TEST(BucketTable, NeedsHardlyMoreThanOneRead) {
       const std::string key = fmt::format("{:08}", i);
       ASSERT_TRUE(table.Put(key, std::string(pair_bytes - key.size(), 'v')).ok()) << table->unit_fill();
     }
-    const std::array<uint64_t, kProbes> keys = table->KeysByPlace();
+    const std::array<uint64_t, kProbes> keys = table->KeysByProbe();
     const double reads = 1 + static_cast<double>(keys[1]) / static_cast<double>(table->keys());
     EXPECT_LT(reads, 1.05) << pair_bytes;
     EXPECT_GT(reads, 1.0);
@@ -257,7 +257,7 @@ TEST_P(HashTableTest, WhatIsRefusedChangesNothing) {
   std::string others;
   for (int i = 0; model.size() < 20 || others.empty(); ++i) {
     const std::string key = fmt::format("{}", i);
-    if (HashKey(key).place <= UINT32_MAX / 2) {
+    if (HashKey(key).position <= UINT32_MAX / 2) {
       ASSERT_FALSE(*table.Put(key, "value"));
       model[key] = "value";
     } else {
@@ -284,18 +284,18 @@ TEST(CuckooTable, AKeyThatIsThereTwiceIsDamage) {
   TestTable table(ShapeOf(128, 64 << 10, 0), 0);
   ASSERT_TRUE(table.Put("key", "value").ok());
   ASSERT_TRUE(table->Check().ok());
-  const HashPlace& place = table->place();
-  std::set<uint32_t> places;
-  for (const uint32_t probe : HashKey("key").probes) places.insert(SlotOf(probe, place.units));
-  ASSERT_GT(places.size(), 1u);
+  const HashGeometry& geometry = table->geometry();
+  std::set<uint32_t> slots_of_key;
+  for (const uint32_t probe : HashKey("key").probes) slots_of_key.insert(SlotOf(probe, geometry.units));
+  ASSERT_GT(slots_of_key.size(), 1u);
   HashSlot slot{};
-  for (const uint32_t at : places) {
-    const HashSlot there = *ParseSlot(table.memory()->at(place.OffsetOf(at)), place.region, at);
+  for (const uint32_t at : slots_of_key) {
+    const HashSlot there = *ParseSlot(table.memory()->at(geometry.OffsetOf(at)), geometry.region, at);
     if (there.in_use()) slot = there;
   }
-  for (const uint32_t at : places) {
-    slot.crc = SlotCrc(slot, place.region, at);
-    table.memory()->Store(place.OffsetOf(at), reinterpret_cast<const std::byte*>(&slot), sizeof(slot));
+  for (const uint32_t at : slots_of_key) {
+    slot.crc = SlotCrc(slot, geometry.region, at);
+    table.memory()->Store(geometry.OffsetOf(at), reinterpret_cast<const std::byte*>(&slot), sizeof(slot));
   }
   const absl::Status status = table->Check();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -312,11 +312,11 @@ TEST_P(HashTableTest, DamageIsFound) {
   Random random(1);
   uint64_t found = 0;
   for (int i = 0; i < 20'000; ++i) {
-    const uint64_t at = kHashHeaderOffset + random.Below(table->place().extents_offset - kHashHeaderOffset);
+    const uint64_t at = kHashHeaderOffset + random.Below(table->geometry().extents_offset - kHashHeaderOffset);
     std::byte* const byte = table.memory()->base() + at;
     *byte ^= std::byte{1};
     bool padding = at >= kHashHeaderOffset + sizeof(HashHeader) && at < kUnitsOffset;
-    padding |= at >= table->place().OffsetOf(table->place().units);
+    padding |= at >= table->geometry().OffsetOf(table->geometry().units);
     if (GetParam() != 0 && at >= kUnitsOffset) {
       const uint64_t bucket = at - (at - kUnitsOffset) % GetParam();
       padding |= at - bucket >= sizeof(BucketHeader) + Load<BucketHeader>(table.memory()->at(bucket)).used;

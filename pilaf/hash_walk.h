@@ -29,8 +29,8 @@ class HashWalk {
       if (const std::optional<std::string_view> value = table_->Find(key, HashKey(key))) visit(key, *value);
     }
     moved_.clear();
-    for (; units > 0 && next_ < table_->place_.units; --units) table_->VisitUnit(next_++, visit);
-    return next_ == table_->place_.units;
+    for (; units > 0 && next_ < table_->geometry_.units; --units) table_->VisitUnit(next_++, visit);
+    return next_ == table_->geometry_.units;
   }
 
  private:

@@ -13,12 +13,12 @@ namespace cell {
 inline constexpr int kProbes = 3;  // Thesis, 3.4: two fill little of a table, four bring little more.
 
 struct KeyHash {
-  uint32_t place;                        // Chooses the table's region that has the key (HashRange).
+  uint32_t position;                     // Chooses the table's region that has the key (HashRange).
   std::array<uint32_t, kProbes> probes;  // Choose the slots there (SlotOf).
 
   // Returns what a slot stores about its key, so that few extents of other keys are read. It takes the lower bits of
   // `place`, because keys of a region share the upper bits.
-  uint16_t tag() const { return static_cast<uint16_t>(place); }
+  uint16_t tag() const { return static_cast<uint16_t>(position); }
 };
 
 inline KeyHash HashKey(std::string_view key) {

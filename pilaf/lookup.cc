@@ -11,7 +11,7 @@ Lookup::Step Lookup::Visit(absl::Span<const ConstBytes> images) {
   CELL_CHECK_EQ(images.size(), wants_.size());
   if (with_header_) {
     with_header_ = false;
-    const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), place_.region);
+    const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), geometry_.region);
     if (header.has_value() && !header->Serves(hash_)) return Step::kElsewhere;
     images.remove_suffix(1);
   }
@@ -30,7 +30,7 @@ Lookup::Step Lookup::Restart(int* why) {
 
 Lookup::Step Lookup::ReadExtents() {
   wants_.clear();
-  for (const HashSlot& slot : candidates_) Want(place_.ExtentOf(slot), slot.extent_bytes);
+  for (const HashSlot& slot : candidates_) Want(geometry_.ExtentOf(slot), slot.extent_bytes);
   return Step::kRead;
 }
 
@@ -46,10 +46,10 @@ std::optional<Lookup::Step> Lookup::VisitExtents(absl::Span<const ConstBytes> im
   return std::nullopt;
 }
 
-std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
                                   const LookupOptions& options) {
-  if (place.bucket_bytes == 0) return std::make_unique<CuckooLookup>(key, hash, place, options);
-  return std::make_unique<BucketLookup>(key, hash, place, options);
+  if (geometry.bucket_bytes == 0) return std::make_unique<CuckooLookup>(key, hash, geometry, options);
+  return std::make_unique<BucketLookup>(key, hash, geometry, options);
 }
 
 }  // namespace cell

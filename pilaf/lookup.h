@@ -55,8 +55,8 @@ class Lookup {
   const Counters& counters() const { return counters_; }
 
  protected:
-  Lookup(std::string_view key, const KeyHash& hash, const HashPlace& place, const LookupOptions& options)
-      : key_(key), hash_(hash), place_(place), options_(options) {}
+  Lookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry, const LookupOptions& options)
+      : key_(key), hash_(hash), geometry_(geometry), options_(options) {}
 
   // Requests the first reads. REQUIRES: wants_ is empty.
   virtual Step Begin() = 0;
@@ -75,7 +75,7 @@ class Lookup {
 
   const std::string_view key_;
   const KeyHash hash_;
-  const HashPlace place_;
+  const HashGeometry geometry_;
   const LookupOptions options_;
   absl::InlinedVector<Read, kProbes + 1> wants_;
   absl::InlinedVector<HashSlot, kProbes> candidates_;  // Slots that match the key.
@@ -88,7 +88,7 @@ class Lookup {
 };
 
 // Makes a lookup for the layout of this region.
-std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashPlace& place,
+std::unique_ptr<Lookup> NewLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
                                   const LookupOptions& options = {});
 
 }  // namespace cell

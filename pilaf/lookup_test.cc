@@ -46,7 +46,7 @@ class Race {
         totals_(totals) {
     table_->set_kick_from_front(options.kick_from_front);
     table_->set_thorough(options.bucket_bytes != 0);  // Fuller than regions get in practice.
-    const uint64_t most = table_->place().units * (options.bucket_bytes == 0 ? 1 : options.bucket_bytes / 40);
+    const uint64_t most = table_->geometry().units * (options.bucket_bytes == 0 ? 1 : options.bucket_bytes / 40);
     keys_ = static_cast<uint64_t>(2 * fill * static_cast<double>(most)) + 1;
     for (uint64_t i = 0; i < 5 * keys_ && table_->unit_fill() < fill && Write(true); ++i) {
     }
@@ -123,7 +123,7 @@ class Race {
     }
     history.states.push_back(state);
     bool done = true;
-    TestTable& table = has_cut_ && HashKey(key).place >= kHalf ? right_ : table_;
+    TestTable& table = has_cut_ && HashKey(key).position >= kHalf ? right_ : table_;
     if (put) {
       done = table.Put(key, *state).ok();
     } else {
@@ -143,7 +143,7 @@ class Race {
     return reader;
   }
   void LookUpAt(Reader* reader) {
-    reader->lookup = NewLookup(reader->key, HashKey(reader->key), (*reader->at)->place(), options_.lookup);
+    reader->lookup = NewLookup(reader->key, HashKey(reader->key), (*reader->at)->geometry(), options_.lookup);
     Begin(reader);
   }
 
@@ -328,7 +328,7 @@ TEST_P(LookupRace, AChainMovedFromItsFrontLosesKeys) {
 
 // Makes all reads of a lookup, one after the other, while nobody writes.
 Lookup::Step LookUp(TestTable& table, const std::string& key, std::string* value, Lookup::Counters* counters) {
-  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), table->place());
+  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), table->geometry());
   for (;;) {
     std::vector<std::vector<std::byte>> images;
     for (const Lookup::Read& read : lookup->wants()) {
@@ -369,7 +369,7 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
   int here = 0, elsewhere = 0;
   for (int i = 0; i < 100; ++i) {
     const std::string key = fmt::format("{}", i);
-    const bool has = HashKey(key).place <= UINT32_MAX / 2;
+    const bool has = HashKey(key).position <= UINT32_MAX / 2;
     EXPECT_EQ(LookUp(table, key, &value, &counters), has ? Lookup::Step::kAbsent : Lookup::Step::kElsewhere);
     ++(has ? here : elsewhere);
   }
@@ -379,7 +379,7 @@ TEST_P(LookupRace, OfAnotherPartOrAGoneRegion) {
   header.invalidated = 1;
   header.crc = HeaderCrc(header);
   table.memory()->Store(kHashHeaderOffset, reinterpret_cast<const std::byte*>(&header), sizeof(header));
-  for (uint64_t at = kUnitsOffset; at < table->place().extents_offset; at += kWordBytes) {
+  for (uint64_t at = kUnitsOffset; at < table->geometry().extents_offset; at += kWordBytes) {
     table.memory()->StoreWord(at, 0x5555);
   }
   EXPECT_EQ(LookUp(table, "1", &value, &counters), Lookup::Step::kElsewhere);

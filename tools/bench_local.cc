@@ -59,10 +59,10 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   std::array<std::string, Meganode::kBatchMax> keys;
   std::array<Meganode::Lookup, Meganode::kBatchMax> lookups;
   const bool get = bench.operation == "get";
-  const auto take = [&](const Meganode::Place& place, size_t key_bytes) {
-    if (!get || !place.slot.has_value()) return;
-    const size_t bytes = place.slot->extent_bytes - key_bytes;
-    std::memcpy(out.data(), tree.Extent(place.slot->extent) + key_bytes, bytes);
+  const auto take = [&](const Meganode::Location& location, size_t key_bytes) {
+    if (!get || !location.slot.has_value()) return;
+    const size_t bytes = location.slot->extent_bytes - key_bytes;
+    std::memcpy(out.data(), tree.Extent(location.slot->extent) + key_bytes, bytes);
     sink = static_cast<unsigned char>(out[0]);
   };
   absl::Status status;
@@ -86,9 +86,9 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
       ++result.operations;
     } else if (depth == 1) {
       MakeKey(chooser.Next(), &key);
-      const absl::StatusOr<Meganode::Place> place = tree.Find(key);
-      if (!place.ok() || !place->slot.has_value()) status = absl::InternalError("a key is missing");
-      take(*place, key.size());
+      const absl::StatusOr<Meganode::Location> location = tree.Find(key);
+      if (!location.ok() || !location->slot.has_value()) status = absl::InternalError("a key is missing");
+      take(*location, key.size());
       ++result.operations;
     } else {
       for (size_t i = 0; i < depth; ++i) {
@@ -98,8 +98,8 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
       }
       Meganode::FindBatch({lookups.data(), depth}, get);
       for (size_t i = 0; i < depth; ++i) {
-        if (!lookups[i].place.slot.has_value()) status = absl::InternalError("a key is missing");
-        take(lookups[i].place, keys[i].size());
+        if (!lookups[i].location.slot.has_value()) status = absl::InternalError("a key is missing");
+        take(lookups[i].location, keys[i].size());
       }
       result.operations += depth;
     }

@@ -197,14 +197,14 @@ int Regions(Client* client, const CtlFlags& flags) {
       fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
       continue;
     }
-    const std::string place =
+    const std::string where =
         fmt::format("{:<12} {:>6} {:>8} {:>6}", owner.server, owner.worker, owner.region, owner.epoch);
     if (!told) {
-      fmt::print("{} {:>5} {:>12} {:>7}  {}\n", place, "-", "-", "-", state);
+      fmt::print("{} {:>5} {:>12} {:>7}  {}\n", where, "-", "-", "-", state);
       continue;
     }
     const ControlClient::Region& r = it->second;
-    fmt::print("{} {:>5} {:>12} {:>6.1f}%  {}\n", place, r.table.empty() ? fmt::format("{}", r.tier) : "-", r.keys,
+    fmt::print("{} {:>5} {:>12} {:>6.1f}%  {}\n", where, r.table.empty() ? fmt::format("{}", r.tier) : "-", r.keys,
                100 * r.fill, state);
   }
   for (const auto& server : client->Servers()) {

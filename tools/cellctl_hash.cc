@@ -65,13 +65,13 @@ absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nl
 struct TableStats {
   uint64_t keys = 0, data_bytes = 0, parts = 0, missing = 0, kicked = 0, longest_chain = 0, full = 0;
   double unit_fill = 0, extent_fill = 0;  // Sums over parts.
-  double by_place[3] = {0, 0, 0};         // Of a sample.
+  double by_probe[3] = {0, 0, 0};         // Of a sample.
 
   // Places that a lookup of a key that is there would look at, one after the other. Null: the sample has no key.
   nlohmann::json probes() const {
-    const double keys_seen = by_place[0] + by_place[1] + by_place[2];
+    const double keys_seen = by_probe[0] + by_probe[1] + by_probe[2];
     if (keys_seen == 0) return nullptr;
-    return (by_place[0] + 2 * by_place[1] + 3 * by_place[2]) / keys_seen;
+    return (by_probe[0] + 2 * by_probe[1] + 3 * by_probe[2]) / keys_seen;
   }
 };
 
@@ -95,7 +95,7 @@ TableStats Sum(const Client::TableInfo& table, const std::map<uint32_t, nlohmann
     sum.longest_chain = std::max(sum.longest_chain, hash["longest_chain"].Or<uint64_t>(0));
     sum.full += hash["full"].Or<uint64_t>(0);
     const std::vector<JsonView> places = hash["keys_by_place"].elements();
-    for (size_t i = 0; i < 3 && i < places.size(); ++i) sum.by_place[i] += places[i].Or(0.0);
+    for (size_t i = 0; i < 3 && i < places.size(); ++i) sum.by_probe[i] += places[i].Or(0.0);
   }
   return sum;
 }
@@ -170,7 +170,7 @@ int HashStats(Client* client, const CtlFlags& flags) {
                  : value.is_string()     ? value.get<std::string>()
                                          : value.dump());
     }
-    fmt::print("\n{:<12} {:>8} {:>12} {:>12} {:>10} {:>7}\n", "server", "region", "from place", "keys", "data bytes",
+    fmt::print("\n{:<12} {:>8} {:>12} {:>12} {:>10} {:>7}\n", "server", "region", "from hash", "keys", "data bytes",
                "fill");
     for (const Client::TableInfo::Part& part : table.parts) {
       const auto state = states->find(part.region);

@@ -35,7 +35,7 @@ class Table {
   }
   // Mean reads of slots or buckets for a key that is there, one after the other.
   double Reads() const {
-    const std::array<uint64_t, kProbes> keys = table_->KeysByPlace();
+    const std::array<uint64_t, kProbes> keys = table_->KeysByProbe();
     return static_cast<double>(keys[0] + 2 * keys[1] + 3 * keys[2]) / static_cast<double>(table_->keys());
   }
 
@@ -68,7 +68,7 @@ struct LinearProbing {
 
 void Run() {
   Table cuckoo(uint64_t{32} << 20, uint64_t{64} << 20, 0);
-  LinearProbing linear(cuckoo->place().units);
+  LinearProbing linear(cuckoo->geometry().units);
   std::vector<std::unique_ptr<Table>> buckets;
   const size_t pairs[] = {16, 32, 64};
   const uint32_t sizes[] = {1024, 2048};

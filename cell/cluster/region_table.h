@@ -49,7 +49,7 @@ struct RegionTable {
     std::map<uint32_t, uint32_t> parts;  // Regions, by the first hash position of each part. The first part begins at
                                          // 0.
     // Returns the region of a hash position.
-    uint32_t RegionOf(uint32_t place) const { return std::prev(parts.upper_bound(place))->second; }
+    uint32_t RegionOf(uint32_t position) const { return std::prev(parts.upper_bound(position))->second; }
     bool operator==(const HashParts&) const = default;
   };
 

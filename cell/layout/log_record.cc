@@ -35,20 +35,20 @@ bool SizesFit(const LogRecord& record) {
 
 }  // namespace
 
-void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view key, std::string_view value,
+void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to) {
   RecordHeader header{};
   header.bytes = static_cast<uint32_t>(sizeof(header) + key.size() + value.size() + more.size());
-  header.unsynced = place.unsynced;
-  header.sequence = place.sequence;
-  header.epoch = place.epoch;
+  header.unsynced = context.unsynced;
+  header.sequence = context.sequence;
+  header.epoch = context.epoch;
   header.key_bytes = static_cast<uint16_t>(key.size());
   header.kind = kind;
   const size_t at = to->size();
   to->append(reinterpret_cast<const char*>(&header), sizeof(header));
   to->append(key).append(value).append(more);
   const std::string_view checked = std::string_view(*to).substr(at + sizeof(header.crc));
-  header.crc = Crc64(checked, place.region);
+  header.crc = Crc64(checked, context.region);
   std::memcpy(to->data() + at, &header.crc, sizeof(header.crc));
   to->resize(RoundUp(to->size() - at, kRecordAlignment) + at);
 }

@@ -101,7 +101,7 @@ struct LogRecord {
 };
 
 // Identifies a record's log and its position there.
-struct RecordPlace {
+struct RecordContext {
   uint32_t region = 0;
   uint32_t epoch = 0;
   uint64_t sequence = 0;
@@ -114,7 +114,7 @@ constexpr size_t RecordBytes(size_t key_bytes, size_t value_bytes) {
 }
 
 // Appends a record to *to. Its value is `value` followed by `more`.
-void AppendRecord(const RecordPlace& place, RecordKind kind, std::string_view key, std::string_view value,
+void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to);
 
 // Parses the record at the beginning of `bytes`. Returns nullopt unless there is a whole record of this region with a

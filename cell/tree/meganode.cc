@@ -121,12 +121,12 @@ absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
   }
 }
 
-absl::StatusOr<Meganode::Place> Meganode::Find(std::string_view key) const {
+absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {
   ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
-  Place place{leaf.self(), std::nullopt};
+  Location location{leaf.self(), std::nullopt};
   if (!leaf.holds_pairs()) return NotHere(Walk::Step::kElsewhere, key);
-  if (const std::optional<int> slot = leaf.Find(key)) place.slot = leaf.leaf_slot(*slot);
-  return place;
+  if (const std::optional<int> slot = leaf.Find(key)) location.slot = leaf.leaf_slot(*slot);
+  return location;
 }
 
 void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
@@ -155,10 +155,10 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
         }
         if (step == Walk::Step::kArrived) {
           lookup.status = absl::OkStatus();
-          lookup.place = {node.self(), std::nullopt};
+          lookup.location = {node.self(), std::nullopt};
           if (const std::optional<int> slot = node.Find(lookup.key)) {
             const LeafSlot found = node.leaf_slot(*slot);
-            lookup.place.slot = found;
+            lookup.location.slot = found;
             if (prefetch_extents)
               Prefetch(lookup.tree->Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
           }
@@ -208,7 +208,7 @@ bool Meganode::NodesLeftForSplit(size_t ahead) const {
   const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
   const uint64_t one = levels + 3;  // One node on each level, and two if the root is raised.
   // Some nodes always stay free: when the tree is recovered from its log, its content must fit into another tree that
-  // is built leaf by leaf (PlaceLeaf).
+  // is built leaf by leaf (AllocateLeaf).
   return left >= (ahead + 1) * one + levels + 6;
 }
 
@@ -343,8 +343,8 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
   if (!NodesLeftForSplit(ahead.writes)) {
     // A key that is stored, and stays, is replaced without more nodes.
     if (ahead.of_key) return NoNodes();
-    ASSIGN_OR_RETURN(const Place place, Find(key));
-    if (!place.slot.has_value()) return NoNodes();
+    ASSIGN_OR_RETURN(const Location location, Find(key));
+    if (!location.slot.has_value()) return NoNodes();
   }
   ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
   return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc, 0, {}};
@@ -366,21 +366,21 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
   return *existed;
 }
 
-absl::StatusOr<Meganode::LeafPlace> Meganode::PlaceLeaf(bool last, Pointer* place) {
+absl::StatusOr<Meganode::NewLeaf> Meganode::AllocateLeaf(bool last, Pointer* next) {
   const RegionHeader& h = header();
   // Two nodes, and what their separators may take.
   if (h.node_count - h.nodes_used < static_cast<uint64_t>(Node(root_).level()) + 5) {
     return absl::ResourceExhaustedError(fmt::format("region {} has no room for one more leaf", region()));
   }
-  LeafPlace leaf;
-  leaf.first = place->null();
-  leaf.self = leaf.first ? AllocateNode() : *place;
-  *place = last ? Pointer() : AllocateNode();
-  leaf.right = last ? range().right : *place;
+  NewLeaf leaf;
+  leaf.first = next->null();
+  leaf.self = leaf.first ? AllocateNode() : *next;
+  *next = last ? Pointer() : AllocateNode();
+  leaf.right = last ? range().right : *next;
   return leaf;
 }
 
-void Meganode::LinkLeaf(const LeafPlace& leaf, std::string_view low) {
+void Meganode::LinkLeaf(const NewLeaf& leaf, std::string_view low) {
   if (!leaf.first) {
     std::vector<Separator> pending;
     pending.push_back({1, std::string(low), leaf.self});
@@ -393,10 +393,10 @@ void Meganode::LinkLeaf(const LeafPlace& leaf, std::string_view low) {
   Publish(&draft_);
 }
 
-absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place) {
+absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next) {
   RegionHeader& h = memory_->header();
-  CELL_CHECK(leaf.holds_pairs() && (!place->null() || leaf.low_key() == Node(root_).low_key()));
-  ASSIGN_OR_RETURN(const LeafPlace its, PlaceLeaf(leaf.right().region() != from.region(), place));
+  CELL_CHECK(leaf.holds_pairs() && (!next->null() || leaf.low_key() == Node(root_).low_key()));
+  ASSIGN_OR_RETURN(const NewLeaf its, AllocateLeaf(leaf.right().region() != from.region(), next));
   draft_.CopyOf(leaf);
   draft_.Move(its.self, its.right);
   for (int i = 0; i < leaf.count(); ++i) {

@@ -55,11 +55,11 @@ class Meganode : public PairStore {
   }
 
   // Names a key's leaf, and the key's slot there if the key is stored.
-  struct Place {
+  struct Location {
     Pointer leaf;
     std::optional<LeafSlot> slot;
   };
-  absl::StatusOr<Place> Find(std::string_view key) const;
+  absl::StatusOr<Location> Find(std::string_view key) const;
 
   // Executes many searches at once, in any of the thread's meganodes. Interleaves them with prefetches, so that their
   // cache misses overlap (see README.md). The results equal those of single calls of Find.
@@ -67,7 +67,7 @@ class Meganode : public PairStore {
     const Meganode* tree;
     std::string_view key;
     absl::Status status;
-    Place place;
+    Location location;
   };
   static constexpr size_t kBatchMax = 16;
   static void FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents);
@@ -101,7 +101,7 @@ class Meganode : public PairStore {
   // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
   // from its own low key on. The extents keep their CRCs, which readers check. *place is null for the first leaf; the
   // call sets it to the location of the next one. After ResourceExhausted this meganode must not be used.
-  absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* place);
+  absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next);
 
   // Inserts a route: keys from `key` on, up to the next route's key, are in `child`. REQUIRES: this is above tier 0.
   // Returns true if there is a route of this key already, which stays as it is. The key of the first route may be
@@ -157,15 +157,15 @@ class Meganode : public PairStore {
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
   // Puts (key, slot) into the leaf. Returns true if the key was there.
   absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
-  // Gives the location and neighbours of a leaf that is being appended. PlaceLeaf chooses it and LinkLeaf links the
+  // Gives the location and neighbours of a leaf that is being appended. AllocateLeaf chooses it and LinkLeaf links the
   // written leaf. For *place see AppendLeaf.
-  struct LeafPlace {
+  struct NewLeaf {
     bool first;
     Pointer self;
     Pointer right;
   };
-  absl::StatusOr<LeafPlace> PlaceLeaf(bool last, Pointer* place);
-  void LinkLeaf(const LeafPlace& leaf, std::string_view low);
+  absl::StatusOr<NewLeaf> AllocateLeaf(bool last, Pointer* next);
+  void LinkLeaf(const NewLeaf& leaf, std::string_view low);
 
   Pointer AllocateNode();
   // Invalidates a node: readers that come to it go back. Its bytes stay until FreeNode.

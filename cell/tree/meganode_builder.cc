@@ -85,15 +85,15 @@ bool MeganodeBuilder::Fits(const std::optional<std::string_view>& high, size_t b
 }
 
 absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string>& high, bool last) {
-  ASSIGN_OR_RETURN(const Meganode::LeafPlace place, tree_->PlaceLeaf(last, &place_));
+  ASSIGN_OR_RETURN(const Meganode::NewLeaf leaf, tree_->AllocateLeaf(last, &next_leaf_));
   NodeDraft& draft = tree_->draft_;
-  draft.Begin(place.self, 0, low_, high, place.right);
+  draft.Begin(leaf.self, 0, low_, high, leaf.right);
   for (size_t i = 0; i < count; ++i) {
     CELL_CHECK(draft.Insert(static_cast<int>(i), entries_[i].key, entries_[i].slot));  // It fits: see AddEntry.
   }
   tree_->Publish(&draft);
   tree_->memory_->header().keys += count;
-  tree_->LinkLeaf(place, low_);
+  tree_->LinkLeaf(leaf, low_);
   entries_.clear();
   cut_ = 0;
   tails_bytes_ = 0;

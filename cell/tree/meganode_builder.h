@@ -46,7 +46,7 @@ class MeganodeBuilder {
   size_t cut_ = 0;                             // This many of the entries are known to fit...
   std::string cut_high_;                       // ...into a leaf that ends here.
   size_t prefix_bytes_ = 0, tails_bytes_ = 0;  // tails_bytes_: of entries_, without a prefix of prefix_bytes_.
-  Pointer place_;
+  Pointer next_leaf_;
   std::string last_key_;
   bool begun_ = false;
 };

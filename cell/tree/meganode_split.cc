@@ -14,9 +14,9 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
   const std::string low(node.low_key());
   double at = 0.5;
   while (node.level() > 1 && node.count() > 0) {
-    const double place = at * node.count();
-    const int slot = std::min(static_cast<int>(place), node.count() - 1);
-    at = place - slot;
+    const double position = at * node.count();
+    const int slot = std::min(static_cast<int>(position), node.count() - 1);
+    at = position - slot;
     node = from.Node(node.inner_slot(slot).child());
   }
   if (node.count() == 0) return std::nullopt;  // Cannot happen in a sound tree.
@@ -64,7 +64,7 @@ absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
     const bool last = node.right().region() != from_->region();
     if (node.holds_pairs()) {
       if (!last) PrefetchExtents(from_->Node(node.right()));
-      RETURN_IF_ERROR(to_->AppendLeaf(*from_, node, &place_));
+      RETURN_IF_ERROR(to_->AppendLeaf(*from_, node, &next_leaf_));
     } else {
       for (int i = 0; i < node.count(); ++i) RETURN_IF_ERROR(CopySlot(node, i, node.key(i)));
     }

@@ -68,7 +68,7 @@ class MeganodeSplit {
   Meganode* const to_;
   const std::string key_;
   std::string next_;  // Everything below this key, a low key of leaves, is copied.
-  Pointer place_;     // Location of the next leaf, after the first.
+  Pointer next_leaf_;  // Location of the next leaf, after the first.
   bool copied_ = false;
   absl::Status mirrored_;
   std::vector<Pointer> invalid_nodes_;  // Nodes to be reclaimed, last first.

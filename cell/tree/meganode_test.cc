@@ -23,11 +23,11 @@ absl::StatusOr<bool> Put(Meganode* tree, std::string_view key, std::string_view 
 }
 
 std::optional<std::string> Get(const Meganode& tree, std::string_view key) {
-  const absl::StatusOr<Meganode::Place> place = tree.Find(key);
-  CELL_CHECK(place.ok());
-  if (!place->slot.has_value()) return std::nullopt;
-  const ConstBytes extent(tree.Extent(place->slot->extent), place->slot->extent_bytes);
-  CELL_CHECK_EQ(Crc64(extent), place->slot->crc);
+  const absl::StatusOr<Meganode::Location> location = tree.Find(key);
+  CELL_CHECK(location.ok());
+  if (!location->slot.has_value()) return std::nullopt;
+  const ConstBytes extent(tree.Extent(location->slot->extent), location->slot->extent_bytes);
+  CELL_CHECK_EQ(Crc64(extent), location->slot->crc);
   return std::string(AsText(extent.subspan(key.size())));
 }
 
@@ -248,12 +248,12 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
   for (size_t i = 0; i < keys.size(); ++i) lookups[i] = {&tree, keys[i], {}, {}};
   Meganode::FindBatch(absl::MakeSpan(lookups), true);
   for (size_t i = 0; i < keys.size(); ++i) {
-    const Meganode::Place want = *tree.Find(keys[i]);
+    const Meganode::Location want = *tree.Find(keys[i]);
     ASSERT_TRUE(lookups[i].status.ok());
-    ASSERT_EQ(lookups[i].place.leaf, want.leaf);
-    ASSERT_EQ(lookups[i].place.slot.has_value(), want.slot.has_value());
+    ASSERT_EQ(lookups[i].location.leaf, want.leaf);
+    ASSERT_EQ(lookups[i].location.slot.has_value(), want.slot.has_value());
     if (want.slot.has_value()) {
-      ASSERT_EQ(lookups[i].place.slot->extent, want.slot->extent);
+      ASSERT_EQ(lookups[i].location.slot->extent, want.slot->extent);
     }
   }
 }

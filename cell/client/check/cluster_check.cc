@@ -83,7 +83,7 @@ void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& r
       const auto range = ranges.find(part->second);
       if (range != ranges.end() && range->second != expected) {
         errors->push_back(
-            fmt::format("table {}: region {} has places {:#010x} to {:#010x}, and the region table says "
+            fmt::format("table {}: region {} has hashes {:#010x} to {:#010x}, and the region table says "
                         "{:#010x} to {:#010x}",
                         name, part->second, range->second.first, range->second.last, expected.first, expected.last));
       }

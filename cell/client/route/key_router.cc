@@ -23,7 +23,7 @@ void KeyRouter::Begin() {
   cached_node_ = {};
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
-    root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).place));
+    root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).position));
     holder_ = session_->view()->HolderOf(root_.region());
     lost_ = table == nullptr && losses_ == 0;  // Try once more with the newest table.
     return;

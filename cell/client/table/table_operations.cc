@@ -16,7 +16,7 @@ class Images {
   explicit Images(NodePool* pool) : small_(pool) {}
 
   // Returns room for these reads; valid until the next call.
-  absl::Span<const ReadPart> Place(uint32_t region, absl::Span<const Lookup::Read> reads) {
+  absl::Span<const ReadPart> PartsOf(uint32_t region, absl::Span<const Lookup::Read> reads) {
     size_t bytes = 0;
     for (const Lookup::Read& read : reads) bytes += read.bytes;
     std::byte* at = small_.data();
@@ -52,16 +52,16 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
     (void)router->Lose();
     co_return std::nullopt;
   }
-  const HashPlace place = PlaceOf(region, session->view()->cluster().shape, parts->bucket_bytes);
+  const HashGeometry geometry = GeometryOf(region, session->view()->cluster().shape, parts->bucket_bytes);
   LookupOptions options;
   options.serializable = serializable && !Mutated(Mutant::kNoSecondLook);
-  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), place, options);
+  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), geometry, options);
   Images images(session->tree()->pool());
   Lookup::Step step = Lookup::Step::kRead;
   int rounds = 0;
   absl::Status status;
   while (step == Lookup::Step::kRead && status.ok()) {
-    status = co_await session->connections()->Read(server, images.Place(region, lookup->wants()), context.deadline_ns,
+    status = co_await session->connections()->Read(server, images.PartsOf(region, lookup->wants()), context.deadline_ns,
                                                    &server->lookups);
     if (!status.ok()) break;
     ++rounds;

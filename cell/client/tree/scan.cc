@@ -180,11 +180,11 @@ class Scan::Cursor : public DetachedTask {
     }
     for (size_t i = 0; i < items_.size() && elsewhere > 0; ++i) {
       if (!items_[i].elsewhere) continue;
-      const ScanBatch::Place place = (*batch)[i];
-      const std::string key(batch->KeyOf(place));
+      const ScanBatch::EntryRef ref = (*batch)[i];
+      const std::string key(batch->KeyOf(ref));
       const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(server, key, items_[i], context, batch);
       if (fetched.ok() && fetched->has_value()) {
-        (*batch)[i] = {**fetched, place.key_bytes, items_[i].value_bytes};
+        (*batch)[i] = {**fetched, ref.key_bytes, items_[i].value_bytes};
         continue;
       }
       if (!fetched.ok() && Mutated(Mutant::kScanGivesEmpty)) continue;

@@ -16,20 +16,20 @@ namespace cell {
 class ScanBatch {
  public:
   // An entry's position in the arena: its value follows its key.
-  struct Place {
+  struct EntryRef {
     size_t at;
     size_t key_bytes;
     size_t value_bytes;
   };
 
   void Clear() {
-    places_.clear();
+    refs_.clear();
     bytes_ = 0;
   }
-  bool empty() const { return places_.empty(); }
-  size_t size() const { return places_.size(); }
+  bool empty() const { return refs_.empty(); }
+  size_t size() const { return refs_.size(); }
   size_t bytes() const { return bytes_; }
-  Place& operator[](size_t i) { return places_[i]; }
+  EntryRef& operator[](size_t i) { return refs_[i]; }
 
   // Reserves `bytes`, aligned to 8, and returns their offset. Offsets stay valid when the arena grows; addresses do
   // not.
@@ -39,26 +39,26 @@ class ScanBatch {
     if (arena_.size() * kWordBytes < bytes_) arena_.resize(std::max(bytes_ / kWordBytes, 2 * arena_.size()));
     return at;
   }
-  std::string_view KeyOf(const Place& place) { return {reinterpret_cast<const char*>(At(place.at)), place.key_bytes}; }
+  std::string_view KeyOf(const EntryRef& ref) { return {reinterpret_cast<const char*>(At(ref.at)), ref.key_bytes}; }
   std::byte* At(size_t at) { return reinterpret_cast<std::byte*>(arena_.data()) + at; }
   size_t Copy(const void* from, size_t bytes) {
     const size_t at = Reserve(bytes);
     std::memcpy(At(at), from, bytes);
     return at;
   }
-  void Add(const Place& place) { places_.push_back(place); }
+  void Add(const EntryRef& ref) { refs_.push_back(ref); }
   // Truncates the batch to an earlier size() and bytes().
-  void Cut(size_t places, size_t bytes) {
-    places_.resize(places);
+  void Cut(size_t entries, size_t bytes) {
+    refs_.resize(entries);
     bytes_ = bytes;
   }
 
   // Returns all entries. They are valid until the batch changes.
   absl::Span<const Scan::Entry> Entries() {
     entries_.clear();
-    for (const Place& place : places_) {
-      const std::string_view entry(reinterpret_cast<const char*>(At(place.at)), place.key_bytes + place.value_bytes);
-      entries_.push_back({entry.substr(0, place.key_bytes), entry.substr(place.key_bytes)});
+    for (const EntryRef& ref : refs_) {
+      const std::string_view entry(reinterpret_cast<const char*>(At(ref.at)), ref.key_bytes + ref.value_bytes);
+      entries_.push_back({entry.substr(0, ref.key_bytes), entry.substr(ref.key_bytes)});
     }
     return entries_;
   }
@@ -66,7 +66,7 @@ class ScanBatch {
  private:
   std::vector<uint64_t> arena_;  // Made of words, so that one-sided reads into it are aligned.
   size_t bytes_ = 0;
-  std::vector<Place> places_;
+  std::vector<EntryRef> refs_;
   std::vector<Scan::Entry> entries_;
 };
 

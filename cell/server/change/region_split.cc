@@ -62,11 +62,11 @@ class PartSplit : public RegionSplit {
   }
   std::optional<Route> route() const override { return std::nullopt; }
   bool Clean() override { return split_.Clean(units_); }
-  std::string UpperPart() const override { return fmt::format("keys from place {:#010x} on", first()); }
+  std::string UpperPart() const override { return fmt::format("keys from hash {:#010x} on", first()); }
 
  private:
   static uint32_t UnitsPerTurn(const HashTable& table, const Pace& pace) {
-    const size_t slots = table.place().unit_bytes() / sizeof(HashSlot);
+    const size_t slots = table.geometry().unit_bytes() / sizeof(HashSlot);
     return static_cast<uint32_t>(std::max<size_t>(1, kSlotsPerEntry * pace.copied / slots));
   }
   uint32_t first() const { return upper_->hash->range().first; }
@@ -88,7 +88,7 @@ absl::StatusOr<RegionContent> RegionSplit::ChooseUpperPart(const HeldRegion& reg
     return upper;
   }
   HashRange& range = *upper.hash_range;
-  if (range.first == range.last) return absl::FailedPreconditionError("its part of the hash space is one place");
+  if (range.first == range.last) return absl::FailedPreconditionError("its part of the hash space is a single hash");
   range.first = HashSplit::ChoosePlace(range);
   return upper;
 }

@@ -146,8 +146,8 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
     // Others take more than their share if there is no room here for the next one.
     if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &targets);
     const HashRange range = rest->hash->range();
-    const uint64_t places = uint64_t{range.last} - range.first + 1;
-    const auto its = static_cast<uint32_t>(places / (parts - made + 1));
+    const uint64_t positions = uint64_t{range.last} - range.first + 1;
+    const auto its = static_cast<uint32_t>(positions / (parts - made + 1));
     RegionContent upper = rest->content();
     upper.hash_range->first = range.last - std::max(its, 1u) + 1;
     status = co_await splitter_->SplitOff(rest, std::move(upper));
@@ -188,7 +188,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
 }
 
 Task<bool> TableKeeper::AwaitDropped(WorkerId owner, uint32_t region) {
-  const uint64_t extents_offset = PlaceOf(region, regions_->shape(), 0).extents_offset;
+  const uint64_t extents_offset = GeometryOf(region, regions_->shape(), 0).extents_offset;
   while (!scheduler_->stopping()) {
     std::string request = MakeFetchRequest(Pointer(region, extents_offset), kWordBytes);
     WorkerId to = owner;

@@ -124,7 +124,7 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
 Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
   HashTable* const table = draft->held->hash;
   HashWalk walk(table);
-  const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->place().unit_bytes());
+  const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->geometry().unit_bytes());
   const HashTable::Visit visit = [draft](std::string_view key, std::string_view value) {
     draft->Add(RecordKind::kPut, key, value);
   };

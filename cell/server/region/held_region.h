@@ -95,7 +95,7 @@ class HeldRegion {
 
   RegionContent content() const {
     if (tree != nullptr) return {tree->range()};
-    return {{}, hash->range(), hash->place().bucket_bytes};
+    return {{}, hash->range(), hash->geometry().bucket_bytes};
   }
   // The record that says which keys are here.
   struct RangeRecord {
@@ -104,7 +104,7 @@ class HeldRegion {
   };
   RangeRecord range_record() const {
     if (tree != nullptr) return {RecordKind::kRange, tree->range().low, EncodeRange(tree->range())};
-    const HashRangeValue value{hash->range().first, hash->range().last, hash->place().bucket_bytes, 0};
+    const HashRangeValue value{hash->range().first, hash->range().last, hash->geometry().bucket_bytes, 0};
     return {RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&value), sizeof(value))};
   }
 

@@ -78,9 +78,9 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
   const HashTable::Counters& counters = table.counters();
   json["hash"] = {{"first", table.range().first},
                   {"last", table.range().last},
-                  {"bucket_bytes", table.place().bucket_bytes},
+                  {"bucket_bytes", table.geometry().bucket_bytes},
                   {"unit_fill", table.unit_fill()},
-                  {"keys_by_place", table.KeysByPlace(std::max<uint32_t>(1, table.place().units / kUnitsSampled))},
+                  {"keys_by_place", table.KeysByProbe(std::max<uint32_t>(1, table.geometry().units / kUnitsSampled))},
                   {"puts", counters.puts},
                   {"deletes", counters.deletes},
                   {"kicked", counters.kicked},

@@ -49,7 +49,7 @@ void Lookups::Begin(BatchedRequest* request) {
 void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
   absl::Status status = lookup.status;
   if (IsWrite(request->kind)) {
-    if (status.ok()) request->keyed.hint = lookup.place.leaf;
+    if (status.ok()) request->keyed.hint = lookup.location.leaf;
     return;
   }
   const IncomingCall& call = *request->call;
@@ -58,15 +58,15 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
   const MutableBytes to = replies_->Begin(call);
   if (request->kind == MessageKind::kSearch) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
-    reply.leaf = lookup.place.leaf;
-    reply.found = lookup.place.slot.has_value();
+    reply.leaf = lookup.location.leaf;
+    reply.found = lookup.location.slot.has_value();
     Store(to.data(), reply);
     return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
   std::string_view value;
-  if (lookup.place.slot.has_value()) {
-    const LeafSlot& slot = *lookup.place.slot;
+  if (lookup.location.slot.has_value()) {
+    const LeafSlot& slot = *lookup.location.slot;
     reply.found = 1;
     reply.extent = slot.extent;
     reply.crc = slot.crc;
