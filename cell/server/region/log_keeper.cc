@@ -10,9 +10,9 @@
 namespace cell {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
+constexpr size_t kChunkBytes = size_t{1} << 20;  // Bytes of a checkpoint that are written at once.
 constexpr int kLeavesPerTurn = 8;
-constexpr uint32_t kHashBytesPerTurn = 8192;  // Of slots or buckets.
+constexpr uint32_t kHashBytesPerTurn = 8192;  // Bytes of slots or buckets.
 constexpr int64_t kClaimedPauseNs = 1'000'000;
 
 }  // namespace
@@ -28,7 +28,7 @@ Task<absl::Status> LogKeeper::Open(uint32_t region, uint64_t epoch, uint64_t seq
   bool said = false;
   for (;;) {
     absl::Status status = co_await Do(open);
-    // That is nothing that the disk said: connections have taken all descriptors, and some will go.
+    // This is not an error of the disk: connections have taken all descriptors, and some will become free.
     const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
     if (!again || turns_->stopping()) co_return status;
     if (!std::exchange(said, true)) {
@@ -107,7 +107,7 @@ void LogKeeper::BeginFlush(HeldRegion* region) {
     absl::Status status;
   };
   region->flush_begun_ns = fabric_->NowNs();
-  region->flush_now = false;  // Whoever waits for a later one asks again.
+  region->flush_now = false;  // A coroutine that waits for a later flush asks again.
   auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
   disk_->Run([job] { job->status = job->flush.Write(); },
              [this, job] {
@@ -136,7 +136,7 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
     return;
   }
   region->idle_since_ns = 0;
-  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended: what is left came while it went on.
+  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended. What is left came during it.
     region->dirty_since_ns = region->flush_begun_ns;
     region->flush_begun_ns = 0;
   }
@@ -152,7 +152,8 @@ void LogKeeper::Look(HeldRegion* region, int64_t now_ns) {
   }
 }
 
-// While a region is frozen, its last record's number is told to who gets it: nothing is appended then.
+// Appends a marker to an idle log. Not while the region is frozen: the number of its last record is passed to the
+// migration's target, so nothing may be appended then.
 void LogKeeper::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
   if (!region->log->unmarked() || !region->writable()) return;
   if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
@@ -227,7 +228,7 @@ absl::Status LogKeeper::NoteEnds() {
 
 absl::Status LogKeeper::Unfinished() const {
   std::string behind;
-  regions_->ForEach([&](const HeldRegion* region) {  // With sync, nothing of it was acknowledged.
+  regions_->ForEach([&](const HeldRegion* region) {  // With sync, none of it was acknowledged.
     if (log_first() || region->log == nullptr || !region->log->unwritten()) return;
     behind += fmt::format("{}{}", behind.empty() ? "" : ", ", region->region());
   });
@@ -265,7 +266,8 @@ Task<absl::Status> LogKeeper::CheckpointAll(Made* made) {
   for (const uint32_t region : regions) {
     HeldRegion* held = regions_->Find(region);
     while (held != nullptr && held->claimed() && !turns_->stopping()) {
-      co_await turns_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
+      co_await turns_->Sleep(kClaimedPauseNs);  // Do not wait for its event, because a claim may outlast the worker's
+                                                // end.
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.
@@ -350,13 +352,14 @@ Task<absl::Status> LogKeeper::AddTable(Draft* draft) {
   }
 }
 
-// The region is claimed, so that it stays here, and whole.
+// REQUIRES: the region is claimed, so that it stays here, and whole.
 Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   const std::shared_ptr<RegionLog> log = held->log;
   const uint32_t region = log->region();
-  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next try comes when the log is as long again.
+  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next attempt follows when the log has grown as much
+                                                 // again.
 
-  // A new segment, so that the old ones can go. What comes before it must be on disk, and in the tree.
+  // Begin a new segment, so that the old ones can be removed. All earlier records must be on disk, and in the tree.
   const uint64_t sequence = log->BeginRoll();
   while (log->status().ok() &&
          (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
@@ -367,7 +370,7 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
   std::unique_ptr<LogWriter> segment;
   absl::Status status = co_await Open(region, log->epoch(), sequence, &segment);
   if (!status.ok()) {
-    held->FailLog(status);  // It cannot go on in the old segment: the sequence is another's.
+    held->FailLog(status);  // It cannot continue in the old segment, because the sequence belongs to another one.
     co_return status;
   }
   log->EndRoll(std::move(segment));
@@ -385,7 +388,7 @@ Task<absl::Status> LogKeeper::TryCheckpoint(HeldRegion* held) {
     ++counters_.checkpoints;
     co_return status;
   }
-  // What there is of it would take room until the next one. It may be that nothing is there.
+  // Remove what there is of it, because it would take room until the next one. There may be nothing.
   const Offload::Work abandon = [this, region, epoch = log->epoch(), sequence] {
     return store_->AbandonCheckpoint(region, epoch, sequence);
   };
@@ -407,7 +410,7 @@ Task<absl::Status> LogKeeper::WriteCheckpoint(HeldRegion* held, std::shared_ptr<
     status = co_await AddTable(&draft);
   }
   if (!status.ok()) co_return status;
-  // What it holds of later records must be on disk with them.
+  // Later records that it includes must be on disk as well.
   const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
     held->flush_now = true;

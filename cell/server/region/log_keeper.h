@@ -1,19 +1,20 @@
-// LogKeeper: a worker's logs. It carries what was appended to the store, in groups, and makes checkpoints.
+// Flushes a worker's logs to the store, in groups, and makes checkpoints.
 //
 //   none    no region has a log
-//   async   a change is applied, appended and acknowledged at once; a flush is begun within half of the bound. While a
-//           region's oldest record that is not on disk is older than the bound, its writes wait: so what a crash can
-//           lose was acknowledged within one bound, however slow the disk
-//   sync    a write is appended, and applied and acknowledged when it is on disk (RequestService). Flushes follow one
-//           another; what came during one goes with the next
+//   async   a change is applied, appended and acknowledged at once; a flush begins within half of the bound. While a
+//           region's oldest record that is not on disk is older than the bound, its writes wait. So everything that a
+//           crash can lose was acknowledged within one bound, however slow the disk is
+//   sync    a write is appended first, and applied and acknowledged when it is on disk (RequestService). Flushes follow
+//           each other; records that come during one go with the next
 //
-// A log that has been idle, and one that is closed (Finish), ends with a marker: the last record is on disk. So recovery
-// tells a record that was damaged later from one that was never written whole.
+// A log that has been idle, or was closed (Finish), ends with a marker, which says that the last record is on disk.
+// Recovery therefore distinguishes a record that was damaged later from one that was never written whole.
 //
-// What blocks is done by a Background. A log that has failed stays failed: its region can be read, and not written,
-// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no descriptor
-// is no failure of the log, and is tried again.
-// One thread: the worker's.
+// Blocking work runs on a thread pool. A log that has failed stays failed: its region can be read, but not written,
+// until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no
+// descriptor is not a failure of the log, and is tried again.
+//
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <memory>
@@ -31,28 +32,28 @@ namespace cell {
 struct LogKeeperOptions {
   Durability durability = Durability::kNone;
   int64_t bound_ns = 10'000'000;
-  // A checkpoint is begun when a region's log since the last one is twice as long as what the region holds, and at
-  // least this: so checkpoints write at most half of what the log does.
+  // A checkpoint begins when a region's log since the last one is twice as long as the region's content, and at least
+  // this long. Checkpoints therefore write at most half as much as the log.
   uint64_t checkpoint_bytes_min = uint64_t{64} << 20;
-  // How much of an unflushed log is kept in memory before writes wait.
+  // Limit of the unflushed log in memory, before writes wait.
   size_t waiting_bytes_max = size_t{16} << 20;
-  // How long all of a log has been on disk before it is marked. It costs one more sync.
+  // How long a log has been completely on disk before it is marked. The marker costs one more sync.
   int64_t mark_after_ns = 100'000'000;
-  // How long Finish waits for a disk that ends nothing.
+  // How long Finish waits for a disk that completes nothing.
   int64_t finish_patience_ns = 10'000'000'000;
-  int64_t descriptor_pause_ns = 10'000'000;  // Until an open that found no descriptor is tried again.
+  int64_t descriptor_pause_ns = 10'000'000;  // Pause before an open that found no descriptor is tried again.
 };
 
 class LogKeeper {
  public:
-  // Where logs are, and who works on them. All are null without durability.
+  // The store of the logs, and the thread pools that work on them. All are null without durability.
   struct Storage {
     LogStore* store = nullptr;
     Background* disk = nullptr;    // Flushes and checkpoints.
-    Background* replay = nullptr;  // Recoveries, which take long: no flush is to wait for them.
+    Background* replay = nullptr;  // Recoveries, which take long; no flush may wait for them.
   };
 
-  // All must outlive this.
+  // All arguments must outlive this.
   LogKeeper(Fabric* fabric, Turns* turns, Regions* regions, const Storage& storage, LogKeeperOptions options)
       : fabric_(fabric),
         turns_(turns),
@@ -67,40 +68,42 @@ class LogKeeper {
   bool log_first() const { return options_.durability == Durability::kSync && !Mutated(Mutant::kAppliedBeforeLog); }
   LogStore* store() { return store_; }
 
-  // co_await Do(work): what may block, elsewhere (Offload). DoReplay: the same, of what takes long.
+  // Runs a blocking function on the disk pool: co_await Do(work). DoReplay does the same with long work, on the replay
+  // pool (Offload).
   Offload Do(const Offload::Work& work) { return Offload(disk_, work); }
   Offload DoReplay(const Offload::Work& work) { return Offload(replay_, work); }
 
-  // A log for a region that was just made, with its range: on disk. Without durability nothing is done. AlreadyExists:
-  // there is a log of such a region, and it stays as it is.
+  // Makes a log for a region that was just created, with its range, and brings it to disk. Does nothing without
+  // durability. Returns AlreadyExists if the region has a log already, which stays unchanged.
   Task<absl::Status> Create(uint32_t region);
-  // Whether a log was found under the number of a region that was just made: then the region table is older than the
-  // logs, and what it does not name may be needed.
+  // Returns whether a region that was just created already had a log. The region table is then older than the logs, and
+  // regions that it does not list may still be needed.
   bool found_anothers() const { return found_anothers_; }
-  // The log of a region that came from another worker, or back, at `epoch`.
+  // Continues the log of a region that came from another worker, or back, at `epoch`.
   Task<absl::Status> Continue(uint32_t region, uint64_t epoch);
-  // Until all that was appended to the region's log is on disk. An error: it will never be.
+  // Waits until everything that was appended to the region's log is on disk. Returns an error if it never will be.
   Task<absl::Status> Flushed(uint32_t region);
-  // Until what the region's log has is applied, too. The region is frozen.
+  // Waits until everything in the region's log is applied, too. REQUIRES: the region is frozen.
   Task<absl::Status> Settled(uint32_t region);
-  // Writes all that the region holds to a checkpoint, while it is written, and trims the log. FailedPrecondition: it is
-  // being split or moved, or there is no log.
+  // Writes the region's content to a checkpoint, while the region is written, and trims the log. Returns
+  // FailedPrecondition if it is being split or migrated, or if there is no log.
   Task<absl::Status> Checkpoint(uint32_t region);
 
-  // Makes a checkpoint of each region, one after the other. Waits for a region that is claimed.
+  // Makes a checkpoint of each region, one after the other. Waits for regions that are claimed.
   struct Made {
     uint64_t regions = 0, bytes = 0;
   };
   Task<absl::Status> CheckpointAll(Made* made);
 
-  // Tells what is done in the background. The number of it.
+  // Runs the completions of finished work and returns their number.
   size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
   // Begins what is due.
   void Step();
-  // When Step has something to do by itself; INT64_MAX: never.
+  // Returns when Step has something to do, or INT64_MAX if there is nothing.
   int64_t NextNs() const { return next_ns_; }
-  // Carries out all that was appended, and waits for it. DeadlineExceeded: the disk has ended nothing for as long as the
-  // options' patience, and still has work, which refers to this. The message says what may not be on disk.
+  // Flushes everything that was appended, and waits for it. Returns DeadlineExceeded if the disk has completed nothing
+  // for the options' patience. The disk then still has work that refers to this. The message says what may not be on
+  // disk.
   absl::Status Finish();
 
   struct Counters {
@@ -110,7 +113,7 @@ class LogKeeper {
   const Counters& counters() const { return counters_; }
 
  private:
-  // Notes for each log that ends where it ends (LogStore::NoteEnd). As Finish.
+  // Records the end of each log that has ended (LogStore::NoteEnd). Returns the same errors as Finish.
   absl::Status NoteEnds();
   absl::Status Unfinished() const;
   void Look(HeldRegion* region, int64_t now_ns);
@@ -120,7 +123,7 @@ class LogKeeper {
   Task<absl::Status> TryCheckpoint(HeldRegion* region);
   Task<absl::Status> WriteCheckpoint(HeldRegion* held, std::shared_ptr<RegionLog> log, uint64_t sequence,
                                      std::unique_ptr<LogWriter> writer);
-  // A checkpoint in the making.
+  // A checkpoint that is being written.
   struct Draft;
   Task<absl::Status> Write(Draft* draft);
   Task<absl::Status> AddMeganode(Draft* draft);
