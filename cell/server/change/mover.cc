@@ -13,10 +13,11 @@
 namespace cell {
 namespace {
 
-// Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
+// Copying ends when the pages written meanwhile are this small a share of the region, or when rounds do not get
+// shorter.
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
-constexpr uint32_t kRunPagesMax = 64;  // Of one read.
+constexpr uint32_t kRunPagesMax = 64;  // Per read.
 constexpr uint64_t kZeroedPerTurn = 64 << 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
@@ -48,11 +49,11 @@ Mover::Mover(const WorkerContext& context, int64_t silence_ns)
   });
 }
 
-// ---- The giver.
+// ---- The source.
 
 Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   const RegionTable::Entry* entry = membership_->state().table.Find(id);
-  if (entry == nullptr || entry->owner != self_) {  // The table may be old.
+  if (entry == nullptr || entry->owner != self_) {  // The table may be out of date.
     (void)co_await RefreshAwaiter(membership_);
     entry = membership_->state().table.Find(id);
   }
@@ -73,7 +74,7 @@ Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
   const absl::StatusOr<std::string> reply = co_await peers_->Call(to, std::move(offer));
   std::vector<PageRun> none;
   absl::Status status = reply.ok() ? ParseMoveReply(AsBytes(*reply), &none).status() : reply.status();
-  if (!status.ok()) {  // But if the offer did arrive, its taker may have begun; then Step sees to it.
+  if (!status.ok()) {  // If the offer did arrive, its target may have begun, and Step handles that.
     const auto it = givings_.find(id);
     if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
   }
@@ -109,7 +110,7 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     const WorkerId from{std::string(request.key), request.fixed.worker};
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
     RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
-    RETURN_IF_ERROR(regions_->Expect(id));  // A giver that heard nothing offers it again.
+    RETURN_IF_ERROR(regions_->Expect(id));  // A source that got no answer offers it again.
     turns_->Begin(Take(id, request.fixed.epoch, from));
     return absl::OkStatus();
   }
@@ -126,7 +127,8 @@ absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& requ
     EndGiving(id, false);
     return absl::OkStatus();
   }
-  if (!giving.sealed && region->log != nullptr && !region->log->status().ok()) {  // Its taker would wait for ever.
+  // Otherwise its target would wait forever.
+  if (!giving.sealed && region->log != nullptr && !region->log->status().ok()) {
     const absl::Status failed = region->log->status();
     EndGiving(id, false);
     return failed;
@@ -188,7 +190,7 @@ bool Mover::Settled(HeldRegion* region) {
 
 size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const {
   const bool settled = !giving->frozen || Settled(region);
-  region->written->Mark(0, sizeof(RegionHeader));  // Its counts are stored in other ways.
+  region->written->Mark(0, sizeof(RegionHeader));  // Mark the header: its counts are not stored through RegionMemory.
   giving->pending.Add(*region->written);
   giving->noted.Add(*region->written);
   region->written->Clear();
@@ -207,7 +209,8 @@ size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) con
   return bytes;
 }
 
-// `given`: it is the taker's. Else it is as it was before, and was not sealed, or is restored.
+// Ends a migration at the source. If `given`, the target has the region. Otherwise it is as before: it was not sealed,
+// or is restored.
 void Mover::EndGiving(uint32_t id, bool given) {
   const auto it = givings_.find(id);
   HeldRegion* const region = regions_->Find(id);
@@ -252,8 +255,8 @@ void Mover::Step() {
   }
 }
 
-// To this worker, as the one who has it at `epoch`. If that was made before, and the answer lost, it is right. A claim
-// of the recoverer is not that.
+// Returns the change that makes this worker the owner, from the owner at `epoch`. It succeeds if it was made before and
+// its answer was lost. A claim by the recoverer does not count as that.
 Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
   return [id, epoch, self = self_](RegionTable* table) {
     const RegionTable::Entry* entry = table->Find(id);
@@ -262,7 +265,7 @@ Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
   };
 }
 
-// The region was sealed, and then its taker was heard no more: the table knows whose it is, or is made to.
+// Settles the owner of a sealed region whose target went silent: reads it from the table, or takes the region back.
 Task<bool> Mover::Settle(uint32_t id) {
   const uint64_t epoch = givings_.at(id).epoch;
   const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(id, epoch));
@@ -280,7 +283,7 @@ Task<bool> Mover::Settle(uint32_t id) {
   co_return true;
 }
 
-// ---- The taker.
+// ---- The target.
 
 Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   const absl::Status has_log = co_await HasLog(id);
@@ -290,7 +293,7 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
     absl::Status status = memory.status();
     co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
-  // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
+  // Pages that were never written are not copied, and unused slots must be zeros (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
     for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !turns_->stopping();) {
       at = regions_->Zero(*memory, at, kZeroedPerTurn);
@@ -313,28 +316,28 @@ Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
   region->store->Restore();
   if (logs_->on()) {
     const RegionClaim claim(region, ClaimPurpose::kMigrate);
-    (void)co_await logs_->Continue(id, epoch + 1);  // Else it can be read, and not written.
+    (void)co_await logs_->Continue(id, epoch + 1);  // If this fails, the region can be read but not written.
     region->Unfreeze();
   }
   ++counters_.taken;
   spdlog::info("region {} was taken from {}", id, ToString(from));
   sync_points_->Reach("move: taker: serves");
   std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
-  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the giver asks the table.
+  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the source reads the table.
   co_return true;
 }
 
 Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Status why) {
   ++counters_.failed;
   std::string reason(why.message().substr(0, kWhyBytesMax));
-  // Strangers may offer regions under any name.
+  // A stranger may offer regions under any name.
   const bool member = membership_->state().FindWorker(from) != nullptr;
   if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", fabric_->NowNs())) {
     spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)), reason,
                  *more);
   }
   std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch, self_.worker, reason);
-  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the giver hears nothing more.
+  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the source gets no further message.
   co_return false;
 }
 
@@ -407,7 +410,7 @@ Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep
   co_return copied;
 }
 
-// From the giver's seal to the change of the table.
+// Completes the migration, from the seal to the change of the table.
 Task<absl::Status> Mover::Commit(const Taking& taking) {
   std::string seal = MakeMoveRequest(MoveStep::kSeal, taking.region, taking.epoch);
   const absl::StatusOr<std::string> sealed = co_await peers_->Call(taking.from, std::move(seal));
@@ -416,7 +419,8 @@ Task<absl::Status> Mover::Commit(const Taking& taking) {
   const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);
   if (!reply.ok()) co_return reply.status();
   sync_points_->Reach("move: taker: before the table");
-  // Until it is known whether the table was changed nobody may serve the region. Aborted: the giver has taken it back.
+  // Nobody may serve the region until it is known whether the table was changed. Aborted means that the source has
+  // taken it back.
   const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(taking.region, taking.epoch));
   sync_points_->Reach("move: taker: after the table");
   co_return status;

@@ -1,5 +1,5 @@
-// A taker trusts nothing of what a giver says: neither its pages nor what is in them. A giver gives nothing away before
-// its taker has it all.
+// Checks that a target trusts nothing that a source says, neither its pages nor their content, and that a source gives
+// up nothing before its target has everything.
 #include "cell/server/change/mover.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class Giver : public Service {
 
   std::vector<PageRun> runs;
   std::vector<MoveStep> steps;
-  std::string why;  // The taker's, when it cancelled.
+  std::string why;  // The target's reason when it cancelled.
 
  private:
   Fabric* fabric_;
@@ -72,7 +72,7 @@ class MoverTest : public ::testing::Test {
   }
   ~MoverTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
-  // Offers the region, and waits until nothing goes on.
+  // Offers the region, and waits until nothing is in progress.
   void Offer() {
     std::string offer = MakeMoveRequest(MoveStep::kOffer, kRegion, 1, 0, "giver");
     Waiter connected, answered;
@@ -86,7 +86,7 @@ class MoverTest : public ::testing::Test {
     }
     ASSERT_TRUE(answered.done() && worker_->turns()->idle());
   }
-  // The answer to an offer, sent from `client_`.
+  // Returns the answer to an offer that `client_` sends.
   absl::Status AnswerTo(const std::string& offer) {
     Waiter connected, answered;
     const ConnectionId connection = client_->Connect("taker", INT64_MAX, &connected);
@@ -126,7 +126,7 @@ class MoverTest : public ::testing::Test {
   RegionMemory* memory_;
 };
 
-// A worker that recovers its own regions needs their places.
+// A worker that recovers its own regions needs their slots.
 TEST_F(MoverTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   {
@@ -153,7 +153,7 @@ TEST_F(MoverTest, TakesARegionThatIsOne) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// A giver that hears nothing for a while (a slow log directory) gives up and offers the region again.
+// A source that gets no answer for a while (because of a slow log directory) offers the region again.
 TEST_F(MoverTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
@@ -185,7 +185,7 @@ TEST_F(MoverTest, TakesNothingWhileItsServerIsDrained) {
   EXPECT_TRUE(AnswerTo(offer).ok());
 }
 
-// Nor does it keep anything of one who offers what it is not there to give.
+// The target also keeps nothing of an offer whose sender does not exist.
 TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   for (uint32_t region = 100; region < 200; ++region) {
     EXPECT_TRUE(AnswerTo(MakeMoveRequest(MoveStep::kOffer, region, 1, 0, fmt::format("stranger-{}", region))).ok());
@@ -198,7 +198,7 @@ TEST_F(MoverTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
 }
 
-// A server that leaves the cluster takes its connection with it, though nobody asks it anything any more.
+// A connection to a server that leaves the cluster is closed, though nobody uses it any more.
 TEST_F(MoverTest, KeepsNoConnectionToAServerThatHasLeft) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
@@ -249,7 +249,7 @@ TEST_F(MoverTest, RefusesARegionOfAnotherIdOrShape) {
   EXPECT_FALSE(refused([](RegionHeader*) {}));
 }
 
-// Between the seal and the table the giver has taken the region back: it is not served here.
+// The source has taken the region back between the seal and the table. The target must not serve it.
 TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
@@ -263,8 +263,8 @@ TEST_F(MoverTest, AnEpochThatHasPassedIsNotTaken) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// The giver was taken for dead meanwhile, and this worker has claimed the region: at the very epoch that the move would
-// end with. Its recovery may have less than the copy, or more: it alone decides.
+// The source was taken for dead meanwhile, and this worker has claimed the region, with exactly the epoch that the
+// migration would end with. Its recovery may have less than the copy, or more; only the recovery counts.
 TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   giver_.runs = {{0, kPages}};
@@ -278,14 +278,14 @@ TEST_F(MoverTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// Here the worker gives, and the test takes.
+// Here the worker is the source, and the test is the target.
 class GiverTest : public MoverTest {
  protected:
   static constexpr uint32_t kOwn = kRegion + 1;
 
   GiverTest() {
     region_ = *worker_->regions()->Create(kOwn, {});
-    // More runs than a short reply has room for.
+    // More runs than fit into a short reply.
     for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
     cluster_->state.table.next_region = kOwn + 1;
     cluster_->state.table.regions[kOwn] = {{"taker", 0}, 1};
@@ -295,10 +295,10 @@ class GiverTest : public MoverTest {
   }
   void Turn() {
     if (client_->Poll() + giver_fabric_->Poll() + worker_->Poll() > 0) return;
-    network_.At(network_.now_ns() + 1'000, [] {});  // Time goes on when nothing happens.
+    network_.At(network_.now_ns() + 1'000, [] {});  // Time passes when nothing happens.
     network_.Step();
   }
-  // Until it has been offered.
+  // Runs until the region has been offered.
   void Give() {
     const auto give = [](Worker* worker) -> Task<bool> {
       WorkerId to{"giver", 0};
@@ -315,7 +315,7 @@ class GiverTest : public MoverTest {
     CELL_CHECK(connected.Await(client_.get()).ok());
     return connection;
   }
-  // Pages that do not fit into the answer. What it tells is added to told_.
+  // Makes a step and returns the number of pages that did not fit into the answer. Adds the pages in it to told_.
   absl::StatusOr<uint32_t> Ask(ConnectionId taker, MoveStep step, uint64_t epoch = 1) {
     const std::string request = MakeMoveRequest(step, kOwn, epoch);
     Waiter answered;
@@ -369,7 +369,7 @@ TEST_F(GiverTest, AnswersItsTakerAlone) {
   EXPECT_TRUE(Ask(taker_, MoveStep::kFreeze).ok());
 }
 
-// A taker that gave up was told of some written pages already: the next one is told of them again.
+// A target that gave up already knew of some written pages. The next target must be told of them again.
 TEST_F(GiverTest, TheNextTakerIsToldOfAllPages) {
   const auto begin = [this] {
     absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
@@ -398,7 +398,7 @@ TEST_F(GiverTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
 }
 
-// A region is frozen once: a taker that asks again, even after the seal, is refused, and changes nothing.
+// A region is frozen once. A target that asks again, even after the seal, is refused, and nothing changes.
 TEST_F(GiverTest, ARegionIsFrozenOnce) {
   absl::StatusOr<uint32_t> more = Ask(taker_, MoveStep::kBegin);
   while (more.value_or(0) > 0) more = Ask(taker_, MoveStep::kWritten);
@@ -411,7 +411,7 @@ TEST_F(GiverTest, ARegionIsFrozenOnce) {
   EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
-// The table says that the region stays here; but it was recovered elsewhere since.
+// The table says that the region stays here, but it was recovered elsewhere since.
 TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
   const uint64_t serving = root();
@@ -422,7 +422,7 @@ TEST_F(GiverTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   ASSERT_TRUE(Ask(taker_, MoveStep::kSeal).ok());
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
-  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());  // It asks the table, again and again.
+  ASSERT_TRUE(Ask(taker_, MoveStep::kCancel).ok());  // It reads the table again and again.
   region_->ChangeState(RegionState::kLost);
   membership_->set_unreachable(false);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
