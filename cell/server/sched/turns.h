@@ -1,7 +1,8 @@
-// Turns: the coroutines that a worker runs beside its requests. Each goes on a little in each Step. One thread.
+// Runs the coroutines of a worker in addition to its requests. Each continues for a bit in each Step. Not thread-safe:
+// used only on the worker's thread.
 //
-// A coroutine runs in Step alone, from its first line on. So whoever begins one may be in the middle of a loop, or of a
-// reply: nothing that the coroutine does happens before that has ended.
+// A coroutine runs only in Step, even its first line. The caller of Begin may therefore be in the middle of a loop or
+// of a reply: nothing that the coroutine does happens before that has ended.
 #pragma once
 
 #include <coroutine>
@@ -21,7 +22,7 @@ class Turns : public Executor {
   explicit Turns(Fabric* fabric) : fabric_(fabric) {}
   ~Turns() { CELL_CHECK(idle()); }
 
-  // The task starts with the next Step.
+  // Starts the task in the next Step.
   void Begin(Task<bool> task) { begun_.push_back(std::move(task)); }
 
   struct TurnAwaiter {
@@ -38,23 +39,23 @@ class Turns : public Executor {
     void await_resume() const noexcept {}
   };
   TurnAwaiter Next() { return {this}; }
-  // Not at all when all is to stop.
+  // Sleeps for `ns`, or not at all when everything must stop.
   SleepAwaiter Sleep(int64_t ns) { return {this, stopping_ ? INT64_MIN : fabric_->NowNs() + ns}; }
 
-  // Lets a coroutine go on with the next Step.
+  // Resumes a coroutine in the next Step.
   void Schedule(std::coroutine_handle<> ready) override { waiters_.push_back(ready); }
 
-  // Tasks are to end as soon as they can.
+  // Returns whether tasks must end as soon as possible.
   bool stopping() const { return stopping_; }
   void Stop() {
     stopping_ = true;
     for (Event* event : interrupted_) event->Notify();
   }
-  // Stop lets those go on that wait for the event, which must outlive this.
+  // Makes Stop resume those that wait for the event, which must outlive this.
   void InterruptOnStop(Event* event) { interrupted_.push_back(event); }
   bool idle() const { return tasks_.empty() && begun_.empty(); }
 
-  // The number of tasks that started or went on.
+  // Runs what is ready. Returns the number of tasks that started or continued.
   size_t Step() {
     std::vector<std::coroutine_handle<>> now;
     now.swap(waiters_);
@@ -71,7 +72,7 @@ class Turns : public Executor {
     tasks_.remove_if([](const Task<bool>& task) { return task.done(); });
     return done;
   }
-  // When Step has something to do by itself; INT64_MAX: never.
+  // Returns when Step has something to do, or INT64_MAX if there is nothing.
   int64_t NextNs() const {
     if (!waiters_.empty() || !begun_.empty()) return 0;
     return sleepers_.empty() ? INT64_MAX : sleepers_.begin()->first;
@@ -79,7 +80,7 @@ class Turns : public Executor {
 
  private:
   size_t StartBegun() {
-    std::list<Task<bool>> begun;  // What these begin starts with the next Step.
+    std::list<Task<bool>> begun;  // Tasks that these begin start in the next Step.
     begun.swap(begun_);
     const size_t started = begun.size();
     for (auto it = begun.begin(); it != begun.end();) {

@@ -70,7 +70,7 @@ TEST_F(TurnsTest, StopLetsThoseGoOnThatItInterrupts) {
   turns_.Begin(wait());
   turns_.Step();
   event.Notify();
-  EXPECT_EQ(turns_.NextNs(), 0);  // The worker does not sleep over it.
+  EXPECT_EQ(turns_.NextNs(), 0);  // The worker must not sleep now.
   turns_.Step();
   EXPECT_FALSE(stopped);
   turns_.Stop();
