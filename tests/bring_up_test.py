@@ -111,7 +111,7 @@ class BringUp(unittest.TestCase):
         for process in servers:
             process.kill()
             process.wait()
-        for name in ("server-1", "server-0"):  # By hand, and not in the order in which they first came up.
+        for name in ("server-1", "server-0"):  # Starts the servers by hand, in another order than at first.
             self.by_hand(name)
         deadline = time.monotonic() + 20
         while self.ctl("status").returncode != 0 and time.monotonic() < deadline:

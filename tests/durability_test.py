@@ -159,7 +159,7 @@ class Durable(unittest.TestCase):
             self.assertIn("has keys already", self.ctl("restore", backup).stderr)
             self.tearDown()
             self.setUp()
-            self.up(servers=1, node_bytes=512, durability="async")  # Of another shape.
+            self.up(servers=1, node_bytes=512, durability="async")  # This cluster has another shape.
             file = Path(backup) / "backup"
             whole = file.read_bytes()
             for damaged in (whole[:-1], whole + b"?", whole[:3_000_000] + b"?" + whole[3_000_001:]):

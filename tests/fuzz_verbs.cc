@@ -30,7 +30,7 @@ void Feed(Handshake* handshake, std::string real, std::string_view in,
     const auto step = static_cast<uint8_t>(in[0]);
     in.remove_prefix(1);
     std::string chunk;
-    if (step % 4 == 0) {  // What the peer would send, in one chunk, with some of its bytes changed.
+    if (step % 4 == 0) {  // A chunk that the peer would send, with some of its bytes changed.
       chunk.resize(sizeof(ChunkHeader));
       Store(reinterpret_cast<std::byte*>(chunk.data()),
             ChunkHeader{MessageType::kHandshake, 0, 0, static_cast<uint32_t>(real.size()), 0, 0, 0});

@@ -188,7 +188,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   EXPECT_EQ(client->Get(key(0))->value_or("absent"), "new");
 }
 
-// What an interrupted checkpoint has left is removed when the region is recovered.
+// A recovery of the region removes the files of an interrupted checkpoint.
 TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;

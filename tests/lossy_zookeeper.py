@@ -38,7 +38,7 @@ class LossyZookeeper:
                 return
             server = socket.create_connection(("127.0.0.1", self._port))
             self._sockets += [client, server]
-            pending = {}  # By request: the table after the change, and whether the answer gets lost.
+            pending = {}  # Per request: the table after the change, and whether its answer is dropped.
             threading.Thread(target=self._requests, args=(client, server, pending), daemon=True).start()
             threading.Thread(target=self._answers, args=(client, server, pending), daemon=True).start()
 

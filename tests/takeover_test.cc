@@ -31,7 +31,7 @@ int VersionOf(int i, const std::optional<std::string>& value) {
 // There are only puts, so that a key's versions only grow. 0: absent.
 struct History {
   std::vector<int> begun = std::vector<int>(kKeys), ended = begun;
-  std::vector<int> seen = begun;                        // By any read that has ended.
+  std::vector<int> seen = begun;                        // Seen by any read that has ended.
   std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of the key failed: it is not written any more.
   std::vector<std::map<int64_t, int>> acknowledged = std::vector<std::map<int64_t, int>>(kKeys);
   bool strict = true;  // Reads are checked.

@@ -42,7 +42,7 @@ struct TestClusterOptions {
 };
 
 struct TestReport : TreeReport {
-  uint64_t hash_keys = 0;   // Of all tables.
+  uint64_t hash_keys = 0;   // Keys in all tables.
   uint64_t unfinished = 0;  // Nodes that are reached only from their left neighbour.
 };
 

@@ -97,7 +97,7 @@ struct Listed {
   std::set<std::string> silent;  // Servers that do not answer.
   std::vector<ControlClient::Owner> owners;
   uint64_t version = 0;
-  std::map<std::pair<std::string, uint32_t>, ControlClient::Region> held;  // By server and region.
+  std::map<std::pair<std::string, uint32_t>, ControlClient::Region> held;  // Keyed by server and region.
 
   // Returns whether all regions are listed that their servers should hold.
   bool Whole() const {

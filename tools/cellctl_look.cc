@@ -109,8 +109,8 @@ struct NotServed {
 struct Overview {
   std::vector<absl::StatusOr<std::string>> texts;  // One per worker.
   std::vector<nlohmann::json> answers;             // Those that could be parsed.
-  std::map<std::string, ServerSum> servers;        // By name, including those that do not answer.
-  std::vector<NotServed> not_served;               // By region.
+  std::map<std::string, ServerSum> servers;        // Keyed by name, including those that do not answer.
+  std::vector<NotServed> not_served;               // One per region.
   absl::Status wrong;                              // OK: everything that should be there is.
 };
 
@@ -280,11 +280,11 @@ int Check(Client* client, const CtlFlags& flags) {
 int Top(Client* client, const CtlFlags& flags) {
   struct Totals {
     double operations = 0, server = 0, client = 0, retries = 0;
-    double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Of tables, by reads.
+    double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Lookups by remote reads.
   };
   Totals last;
   double last_uptime = 0;
-  std::string said;  // What was reported as wrong.
+  std::string said;  // The problems that were reported last.
   for (int i = 0; flags.count == 0 || i <= flags.count; ++i) {
     Totals now;
     double uptime = 0, p50 = 0, p99 = 0, weight = 0;

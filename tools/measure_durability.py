@@ -114,7 +114,7 @@ def takeover(directory, keys):
         m.processes[0].kill()
         start = time.monotonic()
         first = None
-        while True:  # By the table, as clients see it.
+        while True:  # Watches the region table, as clients see it.
             regions = json.loads((here / "regions.json").read_text())["regions"]
             if first is None and any(r.get("recovering") for r in regions):
                 first = time.monotonic()

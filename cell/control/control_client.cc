@@ -69,7 +69,7 @@ class ControlClient::Impl {
   }
 
   std::mutex mutex_;
-  grpc::ClientContext* context_ = nullptr;  // Of the current call. Guarded by mutex_.
+  grpc::ClientContext* context_ = nullptr;  // Context of the current call. Guarded by mutex_.
   const std::string address_;
   std::unique_ptr<control::Control::Stub> stub_;
 };

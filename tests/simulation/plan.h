@@ -113,8 +113,8 @@ struct SimulationPlan {
   double large_share = 0;     // Fraction of the values that are larger...
   int large_bytes_max = 0;    // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};  // Of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};    // Of server, client, hybrid.
+  std::array<int, 5> weights{};  // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};    // Weights of server, client, hybrid.
   bool one_path_each = false;    // Each client uses only one of them instead.
   double queue_share = 0;        // Fraction of the operations that put keys in order, and take the first one.
   double short_share = 0;        // Fraction of the calls with a timeout so short that many miss it.

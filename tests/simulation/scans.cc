@@ -16,11 +16,11 @@ constexpr int kDeadlinesOfABatch = 2;
 }  // namespace
 
 struct Users::ScanRange {
-  size_t first, count;  // Of the keys.
+  size_t first, count;  // A range of key numbers.
   ScanOptions options = {};
   int tries = 1;
 
-  // What was seen.
+  // An entry that the scan returned.
   struct Seen {
     int64_t value;
     int64_t end_ns;

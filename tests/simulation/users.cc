@@ -153,7 +153,7 @@ void Users::Close(bool ended) {
     if (user->of.client == nullptr) continue;
     if (ended) {
       Destroy(user.get());
-    } else {  // What has not ended refers to it forever.
+    } else {  // Operations that have not ended refer to it forever.
       user->of.fabric->Drive(nullptr);
       graveyard_->push_back(user.release());
     }

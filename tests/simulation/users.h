@@ -81,7 +81,7 @@ class Users {
 
   World* const world_;
   std::vector<std::unique_ptr<User>> users_;
-  std::vector<int> unknown_;  // By key: number of writes with an unknown outcome.
+  std::vector<int> unknown_;  // Per key: number of writes with an unknown outcome.
   uint64_t writes_ever_ = 0;
   uint64_t queued_ever_ = 0;
   int64_t next_value_ = 1;

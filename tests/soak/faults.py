@@ -26,7 +26,7 @@ DURATIONS = {
     "move": 0,
     "drain": 2.0,
     "kill client": 0,
-    "backup": 0,  # Of the tree; restored and compared when the round is over.
+    "backup": 0,  # Backs up the tree; restored and compared when the round is over.
 }
 NETWORK_FAULTS = {"cut", "cut between", "cut one way"}
 SILENT_CONNECTIONS = 400

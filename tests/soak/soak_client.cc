@@ -214,7 +214,7 @@ class SoakClient {
     if (!std::all_of(tasks.begin(), tasks.end(), is_done)) {
       log_.Violation("an operation did not end when its client was destroyed");
       std::fflush(nullptr);
-      ::_exit(0);  // What it waits for is gone.
+      ::_exit(0);  // The client that it waits for is gone.
     }
     closing_ = false;
   }
@@ -424,7 +424,7 @@ class SoakClient {
       CallOptions call;
       call.timeout_us = kPatientUs;
       call.path = Path::kServer;
-      bool right = co_await Read(key, Kind::kGet, call);  // What the faults have left.
+      bool right = co_await Read(key, Kind::kGet, call);  // The value that the faults left.
       right = right && co_await Write(key, key % 4 == 0 ? Kind::kDelete : Kind::kPut, call);
       right = right && co_await Read(key, Kind::kGet, call);
       call.path = Path::kClient;

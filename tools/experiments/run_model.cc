@@ -38,7 +38,7 @@ struct Flags {
   double interval_us = 0;  // Between a client's requests; 0: closed loop.
   int spike_clients = 0;   // Additional clients, for a while.
   double spike_from_ms = 0, spike_ms = 0;
-  double slowdown = 1;  // Of all servers' cores, during the spike.
+  double slowdown = 1;  // Slowdown of all servers' cores during the spike.
   double bucket_ms = 50;
 };
 

@@ -54,7 +54,7 @@ absl::Status Flush(RegionLog* log) {
 class RecovererTest : public ::testing::Test {
  protected:
   struct Outcome {
-    bool acknowledged = false;  // By the former owner, meanwhile.
+    bool acknowledged = false;  // The former owner acknowledged the write meanwhile.
     bool happened = false;      // The recovery had at least `n` operations.
     std::string value;
   };

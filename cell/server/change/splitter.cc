@@ -117,7 +117,7 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   if (region->log == nullptr || region->log->status().ok()) {
     co_await allocator_->Discard(made);
   } else {
-    regions_->Drop(made);  // The cut may be on disk. Whoever recovers the lower region knows from its log.
+    regions_->Drop(made);  // The cut may be on disk: a recovery of the lower region learns it from the log.
   }
   co_return status;
 }

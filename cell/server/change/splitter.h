@@ -64,7 +64,7 @@ class Splitter : public RoomMaker {
     uint64_t longest_untold_ns = 0;  // From the cut until the region table recorded it.
   };
   const Counters& meganodes() const { return meganodes_; }
-  const Counters& parts() const { return parts_; }  // Of tables.
+  const Counters& parts() const { return parts_; }  // Counts the splits of hash table parts.
 
  private:
   // Begins a split. Returns false if none can begin now, because one has just failed or the worker ends.

@@ -204,7 +204,7 @@ class Regions {
   const size_t regions_max_;
   absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
-  std::vector<HeldRegion*> sorted_;  // By their ids.
+  std::vector<HeldRegion*> sorted_;  // Sorted by id.
 };
 
 }  // namespace cell

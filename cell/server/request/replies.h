@@ -55,7 +55,7 @@ class Replies {
 
   Fabric* const fabric_;
   const uint32_t node_bytes_;
-  std::array<uint64_t, 33> served_{};  // By MessageKind.
+  std::array<uint64_t, 33> served_{};  // Indexed by MessageKind.
   uint64_t routed_ = 0;
   uint64_t refused_ = 0;
 };
