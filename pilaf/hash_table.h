@@ -105,7 +105,7 @@ class HashTable : public PairStore {
 
   // Says when a prepared pair will be committed.
   enum class When {
-    kNow,    // By the next call.
+    kNow,    // In the next call.
     kNext,   // Before any other write of its key. The key's current pair stays until then, though it may be moved.
     kLater,  // After other writes, which may delete the key.
   };

@@ -56,7 +56,7 @@ struct SelectorOptions {
   size_t samples = 100;           // n: the length of the moving mean.
   double outlier_deviations = 3;  // K: a sample that is further than K standard deviations from the mean is dropped.
   double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate current.
-  // By cell's rule, explores in runs of at most this many searches, because a single probe does not measure a path as
+  // With cell's rule, explores in runs of at most this many searches, because a single probe does not measure a path as
   // it performs in use. A sleeping server has to be woken first: 38 us were measured where 10 us was correct.
   int explore_run = 16;
   int64_t idle_forget_ns = 3'000'000'000;  // By the thesis's: without a search for so long, the history goes.

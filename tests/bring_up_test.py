@@ -1,4 +1,5 @@
-"""How clusters come and go: directories that are no cluster's, starts that fail, servers that die, growth, and //tools:wipe."""
+"""Tests the life of clusters: directories without a cluster, failing starts, dying servers, growth, and //tools:wipe.
+"""
 
 import json
 import os
@@ -53,7 +54,7 @@ class BringUp(unittest.TestCase):
         return len(scan.stdout.splitlines())
 
     def by_hand(self, name):
-        """Starts a server, and waits until it serves: before, a signal ends it at once."""
+        """Starts a server and waits until it serves. Before that, a signal would end it at once."""
         told = self.directory / f"{name}.control"
         told.unlink(missing_ok=True)
         process = cluster.start_server(self.directory, name, [])
@@ -110,7 +111,7 @@ class BringUp(unittest.TestCase):
         for process in servers:
             process.kill()
             process.wait()
-        for name in ("server-1", "server-0"):  # By hand, and not in the order in which they came up before.
+        for name in ("server-1", "server-0"):  # Starts the servers by hand, in another order than at first.
             self.by_hand(name)
         deadline = time.monotonic() + 20
         while self.ctl("status").returncode != 0 and time.monotonic() < deadline:
@@ -151,7 +152,8 @@ class BringUp(unittest.TestCase):
     def test_an_embedded_cluster_grows_while_it_runs(self):
         self.up(servers=1, durability="async")
         prompt = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", str(self.directory)], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # A client from before.
+                                  # A client from before the growth.
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(prompt.communicate)
         prompt.stdin.write("put key0 value\n")
         prompt.stdin.flush()
@@ -193,7 +195,8 @@ class BringUp(unittest.TestCase):
         table = self.directory / "regions.json"
         older = table.read_bytes()
         self.load(5_000)
-        self.assertEqual(self.ctl("checkpoint").returncode, 0)  # What the logs' first segments held is elsewhere now.
+        self.assertEqual(self.ctl("checkpoint").returncode, 0)  # The content of the logs' first segments is in
+                                                                # checkpoints now.
         cluster.down(self.directory)
         newest = table.read_bytes()
         logs = content(self.directory / "log")
@@ -256,7 +259,7 @@ class BringUp(unittest.TestCase):
             again = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--server", "server-0", "--detach"],
                                    stdout=subprocess.PIPE, text=True, timeout=60, check=True)
             self.assertIn(f"1 started, 2 of 2 are up in {self.directory}\n", again.stdout)
-            time.sleep(0.5)  # It looks five times a second for what others start.
+            time.sleep(0.5)  # It checks five times a second for servers that others start.
         up.send_signal(signal.SIGINT)
         self.assertEqual(up.wait(20), 0)
 

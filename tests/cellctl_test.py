@@ -1,4 +1,4 @@
-"""cellctl as its users meet it: text that goes out and comes back, backups, the prompt, what is wrong with a cluster."""
+"""Tests cellctl as users see it: text that is written and read back, backups, the prompt, and reports of problems."""
 
 import fcntl
 import json
@@ -62,7 +62,7 @@ class Cellctl(unittest.TestCase):
         return lines
 
     def terminal(self, *arguments, typed=b"", until=None):
-        """Runs cellctl on a terminal; all that it writes there."""
+        """Runs cellctl on a terminal. Returns everything that it writes there, and its exit status."""
         master, slave = pty.openpty()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LC_") and k != "LANG"}
         environment.update(TERM="vt100", HOME=self.temporary.name)
@@ -194,7 +194,7 @@ class Cellctl(unittest.TestCase):
     def test_another_users_cluster(self):
         self.up()
         os.chmod(self.directory / "cluster.json", 0)
-        # Root reads what it likes, unless it has to go without that.
+        # Root can read any file, so this capability is removed.
         drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
         refused = subprocess.run([*drop, *self.command("get", "key")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
         self.assertEqual(refused.returncode, ERROR)
@@ -239,7 +239,8 @@ class Cellctl(unittest.TestCase):
         shown, _ = self.terminal(typed="put gr\u00fc\u00df \u20ac\rget gr\u00fc\u00df\rhash cre\t tab\rhash drop t\t\rexit\r".encode())
         self.assertIn("\u20ac\r\n", shown.decode())
         self.assertEqual(self.done("get", "gr\u00fc\u00df"), "\u20ac".encode())
-        self.assertEqual(self.done("hash", "list").splitlines()[1:], [], shown)  # "hash create tab" and "hash drop tab" were completed.
+        # "hash create tab" and "hash drop tab" were completed.
+        self.assertEqual(self.done("hash", "list").splitlines()[1:], [], shown)
 
     def test_an_interrupt_at_the_prompt_abandons_the_line(self):
         self.up()
@@ -260,7 +261,7 @@ class Cellctl(unittest.TestCase):
                     except OSError:
                         break  # The terminal is closed.
                 elif again and process.poll() is None:
-                    os.write(master, again)  # It came between two reads.
+                    os.write(master, again)  # The last one came between two reads.
             self.assertTrue(condition() or process.wait(10) is not None, shown)
 
         until(lambda: shown.count(b"cell> ") == 1)
@@ -280,7 +281,7 @@ class Cellctl(unittest.TestCase):
         self.assertEqual(process.wait(30), 0)
         os.close(master)
 
-    # What servers do, and what is wrong.
+    # The state of servers, and what is wrong.
 
     def lines(self, *arguments):
         return [json.loads(line) for line in self.ctl("-o", "json", *arguments).stdout.splitlines()]
@@ -340,7 +341,7 @@ class Cellctl(unittest.TestCase):
         self.refused("1 regions are left, and none can be given away", "drain", other)
         self.done("drain", other, "--cancel")
         self.done("log-level", other, "debug")
-        # The prompt opens, too; the tree is not there.
+        # The prompt opens, too, though the tree is not available.
         prompt = self.ctl("--timeout", "2", input=b"status\nget key\n")
         self.assertIn(b"no answer", prompt.stdout)
         self.assertIn(f"region {root['region']} on server-{dead}", prompt.stderr.decode().splitlines()[-1])
@@ -349,7 +350,7 @@ class Cellctl(unittest.TestCase):
         self.up(servers=2, durability="none", regions_max=8)
         self.done("load", "-", input="".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000)).encode())
         before, now = None, self.lines("regions")
-        while now != before or any(r["busy"] for r in now):  # Until no table change of server-1 can be under way.
+        while now != before or any(r["busy"] for r in now):  # Wait until no table change of server-1 can be under way.
             time.sleep(0.3)
             before, now = now, self.lines("regions")
         draining_now = lambda: json.loads((self.directory / "regions.json").read_text()).get("draining")
@@ -415,9 +416,9 @@ class Cellctl(unittest.TestCase):
         self.up(servers=2)
         lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(30_000))
         self.done("load", "-", input=lines.encode())
-        self.done("rebalance")  # On a busy machine the load may have ended before a region was moved.
+        self.done("rebalance")  # On a busy machine the load may have ended before a region was migrated.
         regions = [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
-        # The server that does not hold the root: a client finds its way as far as its keys.
+        # Kill the server that does not hold the root, so that a client can still search as far as its keys.
         root = json.loads((self.directory / "regions.json").read_text())["root"]
         other = next(s for s in ("server-0", "server-1") if s != next(r["server"] for r in regions if r["region"] == root))
         self.assertTrue(any(r["server"] == other and r["tier"] == 0 for r in regions), regions)

@@ -1,4 +1,4 @@
-// What a client keeps of a cluster that changes all the time does not grow with the changes that it has seen.
+// Checks that a client's state does not grow with the number of changes that it has seen in a cluster.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -21,7 +21,7 @@ size_t Bytes() {
   return info.uordblks + info.hblkhd;
 }
 
-// The client is in the main thread, and the server in another, whose memory is not counted.
+// The client is in the main thread. The server is in another thread, whose memory is not counted.
 class ClientAccountTest : public ::testing::Test {
  protected:
   ClientAccountTest() {
@@ -34,7 +34,7 @@ class ClientAccountTest : public ::testing::Test {
     CELL_CHECK(client_->Put("key", "value").ok());
   }
 
-  // The coordinator's table, and its servers, from now on.
+  // Changes the coordinator's table and its servers.
   template <typename Change>
   void Have(const Change& change) {
     MemoryCluster* const cluster = cluster_.shared().get();
@@ -44,7 +44,7 @@ class ClientAccountTest : public ::testing::Test {
     ++cluster->changes;
   }
 
-  // Bytes by which the client has grown in `rounds`, after as many.
+  // Returns the bytes by which the client has grown in `rounds` rounds, after as many warm-up rounds.
   template <typename Round>
   ptrdiff_t Growth(int rounds, const Round& round) {
     for (int i = 0; i < rounds; ++i) round(i);
@@ -59,7 +59,7 @@ class ClientAccountTest : public ::testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-// Regions come and go, and the client has asked each for a key.
+// Regions come and go, and the client has asked each of them for a key.
 TEST_F(ClientAccountTest, OwnersOfRegionsThatAreGoneAreForgotten) {
   const ptrdiff_t growth = Growth(4'000, [this](int) {
     uint32_t region = 0;
@@ -67,14 +67,14 @@ TEST_F(ClientAccountTest, OwnersOfRegionsThatAreGoneAreForgotten) {
       state->table.regions.erase(state->table.next_region - 1 == state->table.root ? 0 : state->table.next_region - 1);
       region = *state->table.Add({"server-0", 0});
     });
-    (void)client_->Tables();  // It sees the table.
+    (void)client_->Tables();  // Makes the client see the table.
     ClientTesting::RememberRoute(client_.get(), "k", "l", region);
     ASSERT_EQ(*client_->Get("key", {.path = Path::kServer}), "value");
   });
   EXPECT_LT(growth, 50'000);
 }
 
-// A server goes away, and comes back elsewhere or not at all for a while, again and again.
+// A server repeatedly goes away, and comes back elsewhere or not at all for a while.
 TEST_F(ClientAccountTest, ConnectionsThatEndedOrFailedLeaveNothing) {
   const std::string there = cluster_.shared()->state.servers[0].workers[0].address;
   const ptrdiff_t growth = Growth(150, [&](int i) {

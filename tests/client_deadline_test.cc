@@ -1,4 +1,5 @@
-// Calls end in time, however short that is and whatever they wait for; and Open waits as long as its timeout.
+// Checks that calls end in time, however short that is and whatever they wait for, and that Open waits as long as its
+// timeout.
 #include <gtest/gtest.h>
 
 #include "cell/client/client_testing.h"
@@ -26,7 +27,7 @@ class ClientDeadline : public ::testing::Test {
     table_ = *client_.client->OpenTable("t");
     CELL_CHECK(client_.client->Put("key", "value").ok() && table_->Put("key", "value").ok());
   }
-  // Each operation fails, in time.
+  // Checks that each operation fails in time.
   void ExpectAllInTime() {
     for (const int64_t timeout_us : kTimeoutsUs) {
       for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
@@ -71,7 +72,7 @@ TEST_F(ClientDeadline, EndsWhatWaitsForAConnection) {
   ExpectAllInTime();
 }
 
-// A batch that was read ahead may fail when it is wanted, and is asked for once more: both in the time of one.
+// A batch that was read ahead may fail when it is wanted, and is then requested again. Both must fit into one timeout.
 TEST_F(ClientDeadline, EndsAScanWhoseNextBatchWasReadAhead) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(client_.client->Put(fmt::format("s{:03}", i), "value").ok());
   for (const Path path : {Path::kServer, Path::kClient}) {
@@ -90,7 +91,7 @@ TEST_F(ClientDeadline, EndsAScanWhoseNextBatchWasReadAhead) {
   }
 }
 
-// More large values than a connection takes at once.
+// Makes more uploads than a connection takes at the same time.
 TEST_F(ClientDeadline, EndsWhatWaitsForOtherUploads) {
   cluster_.network()->SetCut(client_.host, cluster_.host(0), true);
   const std::string large(200'000, 'v');
@@ -109,14 +110,14 @@ TEST_F(ClientDeadline, EndsWhatWaitsForOtherUploads) {
   }
 }
 
-// Takes connections, and answers no calls.
+// Accepts connections, and answers no calls.
 struct Deaf : Service {
   void Serve(absl::Span<const IncomingCall>) override {}
   void Disconnected(ConnectionId) override {}
 };
 
-// While the client connects to where its server was, that comes back elsewhere. The connection is made in the end, by a
-// process that is not the server any more.
+// While the client connects to the old address of its server, the server comes back elsewhere. The connection succeeds
+// in the end, to a process that is not the server any more.
 TEST_F(ClientDeadline, AServerThatCameBackElsewhereIsSoughtThere) {
   SimHost* const host = cluster_.network()->NewHost();
   const auto former = cluster_.network()->NewEndpoint(host);
@@ -139,7 +140,7 @@ TEST_F(ClientDeadline, AServerThatCameBackElsewhereIsSoughtThere) {
   first.Start();
   late.client->Poll(0);
   move(address);
-  EXPECT_EQ(late.client->Tables().size(), 1u);  // It sees the table.
+  EXPECT_EQ(late.client->Tables().size(), 1u);  // Makes the client see the table.
   auto second = late.client->AsyncGet("key", {.path = Path::kServer});
   second.Start();
   late.client->Poll(0);
@@ -166,7 +167,7 @@ TEST_F(ClientDeadline, NoneIsNone) {
   auto client = cluster_.NewClient(Options(INT64_MAX));
   EXPECT_EQ(client->Get("key")->value(), "value");
   EXPECT_TRUE(client->OpenTable("t").ok());
-  // While the server stands still.
+  // While the server is stopped.
   cluster_.Stop(0);
   auto get = client->AsyncGet("key", {.path = Path::kServer});
   get.Start();
@@ -175,7 +176,7 @@ TEST_F(ClientDeadline, NoneIsNone) {
   EXPECT_EQ(get.Take()->value(), "value");
 }
 
-// A server that does not answer the handshake for longer than one attempt to connect takes, but does in time.
+// The server does not answer the handshake for longer than one attempt to connect lasts, but answers in time.
 TEST(OpenTimeout, IsHowLongOpenWaitsForASlowServer) {
   SimCluster cluster(kShape, {.break_after_ns = INT64_MAX / 4});
   for (const int64_t timeout_us : {50'000, 1'500'000}) {
@@ -193,7 +194,7 @@ TEST(OpenTimeout, IsHowLongOpenWaitsForASlowServer) {
   }
 }
 
-// The only server comes back and reads its log.
+// The only server restarts and reads its log.
 TEST(OpenTimeout, IsHowLongOpenWaitsForARecovery) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;

@@ -1,4 +1,4 @@
-// A client that is destroyed with operations in flight: each ends with Cancelled, and nothing of it is left.
+// Destroys clients with operations in flight: each must end with Cancelled, and nothing may be left of it.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -35,7 +35,7 @@ class ClientEnd : public ::testing::Test {
   SimCluster cluster_{{512, 1 << 20, 4 << 20}, {}, Two()};
 };
 
-// The client goes at any moment of its operations, while its servers answer or stand still.
+// Destroys the client at any moment of its operations, while its servers answer or are stopped.
 TEST_F(ClientEnd, EndsWhatIsInFlightWithCancelled) {
   const std::string key = Key(7), large(200'000, 'v'), other = "other";
   std::vector<std::string_view> keys(50, key);
@@ -124,7 +124,7 @@ TEST_F(ClientEnd, EndsWhatWaitsForAConnectionOrForTheTable) {
   EXPECT_TRUE(absl::IsCancelled(put) && !IsMaybeApplied(put)) << put;  // It was never sent.
 }
 
-// What such a scan has read is given up, and looked for again: there is nothing left to do that with.
+// Such a scan discards what it has read, and would search for it again, but there is nothing left to do that with.
 TEST(ClientEndWithLogs, EndsAScanByATableThatIsTooOld) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;
@@ -151,7 +151,7 @@ TEST(ClientEndWithLogs, EndsAScanByATableThatIsTooOld) {
   EXPECT_GT(cancelled, 40);
 }
 
-// Nobody waits for what a scan had read ahead.
+// Nobody waits for what a scan has read ahead.
 TEST_F(ClientEnd, WaitsForNothing) {
   auto client = cluster_.NewClient(Options());
   {

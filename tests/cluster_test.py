@@ -1,4 +1,5 @@
-"""A cluster of real processes over shared memory: splits and moves, the control plane, servers stopped and killed."""
+"""Tests a cluster of real processes over shared memory: splits, migrations, the control plane, stopped and killed
+servers."""
 
 import json
 import os
@@ -62,7 +63,7 @@ class Cluster(unittest.TestCase):
         return [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
 
     def settled(self):
-        """The regions, once nothing is split or moved any more."""
+        """Returns the regions once none is split or migrated any more."""
         before, regions = None, self.regions()
         deadline = time.monotonic() + 30
         while (regions != before or any(r["busy"] for r in regions)) and time.monotonic() < deadline:
@@ -94,12 +95,13 @@ class Cluster(unittest.TestCase):
         self.done("split", str(one))
         self.assertEqual(len(self.settled()), len(regions) + 1)
         self.done("move", str(one), "server-2")
-        # It may be on its way on by now: balance goes on. Or it had been given before it was asked for.
+        # Balancing may already have moved it on. Or the region had been migrated before the command.
         self.assertIn(f"region {one} was taken from", (self.directory / "server-2.log").read_text())
         self.assertGreater(next(r["epoch"] for r in self.settled() if r["region"] == one), 1)
         self.refused("the cluster has no region 999", "split", "999")
         self.refused("server-9", "move", str(one), "server-9")
-        self.done("move", str(one), next(r["server"] for r in self.settled() if r["region"] == one))  # Where it is.
+        # It is there already.
+        self.done("move", str(one), next(r["server"] for r in self.settled() if r["region"] == one))
         self.refused("log level", "log-level", "server-0", "loud")
         self.done("log-level", "server-0", "debug")
         self.expect_keys(200_000)
@@ -127,7 +129,7 @@ class Cluster(unittest.TestCase):
         self.expect_keys(200_000)
 
     def reach(self, point):
-        """Loads until server-1 has stopped at the point; the number of keys that were acknowledged before at least."""
+        """Loads until server-1 has stopped at the point. Returns a lower bound of the keys acknowledged before."""
         loaded = 0
         self.up(flags_of={"server-1": ["--stop-at", point]})
         loader = subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", str(self.directory), "--timeout", "30", "load", "-"],
@@ -140,7 +142,8 @@ class Cluster(unittest.TestCase):
         while state_of(victim.pid) != "T" and time.monotonic() < deadline:
             if "source" in point and time.monotonic() > ask_at:  # All servers grow alike: it need not give by itself.
                 ask_at = time.monotonic() + 1
-                listed = self.ctl("-o", "json", "regions")  # In vain if server-1 has just stopped: then it has come to the point.
+                listed = self.ctl("-o", "json", "regions")  # Fails if server-1 has just stopped, in which case it has
+                                                            # reached the point.
                 its = [r for r in map(json.loads, listed.stdout.splitlines()) if r["server"] == "server-1" and r["tier"] == 0]
                 if its:
                     asked.append(subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", str(self.directory), "move", str(its[0]["region"]), "server-2"],
@@ -163,12 +166,12 @@ class Cluster(unittest.TestCase):
             with self.subTest(point=point):
                 self.begin_anew()
                 loader, pending, loaded = self.reach(point)
-                time.sleep(1.5)  # Longer than the others wait for a word.
+                time.sleep(1.5)  # Longer than the others wait for a message.
                 self.servers[1].send_signal(signal.SIGCONT)
                 deadline = time.monotonic() + 60
                 while pending and time.monotonic() < deadline:
                     if state_of(self.servers[1].pid) == "T":
-                        self.servers[1].send_signal(signal.SIGCONT)  # It has come there again.
+                        self.servers[1].send_signal(signal.SIGCONT)  # It has reached the point again.
                     try:
                         pending = pending[os.write(loader.stdin.fileno(), pending):]
                     except BlockingIOError:
@@ -200,7 +203,7 @@ class Cluster(unittest.TestCase):
                 self.servers[1].wait()
                 loader.kill()
                 loader.communicate()
-                time.sleep(2.5)  # The others notice, and settle what was going on.
+                time.sleep(2.5)  # The others notice, and settle what was in progress.
                 lost = found = 0
                 for i in range(0, loaded, max(1, loaded // 300)):
                     key = f"key{i * 7919 % 1000003:07}"

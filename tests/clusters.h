@@ -1,4 +1,5 @@
-// Clusters for tests: in virtual time (SimCluster), and over shared memory with each server in a thread (ShmCluster).
+// Provides clusters for tests: in virtual time (SimCluster), and over shared memory with each server in a thread
+// (ShmCluster).
 #pragma once
 
 #include <unistd.h>
@@ -14,7 +15,7 @@
 
 namespace cell {
 
-// The members' copies of the table are kept by one lock: each server and client has a thread of its own.
+// One lock guards the members' copies of the table, because each server and client has a thread of its own.
 class ShmCluster : public TestCluster {
  public:
   explicit ShmCluster(RegionShape shape, TestClusterOptions options = {})
@@ -60,7 +61,7 @@ class ShmCluster : public TestCluster {
 
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
 
-  // A Pilaf table, by the first server.
+  // Creates a Pilaf table with the first server.
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts) {
     std::promise<absl::Status> created;
     std::future<absl::Status> future = created.get_future();

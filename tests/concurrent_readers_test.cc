@@ -1,5 +1,5 @@
-// Readers in threads, beside a writer, on the same memory: what the shm fabric's readers do, where ThreadSanitizer sees
-// it. Run it with --config=tsan as well.
+// Runs readers in threads beside a writer on the same memory, like readers of the shm fabric, where ThreadSanitizer can
+// see them. Run it with --config=tsan as well.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,12 +18,12 @@ namespace {
 constexpr int kKeys = 3000;
 
 std::string Key(int i) { return fmt::format("key{:06}", i); }
-// Keys divisible by 3 are always there; the others come and go. A value says which key it is of.
+// Keys divisible by 3 are always there; the others come and go. A value says which key it belongs to.
 std::string Value(int i, uint64_t version) {
   return fmt::format("{}:{}:", i, version) + std::string(version % 200, 'x');
 }
 
-// A get by copying from shared memory, as a client does it; nothing for absent.
+// Gets a value by copying from shared memory, as a client does. Returns nullopt if the key is absent.
 std::optional<std::string> Get(const RegionMemory& memory, Pointer root, std::string_view key, uint64_t* retries) {
   alignas(64) std::byte image[1024];
   std::vector<std::byte> extent;

@@ -1,5 +1,5 @@
-// What a cluster makes while its coordinator comes and goes: each change of the region table may have been made
-// although it seems to have failed.
+// Tests a cluster whose coordinator comes and goes. A change of the region table that seems to have failed may have
+// been made each time.
 #include <functional>
 
 #include "fmt/format.h"
@@ -11,7 +11,7 @@ namespace {
 
 std::string Key(int i) { return fmt::format("key{:05}", i); }
 
-// Regions that the table says are somebody's who does not have them, or that are made for others and stay so.
+// Lists regions whose owner in the table does not have them, and regions that keep their split parent.
 std::string Unserved(SimCluster* cluster) {
   std::string text;
   for (const auto& [region, entry] : cluster->table().regions) {
@@ -84,8 +84,8 @@ TEST(CoordinatorTest, WhatIsMadeWhileItComesAndGoesIsUsedOrGone) {
   EXPECT_GE(splits, 60u);
 }
 
-// Nor does a region that is moved get lost, whoever is not told what came of the change, and whatever the reason: only
-// the table says whose it is, and an error of another kind (a full disk under it) does not.
+// A migrating region is not lost either, whichever side does not learn the outcome of the change, and for whatever
+// reason. Only the table says who the owner is; another error (such as a full disk) does not.
 TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
   uint64_t moves = 0, failed = 0;
   for (uint64_t seed = 1; seed <= 90; ++seed) {
@@ -136,7 +136,7 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
   EXPECT_GT(failed, 10u);
 }
 
-// So is a table that is made just then.
+// The same holds for a table that is created at that time.
 TEST(CoordinatorTest, ATableIsMadeOnce) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);

@@ -1,7 +1,7 @@
-"""Kills servers with -9 under load, again and again, and compares the store, tree and tables, each time with what was acknowledged.
+"""Repeatedly kills servers with -9 under load, and compares the tree and the tables with what was acknowledged.
 
-With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms
-before the kill. A cycle kills one of three servers, or all of them; then they are started again.
+With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms before
+the kill. A cycle kills one of three servers, or all of them; then they are started again.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 from tools import cluster
 
 OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
-# How long before the kill writes of async may have been acknowledged and still be lost. At most 10 ms of writes are lost (takeover_test shows
-# that in virtual time), but a slow sync makes them older. So the logs are in memory, where a sync takes no time and which outlives a killed
-# server. The rest of the bound is for a busy machine.
+# How long before the kill writes of async may have been acknowledged and still be lost. At most 10 ms of writes are
+# lost (takeover_test shows that in virtual time), but a slow sync makes them older. So the logs are in memory, where a
+# sync takes no time and which outlives a killed server. The rest of the bound is for a busy machine.
 BOUND_MS = 100
 MEMORY = Path("/dev/shm")
 FLAGS = ["--takeover-after", "0.2"]
@@ -31,7 +31,8 @@ def owners(directory):
 
 
 def cycle(directory, servers, durability, killed_ns, number):
-    """One run of the writer, with a kill in it. When that was, and how many regions others took over before the servers were back."""
+    """Runs the writer once, with a kill. Returns the time of the kill, and how many regions others took over meanwhile.
+    """
     command = [cluster.binary("tests/crash_writer"), "--cluster", str(directory), "--state", str(directory / "state"), "--seconds", "1",
                "--seed", str(number), "--tables", *TABLES]
     if durability == "async":
@@ -42,13 +43,14 @@ def cycle(directory, servers, durability, killed_ns, number):
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
     names = [f"server-{victim}" for victim in victims]
     before = owners(directory)
-    killed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # Before it: this program may be held up here, too.
+    killed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # Taken before the kill, because this program may be delayed
+                                                            # here.
     for victim in victims:
         servers[victim].kill()
     for victim in victims:
         servers[victim].wait()
     if random.random() < 0.5:
-        time.sleep(random.random() * 2)  # Long enough that the others take over, or not.
+        time.sleep(random.random() * 2)  # The others take over meanwhile, or not.
     after = owners(directory)
     taken = sum(owner in names and after.get(region, owner) not in names for region, owner in before.items())
     for victim in victims:
@@ -67,7 +69,7 @@ def main():
     parser.add_argument("--durability", choices=("sync", "async"), help="default: one after the other")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # And no server is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Leave no server behind.
     random.seed(args.seed)
     modes = [args.durability] if args.durability else ["sync", "async"]
     for durability in modes:

@@ -1,5 +1,5 @@
-// A server is killed or stopped at every named point of splits and moves, while clients write. No key is lost that was
-// not on the dead server, none is there twice, every region of the survivors is sound, and what is lost is said to be.
+// Kills or stops a server at every named point of splits and migrations, while clients write. No key is lost that was
+// not on the dead server, and none is there twice. Every region of the survivors is sound, and losses are reported.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -41,7 +41,7 @@ std::string Value(int i, int version) {
 
 struct History {
   std::vector<int> begun = std::vector<int>(kKeys), ended = begun;
-  std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of it failed: written no more.
+  std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of the key failed: it is not written any more.
   bool stop = false;
   int writers_left = kWriters;
   uint64_t failed = 0;
@@ -59,7 +59,7 @@ Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
     options.path = random.Below(2) == 0 ? Path::kServer : Path::kClient;
     absl::StatusOr<bool> existed = false;
     if (version % 4 == 3) {
-      ++history->begun[at];  // Odd versions are puts, even ones deletes: here a delete.
+      ++history->begun[at];  // Odd versions are puts and even ones deletes. This is a delete.
       existed = co_await client->AsyncDelete(key, options);
     } else {
       if (version % 2 == 0) ++history->begun[at];
@@ -91,7 +91,8 @@ class CrashTest : public ::testing::Test {
  protected:
   enum class Fault { kKill, kStop };
 
-  // The region of tier 0 whose range holds `key`, by the survivors' trees and the table; 0: its place is lost.
+  // Returns the region of tier 0 whose range has `key`, by the survivors' trees and the table. Returns 0 if the region
+  // is lost.
   static uint32_t RegionOf(SimCluster* cluster, const std::string& key, bool* lost) {
     uint32_t region = cluster->table().root;
     for (int hops = 0; hops < 100; ++hops) {
@@ -113,7 +114,7 @@ class CrashTest : public ::testing::Test {
     return 0;
   }
 
-  // True: the point was reached, and all was checked.
+  // Returns true if the point was reached and everything was checked.
   bool Run(const std::string& point, Fault fault, uint64_t seed) {
     SCOPED_TRACE(fmt::format("{} at \"{}\", seed {}", fault == Fault::kKill ? "killed" : "stopped", point, seed));
     SimOptions sim;
@@ -149,7 +150,7 @@ class CrashTest : public ::testing::Test {
         if (history.writers_left == 0) cluster.network()->Step();
       }
     };
-    // Until the tree has a root of routes and the other servers hold something.
+    // Run until the tree has a root of routes and the other servers hold regions.
     std::optional<size_t> keeper;
     for (int i = 0; i < 400 && !keeper.has_value(); ++i) {
       poll(5'000);
@@ -166,7 +167,7 @@ class CrashTest : public ::testing::Test {
     int countdown = static_cast<int>(random.Below(3));
     cluster.worker(victim)->sync_points()->on_reach = [&](std::string_view at) {
       if (at != point || reached || countdown-- > 0) return;
-      // The fault must not hit the root, whose loss is that of all ways.
+      // The fault must not hit the root, without which nothing can be reached.
       const HeldRegion* root = cluster.worker(victim)->regions()->Find(cluster.table().root);
       if (root != nullptr ||
           cluster.table().Find(cluster.table().root)->owner.server == fmt::format("server-{}", victim)) {
@@ -268,7 +269,7 @@ class CrashTest : public ::testing::Test {
     EXPECT_TRUE(report.errors.empty()) << report.errors[0];
   }
 
-  // What the survivors hold is found from the root of the tree, without what the dead held.
+  // Checks that everything that the survivors hold is reachable from the root of the tree, without the dead server.
   static void ExpectReachable(SimCluster* cluster) {
     for (size_t i = 0; i < kServers; ++i) {
       if (cluster->Dead(i)) continue;
@@ -294,10 +295,10 @@ class CrashTest : public ::testing::Test {
 
 TEST_F(CrashTest, KilledAtEachPoint) {
   RunAll(Fault::kKill);
-  EXPECT_GT(lost_keys_, 1000u);  // Or nothing was killed.
+  EXPECT_GT(lost_keys_, 1000u);  // Otherwise nothing was killed.
 }
 
-// While its route is not known, only its left neighbour leads to a new meganode: it must share that one's fate.
+// While the route of a new meganode is not known, only its left neighbour leads to it. It must stay with that one.
 TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   SimCluster cluster = SpreadingCluster();
   ClientOptions options;
@@ -309,7 +310,7 @@ TEST_F(CrashTest, ANewMeganodeStaysUntilItsRouteIsKnown) {
   for (size_t i = 0; i < kServers; ++i) cluster.worker(i)->rebalancer()->set_enabled(false);
   while (!cluster.Quiet()) cluster.network()->Step();
   const auto held = [&cluster](size_t server) { return cluster.worker(server)->regions()->size(); };
-  size_t victim = (keeper + 1) % kServers;  // Of the two others the one that has more.
+  size_t victim = (keeper + 1) % kServers;  // The one of the two others that has more.
   if (held(3 - keeper - victim) > held(victim)) victim = 3 - keeper - victim;
   cluster.Stop(keeper);  // No route can be added.
   std::vector<uint32_t> before;

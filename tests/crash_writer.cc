@@ -1,9 +1,9 @@
-// Writes keys with growing versions for some seconds, whatever becomes of the servers, and keeps in a file what was
-// begun and what was acknowledged when. Before that it compares the store with the file that the last run left.
+// Writes keys with growing versions for some seconds, whatever happens to the servers. Records in a file which writes
+// were begun, and which were acknowledged when. Before that it compares the store with the file of the last run.
 //
-// A third of the keys is in the tree; the others in Pilaf tables, one of each layout, named by --tables.
+// A third of the keys is in the tree; the others are in Pilaf tables, one of each layout, named by --tables.
 //
-// Exit status: 0: all that must be there is there; 1: not (each key in one line).
+// The exit status is 0 if everything that must be there is there, and 1 otherwise (with one line per key).
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -21,12 +21,12 @@ struct Flags {
   std::vector<std::string> tables;
   int keys = 2000;
   double seconds = 1;
-  double bound_ms = -1;    // async: what was acknowledged so long before...
-  int64_t killed_ns = -1;  // ...this moment must be there. -1: all that was.
+  double bound_ms = -1;    // async: writes acknowledged this long before...
+  int64_t killed_ns = -1;  // ...this moment must be there. -1: all must be.
   uint64_t seed = 1;
 };
 
-// The tree and the tables; key number i is in the i-th of them, and so on round.
+// The tree and the tables. Key number i is in number i modulo their count.
 struct Store {
   Client* client;
   std::vector<std::unique_ptr<Table>> tables;
@@ -39,10 +39,10 @@ struct Store {
 
 struct Key {
   int begun = 0;
-  std::map<int64_t, int> acknowledged;  // Versions, and when, on CLOCK_BOOTTIME.
+  std::map<int64_t, int> acknowledged;  // Versions and their times on CLOCK_BOOTTIME.
 };
 
-// A server's last answers may be read after it was killed; no other answers in its stead for longer (kTableLeaseNs).
+// A server's last answers may be read after it was killed. No other server answers for it for longer (kTableLeaseNs).
 constexpr int64_t kAnswersNs = 500'000'000;
 
 std::string Name(size_t i) { return fmt::format("crash{:06}", i); }
@@ -62,7 +62,7 @@ std::vector<Key> Read(const Flags& flags) {
   return keys;
 }
 
-// How many keys are not what they must be. What is there is the new beginning.
+// Returns how many keys are wrong. What is found becomes the new initial state.
 int Verify(const Flags& flags, const Store& store, std::vector<Key>* keys) {
   int wrong = 0;
   uint64_t lost = 0;
@@ -76,7 +76,7 @@ int Verify(const Flags& flags, const Store& store, std::vector<Key>* keys) {
     int version = 0;
     if (value.ok() && value->has_value()) version = std::stoi((*value)->substr((*value)->find(' ') + 1));
     int must = 0, last = 0;
-    std::string when;  // Each that was acknowledged, against the kill.
+    std::string when;  // Times of acknowledgements relative to the kill.
     for (const auto& [ns, acknowledged] : key.acknowledged) {
       last = acknowledged;
       const bool recent = flags.bound_ms >= 0 && flags.killed_ns >= 0 &&

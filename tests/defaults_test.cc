@@ -1,5 +1,5 @@
-// Defaults that belong together: a client with the default timeout waits until a region of a server that was killed is
-// served by another (docs/operations.md, "How long a takeover takes").
+// Checks that defaults fit together: a client with the default timeout waits until another server serves a region of a
+// killed server (docs/operations.md, "How long a takeover takes").
 #include <gtest/gtest.h>
 
 #include "cell/client/client.h"
@@ -10,9 +10,9 @@ namespace cell {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-// ZooKeeper looks for sessions that have expired once a tick: 2 s by its own default.
+// ZooKeeper checks for expired sessions once per tick: 2 s by its own default.
 constexpr int64_t kZooKeeperTickNs = 2 * kSecondNs;
-// Of what one server held, spread over the others: as measured for 1 GB (docs/results.md).
+// For the regions of one server, spread over the others, as measured for 1 GB (docs/results.md).
 constexpr int64_t kReplayNs = 4 * kSecondNs;
 
 TEST(Defaults, AClientOutwaitsATakeover) {
@@ -21,7 +21,7 @@ TEST(Defaults, AClientOutwaitsATakeover) {
   const int64_t served_ns =
       noticed_ns + recoverer.takeover_after_ns + recoverer.look_every_ns + std::max(recoverer.lease_wait_ns, kReplayNs);
   EXPECT_LT(served_ns, ClientOptions().timeout_us * 1000);
-  // ZooKeeper grants no session of less than two ticks.
+  // ZooKeeper grants no session shorter than two ticks.
   EXPECT_GE(ZooKeeperOptions().session_ms * int64_t{1'000'000}, 2 * kZooKeeperTickNs);
 }
 

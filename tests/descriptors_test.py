@@ -1,4 +1,4 @@
-"""A server whose descriptors others take: its logs go on, and so do those who are connected."""
+"""Floods a server so that its descriptors run out: its logs still work, and connected clients are still served."""
 
 import contextlib
 import resource
@@ -36,7 +36,7 @@ class Descriptors(unittest.TestCase):
         for _ in range(count):
             stranger = held.enter_context(socket.socket(*kind))
             stranger.setblocking(False)
-            with contextlib.suppress(OSError):  # Under way, or the queue is full.
+            with contextlib.suppress(OSError):  # In progress, or the queue is full.
                 stranger.connect(address)
 
     def test_logs_go_on_while_connections_take_all_descriptors(self):
@@ -55,7 +55,8 @@ class Descriptors(unittest.TestCase):
         limit = open_descriptors(server) + 40
         resource.prlimit(server, resource.RLIMIT_NOFILE, (limit, limit))
         with contextlib.ExitStack() as held:
-            # The fabric's listener keeps some back; the control plane's, which is gRPC's, takes what there is.
+            # The fabric's listener keeps some back. The control plane's listener, which is gRPC's, takes all that there
+            # are.
             self.flood((socket.AF_UNIX, socket.SOCK_SEQPACKET), str(self.directory / "server-0.0.sock"), 100, held)
             time.sleep(0.2)
             self.assertLess(open_descriptors(server), limit)
@@ -65,7 +66,7 @@ class Descriptors(unittest.TestCase):
             while open_descriptors(server) < limit and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertEqual(open_descriptors(server), limit)
-            # `communicate` alone: a loader that has ended says why.
+            # Use only `communicate`, so that a loader that has ended says why.
             _, error = loader.communicate("".join(f"during{i:05}\tvalue\n" for i in range(LINES)), timeout=60)
             self.assertEqual(loader.returncode, 0, error)
         log = (self.directory / "server-0.log").read_text()
@@ -73,7 +74,7 @@ class Descriptors(unittest.TestCase):
         self.assertNotIn("has failed", log)
         deadline = time.monotonic() + 30
         value = error = ""
-        while value != "value":  # The server may not have closed what it was flooded with yet, and refuse a client.
+        while value != "value":  # The server may not have closed the flood's connections yet, and refuse a client.
             self.assertLess(time.monotonic(), deadline, error)
             with self.ctl("get", f"during{LINES - 1:05}") as got:
                 value, error = got.communicate(timeout=60)

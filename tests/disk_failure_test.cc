@@ -1,4 +1,4 @@
-// Disks that fail, or are behind: what is recovered, split, moved and acknowledged then.
+// Tests recovery, splits, migrations and acknowledgements with disks that fail or are slow.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +13,7 @@ std::string Value(int i, int version) {
   return fmt::format("{} {} ", i, version) + std::string(100, static_cast<char>('a' + (i * 7 + version) % 26));
 }
 
-// A recovery that fails for once, at any call: another worker, or the same one later, recovers the region.
+// A recovery fails once, at any call. Another worker, or the same one later, recovers the region.
 TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
   uint64_t failed = 0;
   for (const int servers : {2, 3}) {
@@ -49,7 +49,7 @@ TEST(RecoveryFailure, IsTriedAgainAndByOthers) {
   EXPECT_GT(failed, 10u);
 }
 
-// A split whose log fails leaves nothing half made behind: what was made for it is dropped, or part of the tree.
+// A split whose log fails leaves nothing unfinished: its new region is dropped, or part of the tree.
 TEST(SplitFailure, LeavesNothingThatIsHeldForNobody) {
   uint64_t failed = 0;
   for (uint64_t n = 145; n < 180; ++n) {  // From before the split to after it.
@@ -93,7 +93,7 @@ class AsyncBound : public ::testing::Test {
   std::unique_ptr<Client> client_ = cluster_.NewClient(OfClient());
 };
 
-// After a pause the disk is not behind: only what waits for longer than the bound makes writes wait.
+// After a pause the disk does not count as slow. Only a record that waits longer than the bound makes writes wait.
 TEST_F(AsyncBound, APauseMakesNoWriteWait) {
   const HeldRegion* region = cluster_.worker()->regions()->all()[0];
   for (int i = 0; i < 20; ++i) {
@@ -105,18 +105,18 @@ TEST_F(AsyncBound, APauseMakesNoWriteWait) {
     client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 500'000));
     EXPECT_FALSE(region->log->dirty()) << i;
   }
-  // And a disk that is behind does.
+  // A slow disk makes writes wait.
   cluster_.disk_pool()->set_mean_ns(1'000'000);
   ASSERT_TRUE(client_->Put("slow", "value").ok());
   client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 100'000));
   EXPECT_TRUE(region->late);
 }
 
-// However slow the disk: no write is acknowledged while one that was acknowledged a bound before is not on disk.
+// However slow the disk is, no write is acknowledged while an earlier one, acknowledged a bound ago, is not on disk.
 TEST_F(AsyncBound, WritesWaitForADiskThatIsBehind) {
   cluster_.disk_pool()->set_mean_ns(1'000'000);
   const HeldRegion* region = cluster_.worker()->regions()->all()[0];
-  std::map<uint64_t, int64_t> acknowledged;  // By their records' sequences: when.
+  std::map<uint64_t, int64_t> acknowledged;  // Times by the records' sequences.
   int64_t longest_ns = 0, waited_ns = 0;
   for (int i = 0; i < 300; ++i) {
     const int64_t begun_ns = client_->NowNs();
@@ -127,13 +127,13 @@ TEST_F(AsyncBound, WritesWaitForADiskThatIsBehind) {
     const auto oldest = acknowledged.upper_bound(region->log->durable());
     if (oldest != acknowledged.end()) longest_ns = std::max(longest_ns, now_ns - oldest->second);
   }
-  EXPECT_GT(waited_ns, 5 * kBoundNs);  // The disk was behind.
+  EXPECT_GT(waited_ns, 5 * kBoundNs);  // The disk was slow.
   EXPECT_GT(longest_ns, 0);
-  EXPECT_LE(longest_ns, kBoundNs * 3 / 2);  // With an answer's way to the client.
+  EXPECT_LE(longest_ns, kBoundNs * 3 / 2);  // Includes the way of an answer to the client.
 }
 
-// A region is given only once its log is on disk: its next owner's log goes on where that ends. Both machines lose
-// power right after the move.
+// A region is migrated only once its log is on disk, because its next owner continues the log there. Both machines lose
+// power right after the migration.
 TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   TestClusterOptions options;
   options.servers = 2;
@@ -166,8 +166,8 @@ TEST(AsyncMove, TheLogIsOnDiskBeforeTheRegionIsGiven) {
   EXPECT_EQ(client->Get("last")->value_or("lost"), "1");
 }
 
-// A region whose log fails while its next owner waits for it to be on disk stays, and can be written again once the
-// disk answers: the move ends at once, though the target asks again and again.
+// The log of a region fails while the target waits for it to be on disk. The migration ends at once, though the target
+// keeps asking. The region stays, and can be written again once the disk answers.
 TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   TestClusterOptions options;
   options.servers = 2;
@@ -207,8 +207,8 @@ TEST(DiskFailure, EndsAMoveThatWaitsForTheLog) {
   EXPECT_EQ(client->Get("first")->value_or("lost"), "1");
 }
 
-// While the disk fails the region can be read, and stays where it is; once it answers, the region is claimed at the next
-// epoch and recovered, and can be written as before. No restart.
+// While the disk fails, the region can be read, and stays where it is. Once the disk answers, the region is claimed at
+// the next epoch and recovered, and can be written as before. No restart is needed.
 TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
   for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
     SCOPED_TRACE(ToString(durability));
@@ -231,7 +231,7 @@ TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
     }
     const int64_t second_ns = 1'000'000'000;
     for (int probe = 0; probe < 3; ++probe) {
-      cluster.files()->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));  // Of the next probe.
+      cluster.files()->FailAt(0, absl::ResourceExhaustedError("ENOSPC"));  // Makes the next probe fail.
       const uint64_t calls = cluster.files()->calls();
       sleep(second_ns);
       EXPECT_GT(cluster.files()->calls(), calls);
@@ -256,8 +256,8 @@ TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
   }
 }
 
-// A disk that fails once, at any call: nothing that was not on disk is acknowledged, and nothing at all once a sync has
-// failed, until the region is claimed again; what it holds can be read.
+// A disk fails once, at any call. Nothing is acknowledged that is not on disk, and nothing at all once a sync has
+// failed, until the region is claimed again. The region can still be read.
 TEST(DiskFailure, StopsAcknowledgementsUntilTheRegionIsClaimedAgain) {
   uint64_t stopped = 0;
   for (uint64_t n = 0; n < 60; ++n) {

@@ -1,5 +1,5 @@
-"""What the documents show works: every C++ program in them is built outside this tree, with the project's warnings, and run;
-and the commands of README's and docs/operations.md's walks through a cluster are run as they stand."""
+"""Checks the examples in the documents: every C++ program is built outside this tree, with the project's warnings, and
+run. The commands of the walks through a cluster in README.md and docs/operations.md are run unchanged."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from tools import cluster, install
 
 DOCUMENTS = ["README.md", "docs/architecture.md", "docs/operations.md", "docs/protocols.md", "docs/results.md", "docs/testing.md",
              "CONTRIBUTING.md"]
-# Sections whose commands can be run on one machine as they stand, each in a directory of its own.
+# Sections whose commands can be run unchanged on one machine, each in a directory of its own.
 WALKS = [("README.md", "A cluster of your own"), ("docs/operations.md", "One machine")]
-WARNINGS = ["-Wall", "-Wextra", "-Werror"]  # .bazelrc's.
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]  # As in .bazelrc.
 TOOL = re.compile(r"\./bazelw run (?:--config=opt )?//tools:(\w+)(?: -- ?)?")
 
 
 def blocks(document, language):
-    """(line, text) of each fenced block in this language."""
+    """Yields (line, text) of each fenced block in this language."""
     text = Path(cluster.binary(document)).read_text()
     for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if match[1] == language:
@@ -65,7 +65,7 @@ class Docs(unittest.TestCase):
                 self.assertEqual(ran.returncode, 0, ran.stderr)
                 for wanted in re.findall(r"^// Prints: (.*)$", text, re.MULTILINE):
                     self.assertIn(wanted, ran.stdout.splitlines())
-                # Without a cluster, and with one whose server is dead: an error in one line.
+                # Without a cluster, or with one whose server is dead, the program reports an error in one line.
                 for bad in (self.base / "nowhere", self.dead()):
                     failed = subprocess.run([*program, str(bad)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, text=True,
                                             check=False)

@@ -1,4 +1,5 @@
-"""Durable clusters of real processes: killed, stopped and brought up again, with all keys; and what is refused."""
+"""Tests durable clusters of real processes that are killed, stopped and restarted with all keys, and what is refused.
+"""
 
 import json
 import os
@@ -58,7 +59,7 @@ class Durable(unittest.TestCase):
         return "\n".join(lines) + "\n"
 
     def owners(self):
-        """How many regions each server has, by the cluster's own table."""
+        """Returns how many regions each server has, by the cluster's table, and the owner of the root."""
         table = json.loads((self.directory / "regions.json").read_text())
         owners = {}
         for region in table["regions"]:
@@ -89,13 +90,13 @@ class Durable(unittest.TestCase):
         owners, _ = self.owners()
         self.assertNotIn(root, owners)
         self.done("put", "key", "after the takeover")
-        # It comes back, empty, and the cluster is sound.
+        # The server comes back, empty, and the cluster is sound.
         self.servers[int(root[7:])] = cluster.start_server(self.directory, root, [])
         cluster.write_processes(self.directory, self.servers)
         loaded = "key\tafter the takeover\n" + loaded
         self.assertEqual(self.done("scan"), loaded)
         self.assertIn("no errors", self.done("check"))
-        # And all of it after the whole cluster has ended, and by every path.
+        # All of it is also there after the whole cluster has ended, on every path.
         self.up_again()
         for path in ("server", "client", "hybrid"):
             self.assertEqual(self.done("scan", "--path", path, "--timeout", "20"), loaded)
@@ -125,7 +126,8 @@ class Durable(unittest.TestCase):
         self.assertEqual(self.done("scan").count("\n"), 20)
 
     def wait_until_quiet(self):
-        """Until no region splits or moves: one that goes to a server that has written its checkpoints would be left out."""
+        """Waits until no region splits or migrates. One that goes to a server that has written its checkpoints would be
+        missed."""
         deadline, last = time.monotonic() + 60, None
         while True:
             regions = [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
@@ -157,7 +159,7 @@ class Durable(unittest.TestCase):
             self.assertIn("has keys already", self.ctl("restore", backup).stderr)
             self.tearDown()
             self.setUp()
-            self.up(servers=1, node_bytes=512, durability="async")  # Of another shape.
+            self.up(servers=1, node_bytes=512, durability="async")  # This cluster has another shape.
             file = Path(backup) / "backup"
             whole = file.read_bytes()
             for damaged in (whole[:-1], whole + b"?", whole[:3_000_000] + b"?" + whole[3_000_001:]):
@@ -201,7 +203,7 @@ class Durable(unittest.TestCase):
                 cluster.up(self.directory, **{**self.options, **change})
             self.assertIn(part, str(raised.exception))
             self.assertIn("//tools:wipe", str(raised.exception))
-        # Damage in the middle of a log: that region is not served, and the log says where and what to do.
+        # Damage in the middle of a log: the region is not served, and the server's log says where and what to do.
         log = max((self.directory / "log" / "region-1").glob("*.log"), key=lambda f: f.stat().st_size)
         bytes_before = log.read_bytes()
         log.write_bytes(bytes_before[:5000] + bytes([bytes_before[5000] ^ 1]) + bytes_before[5001:])
@@ -215,7 +217,7 @@ class Durable(unittest.TestCase):
         self.assertIn(str(log), (self.directory / "server-0.log").read_text())
         self.servers[0].terminate()
         self.servers[0].wait()
-        log.write_bytes(bytes_before)  # The copy is brought back.
+        log.write_bytes(bytes_before)  # Restore the copy.
         self.servers = cluster.up(self.directory, **self.options)
         self.assertEqual(self.done("scan", "--timeout", "20").count("\n"), KEYS)
 

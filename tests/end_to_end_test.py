@@ -1,4 +1,4 @@
-"""Real processes: up, cellctl, cell_bench, down, and kills in between."""
+"""Tests real processes: up, cellctl, cell_bench, down, and kills in between."""
 
 import json
 import os
@@ -143,7 +143,7 @@ class EndToEnd(unittest.TestCase):
         bystander = subprocess.Popen(["sleep", "60"])
         try:
             file = self.directory / "processes.json"
-            # A process that has another's id since: its start time tells.
+            # This process has a reused id, as its start time shows.
             listed = json.loads(file.read_text()) + [{"pid": bystander.pid, "start_time": 1}]
             file.write_text(json.dumps(listed))
             self.assertEqual(cluster.down(self.directory), (2, []))

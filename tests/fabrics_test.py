@@ -1,4 +1,5 @@
-"""The same commands over every fabric that this machine has: real processes, several servers, splits, kills, a secret."""
+"""Runs the same commands over every fabric of this machine: real processes, several servers, splits, kills, a secret.
+"""
 
 import json
 import random
@@ -71,7 +72,7 @@ class Fabrics(unittest.TestCase):
                 self.assertIn("server-1", self.done("regions"))
                 region = next(r for r in regions if r["tier"] == 0)["region"]
                 deadline = time.monotonic() + 30
-                while (split := self.ctl("split", str(region))).returncode != 0:  # It may be on its way to another server.
+                while (split := self.ctl("split", str(region))).returncode != 0:  # It may be migrating.
                     self.assertLess(time.monotonic(), deadline, split.stderr)
                     time.sleep(0.2)
                 self.done("del", "big")

@@ -1,4 +1,4 @@
-// Regions that are full, at a server that may hold no more: writes fail with a clear error, and nothing else breaks.
+// Tests full regions at a server that may hold no more: writes fail with a clear error, and nothing else breaks.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,7 +46,7 @@ class FullRegion : public ::testing::TestWithParam<Durability> {
     ++refused_[in_table];
     co_return false;
   }
-  // Puts keys into both, 64 in flight, until in each `refused` were refused.
+  // Puts keys into both, 64 in flight, until each has refused `refused` of them.
   void Fill(size_t refused) {
     for (int i = 0; std::min(refused_[0], refused_[1]) < refused && i < 100'000;) {
       std::vector<Task<bool>> batch;
@@ -82,8 +82,8 @@ class FullRegion : public ::testing::TestWithParam<Durability> {
 INSTANTIATE_TEST_SUITE_P(Durabilities, FullRegion,
                          ::testing::Values(Durability::kNone, Durability::kAsync, Durability::kSync));
 
-// The split that is to make room fails at once, since there is no room for one more region. It must not begin in the
-// middle of the loop over the writes that wait for it: those would be answered twice, and from memory that was freed.
+// The split that would make room fails at once, because there is no room for another region. It must not begin in the
+// middle of the loop over the writes that wait for it: those would be answered twice, and from freed memory.
 TEST_P(FullRegion, AnswersEachWriteOnceWhenNoSplitIsPossible) {
   Fill(1);
   client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 1'100'000'000));  // Until a split is tried again.
@@ -110,7 +110,7 @@ TEST_P(FullRegion, AnswersEachWriteOnceWhenNoSplitIsPossible) {
   EXPECT_EQ(report.error_count, 0u) << report.errors[0];
 }
 
-// Whatever the durability: what replaces a value of the same size needs no more room than there is.
+// With any durability, replacing a value by one of the same size needs no more room than there is.
 TEST_P(FullRegion, TakesWhatReplacesAValue) {
   Fill(1);
   for (const bool in_table : {false, true}) {
@@ -133,7 +133,7 @@ TEST_P(FullRegion, TakesWhatReplacesAValue) {
 }
 
 // Large values are uploaded in pieces, and the server has no room for them. Each upload takes one of its client's few
-// upload numbers, and gives it back when it is refused.
+// upload numbers, and returns it when it is refused.
 TEST(FullServer, AValueThatIsRefusedLeavesRoomForTheNext) {
   TestClusterOptions options;
   options.uploads.bytes_max = 100'000;

@@ -1,7 +1,7 @@
-"""Fuzzers: programs by clang's libFuzzer, with the address and the undefined behaviour sanitizer.
+"""Builds fuzzers: programs with clang's libFuzzer and the address and undefined behaviour sanitizers.
 
-A fuzzer names libraries as any program does. They are compiled once more for it, all of them, by clang++ with the
-sanitizers and libFuzzer's counters, whatever compiler and configuration the build has; fuzzers share what is compiled.
+A fuzzer names libraries like any program. All of them are compiled again for it, by clang++ with the sanitizers and
+libFuzzer's counters, whatever compiler and configuration the build has. Fuzzers share the compiled objects.
 """
 
 _COMPILER = "clang++-14"
@@ -25,7 +25,8 @@ def _is_source(file):
     return file.extension in ["cc", "cpp"]
 
 def _compile(ctx, name, sources, headers, context):
-    """One object of each source, which includes `headers` and what is in `context`, a CcCompilationContext."""
+    """Compiles one object from each source, which includes `headers` and what is in `context`, a CcCompilationContext.
+    """
     objects = []
     for source in sources:
         object = ctx.actions.declare_file("_fuzz/{}/{}.o".format(name, source.basename))

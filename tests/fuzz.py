@@ -1,8 +1,9 @@
-"""Runs fuzzers: all of tests/BUILD's, each for some minutes, or one for some inputs as a test.
+"""Runs fuzzers: all of those in tests/BUILD, each for some minutes, or one for some inputs as a test.
 
 Each begins with its corpus in the tree (tests/corpus/NAME) and with what earlier runs kept in the directory of finds
-(DIR/NAME/corpus), where it adds inputs that reach new code. An input that crashes a fuzzer, hangs it or makes a sanitizer
-report is a finding: it is kept in DIR/NAME/findings, and the exit status is 1. A fuzzer goes on after a finding.
+(DIR/NAME/corpus), where it adds inputs that reach new code. An input that crashes a fuzzer, hangs it or causes a
+sanitizer's report is a finding: it is kept in DIR/NAME/findings, and the exit status is 1. A fuzzer continues after
+a finding.
 """
 
 import argparse
@@ -15,11 +16,11 @@ import sys
 import time
 from pathlib import Path
 
-FINDINGS_MAX = 10  # Of one fuzzer; what is shallow would be found again and again.
-SLICE_S = 60  # With --cpu, how long a run takes at least.
+FINDINGS_MAX = 10  # Per fuzzer. Shallow findings would be found again and again.
+SLICE_S = 60  # With --cpu, the minimum duration of a run.
 GRACE_S = 120  # Beyond its time, until a fuzzer that does not end counts as hung. With --cpu ten times as long.
-INPUT_S = 25  # For one input; the same.
-LOG_SHOWN = 6000  # Characters of the report of a finding.
+INPUT_S = 25  # For one input; with --cpu ten times as long.
+LOG_SHOWN = 6000  # Characters of a finding's report.
 INPUT_BYTES_MAX = 4096
 
 
@@ -30,7 +31,7 @@ def finds_directory():
 
 
 class Fuzzer:
-    """One fuzzer, with its corpora."""
+    """One fuzzer with its corpora."""
 
     def __init__(self, program, finds):
         self.program = Path(program).absolute()
@@ -43,7 +44,7 @@ class Fuzzer:
         self.cpu_s = 0.0
 
     def run(self, args):
-        """Runs until the time or the inputs are used up. Returns the summary line, and the findings."""
+        """Runs until the time or the inputs are used up. Returns the summary line and the findings."""
         self.corpus.mkdir(parents=True, exist_ok=True)
         self.findings.mkdir(parents=True, exist_ok=True)
         kept = len(list(self.corpus.iterdir()))
@@ -83,13 +84,14 @@ class Fuzzer:
         self.edges = max([self.edges, *map(int, re.findall(r" cov: (\d+)", text))])
         if status == 0:
             return None
-        report = self.findings / f"report-{time.time_ns()}"  # Which names the input, if it could be told.
+        report = self.findings / f"report-{time.time_ns()}"  # It names the input if that is known.
         report.write_text(text if status is not None else f"{text}\nIt had not ended {GRACE_S} s after its time.\n")
         print(f"{self.name}: a finding\n{text[-LOG_SHOWN:]}\nRun the input again: {self.program} INPUT, of {self.findings}", flush=True)
         return report
 
     def _wait(self, process, seconds):
-        """Waits for a run, and ends it after so long. Returns its exit status; None: it had not ended. Counts its CPU time."""
+        """Waits for a run, and ends it after `seconds`. Returns its exit status, or None if it had not ended. Counts
+        its CPU time."""
         deadline = time.monotonic() + seconds
         late = False
         while True:
@@ -105,7 +107,7 @@ class Fuzzer:
         return None if late else process.returncode
 
     def merge(self):
-        """Adds to the corpus in the source tree what reaches more code than it does."""
+        """Adds inputs to the corpus in the source tree that reach more code than it does."""
         tree = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]) / "tests" / "corpus" / self.name
         tree.mkdir(parents=True, exist_ok=True)
         before = len(list(tree.iterdir()))
@@ -117,7 +119,7 @@ class Fuzzer:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("programs", nargs="+", help=argparse.SUPPRESS)  # tests/BUILD gives them.
+    parser.add_argument("programs", nargs="+", help=argparse.SUPPRESS)  # Set in tests/BUILD.
     parser.add_argument("--minutes", type=float, default=60, help="for each fuzzer (default: 60)")
     parser.add_argument("--cpu", action="store_true", help="count CPU time as --minutes: for a machine that is busy with other things")
     parser.add_argument("--runs", type=int, help="inputs for each fuzzer at most")

@@ -1,5 +1,6 @@
-// libFuzzer: any bytes as a backup. The reader refuses them, or all pairs that it returns can be written again and are
-// read as the same. The first byte of the input says what is made right before, so that more than checksums is tried.
+// libFuzzer: reads any bytes as a backup. The reader refuses them, or all pairs that it returns can be written again
+// and are read back unchanged. The first byte of the input says which fields are corrected before, so that more than
+// checksums is tested.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -17,7 +18,7 @@ enum MadeRight : uint8_t { kFrames = 1, kSum = 2 };
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// Gives each record that fits its checksum and number; and the end the sum of all pairs, if that is asked for.
+// Gives each record that fits its checksum and number, and optionally the end the sum of all pairs.
 void MakeRight(bool sum_too, std::string* file) {
   PairSum sum;
   uint64_t sequence = 0;

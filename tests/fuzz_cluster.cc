@@ -1,8 +1,8 @@
-// libFuzzer: any text as what a cluster's members say of it: cluster.json and regions.json, znodes, reports of regions.
-// Parsing refuses it, or whatever acts on it gives an answer.
+// libFuzzer: parses any text as what a cluster's members write: cluster.json and regions.json, znodes, reports of
+// regions. The parser refuses it, or all code that uses it gives an answer.
 //
-// The input is texts, separated by bytes of 0: a region table, the cluster's file, a worker's znode and its name, a
-// report of a region and its routes.
+// The input consists of texts, separated by bytes of 0: a region table, the cluster's file, a worker's znode and its
+// name, a report of a region and its routes.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@
 namespace cell {
 namespace {
 
-// Every change that a member may make, to every region.
+// Makes every change that a member may make, to every region.
 void Change(const RegionTable& table, const ClusterState& state, Random* random) {
   const auto still_a_table = [](const RegionTable& changed) {
     const absl::StatusOr<RegionTable> parsed = RegionTable::Parse(changed.ToJson());

@@ -1,6 +1,6 @@
-// libFuzzer: any files as a region's log and checkpoints. Replay refuses them, or what it gives back is refused by the
-// region that is built of it, or that region is sound. Frames and CRCs can be made right, so that what is behind them is
-// tried.
+// libFuzzer: replays any files as a region's log and checkpoints. Replay refuses them, or the region that is built
+// refuses the result, or that region is sound. Frames and CRCs can be corrected, so that the code behind them is
+// tested.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kRegion = 7;
 constexpr RegionShape kShape{512, 16 << 10, 64 << 10};
 
-// The input, byte by byte; zeros at its end.
+// Reads the input byte by byte; zeros follow its end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : text_(reinterpret_cast<const char*>(data), size) {}
@@ -39,7 +39,7 @@ class Input {
   std::string_view text_;
 };
 
-// A file, as the input says.
+// A file that the input describes.
 struct Draft {
   std::string name;
   uint32_t epoch = 1;
@@ -54,7 +54,7 @@ struct Draft {
 void Write(Files* files, const Draft& draft) {
   if (draft.name.empty()) return;
   const auto file = files->CreateLog("log/region-7/" + draft.name);
-  if (file.ok()) (void)(*file)->Append(draft.bytes);  // Else there is one of this name.
+  if (file.ok()) (void)(*file)->Append(draft.bytes);  // Fails if there is one of this name.
 }
 
 void WriteFiles(Input input, Files* files) {
@@ -102,7 +102,7 @@ void WriteFiles(Input input, Files* files) {
         draft.Add(RecordKind::kHashRange, "", std::string_view(reinterpret_cast<const char*>(&range), sizeof(range)));
         break;
       }
-      case 6: {  // Keys in order, many.
+      case 6: {  // Many keys in order.
         const uint8_t first = input.Byte(), count = input.Byte(), value_bytes = input.Byte();
         for (int i = 0; i < count; ++i) {
           draft.Add(what & 8 ? RecordKind::kDelete : RecordKind::kPut, fmt::format("{:04}", 4 * i + first),
@@ -118,7 +118,7 @@ void WriteFiles(Input input, Files* files) {
   Write(files, draft);
 }
 
-// Memory of a region; formatted by whoever uses it.
+// Memory of a region; its user formats it.
 class Memory {
  public:
   Memory() : base_(static_cast<std::byte*>(std::aligned_alloc(4096, kShape.region_bytes()))) {}
@@ -184,7 +184,7 @@ void Replay(DirectoryLogStore* store) {
   RegionMemory* const memory = recovered.Clean();
   RegionContent content;
   const absl::Status built = RebuildRegion(replay, kRegion, kShape, memory, &content);
-  CELL_CHECK(!absl::IsInvalidArgument(built));  // What is wrong is the log's fault, and DataLoss.
+  CELL_CHECK(!absl::IsInvalidArgument(built));  // Wrong content is the log's fault, and so DataLoss.
   if (!built.ok()) return;
   if (content.hash_range.has_value()) {
     const std::unique_ptr<HashTable> table = HashTable::Open(memory);
@@ -197,7 +197,7 @@ void Replay(DirectoryLogStore* store) {
     Use(&tree, &other);
     CheckSound(*memory);
   }
-  // What the next owner begins with is a log, too, of the same.
+  // The beginning of the next owner's segment is also a log, with the same content.
   if (!store->Open(kRegion, UINT32_MAX, rest.sequence, rest.bytes).ok()) return;
   LogReplay again(store, kRegion);
   CELL_CHECK(again.Open().ok());

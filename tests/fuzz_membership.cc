@@ -1,9 +1,9 @@
-// libFuzzer: servers and a client in the midst of their work, whose membership says anything from one moment on: any
-// region table that can be parsed, any address and room of a server, and a server that answers whatever it is asked with
-// any text. Nothing may crash or hang, no call outlives its deadline, and what servers still hold is sound.
+// libFuzzer: servers and a client are at work, and from one moment on their membership says anything: any region table
+// that can be parsed, any address and room of a server, and a server that gives any text as its answer. Nothing may
+// crash or hang, no call may outlive its deadline, and what servers still hold must be sound.
 //
-// The input is a byte, which says how the cluster is, and texts, separated by bytes of 0. They come in threes: a region
-// table, a server's znode, an answer. Empty: as it was.
+// The input is a byte, which selects the cluster's options, and texts, separated by bytes of 0. They come in threes: a
+// region table, a server's znode, an answer. An empty text means no change.
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ using namespace cell;
 constexpr RegionShape kShape{512, 16 << 10, 32 << 10};
 constexpr size_t kRoundsMax = 3;
 constexpr int64_t kTimeoutUs = 60;
-constexpr int64_t kLateNs = 1'000'000;  // An operation at most, after its deadline.
+constexpr int64_t kLateNs = 1'000'000;  // Limits how long an operation may take beyond its deadline.
 constexpr int kSteps = 300;
 
 TestClusterOptions Options(uint8_t how) {
@@ -61,13 +61,13 @@ class Fuzzed {
       state->servers[how_ & 16 ? 1 : 2].workers[0] = parsed->worker;
     }
     if (absl::StatusOr<RegionTable> parsed = RegionTable::Parse(table); parsed.ok()) {
-      parsed->version = std::max(parsed->version, state->table.version + 1);  // Else nobody believes it.
+      parsed->version = std::max(parsed->version, state->table.version + 1);  // Otherwise nobody accepts it.
       state->table = *std::move(parsed);
     }
     Tell();
   }
 
-  // All that a client does.
+  // Makes all kinds of client requests.
   void Use() {
     for (const Path path : {Path::kServer, Path::kClient}) {
       CallOptions call;
@@ -96,7 +96,8 @@ class Fuzzed {
   }
 
  private:
-  // Else a check waits for as long as a move may take, for each region.
+  // Returns whether the owners hold their regions. Otherwise a check would wait for each region as long as a migration
+  // may take.
   bool HeldByOwners() {
     for (const auto& [region, entry] : cluster_.table().regions) {
       for (size_t i = 0; i < 2; ++i) {

@@ -1,4 +1,5 @@
-// libFuzzer: any bytes as any request or reply. Parse refuses, or all that it returns lies inside the message.
+// libFuzzer: parses any bytes as any request or reply. The parser refuses, or everything that it returns is inside the
+// message.
 #include <cstdlib>
 #include <memory>
 
@@ -28,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::unique_ptr<std::byte[]> copy(new std::byte[size + 1]);  // A heap block of its own, for the sanitizer.
   std::memcpy(copy.get(), data, size);
   whole = ConstBytes(copy.get(), size);
-  // The length field made right, so that the rest is tried.
+  // Correct the length field, so that the other fields are tested.
   if (size >= sizeof(MessageHeader)) Store(copy.get() + 4, static_cast<uint32_t>(size));
   (void)ParseHeader(whole);
   Inside(ParseKeyRequest(whole));

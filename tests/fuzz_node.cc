@@ -1,4 +1,5 @@
-// libFuzzer: any bytes as a node. Parse refuses, or every accessor stays inside the image (the address sanitizer sees).
+// libFuzzer: parses any bytes as a node. The parser refuses, or every accessor stays inside the image (checked by the
+// address sanitizer).
 #include <cstring>
 #include <memory>
 
@@ -8,7 +9,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cell;
   if (size < 8) return 0;
-  // Exactly as long as a node, so that a byte too far is seen; versions and CRC made right, so that the rest is tried.
+  // Exactly as long as a node, so that overruns are detected; versions and CRC are corrected, so that other fields are
+  // tested.
   constexpr uint32_t kBytes = 512;
   const std::unique_ptr<std::byte[]> node(new std::byte[kBytes]());
   std::memcpy(node.get() + kNodeBodyOffset, data, std::min<size_t>(size, kBytes - kNodeBodyOffset - kTailVersionBytes));
@@ -26,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sum += static_cast<size_t>(view.LowerBound(probe) + view.ChildSlot(probe)) + view.Find(probe).has_value();
   Walk walk(probe, self);
   sum += static_cast<size_t>(walk.Visit(view));
-  static volatile size_t sink;  // So that nothing is left out.
+  static volatile size_t sink;  // Keeps the compiler from removing the reads.
   sink = sum;
   return 0;
 }

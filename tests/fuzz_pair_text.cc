@@ -1,5 +1,5 @@
-// libFuzzer: any bytes as a line that `cellctl load` reads. It is refused, or written again as text and as JSON it
-// gives the same pair.
+// libFuzzer: parses any bytes as a line for `cellctl load`. It is refused, or gives the same pair when it is written
+// again as text and as JSON.
 #include <cstdlib>
 #include <string>
 
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!IsPrintable(text) || !IsPrintable(json)) std::abort();
   for (const std::string& again : {text, json}) {
     const auto parsed = ParsePair(again, false);
-    // A line of text has a key, since a tab that is its first byte is refused.
+    // A line of text has a key, because a leading tab is refused.
     if (pair->first.empty() && again == text) continue;
     if (!parsed.ok() || *parsed != *pair) std::abort();
   }

@@ -1,9 +1,9 @@
-// libFuzzer: any messages, from clients and from other servers, to servers that hold trees, routes and tables, with and
-// without logs, while one splits or moves a region; and any answers to what the servers ask of another. Nothing may
-// crash or hang, and what the servers hold stays whole.
+// libFuzzer: sends any messages, from clients and from other servers, to servers that hold trees, routes and tables,
+// with and without logs, while one of them splits or migrates a region. Another server gives any answers to the
+// servers' own requests. Nothing may crash or hang, and what the servers hold must stay sound.
 //
-// An input is read from its front: how the cluster is, then messages (Send). Most fields are made right, so that what
-// acts on them is reached; a bit of each message says which.
+// An input is read from its front: the cluster's options, then messages (Send). Most fields are corrected, so that the
+// code that uses them is reached; a bit of each message selects which.
 #include <array>
 #include <cstdlib>
 #include <deque>
@@ -33,7 +33,7 @@ class Input {
     left_.remove_prefix(1);
     return byte;
   }
-  // Bytes that say themselves how many there are; some sizes are in the thousands.
+  // Bytes preceded by their number; some sizes are in the thousands.
   std::string Text() {
     size_t bytes = Byte();
     if (bytes >= 0xf0) bytes = (bytes - 0xef) * 1000;
@@ -54,7 +54,7 @@ T* As(std::string* message) {
   return reinterpret_cast<T*>(message->data());
 }
 
-// Makes the fields right that would be refused, by the kind of the message.
+// Corrects the fields that would be refused, depending on the kind of message.
 void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
   const Pointer root = RootOf(kTree + region % 5);
   switch (kind) {
@@ -123,7 +123,7 @@ void SetHeader(std::string* message, MessageKind kind) {
   *header = {kind, kWireVersion, static_cast<uint32_t>(message->size())};
 }
 
-// A member of the cluster that answers whatever the input says, and has a region that looks right at first.
+// A member of the cluster that gives the answers in the input, and has a region that looks right at first.
 class Liar : public Service {
  public:
   Liar(SimFabric* fabric, uint8_t damage) : fabric_(fabric) {
@@ -135,7 +135,7 @@ class Liar : public Service {
   void Serve(absl::Span<const IncomingCall> calls) override {
     for (const IncomingCall& call : calls) {
       const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
-      if (!header.ok()) std::abort();  // What servers send is right.
+      if (!header.ok()) std::abort();  // Servers send valid messages.
       std::string answer;
       if (!answers_.empty()) answer = std::move(answers_.front()), answers_.pop_front();
       const bool raw = !answer.empty() && answer.back() == 'r';
@@ -221,10 +221,10 @@ class Fuzzed {
   }
   ~Fuzzed() {
     for (int i = 0; i < kStepsAtEnd; ++i) Step();
-    client_.reset();  // It goes in the middle of what it asked for.
+    client_.reset();  // It is destroyed in the middle of its requests.
     for (int i = 0; i < kStepsAtEnd; ++i) cluster_.network()->Step();
-    // A region that is being split has extents that no leaf points at any more, until it is through. Where no more regions
-    // are to be had, some things are tried for ever.
+    // A region that is being split has extents to which no leaf points until the split is done. If there are no more
+    // regions, some things are retried forever.
     for (int i = 0; i < kStepsUntilQuiet && !cluster_.Quiet(); ++i) cluster_.network()->Step();
     for (size_t i = 0; i < 2; ++i) Check(cluster_.worker(i));
   }
@@ -261,12 +261,12 @@ class Fuzzed {
     client_->Poll();
     liar_fabric_->Poll();
   }
-  // The first server gets a tree, routes above it and two parts of tables; the liar has a region of the tree's tier.
+  // Gives the first server a tree, routes above it and two parts of tables, and the liar a region of the tree's tier.
   void Fill() {
     Regions* const regions = cluster_.worker(0)->regions();
     RegionTable* const table = &cluster_.shared()->state.table;
     RegionContent routes, slots, buckets;
-    std::vector<RegionClaim> claims;  // Until the server has heard that they are in the table.
+    std::vector<RegionClaim> claims;  // Held until the server has seen them in the table.
     routes.range.tier = 1;
     slots.hash_range = HashRange{0, UINT32_MAX / 4 * 3};
     buckets.hash_range = HashRange{UINT32_MAX / 4, UINT32_MAX};

@@ -1,6 +1,7 @@
-// libFuzzer: any packets, descriptors and ring contents to a shm fabric, from a stranger, a client and a server. The first
-// byte chooses: packets instead of a greeting, a client that has greeted, a server that answers a greeting, or one whose
-// client has reads and calls in flight. Nothing may crash or hang, and who was fed nonsense goes on serving others.
+// libFuzzer: sends any packets, descriptors and ring contents to a shm fabric, from a stranger, a client and a server.
+// The first byte chooses: packets instead of a greeting, a client that has greeted, a server that answers a greeting,
+// or one whose client has reads and calls in flight. Nothing may crash or hang, and a fabric that got invalid data must
+// still serve others.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -18,7 +19,7 @@ namespace {
 
 using namespace cell;
 
-// What is left of the input.
+// The rest of the input.
 class Input {
  public:
   explicit Input(std::string_view bytes) : bytes_(bytes) {}
@@ -43,7 +44,7 @@ class Input {
 
 std::string Path(const char* name) { return fmt::format("/tmp/fuzz-shm-{}-{}", ::getpid(), name); }
 
-// A descriptor of some kind, with or without what a fabric asks for.
+// Returns a descriptor of some kind, with or without the properties that a fabric requires.
 Fd Descriptor(uint8_t kind) {
   const uint64_t bytes = uint64_t{4096} << (kind >> 4);
   switch (kind % 6) {
@@ -72,7 +73,7 @@ void SendAny(int socket, std::string_view bytes, Input* in) {
   (void)SendPacket(socket, AsBytes(bytes), numbers);
 }
 
-// Writes what the input says into a ring that the other side reads, and into its control words.
+// Writes input into a ring that the other side reads, and into its control words.
 void Scribble(const ShmMemory& rings, size_t control, size_t ring, size_t capacity, Input* in) {
   RingControl* const words = ControlAt(rings, control);
   for (uint8_t left = in->Take<uint8_t>() % 8; left > 0; --left) {
@@ -96,7 +97,7 @@ struct Server {
   void Poll() {
     for (int i = 0; i < 3; ++i) {
       fabric.Poll();
-      fabric.AfterWait();  // Sockets are looked at.
+      fabric.AfterWait();  // Makes it look at its sockets.
     }
   }
 };

@@ -1,7 +1,6 @@
-// libFuzzer: any bytes to a TCP fabric, at each place where a stranger or a peer can put them. The first byte chooses:
-// instead of a handshake, after it (as calls, as reads), or from a server: instead of a handshake, or to a client that
-// waits for answers. Nothing
-// may crash, and who was fed nonsense goes on serving others.
+// libFuzzer: sends any bytes to a TCP fabric, at each point where a stranger or a peer can send them. The first byte
+// chooses: instead of a handshake, after it (as calls, as reads), or from a server: instead of a handshake, or to a
+// client that waits for answers. Nothing may crash, and a fabric that got invalid data must still serve others.
 #include <cstdlib>
 #include <memory>
 
@@ -31,7 +30,7 @@ class Echo : public Service {
   Fabric* fabric_;
 };
 
-// A fuzzer that the machine leaves no time stands still for longer than a stranger may take for its greeting.
+// On a busy machine a fuzzer may stand still for longer than the usual limit for a stranger's greeting.
 constexpr int64_t kHandshakeNs = 3'600'000'000'000;
 
 struct Server {
@@ -42,7 +41,7 @@ struct Server {
   }
 };
 
-// Closes at once, without lingering: a fuzzer makes many.
+// Closes at once, without lingering, because a fuzzer makes many connections.
 void CloseHard(int socket) {
   const linger hard{1, 0};
   ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
@@ -50,7 +49,7 @@ void CloseHard(int socket) {
 
 void SendAll(int socket, std::string_view bytes) { (void)!::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
-// As a client of `server` that says `bytes`, greeted first if there is a purpose.
+// Sends `bytes` as a client of `server`, after a greeting if there is a purpose.
 void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view bytes) {
   const SocketAddress address = ResolveAddress(server->fabric.address())->front();
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -86,7 +85,7 @@ class Counted : public Completion {
   int told = 0;
 };
 
-// As a server that answers a client's greetings with what `bytes` make of the real answers.
+// Answers a client's greetings as a server, with the real answers modified by `bytes`.
 void GreetClient(std::string_view bytes) {
   static const Fd listener = *ListenTcp("127.0.0.1:0");
   static const std::string address = BoundAddress(listener.get(), "127.0.0.1:0");
@@ -116,7 +115,7 @@ void GreetClient(std::string_view bytes) {
   if (connected.told != 1) std::abort();
 }
 
-// As a server that answers `bytes` to a client's calls or reads.
+// Answers a client's calls or reads as a server, with `bytes`.
 void FeedClient(bool reads, std::string_view bytes) {
   static const Fd listener = *ListenTcp("127.0.0.1:0");
   static const std::string address = BoundAddress(listener.get(), "127.0.0.1:0");
@@ -154,7 +153,7 @@ void FeedClient(bool reads, std::string_view bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static Server* const server = new Server;  // To the end: its thread would leave OpenSSL's memory of it behind.
+  static Server* const server = new Server;  // Never destroyed: its thread would leave OpenSSL's memory of it behind.
   static uint64_t inputs = 0;
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);

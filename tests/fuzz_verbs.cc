@@ -1,5 +1,5 @@
-// libFuzzer: any chunks to what a verbs connection does with them before and after its handshake, on both sides: chunks
-// put together, credits counted, greetings taken. No device is needed: the rest of the fabric is given what comes of it.
+// libFuzzer: passes any chunks to the part of a verbs connection that needs no device, before and after its handshake,
+// on both sides: assembling chunks, counting credits, taking greetings. The rest of the fabric gets its results.
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -13,14 +13,14 @@ namespace {
 
 using namespace cell;
 
-// A nonce that is the same in each run, so that inputs are.
+// Returns a nonce that is the same in each run, so that inputs are reproducible.
 Nonce NonceOf(uint8_t byte) {
   Nonce nonce;
   nonce.fill(std::byte{byte});
   return nonce;
 }
 
-// One side of a connection. `real`: what a peer that is what it should be would say next.
+// Runs one side of a connection. `real` is what a correct peer would send next.
 template <typename Handshake>
 void Feed(Handshake* handshake, std::string real, std::string_view in,
           const std::function<std::string(const std::string&)>& peer) {
@@ -30,7 +30,7 @@ void Feed(Handshake* handshake, std::string real, std::string_view in,
     const auto step = static_cast<uint8_t>(in[0]);
     in.remove_prefix(1);
     std::string chunk;
-    if (step % 4 == 0) {  // What the peer would say, by one chunk, with some of its bytes changed.
+    if (step % 4 == 0) {  // A chunk that the peer would send, with some of its bytes changed.
       chunk.resize(sizeof(ChunkHeader));
       Store(reinterpret_cast<std::byte*>(chunk.data()),
             ChunkHeader{MessageType::kHandshake, 0, 0, static_cast<uint32_t>(real.size()), 0, 0, 0});
@@ -44,24 +44,26 @@ void Feed(Handshake* handshake, std::string real, std::string_view in,
       chunk[static_cast<uint8_t>(in[0]) % chunk.size()] ^= static_cast<char>(step);
       in.remove_prefix(1);
     }
-    // In memory of its own size: what is read beyond is seen.
+    // In memory of exactly its size, so that overruns are detected.
     const auto copy = std::make_unique<std::byte[]>(chunk.size());
     std::memcpy(copy.get(), chunk.data(), chunk.size());
     MessageAssembler::Message message;
     const MessageAssembler::State state = assembler.Take({copy.get(), chunk.size()}, &message);
-    if (state == MessageAssembler::State::kNonsense || !window.Received(message.header)) return;  // It is broken.
+    // The connection is broken.
+    if (state == MessageAssembler::State::kNonsense || !window.Received(message.header)) return;
     if (message.header.type != MessageType::kCredits) window.Freed(1);
     if (window.ShouldTell()) (void)window.TakeOwed();
     if (state != MessageAssembler::State::kWhole) continue;
     if (message.bytes.size() > kMessageBytesMax) std::abort();
     if (message.header.type != MessageType::kHandshake) {
-      if (message.header.type != MessageType::kCredits && !handshake->done()) return;  // It has no place there.
+      // It is not allowed at this point.
+      if (message.header.type != MessageType::kCredits && !handshake->done()) return;
       continue;
     }
     std::string answer;
     const bool before = handshake->done();
     const absl::Status taken = handshake->Take(message.bytes, &answer);
-    if (before && taken.ok()) std::abort();  // It is over: nothing more is taken.
+    if (before && taken.ok()) std::abort();  // The handshake is over: nothing more is accepted.
     if (taken.ok()) real = peer(answer);
   }
 }

@@ -1,4 +1,5 @@
-"""Pilaf tables on clusters of real processes: the commands, growth, servers that are killed and come back, fabrics."""
+"""Tests Pilaf tables on clusters of real processes: commands, growth, servers that are killed and restarted, fabrics.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-// A key that is overwritten all the time can be read, by each path, however large its value is.
+// Checks that a key that is overwritten all the time can be read on each path, however large its value is.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -17,7 +17,7 @@ ClientOptions Options() {
   return options;
 }
 
-// Overwrites a key for as long as it lives, several times at once.
+// Overwrites a key during its lifetime, several writes at a time.
 class Writers {
  public:
   Writers(SimCluster* cluster, const std::string& table, std::string key, size_t value_bytes)

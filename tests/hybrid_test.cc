@@ -1,4 +1,4 @@
-// What the selector is told, and is not.
+// Checks what the selector learns, and what it must not learn.
 #include <gtest/gtest.h>
 
 #include "cell/client/client_testing.h"
@@ -14,7 +14,7 @@ TEST(Hybrid, ARuleThatIsNoneIsRefused) {
 }
 
 // A search by the server takes one round, by reads several. Puts of the same client wait for a disk that takes as long
-// as hundreds of rounds: that is not the server's core, and by reads they would wait as long.
+// as hundreds of rounds. The server's core does not cause that wait, and by reads it would be just as long.
 TEST(Hybrid, ADiskThatWritesWaitForIsNotTheServersLatency) {
   for (const Durability durability : {Durability::kNone, Durability::kSync}) {
     SCOPED_TRACE(ToString(durability));

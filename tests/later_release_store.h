@@ -1,5 +1,5 @@
-// LaterReleaseStore: logs as a later release writes and reads them, if it is `later`: it gives their files the next
-// format's number, and reads both. So a simulated server that is rolled back meets files that it does not know.
+// LaterReleaseStore writes and reads logs like a later release if it is `later`: it gives their files the number of the
+// next format, and reads both. So a simulated server that is rolled back finds files that it does not know.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,8 @@ class LaterReleaseStore : public DirectoryLogStore {
     const std::unique_ptr<LogWriter> writer;
   };
 
-  // Returns the beginning of `bytes`, a file's first record, with the format `to`; nothing if it is not one of `from`.
+  // Returns the beginning of `bytes`, a file's first record, with the format `to`. Returns "" if it is not one of
+  // format `from`.
   static std::string WithFormat(uint32_t region, std::string_view bytes, uint32_t from, uint32_t to) {
     const std::optional<LogRecord> record = ParseFrame(bytes, region);
     if (!record.has_value() || record->kind != RecordKind::kBegin) return "";

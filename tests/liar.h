@@ -1,4 +1,4 @@
-// Liar: a server of a simulated cluster that answers whatever it is asked with one text.
+// Liar is a server of a simulated cluster that gives the same text as its answer to every request.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,10 @@
-// Many clients at once in virtual time, in the tree and in Pilaf tables, over mixed paths, while leaves split and
-// extents are reused: get, put, delete and contains are linearizable per key, and a scan returns keys in order, each
+// Runs many clients in virtual time, in the tree and in Pilaf tables, on mixed paths, while leaves split and extents
+// are reused. Get, put, delete and contains must be linearizable per key, and a scan must return keys in order, each
 // once, and every key that was there throughout.
 //
-// Each key has one writer, whose writes carry a growing version, so that a history is checked by intervals: a read must
-// return a version that was current at some moment between its start and its end. Odd versions are puts, even deletes.
+// Each key has one writer, whose writes carry a growing version, so that a history can be checked by intervals: a read
+// must return a version that was current at some moment between its start and its end. Odd versions are puts, even
+// deletes.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,12 +22,12 @@ struct Load {
   int readers = 6;
   int writes_each = 700;
   TestClusterOptions cluster;
-  std::optional<uint32_t> table = {};  // In a Pilaf table, with buckets of so many bytes; 0: with slots.
+  std::optional<uint32_t> table = {};  // In a Pilaf table with buckets of this many bytes; 0: with slots.
 };
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
-// All of one size, so that a freed extent is the next one's at once, and each of a letter of its own, so that a mix
-// shows.
+// Values have the same size, so that a freed extent is reused at once, and each consists of a letter of its own, so
+// that a mix is visible.
 std::string Value(int i, int version) {
   return fmt::format("{} {} ", i, version) + std::string(200, static_cast<char>('a' + (i * 7 + version) % 26));
 }
@@ -35,8 +36,8 @@ struct History {
   explicit History(const Load& load)
       : keys(load.keys), begun(static_cast<size_t>(load.keys)), ended(begun), writers_left(load.writers) {}
   const int keys;
-  std::vector<int> begun;  // The version that the last write of a key that began carries...
-  std::vector<int> ended;  // ...and the last one that ended. 0: absent.
+  std::vector<int> begun;  // The version of the last write of a key that began...
+  std::vector<int> ended;  // ...and that of the last one that ended. 0: absent.
   int writers_left;
   uint64_t reads = 0, scans = 0, overlapping = 0;
 };
@@ -47,7 +48,7 @@ CallOptions OnPath(Random* random) {
   return options;
 }
 
-// The version that a value says it is; 0 for absent, where an even version, or none, must be current.
+// Returns the version in a value; 0 for absent, when an even version, or none, must be current.
 int VersionOf(int i, const std::optional<std::string>& value) {
   if (!value.has_value()) return 0;
   const int version = std::stoi(value->substr(value->find(' ') + 1));
@@ -55,8 +56,8 @@ int VersionOf(int i, const std::optional<std::string>& value) {
   return version;
 }
 
-// Whether a read that began when `ended` was the last ended write and returned when `begun` was the last begun one may
-// have seen `version` (0: absent).
+// Returns whether a read may have seen `version` (0: absent), if it began when `ended` was the last ended write and
+// returned when `begun` was the last begun one.
 bool MayHaveSeen(int version, int ended, int begun) {
   if (version != 0) return version >= ended && version <= begun;
   for (int v = ended; v <= begun; ++v) {
@@ -83,7 +84,7 @@ Task<bool> Writer(Map* client, const Load& load, History* history, int index, ui
     CELL_CHECK(existed.ok());
     EXPECT_EQ(*existed, version % 2 == 0);
     history->ended[static_cast<size_t>(i)] = version;
-    if (i % 5 == 0 && version % 2 == 1 && i > 0) {  // Replaced in place too: skip the delete.
+    if (i % 5 == 0 && version % 2 == 1 && i > 0) {  // Also replace it in place: skip the delete.
       history->begun[static_cast<size_t>(i)] += 2;
       const int next = history->begun[static_cast<size_t>(i)];
       const absl::StatusOr<bool> again = co_await client->AsyncPut(key, Value(i, next), OnPath(&random));
@@ -168,7 +169,7 @@ struct Totals {
            routes = 0, held = 0, moves = 0, lookup_retries = 0, table_splits = 0;
 };
 
-// One run; adds to *totals. False: something was wrong.
+// Makes one run and adds to *totals. Returns false if something was wrong.
 bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   SimOptions sim;
@@ -184,7 +185,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   if (load.table.has_value()) CELL_CHECK(cluster.CreateTable("t", *load.table, 0).ok());
   for (int i = 0; i < load.writers + load.readers; ++i) {
     ClientOptions options;
-    options.cache_level_min = 1;  // As stale as caches can be.
+    options.cache_level_min = 1;  // Makes caches as outdated as possible.
     options.timeout_us = 1'000'000;
     options.report = false;
     clients.push_back(cluster.NewClient(options));
@@ -242,7 +243,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndReuse) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     if (!RunSeed(load, seed, &totals)) break;
   }
-  // The test is worth its name only if there were races.
+  // The test is only meaningful if there were races.
   EXPECT_GT(totals.reads, 100'000u);
   EXPECT_GT(totals.scans, 1'000u);
   EXPECT_GT(totals.overlapping, 100u);
@@ -250,7 +251,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndReuse) {
   EXPECT_GT(totals.extent_retries, 20u);
 }
 
-// Meganodes of 64 nodes that split all the time.
+// Meganodes of 64 nodes split all the time.
 TEST(Linearizable, MixedPathsThroughMeganodeSplits) {
   Load load;
   load.shape = {512, 32 << 10, 64 << 10};
@@ -270,7 +271,7 @@ TEST(Linearizable, MixedPathsThroughMeganodeSplits) {
   EXPECT_GT(totals.roots, 30u);
 }
 
-// And over three servers, between which regions move all the time.
+// Additionally there are three servers, between which regions migrate all the time.
 TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   Load load;
   load.shape = {512, 32 << 10, 64 << 10};
@@ -294,7 +295,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   EXPECT_GT(totals.lost, 100u);
 }
 
-// A table whose parts split and move all the time.
+// The parts of a table split and migrate all the time.
 class LinearizableTable : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, LinearizableTable, ::testing::Values(0, 512, 2048));
 

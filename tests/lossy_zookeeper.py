@@ -1,7 +1,7 @@
-"""A proxy before ZooKeeper that loses connections in the middle of changes of the region table.
+"""A proxy in front of ZooKeeper that loses connections in the middle of changes of the region table.
 
-Every `each`-th change of a znode */table is lost: either after ZooKeeper has made it, with its answer, or before
-ZooKeeper has heard of it; by turns. To its client both are the same CONNECTION_LOSS.
+Every `each`-th change of a znode */table is lost: alternately after ZooKeeper has made it, with its answer, or
+before ZooKeeper has received it. For its client both are the same CONNECTION_LOSS.
 """
 
 import json
@@ -21,7 +21,7 @@ class LossyZookeeper:
         self.changes = 0
         self.lost_with_answer = 0
         self.lost_before = 0
-        self.table = None  # As a server has last changed it.
+        self.table = None  # As last changed by a server.
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -38,7 +38,7 @@ class LossyZookeeper:
                 return
             server = socket.create_connection(("127.0.0.1", self._port))
             self._sockets += [client, server]
-            pending = {}  # By request: the table as it shall be, and whether the answer gets lost.
+            pending = {}  # Per request: the table after the change, and whether its answer is dropped.
             threading.Thread(target=self._requests, args=(client, server, pending), daemon=True).start()
             threading.Thread(target=self._answers, args=(client, server, pending), daemon=True).start()
 
@@ -57,7 +57,7 @@ class LossyZookeeper:
         _end(server)
 
     def _loses(self, frame, xid, pending):
-        """Whether a change is lost before ZooKeeper hears of it."""
+        """Returns whether a change is lost before ZooKeeper receives it."""
         path_bytes = struct.unpack_from(">i", frame, 12)[0]
         path = frame[16 : 16 + path_bytes].decode()
         if not path.endswith("/table"):
@@ -93,7 +93,7 @@ class LossyZookeeper:
 
 
 def _frame(from_socket):
-    """A message with its length before it."""
+    """Receives a message preceded by its length."""
     head = _exactly(from_socket, 4)
     return head + _exactly(from_socket, struct.unpack(">i", head)[0])
 

@@ -1,4 +1,4 @@
-// A write whose answer was lost is MaybeApplied; one that was never sent, and any read, is a plain failure.
+// Checks that a write whose answer was lost is MaybeApplied. One that was never sent, and any read, is a plain failure.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -28,14 +28,14 @@ TEST(MaybeApplied, AWriteThatGotNoAnswerInTimeMayHaveHappened) {
     const absl::Status deleted = client->Delete("other").status();
     EXPECT_TRUE(IsMaybeApplied(deleted)) << deleted;
     cluster.server()->SetPaused(false);
-    // The server had it all the time: here the write does happen, after its caller was told.
+    // The server had it all the time: here the write does happen, after its caller got the answer.
     for (int i = 0; i < 100; ++i) client->Poll(client->NowNs() + 10'000);
     EXPECT_EQ(client->Get("key")->value(), "new");
   }
 }
 
-// Nothing was written, and the reason passes: within its deadline the client tries again, and then says what the server
-// said.
+// Nothing was written, for a temporary reason. Within its deadline the client tries again, and then returns the
+// server's error.
 TEST(MaybeApplied, AWriteRefusedForNowIsTriedAgain) {
   SimCluster cluster(kShape);
   ClientOptions options = Options(Path::kServer);
@@ -67,7 +67,7 @@ TEST(MaybeApplied, AWriteToAServerThatIsGoneWasNeverSent) {
   auto client = cluster->NewClient(options);
   ASSERT_TRUE(client->Put("key", "value").ok());
   cluster.reset();
-  // The first may have been put into the ring before its death was noticed; then it is said to be unknown.
+  // The first may have been put into the ring before the death was noticed; then its outcome is reported as unknown.
   const absl::Status first = client->Put("key", "value").status();
   EXPECT_TRUE(IsMaybeApplied(first) || first.code() == absl::StatusCode::kUnavailable) << first;
   EXPECT_EQ(client->Put("key", "value").status().code(), absl::StatusCode::kUnavailable);

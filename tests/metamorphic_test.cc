@@ -1,4 +1,5 @@
-// One random operation sequence, run under every path and fabric: all results equal, and equal to a std::map's.
+// Runs one random sequence of operations on every path and fabric. All results must be equal, and equal to those of a
+// std::map.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -29,7 +30,7 @@ std::string Text(const absl::StatusOr<bool>& result) {
   return result.ok() ? (*result ? "yes" : "no") : result.status().ToString();
 }
 
-// What each operation answered, in order.
+// Returns the answer of each operation, in order.
 std::vector<std::string> Answers(Client* client, uint64_t seed, int operations) {
   Random random(seed);
   std::vector<std::string> log;
@@ -78,7 +79,7 @@ std::vector<std::string> Answers(Client* client, uint64_t seed, int operations) 
   return log;
 }
 
-// The same by a std::map.
+// Returns the answers of a std::map.
 std::vector<std::string> Model(uint64_t seed, int operations) {
   std::map<std::string, std::string> map;
   Random random(seed);

@@ -1,5 +1,6 @@
-// A region goes to another server and comes back into memory that a client has read it from before. That client, which
-// knows of neither move, must not read what has been copied there so far while the other server still takes writes.
+// A region migrates to another server and comes back into memory from which a client has read it before. That client
+// knows of neither migration. It must not read what has been copied there so far while the other server still takes
+// writes.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -30,7 +31,7 @@ class MoveBack : public ::testing::TestWithParam<std::optional<uint32_t>> {
   SimCluster cluster_{{512, 32 << 10, 64 << 10}, {}, Two()};
   uint32_t region_ = 0;
 };
-// The tree; a table in slots; in buckets.
+// The tree; a table with slots; a table with buckets.
 INSTANTIATE_TEST_SUITE_P(Stores, MoveBack, ::testing::Values(std::nullopt, 0u, 512u));
 
 TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
@@ -64,8 +65,8 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(put(&stale, fmt::format("{}", i), "old").ok());
   ASSERT_EQ(get(&stale, "7")->value(), "old");
   Move(0, 1);
-  Opened writer = open();  // Now: the other server will answer nobody.
-  // On its way back, what there was is copied, and then the target stops for a while.
+  Opened writer = open();  // Open it now, because the other server will answer nobody later.
+  // On the way back the first pages are copied, and then the target stops for a while.
   bool copied = false;
   cluster_.worker(0)->sync_points()->on_reach = [&copied](std::string_view point) {
     copied |= point == "migration: target: first copy";

@@ -1,4 +1,4 @@
-// MultiGet over several servers answers as Get does, one key after the other.
+// Checks that MultiGet over several servers answers like Get, one key after the other.
 #include <gtest/gtest.h>
 
 #include "cell/base/random.h"
@@ -34,7 +34,7 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
   EXPECT_EQ(client->MultiGet(bad).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// More regions than one message can tell of.
+// There are more regions than fit into one message.
 TEST(ServerStatus, ListsAllRegions) {
   TestClusterOptions options;
   options.regions_max = 500;
@@ -55,7 +55,7 @@ TEST(ServerStatus, ListsAllRegions) {
   EXPECT_EQ(regions, held);
 }
 
-// A member whose ZooKeeper lags: the table stays old for some questions.
+// A member whose ZooKeeper lags: the first refreshes return the old table.
 class LaggingMembership : public MemoryMembership {
  public:
   LaggingMembership(std::shared_ptr<MemoryCluster> cluster, int lag) : MemoryMembership(cluster), lag_(lag) {}
@@ -69,7 +69,8 @@ class LaggingMembership : public MemoryMembership {
 };
 
 TEST(StaleCaches, ARegionNewerThanTheTableIsWaitedFor) {
-  TestClusterOptions one_server;  // So that the first region stays where it was, and leads to those to come.
+  TestClusterOptions one_server;  // One server only, so that the first region stays in place, and leads to the later
+                                  // ones.
   SimCluster cluster(kSpreadingShape, {}, one_server);
   ClientOptions options;
   options.report = false;
@@ -89,7 +90,7 @@ TEST(StaleCaches, ARegionNewerThanTheTableIsWaitedFor) {
   }
 }
 
-// The table says that a worker holds a region, and it does not: after a restart, say. A check must not pass that over.
+// The table says that a worker holds a region, and it does not, for example after a restart. A check must report it.
 TEST(Check, NamesARegionThatNobodyHolds) {
   SimCluster cluster = SpreadingCluster();
   ClientOptions options;
@@ -117,7 +118,7 @@ TEST(Check, NamesARegionThatNobodyHolds) {
   EXPECT_NE(bad->errors[0].find(fmt::format("server-1 does not hold region {}", made)), std::string::npos);
 }
 
-// A client that cached all it saw when the tree was one meganode on one server, and slept through everything since.
+// The client cached everything when the tree was one meganode on one server, and was idle during all later changes.
 TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
   SimCluster cluster = SpreadingCluster();
   ClientOptions of_client;
@@ -152,8 +153,8 @@ TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
   EXPECT_GT(sleeper->metrics().moved_right + sleeper->metrics().lost, 0u);
 }
 
-// A client has cached the tiers of a small tree. When the tree has grown, what it has cached leads far from where keys
-// are now; it does so once.
+// A client has cached the tiers of a small tree. When the tree has grown, its cache leads far from the keys, but only
+// once.
 TEST(StaleCaches, LeadAstrayOnce) {
   constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
   const auto key = [](int i) { return fmt::format("key{:05}", i); };
@@ -174,7 +175,7 @@ TEST(StaleCaches, LeadAstrayOnce) {
     for (int i = 0; i < kSmall; i += 10) ASSERT_EQ(old->Get(key(i), by_reads)->value(), "value");
     for (int i = kSmall; i < kLarge; ++i) ASSERT_TRUE(writer->Put(key(i), std::string(300, 'v')).ok());
     while (!cluster.Quiet()) cluster.network()->Step();
-    (void)old->Tables();  // It knows where all regions are; else it would have to ask for that first.
+    (void)old->Tables();  // Now it knows the owners of all regions, and need not ask for them first.
     const size_t regions = cluster.worker()->regions()->size();
     ASSERT_GT(regions, 60u);
     const auto hops = [&key, path](Client* client) {
@@ -186,7 +187,7 @@ TEST(StaleCaches, LeadAstrayOnce) {
     };
     auto fresh = cluster.NewClient(options);
     old->ResetMetrics();
-    ASSERT_TRUE(old->Get(key(kLarge - 1))->has_value());  // To where it is led, back, and there.
+    ASSERT_TRUE(old->Get(key(kLarge - 1))->has_value());  // To where the cache leads, back, and to the key.
     EXPECT_LE(old->metrics().client_path + old->metrics().server_path, 6u) << regions << " regions";
     const uint64_t gets = kLarge / kEvery;
     const uint64_t first = hops(old.get()), first_of_fresh = hops(fresh.get());
@@ -195,8 +196,8 @@ TEST(StaleCaches, LeadAstrayOnce) {
   }
 }
 
-// A cached node of routes leads right to one key. What it says of other keys is old, and does not replace what the
-// client has learned of them since.
+// A cached node of routes leads to one key correctly. Its other routes are outdated, and do not replace what the client
+// has learned since.
 TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
   constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
   const auto key = [](int i) { return fmt::format("key{:05}", i); };
@@ -211,7 +212,7 @@ TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
   auto old = cluster.NewClient(options);
   const CallOptions by_reads{.path = Path::kClient}, by_calls{.path = Path::kServer};
   for (int i = 0; i < kSmall; i += 10) ASSERT_EQ(old->Get(key(i), by_reads)->value(), "value");
-  std::string low;  // Of the last meganode, from which all that are to come are split.
+  std::string low;  // Low key of the last meganode, from which all later ones are split.
   for (const HeldRegion* region : cluster.worker()->regions()->all()) {
     if (region->tree->tier() == 0) low = std::max(low, region->tree->range().low);
   }
@@ -231,7 +232,7 @@ TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
   ASSERT_EQ(read_all(), 0u);
   const uint64_t cached = old->metrics().cache_hits;
   ASSERT_TRUE(old->Get(key(first), by_reads)->has_value());
-  ASSERT_GT(old->metrics().cache_hits, cached);  // It was led there by a node from before.
+  ASSERT_GT(old->metrics().cache_hits, cached);  // An old node led it there.
   EXPECT_EQ(read_all(), 0u);
 }
 

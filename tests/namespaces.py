@@ -1,15 +1,15 @@
-"""Several hosts on one machine: network namespaces, joined by a bridge that lies in one of its own."""
+"""Simulates several hosts on one machine: network namespaces, joined by a bridge in a namespace of its own."""
 
 import contextlib
 import subprocess
 
 
 class Unavailable(Exception):
-    """This machine makes no network namespaces; the message says why."""
+    """This machine cannot make network namespaces; the message says why."""
 
 
 class Network:
-    """Hosts by name, each with one address in 10.77.0.0/24. Nothing of the machine's own network is touched."""
+    """Hosts by name, each with one address in 10.77.0.0/24. Does not touch the machine's own network."""
 
     def __init__(self):
         self.hosts = {}
@@ -19,10 +19,10 @@ class Network:
         self._inside(self.hub, "ip", "link", "set", "bridge0", "up")
 
     def add(self, name):
-        """Returns its address."""
+        """Adds a host. Returns its address."""
         number = len(self.hosts) + 1
         host = self.hosts[name] = self._namespace()
-        port, address = f"port-{number}", f"10.77.0.{number}"  # An interface's name has 15 characters at most.
+        port, address = f"port-{number}", f"10.77.0.{number}"  # An interface's name has at most 15 characters.
         self.addresses[name] = address
         self._inside(self.hub, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid))
         self._inside(self.hub, "ip", "link", "set", port, "master", "bridge0", "up")
@@ -32,18 +32,19 @@ class Network:
         return address
 
     def on(self, name):
-        """What goes before a command that shall run on this host."""
+        """Returns the prefix of a command that is to run on this host."""
         return ["nsenter", f"--net=/proc/{self.hosts[name].pid}/ns/net"]
 
     def cut(self, name):
-        """Takes the host off the network: packets are lost without a word."""
+        """Takes the host off the network: packets are silently lost."""
         self._inside(self.hub, "ip", "link", "set", self._port(name), "nomaster")
 
     def mend(self, name):
         self._inside(self.hub, "ip", "link", "set", self._port(name), "master", "bridge0")
 
     def cut_between(self, one, other, both=True):
-        """Loses what `one` sends to `other`, and, with `both`, what that sends to it. All else is as before."""
+        """Loses what `one` sends to `other`, and, with `both`, the opposite direction. All other traffic is unaffected.
+        """
         for sender, receiver in ((one, other), (other, one))[:2 if both else 1]:
             # To a hardware address that nobody has.
             self._inside(self.hosts[sender], "ip", "neighbour", "replace", self.addresses[receiver], "lladdr", "02:00:00:00:00:99",
@@ -51,7 +52,7 @@ class Network:
 
     def mend_between(self, one, other):
         for sender, receiver in ((one, other), (other, one)):
-            with contextlib.suppress(Unavailable):  # That way was not cut.
+            with contextlib.suppress(Unavailable):  # This direction was not cut.
                 self._inside(self.hosts[sender], "ip", "neighbour", "del", self.addresses[receiver], "dev", "eth0")
 
     def _port(self, name):
@@ -64,7 +65,7 @@ class Network:
 
     @staticmethod
     def _namespace():
-        """A process that holds a namespace open, and does nothing else."""
+        """Starts a process that only holds a namespace open."""
         holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True)
         if holder.stdout.readline() != "ready\n":

@@ -1,4 +1,5 @@
-"""A cluster over TCP between several hosts: network namespaces of this machine. One is cut off, and let back."""
+"""Tests a cluster over TCP between several hosts: network namespaces of this machine. One is cut off and reconnected.
+"""
 
 import json
 import subprocess
@@ -49,7 +50,7 @@ class Namespaces(unittest.TestCase):
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
 
     def run_tool(self, tool, *arguments, **options):
-        # tcp: to the shm fabric these hosts are one machine, which they are.
+        # tcp: for the shm fabric these hosts are one machine, which they are.
         return subprocess.run([*self.network.on("client"), cluster.binary(tool), "--cluster", self.cluster, "--fabric", "tcp",
                                "--secret-file", str(self.secret), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               check=False, timeout=90, **options)
@@ -63,11 +64,11 @@ class Namespaces(unittest.TestCase):
         return result.stdout
 
     def regions(self):
-        """Each with its tier, its server, and whether it is busy."""
+        """Returns each region with its tier, its server, and whether it is busy."""
         return [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
 
     def move_one_from(self, server, other):
-        """A region that is being split, or moved by itself, is refused for now."""
+        """Migrates a region. One that is being split, or migrated automatically, is refused for now."""
         deadline = time.monotonic() + 30
         while True:
             here = [r for r in self.regions() if r["server"] == server and r["tier"] == 0]
@@ -92,7 +93,8 @@ class Namespaces(unittest.TestCase):
     def load(self, count):
         records = {f"key{i * 7919 % 1000003:07}": f"{i} " + "v" * 100 for i in range(count)}
         self.done("load", "-", input="".join(f"{key}\t{value}\n" for key, value in records.items()))
-        deadline = time.monotonic() + 60  # Until some of them are on the other host, and nothing is split or moved any more.
+        deadline = time.monotonic() + 60  # Wait until some of them are on the other host, and nothing is split or
+                                          # migrated any more.
         before, regions = None, self.regions()
         while regions != before or any(r["busy"] for r in regions) or {r["server"] for r in regions if r["tier"] == 0} != {"one", "two"}:
             self.assertLess(time.monotonic(), deadline, f"no rest, or the keys are on one host: {regions}\n{self.logs()}")
@@ -117,7 +119,7 @@ class Namespaces(unittest.TestCase):
 
     def test_a_host_cut_off_and_let_back(self):
         records = self.load(40_000)
-        # Nothing can be found without the root, which the servers may have given to the host that is cut off.
+        # Without the root nothing can be found. The servers may have migrated it to the host that will be cut off.
         deadline = time.monotonic() + 30
         while (root := max(self.regions(), key=lambda region: region["tier"]))["server"] == "two":
             self.ctl("move", str(root["region"]), "one")
@@ -127,8 +129,8 @@ class Namespaces(unittest.TestCase):
         lost = self.ctl("--timeout", "2", "scan", "--keys-only")
         self.assertEqual(lost.returncode, 2)
         self.assertIn("two", lost.stderr)
-        self.assertLess(time.monotonic() - start, 30)  # Not for ever, however slow the machine is.
-        # What lies on the other host can be read all the same: so much of the scan came.
+        self.assertLess(time.monotonic() - start, 30)  # It ends, however slow the machine is.
+        # The keys before those of the cut-off host can still be read: the scan got that far.
         self.assertTrue(any(self.ctl("--timeout", "2", "get", key).returncode == 0 for key in sorted(records)[::4000]))
         self.network.mend("two")
         expected = "".join(f"{key}\t{value}\n" for key, value in sorted(records.items()))
@@ -136,7 +138,8 @@ class Namespaces(unittest.TestCase):
         while (found := self.ctl("scan")).returncode != 0 and time.monotonic() < deadline:
             time.sleep(0.2)
         self.assertEqual(found.stdout, expected)
-        # Without logs nobody takes over for it, and it may have to join anew even now: until then its keys have no server.
+        # Without logs no server takes over for it, and it may still have to join again. Until then its keys have no
+        # server.
         while (put := self.ctl("put", sorted(records)[-1], "written again")).returncode != 0 and time.monotonic() < deadline:
             self.assertIn("not in the cluster", put.stderr)
             time.sleep(0.2)

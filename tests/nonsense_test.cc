@@ -1,4 +1,4 @@
-// What servers say of themselves, and makes no sense: an error that names the server, and the client goes on.
+// Servers send invalid reports about themselves. The error must name the server, and the client must continue.
 #include <gtest/gtest.h>
 
 #include "tests/liar.h"

@@ -1,4 +1,4 @@
-// Protections that random histories reach seldom, one case for each.
+// Tests protections that random histories seldom exercise, with one case for each.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -21,17 +21,17 @@ TestClusterOptions Options(int servers, Durability durability) {
   return options;
 }
 
-// The record of a write whose sync has failed may be on disk: the next owner of the region may find it.
+// The record of a write whose sync has failed may be on disk, where the next owner of the region may find it.
 TEST(FailedLog, ItsOwnWritesMayHaveBeenApplied) {
   for (const bool deletes : {false, true}) {
     SimCluster cluster({512, 128 << 10, 256 << 10}, {}, Options(1, Durability::kSync));
     auto client = cluster.NewClient(Quiet());
     ASSERT_TRUE(client->Put("key", "before").ok());
-    cluster.files()->FailAt(1, absl::UnavailableError("EIO"));  // The append is done, and the sync fails.
+    cluster.files()->FailAt(1, absl::UnavailableError("EIO"));  // The append succeeds, and the sync fails.
     const absl::Status status =
         deletes ? client->Delete("key").status() : client->Put("key", "after").status();
     EXPECT_TRUE(IsMaybeApplied(status)) << status;
-    EXPECT_EQ(client->Get("key")->value_or("absent"), "before");  // Nobody has seen it.
+    EXPECT_EQ(client->Get("key")->value_or("absent"), "before");  // It was not applied.
     cluster.Kill(0);
     cluster.Restart(0);
     const std::string now = client->Get("key")->value_or("absent");
@@ -39,7 +39,7 @@ TEST(FailedLog, ItsOwnWritesMayHaveBeenApplied) {
   }
 }
 
-// A region is taken from a server whose disk is slow: the write that waits for it may be on disk, and found.
+// A region is taken from a server whose disk is slow. The write that waits for the disk may be there, and be found.
 TEST(LostRegion, ItsWritesMayHaveBeenApplied) {
   SimCluster cluster({512, 128 << 10, 256 << 10}, {}, Options(2, Durability::kSync));
   auto client = cluster.NewClient(Quiet());
@@ -65,8 +65,7 @@ TEST(LostRegion, ItsWritesMayHaveBeenApplied) {
   EXPECT_GT(cluster.worker(owner)->recoverer()->counters().lost, 0u);
 }
 
-// A move that is given up has taken note of pages as written, and has told its target alone: the next target needs
-// them.
+// An abandoned migration has collected written pages and told only its target about them. The next target needs them.
 TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
   SimCluster cluster({512, 64 << 10, 128 << 10}, {}, Options(3, Durability::kNone));
   auto client = cluster.NewClient(Quiet());
@@ -101,7 +100,7 @@ TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
   EXPECT_EQ(cluster.Check().error_count, 0u);
 }
 
-// A bit of a value turns over in its server's memory. Whichever way it is read, nobody takes it for the value.
+// A bit of a value flips in its server's memory. Nobody may take the result for the value, however it is read.
 TEST(DamagedMemory, GivesNoWrongValue) {
   SimCluster cluster({512, 128 << 10, 512 << 10}, {}, Options(1, Durability::kNone));
   auto client = cluster.NewClient(Quiet());

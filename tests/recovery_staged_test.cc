@@ -1,5 +1,5 @@
-// A region that comes back from its log cannot be read before all of it is there: not even by clients whose region
-// table is from before, and who connect anew to its restarted server while it replays.
+// A region that is recovered from its log cannot be read before it is complete, not even by clients with an older
+// region table that connect again to its restarted server during the replay.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -29,7 +29,7 @@ TEST(RecoveredRegion, IsReadWholeOrNotAtAll) {
     options.logs.durability = Durability::kSync;
     options.table_lease_ns = 2'000'000;
     options.lease_wait_ns = 2'200'000;
-    options.takeover_after_ns = 100'000'000;  // It comes back before.
+    options.takeover_after_ns = 100'000'000;  // It comes back before that.
     SimOptions sim;
     sim.seed = seed;
     sim.latency_ns = 200;

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Runs a program as a test: its path, then its arguments.
+# Runs a program as a test. Arguments: the program's path, then its arguments.
 exec "$@"

@@ -1,5 +1,5 @@
-// Scans that meet lost connections, early deadlines, values that change and leaves that are empty: each entry is handed
-// out once, whole, and the scan gets to its end.
+// Tests scans that meet lost connections, early deadlines, values that change and empty leaves. Each entry must be
+// returned once, whole, and the scan must reach its end.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -11,7 +11,7 @@ const RegionShape kShape{1024, 1 << 20, 1 << 20};
 constexpr int kKeys = 12;
 
 std::string Key(int i) { return fmt::format("key{:05}", i); }
-// Every third value is large: it does not come with a scan's reply.
+// Every third value is large, and so does not come with a scan's reply.
 std::string ValueOf(int i, char c = 'v') {
   const size_t bytes = i % 3 == 0 ? kInlineValueBytesMax + 10 + static_cast<size_t>(i) : 20;
   return std::string(bytes, c) + Key(i);
@@ -21,11 +21,11 @@ ClientOptions Options() {
   ClientOptions options;
   options.report = false;
   options.reconnect_us = 20;
-  options.cache_level_min = 1;  // Downwards then there is a walk to each leaf.
+  options.cache_level_min = 1;  // Downwards there is a walk to each leaf then.
   return options;
 }
 
-// What a scan gives, with an empty line for each error.
+// Returns the entries of a scan, with an empty line for each error.
 std::vector<std::string> Entries(Scan* scan, int errors_max) {
   std::vector<std::string> entries;
   for (int errors = 0;;) {
@@ -72,7 +72,7 @@ TEST_F(ScanFaults, NoEntryIsHandedOutBeforeItsValueIsThere) {
   }
 }
 
-// A batch that ends early, by its deadline, counts towards the limit once.
+// A batch that ends early at its deadline counts towards the limit only once.
 TEST_F(ScanFaults, ALimitIsExactWhereverABatchEndsEarly) {
   int interrupted = 0;
   for (int i = kKeys; i < 200; ++i) ASSERT_TRUE(client_.client->Put(Key(i), "small").ok());
@@ -96,7 +96,7 @@ TEST_F(ScanFaults, ALimitIsExactWhereverABatchEndsEarly) {
   EXPECT_GT(interrupted, 10);
 }
 
-// The batch is the range's last one, and one of its large values is replaced before it was fetched.
+// The batch is the range's last one, and one of its large values is replaced before it is fetched.
 TEST_F(ScanFaults, AValueThatChangesWhileItIsFetchedDoesNotEndTheScan) {
   SimCluster::DrivenClient writer = cluster_.NewDrivenClient(Options());
   writer.Drive();
@@ -128,7 +128,7 @@ TEST_F(ScanFaults, AValueThatChangesWhileItIsFetchedDoesNotEndTheScan) {
   EXPECT_GT(changed, 3u);
 }
 
-// Its deadlines are all too early to get over the stretch at once.
+// All deadlines are too early to get over the stretch at once.
 TEST(EmptyLeaves, AScanGetsThroughThemHoweverShortItsDeadlines) {
   SimCluster cluster(RegionShape{512, 1 << 20, 1 << 20});
   auto client = cluster.NewClient(Options());

@@ -1,4 +1,4 @@
-// Scans over many meganodes on several servers, up and down, and what they read ahead.
+// Tests scans over many meganodes on several servers, up and down, and what they read ahead.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -55,13 +55,13 @@ TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
   EXPECT_EQ(client_->metrics().errors, 0u);
 }
 
-// Down there are no links to follow, and yet a leaf costs one read, and a meganode one walk.
+// Downwards there are no links to follow, and yet a leaf costs one read, and a meganode one walk.
 TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
   uint64_t reads[2], lost[2];
   for (const bool reverse : {false, true}) {
     ScanOptions options{.reverse = reverse};
     options.call.path = Path::kClient;
-    for (int round = 0; round < 2; ++round) {  // The first one learns the routes.
+    for (int round = 0; round < 2; ++round) {  // The first round learns the routes.
       client_->ResetMetrics();
       Scan scan = client_->NewScan(options);
       absl::StatusOr<bool> more = scan.Next();
@@ -92,7 +92,7 @@ TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {
   EXPECT_EQ(calls[true], calls[false] + 1);
 }
 
-// Servers stop at any moment of a batch, in the middle of the messages for its large values, too.
+// Servers stop at any moment of a batch, even in the middle of the messages for its large values.
 TEST_F(ScanTest, GoesOnAfterAnError) {
   constexpr int kLarge = 8;
   for (int i = 0; i < kLarge; ++i) {
@@ -124,13 +124,13 @@ TEST_F(ScanTest, GoesOnAfterAnError) {
   EXPECT_GT(errors, 5);
 }
 
-// Nobody waited for the batch that failed, so nobody hears of it: it is fetched once more when it is wanted.
+// Nobody waited for the batch that failed, so nobody sees the error: it is fetched again when it is wanted.
 TEST_F(ScanTest, WhatWasReadAheadInVainIsReadAgain) {
   ScanOptions options{.batch = 10};
   options.call = {.path = Path::kServer, .timeout_us = 1000};
   Scan scan = client_->NewScan(options);
   for (int i = 0; i < 11; ++i) ASSERT_TRUE(*scan.Next());
-  // The third batch is asked for.
+  // The third batch has been requested.
   for (size_t server = 0; server < 3; ++server) cluster_.Stop(server);
   client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 50'000'000));
   EXPECT_EQ(client_->metrics().errors, 1u);
@@ -143,7 +143,7 @@ TEST_F(ScanTest, WhatWasReadAheadInVainIsReadAgain) {
   EXPECT_FALSE(*scan.Next());
 }
 
-// A scan that is dropped while it reads ahead leaves no read behind that would come back to freed memory.
+// A scan that is dropped while it reads ahead leaves no read behind that would write to freed memory.
 TEST_F(ScanTest, MayBeDroppedAtAnyTime) {
   for (const Path path : {Path::kServer, Path::kClient}) {
     for (int entries = 0; entries < 100; ++entries) {
@@ -155,12 +155,12 @@ TEST_F(ScanTest, MayBeDroppedAtAnyTime) {
     }
   }
   ASSERT_TRUE(client_->Get(Key(1)).ok());
-  client_.reset();  // With some of them under way.
+  client_.reset();  // With some of them in progress.
   client_ = NewClient();
   EXPECT_EQ(client_->Get(Key(1))->value(), "value 1");
 }
 
-// Threads and shared memory, for ThreadSanitizer above all: one client writes while another scans, both ways.
+// Uses threads and shared memory, mainly for ThreadSanitizer: one client writes while another scans, both ways.
 TEST(ShmScan, SeesAllWhileMeganodesSplitAndMove) {
   constexpr int kRounds = 5;
   ShmCluster cluster(kSpreadingShape, SpreadingOptions());

@@ -1,4 +1,4 @@
-// SimCluster: servers, their disks and their coordinator in virtual time, and what can go wrong with each.
+// SimCluster simulates servers, their disks and their coordinator in virtual time, with the faults of each.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class SimCluster : public TestCluster {
   ~SimCluster() override {
     for (size_t i = 0; i < servers_.size(); ++i) {
       if (Dead(i)) continue;
-      if (servers_[i].stopped) Continue(i);  // One that is stopped cannot end.
+      if (servers_[i].stopped) Continue(i);  // A stopped server cannot end.
       CELL_CHECK(servers_[i].worker->Stop().ok());
     }
     *alive_ = false;
@@ -53,7 +53,7 @@ class SimCluster : public TestCluster {
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(ClientTesting::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
   }
-  // One that the network drives, on a host of its own.
+  // A client that the network drives, on a host of its own.
   struct DrivenClient {
     SimHost* host = nullptr;
     MemoryMembership* membership = nullptr;
@@ -78,7 +78,7 @@ class SimCluster : public TestCluster {
   }
   TestReport Check() override {
     for (int i = 0; i < 1'000'000 && !Quiet(); ++i) network_.Step();
-    // Where no more regions are to be had, some things are tried for ever.
+    // If there are no more regions, some things are retried forever.
     if (!Quiet() && options_.quiet_at_end) {
       TestReport report;
       report.error_count = 1;
@@ -91,14 +91,14 @@ class SimCluster : public TestCluster {
     }
     return CheckAll(workers);
   }
-  // Nothing goes on that is not asked for, but for the dead.
+  // Returns whether no server that is alive has background tasks.
   bool Quiet() const {
     for (size_t i = 0; i < servers_.size(); ++i) {
       if (!Dead(i) && !servers_[i].worker->scheduler()->idle()) return false;
     }
     return true;
   }
-  // From within one of its points, or from outside. With its machine, what was written and not synced is lost, too.
+  // Kills a server, from one of its sync points or from outside. With `machine`, unsynced writes are lost, too.
   void Kill(size_t i, bool machine = false) {
     servers_[i].fabric->Crash();
     servers_[i].membership->Crash();
@@ -110,16 +110,18 @@ class SimCluster : public TestCluster {
   bool Dead(size_t i) const { return servers_[i].dead; }
   bool Stopped(size_t i) const { return servers_[i].stopped; }
   bool Expired(size_t i) const { return servers_[i].expired; }
-  // A dead server comes back, under its name and with its disk. From outside of all workers.
+  // Restarts a dead server with its name and its disk. Must not be called from within a worker.
   void Restart(size_t i) {
     CELL_CHECK(Dead(i));
     Bury(i);
     Start(i);
   }
-  // From its next start on the server is of a release that writes the next format of logs (LaterReleaseStore); or not.
+  // Sets whether, from its next start on, the server is of a release that writes the next format of logs
+  // (LaterReleaseStore).
   void SetLaterRelease(size_t i, bool later) { servers_[i].later_release = later; }
   bool later_release(size_t i) const { return servers_[i].later_release; }
-  // As SIGSTOP: it does nothing until Continue; its memory can be read. From outside of it.
+  // Stops a server, like SIGSTOP: it does nothing until Continue; its memory can be read. Must not be called from
+  // within it.
   void Stop(size_t i) {
     servers_[i].fabric->SetPaused(true);
     if (durable()) servers_[i].disk->SetPaused(true), servers_[i].replay->SetPaused(true);
@@ -130,24 +132,24 @@ class SimCluster : public TestCluster {
     if (durable()) servers_[i].disk->SetPaused(false), servers_[i].replay->SetPaused(false);
     servers_[i].fabric->SetPaused(false);
   }
-  // Its cores take so many times as long.
+  // Makes its cores this many times slower.
   void SlowHost(size_t i, double slowdown) { servers_[i].host->set_slowdown(slowdown); }
   void SlowDisk(size_t i, int64_t mean_ns) {
     if (durable()) servers_[i].disk->set_mean_ns(mean_ns), servers_[i].replay->set_mean_ns(mean_ns);
   }
-  // The server cannot reach the coordinator: it sees nothing new, and its session will expire.
+  // Cuts the server off from the coordinator: it sees nothing new, and its session will expire.
   void CutCoordinator(size_t i, bool cut) {
     servers_[i].unheard = cut;
     servers_[i].membership->set_unreachable(cut);
   }
-  // The coordinator takes the server for dead; it hears of that some time later.
+  // Makes the coordinator take the server for dead. The server learns that some time later.
   void ExpireSession(size_t i) {
     servers_[i].expired = true;
     AddressOf(i)->clear();
     TellMembers();
   }
-  // The machine that the server is in stands still until Continue, and so does its clock: afterwards it knows nothing
-  // of the time that has passed.
+  // Stops the machine of the server and its clock until Thaw: afterwards the server does not know how much time has
+  // passed.
   void Freeze(size_t i) {
     servers_[i].frozen_ns = network_.now_ns();
     Stop(i);
@@ -156,8 +158,8 @@ class SimCluster : public TestCluster {
     servers_[i].host->StandStill(network_.now_ns() - servers_[i].frozen_ns);
     Continue(i);
   }
-  // The part of the coordinator that the server talks to has lost its leader: nothing can be changed or learnt there,
-  // and the leader does not hear that the server is alive, though that part still answers.
+  // Makes the part of the coordinator that the server uses lose its leader. Nothing can be changed or learnt there, and
+  // the leader does not know that the server is alive, though that part still answers.
   void CutLeader(size_t i, bool cut) {
     servers_[i].leaderless = cut;
     servers_[i].membership->set_unreachable(cut);
@@ -171,7 +173,7 @@ class SimCluster : public TestCluster {
   SimHost* host(size_t i) { return servers_[i].host; }
   size_t servers() const { return servers_.size(); }
 
-  // A Pilaf table, by server i.
+  // Creates a Pilaf table with server i.
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts, size_t i = 0) {
     std::optional<absl::Status> created;
     const auto create = [&]() -> Task<bool> {
@@ -280,7 +282,7 @@ class SimCluster : public TestCluster {
     return host;
   }
 
-  // What a dead worker was about to do waits for ever, and refers to all of it.
+  // Keeps a dead worker, because its pending work refers to it and waits forever.
   void Bury(size_t i) { graveyard_->push_back(std::move(servers_[i].worker)); }
 
   void TakeTurns(size_t i, int life) {
@@ -295,8 +297,8 @@ class SimCluster : public TestCluster {
     });
   }
 
-  // A server that takes turns keeps its session. One whose session has expired hears of it some time after it goes on,
-  // and makes another.
+  // Renews the session of a running server. A server whose session has expired learns that some time after it
+  // continues, and makes another one.
   void Renew(size_t i) {
     Server& server = servers_[i];
     if (server.unheard) return;
@@ -352,7 +354,7 @@ class SimCluster : public TestCluster {
   static inline auto* const graveyard_ = new std::vector<std::unique_ptr<Worker>>;  // Never emptied.
 };
 
-// Three servers with meganodes of 64 nodes, which split and move as soon as there is a reason.
+// Three servers with meganodes of 64 nodes, which split and migrate as soon as there is a reason.
 constexpr RegionShape kSpreadingShape{512, 32 << 10, 64 << 10};
 inline TestClusterOptions SpreadingOptions() {
   TestClusterOptions options;

@@ -1,4 +1,5 @@
-// Pilaf tables as a client sees them, in virtual time: beside a model, through growth and drops, and what is refused.
+// Tests Pilaf tables as a client sees them, in virtual time: compared with a model, through growth and drops, and what
+// is refused.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +14,7 @@
 namespace cell {
 namespace {
 
-// Regions of 896 slots, or 14 buckets of 2 KB, and room for some hundred pairs beside them.
+// Regions of 896 slots, or 14 buckets of 2 KB, and room for some hundred pairs in addition.
 constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
 TestClusterOptions Servers(int servers) {
@@ -134,7 +135,7 @@ TEST(Tables, WhatIsRefused) {
   EXPECT_EQ(client->Tables().size(), 2u);
 }
 
-// No worker need ever have more parts than its share, so that a table fits if the cluster has room.
+// No worker needs more parts than its share, so a table fits if the cluster has room.
 TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
   TestClusterOptions options = Servers(3);
   options.regions_max = 8;
@@ -152,19 +153,19 @@ TEST_P(TableTest, PartsFitIfTheClusterHasRoom) {
     before = part.first;
   }
   for (size_t i = 0; i < 3; ++i) EXPECT_GE(cluster.worker(i)->regions()->size(), 6u);
-  // 21 of the workers' 24 places are taken.
+  // 21 of the workers' 24 slots for regions are taken.
   const absl::Status refused = cluster.CreateTable("u", GetParam(), 4);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_NE(refused.message().find("4 parts was asked for"), std::string_view::npos) << refused;
   EXPECT_EQ(client->Tables().size(), 1u);
   EXPECT_EQ(cluster.table().regions.size(), 21u);
-  EXPECT_TRUE(cluster.CreateTable("v", GetParam(), 0, 1).ok());  // One for each worker, or fewer.
+  EXPECT_TRUE(cluster.CreateTable("v", GetParam(), 0, 1).ok());  // One per worker, or fewer.
   absl::StatusOr<Table> table = client->OpenTable("t");
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(table->Put(fmt::format("{}", i), "v").ok());
   EXPECT_EQ(cluster.Check().hash_keys, 100u);
 }
 
-// A worker whose room the region table knows, and which takes nothing.
+// The region table knows the room of a worker that takes nothing.
 TEST_P(TableTest, FewerPartsThanWereAskedForAreSaid) {
   TestClusterOptions options = Servers(3);
   options.regions_max = 8;
@@ -180,10 +181,10 @@ TEST_P(TableTest, FewerPartsThanWereAskedForAreSaid) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(table->Put(fmt::format("{}", i), "v").ok());
 }
 
-// Puts that have no place are refused, and all else is as it was; with more memory it goes on.
+// Puts for which there is no room are refused, and everything else is unchanged. With more memory it continues.
 TEST_P(TableTest, WithoutMemoryToGrowItServesWhatItHas) {
   TestClusterOptions options = Servers(1);
-  options.regions_max = 2;  // The tree's, and one.
+  options.regions_max = 2;  // The tree's, and one more.
   SimCluster cluster(kShape, {}, options);
   ASSERT_TRUE(cluster.CreateTable("t", GetParam(), 1).ok());
   ClientOptions patient;
@@ -241,7 +242,7 @@ TEST_P(TableTest, DroppedAndMadeAgainItIsEmpty) {
       EXPECT_EQ(table->Get("1", By(path)).status().code(), absl::StatusCode::kNotFound);
     }
     EXPECT_EQ(table->Put("1", "v").status().code(), absl::StatusCode::kNotFound);
-    // Its regions are given back: the tree's is left.
+    // Its regions are returned, and the tree's is left.
     const auto held = [&] { return cluster.worker(0)->regions()->size() + cluster.worker(1)->regions()->size(); };
     for (int i = 0; i < 1'000'000 && held() > 1; ++i) cluster.network()->Step();
     EXPECT_EQ(held(), 1u);
@@ -249,7 +250,7 @@ TEST_P(TableTest, DroppedAndMadeAgainItIsEmpty) {
   }
 }
 
-// Parts with few keys that come, from memory that was never used, into memory that was full of others.
+// Parts with few keys, in memory that was never used, migrate into memory that was full of other keys.
 TEST_P(TableTest, InMemoryThatWasUsedBefore) {
   SimCluster cluster({512, 512 << 10, 512 << 10}, {}, Servers(3));
   cluster.shared()->state.table.draining.insert("server-2");
@@ -281,7 +282,7 @@ TEST_P(TableTest, InMemoryThatWasUsedBefore) {
   EXPECT_TRUE(report.ok()) << report.errors[0];
 }
 
-// A server that comes to it gets its share, and nothing is lost or hidden meanwhile.
+// A new server gets its share, and nothing is lost or hidden meanwhile.
 TEST_P(TableTest, ANewServerGetsItsShare) {
   SimCluster cluster(kShape, {}, Servers(3));
   cluster.shared()->state.table.draining.insert("server-2");  // As if it were not there yet.
@@ -305,8 +306,8 @@ TEST_P(TableTest, ANewServerGetsItsShare) {
   EXPECT_EQ(cluster.Check().hash_keys, 800u);
 }
 
-// Threads and shared memory, for ThreadSanitizer above all: one client writes while another reads, and parts split and
-// move.
+// Uses threads and shared memory, mainly for ThreadSanitizer: one client writes while another reads, and parts split
+// and migrate.
 TEST_P(TableTest, OverSharedMemory) {
   constexpr int kKeys = 2'000;
   ShmCluster cluster(kShape, Servers(3));
@@ -344,8 +345,8 @@ TEST_P(TableTest, OverSharedMemory) {
   EXPECT_TRUE(report.ok()) << report.errors[0];
 }
 
-// A lookup of a table waits for a table of regions that was asked for after it began. One that was already on its way may
-// be too old to name the table.
+// Opening a table waits for a region table that was requested after it began. One that was already on its way may be
+// too old to name the table.
 TEST(Tables, AreFoundAsSoonAsTheyAreMade) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;

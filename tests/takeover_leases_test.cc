@@ -1,5 +1,5 @@
-// A region is taken over while its former owner stands still, and its memory can be read: nobody believes what is
-// there.
+// A region is taken over while its former owner is stopped, and the old memory can still be read. Nobody may trust what
+// is there.
 #include <gtest/gtest.h>
 
 #include "tests/clusters.h"
@@ -9,12 +9,11 @@ namespace {
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
 
-// The owner of the only region stops. Another takes the region over and acknowledges a write. What a client reads then
-// that has not asked for the region table since before: by reads of the stopped owner's memory, or of the owner itself,
-// which goes on just then. `in_table`: the region is that of a Pilaf table.
-// `amid_refresh`: it asks for the table, and reads beside that until it has it.
-// `leaderless`: the owner does not stop: the part of the coordinator that it talks to loses its leader, and confirms no
-// lease.
+// Stops the owner of the only region. Another server takes the region over and acknowledges a write. Returns what a
+// client reads then that has not read the region table since: from the stopped owner's memory, or from the owner
+// itself, which continues at that moment. With `in_table` the region belongs to a Pilaf table. With `amid_refresh` the
+// client requests the table, and reads until it has it. With `leaderless` the owner does not stop: the part of the
+// coordinator that it uses loses its leader, and confirms no lease.
 std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false,
                               bool leaderless = false) {
   TestClusterOptions options;
@@ -23,7 +22,7 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   options.mutant = mutant;
   options.table_lease_ns = 2'000'000;
   options.lease_wait_ns = 2'200'000;
-  options.membership_polls_max = 50;  // Who goes on sees the newest table by and by.
+  options.membership_polls_max = 50;  // A server that continues sees the newest table only gradually.
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
   ClientOptions client;
   client.report = false;
@@ -92,7 +91,7 @@ TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
   }
 }
 
-// A follower that is cut off from its leader still answers, and knows nothing of the takeover: its word is no lease.
+// A follower that is cut off from its leader still answers, and knows nothing of the takeover. Its answer is no lease.
 TEST(TakeoverLeases, NoServerServesByTheWordOfAFollowerWithoutALeader) {
   for (const bool in_table : {false, true}) {
     const auto read = [in_table](Mutant mutant) {
@@ -103,7 +102,8 @@ TEST(TakeoverLeases, NoServerServesByTheWordOfAFollowerWithoutALeader) {
   }
 }
 
-// Nor when the selector chooses, which looks at no lease before. Where it asks the stopped owner no answer comes.
+// The same holds if the selector chooses, without checking a lease before. If it asks the stopped owner, no answer
+// comes.
 TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
   for (const bool in_table : {false, true}) {
     int read = 0;
@@ -116,8 +116,8 @@ TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
   }
 }
 
-// Nor when it asks for the table while it reads: what was read by an old table is not trusted by the lease of the new
-// one.
+// The same holds if the client requests the table while it reads: what was read by an old table is not trusted under
+// the lease of the new one.
 TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
   for (const bool in_table : {false, true}) {
     int read = 0;
@@ -130,7 +130,7 @@ TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
   }
 }
 
-// A table counts from when it was asked for, however long the answer is on its way: the region is taken over meanwhile.
+// A table counts from when it was requested, however long the answer takes. The region is taken over meanwhile.
 TEST(TakeoverLeases, NorByATableThatTookLongToCome) {
   TestClusterOptions options;
   options.servers = 2;
@@ -165,7 +165,8 @@ TEST(TakeoverLeases, NorByATableThatTookLongToCome) {
   EXPECT_EQ(get.Take()->value_or("absent"), "new");
 }
 
-// Nor by a scan whose server is lost in the middle of a batch: what it had read until then is not trusted either.
+// The same holds for a scan whose server is lost in the middle of a batch: what it had read before is not trusted
+// either.
 TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
   int lost = 0;
   for (int64_t after_ns = 0; after_ns < 30'000; after_ns += 500) {
@@ -205,7 +206,7 @@ TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
                           [&] { cluster.network()->Break(cluster.host(owner), reader.host); });
     const std::string answer = scanned();
     EXPECT_NE(answer, "old") << after_ns;
-    EXPECT_NE(answer, "new") << after_ns;  // It has not heard of the new owner.
+    EXPECT_NE(answer, "new") << after_ns;  // It does not know the new owner.
     lost += answer.find("table is too old") == std::string::npos;
   }
   EXPECT_GT(lost, 3);
@@ -219,7 +220,7 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
 }
 
 // A region leaves its server and comes back to it, into other memory, between two reads of one get. What the get reads
-// where the region was is not trusted by a table that names the same server again.
+// at the old location is not trusted under a table that names the same server again.
 TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
   TestClusterOptions options;
   options.servers = 2;
@@ -246,7 +247,7 @@ TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
     while (!moved.has_value()) cluster.network()->Step();
     CELL_CHECK(moved->ok());
   };
-  // The get has read the leaf. Its read of the extent is on the way until the region has come back.
+  // The get has read the leaf. Its read of the extent is in progress until the region has come back.
   const uint64_t reads = reader.client->metrics().node_reads;
   const uint64_t extents = reader.client->metrics().extent_reads;
   auto get = reader.client->AsyncGet("key");
@@ -258,20 +259,21 @@ TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
   cluster.network()->SetCut(reader.host, cluster.host(owner), true);
   while (reader.client->metrics().extent_reads == extents) reader.client->Poll(reader.client->NowNs() + 1'000);
   ASSERT_FALSE(get.done());
-  // It will come back into this memory, and nobody uses what it had.
+  // The region will come back into this memory, and nobody uses its former memory.
   const uint64_t bytes = cluster.worker(owner)->regions()->Find(region)->memory->bytes();
   ASSERT_TRUE(cluster.server(owner)->PrepareRegion(bytes, 0).ok());
   move(owner, 1 - owner);
   ASSERT_TRUE(cluster.NewClient(client)->Put("key", "new").ok());
   move(1 - owner, owner);
-  (void)reader.client->Tables();  // It hears of that.
+  (void)reader.client->Tables();  // The client sees that.
   ASSERT_FALSE(get.done());
   cluster.network()->SetCut(reader.host, cluster.host(owner), false);
   while (!get.done()) reader.client->Poll(INT64_MAX);
   EXPECT_EQ(get.Take()->value(), "new");
 }
 
-// A server that cannot renew its lease refuses a write. Meanwhile another takes its regions over: the write finds it.
+// A server that cannot renew its lease refuses a write. Meanwhile another takes its regions over, and the write finds
+// it.
 TEST(TakeoverLeases, AWriteDoesNotWaitAtAServerWhoseLeaseHasLapsed) {
   for (const bool in_table : {false, true}) {
     TestClusterOptions options;

@@ -1,7 +1,7 @@
-// Servers die, lose their machines, or stop and go on at any moment, while clients write and read over both paths, and
-// meganodes split and move. Others take the regions over from their logs. With sync, nothing that was acknowledged is
-// lost, and no read misses what was acknowledged, or seen by another read, before it began. With async, nothing is lost
-// that was acknowledged longer ago than the bound.
+// Servers die, lose their machines, or stop and continue at any moment, while clients write and read on both paths, and
+// meganodes split and migrate. Others take the regions over from their logs. With sync, nothing that was acknowledged
+// is lost, and no read misses what was acknowledged, or seen by another read, before it began. With async, nothing is
+// lost that was acknowledged longer ago than the bound.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -28,11 +28,11 @@ int VersionOf(int i, const std::optional<std::string>& value) {
   return version;
 }
 
-// Puts only, so that a key's versions only grow. 0: absent.
+// There are only puts, so that a key's versions only grow. 0: absent.
 struct History {
   std::vector<int> begun = std::vector<int>(kKeys), ended = begun;
-  std::vector<int> seen = begun;                        // By any read that has ended.
-  std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of it failed: written no more.
+  std::vector<int> seen = begun;                        // Seen by any read that has ended.
+  std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of the key failed: it is not written any more.
   std::vector<std::map<int64_t, int>> acknowledged = std::vector<std::map<int64_t, int>>(kKeys);
   bool strict = true;  // Reads are checked.
   std::vector<std::string> violations;
@@ -47,7 +47,7 @@ CallOptions OnPath(Random* random) {
   return options;
 }
 
-// `map`: the client, or a table of it.
+// `map` is the client or one of its tables.
 template <typename Map>
 Task<bool> Writer(Client* client, Map* map, History* history, int index, uint64_t seed) {
   Random random(seed);
@@ -74,7 +74,7 @@ Task<bool> Writer(Client* client, Map* map, History* history, int index, uint64_
   co_return true;
 }
 
-// Those by calls alone never ask for the region table by themselves.
+// Readers that only make calls never ask for the region table by themselves.
 template <typename Map>
 Task<bool> Reader(Client* client, Map* map, History* history, bool by_calls, uint64_t seed) {
   Random random(seed);
@@ -130,7 +130,7 @@ class TakeoverTest : public ::testing::Test {
     return options;
   }
 
-  // One cluster, and several faults. What was wrong.
+  // Runs one cluster with several faults. Returns what was wrong.
   std::vector<std::string> Run(TestClusterOptions options, uint64_t seed, int faults) {
     const bool sync = options.logs.durability == Durability::kSync;
     SimOptions sim;
@@ -186,7 +186,7 @@ class TakeoverTest : public ::testing::Test {
       }
       return true;
     };
-    if (kill_at_.empty()) {  // Else from the beginning on: tables grow while they are filled.
+    if (kill_at_.empty()) {  // Otherwise begin at once, because tables grow while they are filled.
       for (int i = 0; i < 100 && !all_hold(); ++i) poll(50'000);
       poll(static_cast<int64_t>(random.Below(200'000)));
     }
@@ -270,8 +270,8 @@ class TakeoverTest : public ::testing::Test {
       const int version = VersionOf(i, *value);
       int must = history.ended[at];
       if (!sync) {
-        // Acknowledged longer than the bound before a fault, and not after it: there must be that, or later. The
-        // bound holds as long as the disk keeps up; a new segment takes it longer here. Twice the bound it never takes.
+        // A write acknowledged longer than the bound before a fault, and not after it, must be there, or a later one.
+        // The bound holds as long as the disk keeps up; a new segment takes longer here, but never twice the bound.
         must = 0;
         for (const auto& [ns, acknowledged] : history.acknowledged[at]) {
           const auto fault = faults_at.lower_bound(ns);
@@ -299,7 +299,7 @@ class TakeoverTest : public ::testing::Test {
     return history.violations;
   }
 
-  // Seeds until one shows what is wrong; 0: none does.
+  // Runs seeds until one shows a violation. Returns it, or 0 if there is none.
   uint64_t FindViolation(TestClusterOptions options, uint64_t seeds, int faults) {
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
       const std::vector<std::string> violations = Run(options, seed, faults);
@@ -318,7 +318,7 @@ class TakeoverTest : public ::testing::Test {
   }
 
   std::string kill_at_;            // Servers die with their machines when they reach this point; empty: at any moment.
-  std::optional<uint32_t> table_;  // Writes and reads go to a Pilaf table with such buckets; 0: slots.
+  std::optional<uint32_t> table_;  // Writes and reads use a Pilaf table with buckets of this size; 0: slots.
 
   Totals totals_;
 };
@@ -380,7 +380,7 @@ TEST_F(TakeoverTest, OfTablesWithoutAProtectionSomethingIsWrong) {
   }
 }
 
-// Each protection of the log taken away is noticed.
+// Removes each protection of the log, and checks that the test notices.
 TEST_F(TakeoverTest, WithoutAProtectionSomethingIsWrong) {
   for (const auto& [mutant, name] :
        {std::pair(Mutant::kNoFence, "no fence"), std::pair(Mutant::kSyncedTooEarly, "acknowledged before the sync")}) {

@@ -1,4 +1,4 @@
-// What clusters for tests have in common.
+// Provides what clusters for tests have in common.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace cell {
 
 struct TestClusterOptions {
   int servers = 1;
-  size_t regions_max = 64;  // Of each server.
+  size_t regions_max = 64;  // Per server.
   int64_t silence_ns = 1'000'000'000;
   SplitterOptions split;
   RebalancerOptions balance;
@@ -27,31 +27,32 @@ struct TestClusterOptions {
   LogCollectorOptions collector;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
-  // Simulated clusters with logs: sessions, takeovers, and what a sync takes.
+  // For simulated clusters with logs: sessions, takeovers, and the duration of a sync.
   int64_t session_ns = 300'000;
   int64_t takeover_after_ns = 20'000;
   int64_t probe_every_ns = RecovererOptions{}.probe_every_ns;
   int64_t table_lease_ns = 200'000;
   int64_t lease_wait_ns = 220'000;
   int64_t disk_ns = 5'000;
-  bool quiet_at_end = true;    // Nothing goes on for ever.
-  bool disk_cached = false;    // What a host writes others see when it is synced (SimDisk).
+  bool quiet_at_end = true;    // Nothing continues forever.
+  bool disk_cached = false;    // Others see what a host writes once it is synced (SimDisk).
   bool disk_in_steps = false;  // Time passes between two calls of a file system (SimThreadPool).
-  int joining = 0;             // Of the servers, the last: not there before they are started.
-  int64_t clock_gain_ppm = 0;  // The most that a host's clock goes wrong.
+  int joining = 0;             // The last servers, which are not there before they are started.
+  int64_t clock_gain_ppm = 0;  // The maximum error of a host's clock.
   Mutant mutant = Mutant::kNone;
 };
 
 struct TestReport : TreeReport {
-  uint64_t hash_keys = 0;   // Of all tables.
-  uint64_t unfinished = 0;  // Nodes that only their left neighbour leads to.
+  uint64_t hash_keys = 0;   // Keys in all tables.
+  uint64_t unfinished = 0;  // Nodes that are reached only from their left neighbour.
 };
 
 class TestCluster {
  public:
   virtual ~TestCluster() = default;
   virtual std::unique_ptr<Client> NewClient(ClientOptions options) = 0;
-  // After all clients have gone: what is wrong in any region or between them, the keys of all.
+  // Returns what is wrong in any region or between regions, and the total number of keys. REQUIRES: all clients are
+  // gone.
   virtual TestReport Check() = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// One-sided reads in virtual time, in random line order, against a writer: what each protection is for.
+// Shows what each protection is for, with one-sided reads in virtual time, in random line order, against a writer.
 #include <gtest/gtest.h>
 
 #include "cell/base/crc64.h"
@@ -21,12 +21,12 @@ class Finished : public Completion {
 
 struct Counts {
   uint64_t reads = 0;
-  uint64_t refused = 0;        // Torn, and seen to be.
-  uint64_t torn_accepted = 0;  // By the checks, and yet no node that was ever written.
+  uint64_t refused = 0;        // Torn, and recognized as such.
+  uint64_t torn_accepted = 0;  // Accepted by the checks, although no such node was ever written.
 };
 
-// A leaf's entries all carry the same stamp, and each write gives all of them the next: a mix of two stamps, or a stamp
-// that differs from the CRC fields beside it, was never written.
+// Returns whether a leaf was written like this. All entries of a leaf carry the same stamp, and each write gives all of
+// them the next one. A mix of two stamps, or a stamp that differs from the CRC fields, was never written.
 bool Whole(const NodeView& node) {
   for (int i = 0; i < node.count(); ++i) {
     if (node.leaf_slot(i).crc != node.leaf_slot(0).crc ||
@@ -36,7 +36,7 @@ bool Whole(const NodeView& node) {
   return true;
 }
 
-// `pause_ns`: how long the writer rests before each write, at most; 0: it never does, so that every read is contended.
+// `pause_ns` is the writer's maximum pause before each write. 0: it never pauses, so that every read is contended.
 Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks checks, int64_t pause_ns = 0) {
   SimNetwork network(options);
   auto server = network.NewEndpoint();
@@ -67,7 +67,7 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
   };
   write();
 
-  // Many reads are in flight while the writer writes again and again: every read is contended.
+  // Many reads are in flight while the writer writes continuously, so every read is contended.
   constexpr size_t kInFlight = 32;
   struct Slot {
     alignas(64) std::byte image[1024];
@@ -104,7 +104,7 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
   return counts;
 }
 
-// Fast lines against a slow writer, so that many reads are whole; slow ones, so that many are torn.
+// Fast lines against a slow writer make many reads whole; slow lines make many torn.
 SimOptions Contended(uint64_t seed, SimOptions::LineOrder order, int64_t line_ns) {
   SimOptions options;
   options.seed = seed;
@@ -115,8 +115,8 @@ SimOptions Contended(uint64_t seed, SimOptions::LineOrder order, int64_t line_ns
   return options;
 }
 
-// The thesis's scheme, 4.3.1, where the NIC reads in any order: it accepts nodes that never were. If this ever fails,
-// the simulation no longer tears, and the tests below show nothing.
+// The thesis's scheme, 4.3.1, accepts nodes that never existed if the NIC reads in any order. If this ever fails, the
+// simulation does not tear reads any more, and the tests below show nothing.
 TEST(TornRead, BookendVersionsAloneAcceptATornNodeInRandomOrder) {
   uint64_t accepted = 0;
   for (const int64_t line_ns : {2, 20}) {
@@ -127,7 +127,7 @@ TEST(TornRead, BookendVersionsAloneAcceptATornNodeInRandomOrder) {
   EXPECT_GT(accepted, 100u);
 }
 
-// And where it reads in address order they are enough, as the thesis says.
+// If the NIC reads in address order the scheme is sufficient, as the thesis says.
 TEST(TornRead, BookendVersionsAreEnoughInAddressOrder) {
   const Counts counts = ReadUnderWrites(Contended(1, SimOptions::LineOrder::kAscending, 2), 300'000,
                                         NodeView::Checks::kVersionsOnly, /*pause_ns=*/200);

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Shows that the verbs fabric works on this machine's RDMA device, and how fast it is beside perftest.
+# Shows that the verbs fabric works on this machine's RDMA device, and how fast it is compared with perftest.
 #
-#   ./bazelw run --config=opt //tests:verbs_suite -- HOST        HOST: an address of the device (cell_server --list-devices)
+#   ./bazelw run --config=opt //tests:verbs_suite -- HOST        HOST: the device's address (cell_server --list-devices)
 #
-# The fabric's conformance suite; a cluster of two servers with a load, every path, a meganode split, a server killed
-# under load; then reads of 1 KB by cell_bench beside ib_read_lat and ib_read_bw. //tests:verbs_vm_test runs it in a
-# virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench, verbs_fabric_test and perftest on PATH;
-# by Bazel the first four are. Exit status 0: all is well.
+# Runs the fabric's conformance suite; a cluster of two servers with a load, every path, a meganode split, and a server
+# killed under load; then reads of 1 KB with cell_bench, ib_read_lat and ib_read_bw. //tests:verbs_vm_test runs it in a
+# virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench, verbs_fabric_test and perftest on
+# PATH; with Bazel the first four are. The exit status is 0 if everything succeeded.
 set -eu
 for program in tools/cell_bench cell/cmd/cell_server cell/io/fabric/verbs/verbs_fabric_test; do  # Bazel's runfiles.
   if [ -x "$program" ]; then PATH=$PWD/$(dirname "$program"):$PATH; fi
@@ -125,7 +125,7 @@ say "a server killed under load"
 cell_bench --workload mixed --keys 20000 --prefix "" --seconds 60 >"$directory/bench" 2>"$directory/error" &
 bench=$!
 sleep 3
-# Not the one that holds the root of the tree: without it no way leads anywhere.
+# Do not kill the server with the root of the tree, without which nothing can be reached.
 root=$(cellctl regions | awk '$5 > tier + 0 { tier = $5; root = $1 } END { print root }')
 victim=$last port=7471
 if [ "$root" = server-1 ]; then victim=$first port=7470; fi

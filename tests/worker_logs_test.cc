@@ -1,4 +1,4 @@
-// What a worker's logs and checkpoints hold at the moment when it dies.
+// Tests what a worker's logs and checkpoints hold at the moment when it dies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class MarkerTest : public ::testing::TestWithParam<Durability> {
     return options;
   }
   const RegionLog& log() const { return *cluster_.worker()->regions()->all()[0]->log; }
-  // One bit of the last record of the region's log, in whichever segment it is.
+  // Flips one bit of the last record of the region's log, in whichever segment it is.
   void DamageLastRecord() {
     std::string* last = nullptr;
     for (const std::string& path : cluster_.disk()->paths()) {
@@ -40,7 +40,7 @@ class MarkerTest : public ::testing::TestWithParam<Durability> {
     ASSERT_NE(last, nullptr);
     (*last)[last->find(kLast)] ^= 1;
   }
-  // The region is not served without its last record.
+  // Checks that the region is not served without its last record.
   void ExpectItIsNoticed() {
     cluster_.Restart(0);
     const auto value = client_->Get("first");
@@ -77,7 +77,7 @@ TEST_P(MarkerTest, AndAfterACleanStop) {
   ExpectItIsNoticed();
 }
 
-// Not even if the marker is lost as well: nothing is left in the file that could tell.
+// This holds even if the marker is lost as well, so that nothing in the file shows it.
 TEST_P(MarkerTest, AndSoIsTheLossOfTheWholeEndAfterACleanStop) {
   ASSERT_TRUE(client_->Put("first", "value").ok());
   ASSERT_TRUE(client_->Put("last", kLast).ok());
@@ -87,7 +87,7 @@ TEST_P(MarkerTest, AndSoIsTheLossOfTheWholeEndAfterACleanStop) {
   for (const std::string& path : cluster_.disk()->paths()) {
     std::string* const bytes = cluster_.disk()->bytes(path);
     if (bytes->find(kLast) == std::string::npos) continue;
-    const size_t end = bytes->find("value") + 8;  // Of the first record.
+    const size_t end = bytes->find("value") + 8;  // End of the first record.
     std::fill(bytes->begin() + static_cast<ptrdiff_t>(end), bytes->end(), '\0');
     ++cut;
   }
@@ -95,7 +95,7 @@ TEST_P(MarkerTest, AndSoIsTheLossOfTheWholeEndAfterACleanStop) {
   ExpectItIsNoticed();
 }
 
-// What its owner wrote once more after a restart is not taken for a torn end, either.
+// Records that its owner wrote again after a restart do not count as a torn end either.
 TEST_P(MarkerTest, AndAfterARecovery) {
   ASSERT_TRUE(client_->Put("first", "value").ok());
   ASSERT_TRUE(client_->Put("last", kLast).ok());
@@ -115,7 +115,7 @@ TEST_P(MarkerTest, AndAfterARecovery) {
 INSTANTIATE_TEST_SUITE_P(All, MarkerTest, ::testing::Values(Durability::kAsync, Durability::kSync),
                          [](const auto& info) { return ToString(info.param); });
 
-// A disk that does not answer any more keeps no server from ending, whose message says what may not be on it.
+// A disk that hangs does not keep a server from ending. The message says what may not be on disk.
 TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
   for (const Durability durability : {Durability::kSync, Durability::kAsync}) {
     for (const bool checkpoint : {false, true}) {
@@ -148,8 +148,8 @@ TEST(Stop, DoesNotWaitForEverForADiskThatHangs) {
   }
 }
 
-// A checkpoint is there only when all records that it may have effects of are on disk: else it would bring back a write
-// that came after one that is lost. The disk syncs once while the checkpoint is written, and not again by itself.
+// A checkpoint appears only when all records whose effects it may hold are on disk. Otherwise it could bring back a
+// write that came after a lost one. The disk syncs once while the checkpoint is written, and not again by itself.
 TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   TestClusterOptions options;
   options.logs.durability = Durability::kAsync;
@@ -176,7 +176,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   while (!begun()) cluster.network()->Step();
   held->flush_now = true;
   while (held->log->durable() < held->log->appended()) cluster.network()->Step();
-  // One that the checkpoint has passed by now, and then one that it has not.
+  // A key that the checkpoint has passed by now, and then one that it has not.
   ASSERT_TRUE(client->Put(key(0), "new").ok());
   ASSERT_TRUE(client->Put(key(kKeys - 1), "new").ok());
   ASSERT_LT(held->log->durable(), held->log->appended());
@@ -188,7 +188,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
   EXPECT_EQ(client->Get(key(0))->value_or("absent"), "new");
 }
 
-// What a checkpoint that was cut short has left goes when the region is recovered.
+// A recovery of the region removes the files of an interrupted checkpoint.
 TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;
@@ -212,8 +212,8 @@ TEST(UnfinishedCheckpoint, IsRemovedByTheNextOwner) {
   EXPECT_EQ(unfinished(), 0);
 }
 
-// A region was made for a new root or a new table, and its maker died before it was that: whoever is left, or the maker
-// itself when it is back, removes it.
+// A region was created for a new root or a new table, and its creator died before it was used. A remaining server, or
+// the creator itself when it is back, removes it.
 TEST(UnusedRegion, IsRemovedWhenItsMakerHasDied) {
   for (const bool comes_back : {false, true}) {
     TestClusterOptions options;
@@ -237,7 +237,7 @@ TEST(UnusedRegion, IsRemovedWhenItsMakerHasDied) {
   }
 }
 
-// Whatever call of the disk fails, and its server goes on.
+// Any call of the disk fails, and the server continues.
 TEST(Checkpoints, LeaveNothingWhenTheyFail) {
   int failed = 0;
   for (uint64_t call = 0; call < 30; ++call) {
@@ -262,7 +262,7 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
   EXPECT_GT(failed, 5);
 }
 
-// A table is dropped while the server that has it is dead: nobody is left who knows of its logs.
+// A table is dropped while the server that has it is dead, so nobody is left who knows its logs.
 TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;
@@ -299,8 +299,9 @@ TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
   EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
 }
 
-// While a server is down somebody puts back a region table from before it made a table. The logs of that one are left
-// alone, whether its region's number has been given out again or not: the newer region table may be put back, too.
+// While a server is down, somebody restores a region table from before a table was created. The logs of that table must
+// stay, whether the number of its region has been used again or not, because the newer region table may be restored,
+// too.
 TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
   TestClusterOptions options;
   options.servers = 2;

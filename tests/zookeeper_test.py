@@ -1,4 +1,5 @@
-"""Cell over real ZooKeepers: an ensemble of three, one of them killed under load; a ZooKeeper that stops; strangers."""
+"""Tests Cell with real ZooKeepers: an ensemble of three, one of them killed under load; a stopped ZooKeeper; strangers.
+"""
 
 import json
 import os
@@ -63,7 +64,8 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(load.returncode, 0, error)
         self.assertEqual(json.loads(out)["errors"], 0)
         self.assertEqual(self.ctl("put", "still", "written").returncode, 0)
-        self.assertEqual(self.ctl("get", "still", address=str(self.directory / "cell")).stdout, "written")  # It leads there.
+        # The directory stands for the cluster.
+        self.assertEqual(self.ctl("get", "still", address=str(self.directory / "cell")).stdout, "written")
         status = [json.loads(line) for line in self.ctl("-o", "json", "status").stdout.splitlines()]
         self.assertEqual(len(status), 3)
         self.assertTrue(all(len(server["regions"]) >= 2 for server in status), "regions over all servers")
@@ -81,10 +83,10 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(load.returncode, 0, error)
         created = self.ctl("hash", "create", "table", "--parts", "4")
         self.assertEqual(created.returncode, 0, created.stderr)
-        lines = "".join(f"key{i}\t{'v' * 90}\n" for i in range(120_000))  # More than four parts hold.
+        lines = "".join(f"key{i}\t{'v' * 90}\n" for i in range(120_000))  # More than fit into four parts.
         loaded = self.ctl("load", "-", "--table", "table", input=lines)
         self.assertEqual(loaded.returncode, 0, loaded.stderr)
-        # A part that was just split still has what went to its other half, until that is cleaned away.
+        # A part that was just split still has the pairs of its other half until it is cleaned.
         deadline = time.monotonic() + 30
         stats = {"keys": 0}
         while stats["keys"] != 120_000 and time.monotonic() < deadline:
@@ -96,7 +98,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertGreaterEqual(proxy.lost_before, 3)
         check = self.ctl("check")
         self.assertEqual(check.returncode, 0, check.stderr)
-        # Were one made twice, the table would have a region that nobody holds, or one that was given away twice.
+        # If a change were made twice, the table would have a region that nobody holds, or one that was migrated twice.
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             held = {str(region["region"]): region["server"] for region in map(json.loads, self.ctl("-o", "json", "regions").stdout.splitlines())
@@ -115,7 +117,7 @@ class ZooKeeper(unittest.TestCase):
         self.addCleanup(prompt.communicate)
 
         def say(line):
-            """What the prompt answers, without what it logs beside; the error of a command that there is not marks the end."""
+            """Returns the prompt's answer, without its log lines. The error of an unknown command marks the end."""
             prompt.stdin.write(line + "\nno-such-command\n")
             prompt.stdin.flush()
             text = ""
@@ -145,7 +147,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(say("get key"), "after")
 
     def server(self, name, *flags, directory=None):
-        """By hand, as docs/operations.md has it."""
+        """Starts a server by hand, as in docs/operations.md."""
         directory = self.directory / (directory or name)
         directory.mkdir(exist_ok=True)
         with open(directory / "log.txt", "ab") as log:
@@ -234,7 +236,7 @@ class ZooKeeper(unittest.TestCase):
             refused = self.ctl("move", str(next(r["region"] for r in regions if r["tier"] == 0)), "two").stderr
         self.assertIn("two.0 did not take region", refused)
         self.assertIn("all servers must have the same --log-dir", refused)
-        time.sleep(3)  # Balance tries again and again meanwhile.
+        time.sleep(3)  # Balancing is retried several times meanwhile.
         told = (self.directory / "one" / "log.txt").read_text() + (self.directory / "two" / "log.txt").read_text()
         self.assertLessEqual(told.count("was not taken from"), 1, told)
         self.assertLessEqual(told.count("was not given to"), 1, told)
@@ -249,13 +251,13 @@ class ZooKeeper(unittest.TestCase):
         self.assertIn("is a member", self.wipe("--confirm", "cell").stderr)
         cluster.end([one])
         self.assertIn("two is a member", self.wipe("--confirm", "cell", "--log-dir", logs).stderr)
-        # A server that was started by what a supervisor has written down brings the cluster back, and deletes nothing.
+        # A server that a supervisor restarts from its configuration brings the cluster back, and deletes nothing.
         cluster.end([two])
         one = self.server("one", *flags)
         self.wait_for(1)
         self.assertEqual(self.ctl("get", "key").stdout, "value")
 
-        one.send_signal(signal.SIGSTOP)  # Until its session has expired: it may come back.
+        one.send_signal(signal.SIGSTOP)  # Until its session has expired; it may come back.
         deadline = time.monotonic() + 30
         done = self.wipe("--confirm", "cell", "--log-dir", logs)
         while done.returncode != 0 and time.monotonic() < deadline:
@@ -283,7 +285,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertFalse((self.directory / "cell").exists())
         self.up(zookeeper, servers=1, durability="sync")
         self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
-        # One that fails to join a cluster that is there leaves that as it is.
+        # A server that fails to join an existing cluster leaves it unchanged.
         with self.assertRaisesRegex(cluster.ClusterError, "ended with status 2"):
             cluster.up(self.directory / "joins", zookeeper=zookeeper, node_bytes=512)
         self.assertFalse((self.directory / "joins").exists())

@@ -19,7 +19,8 @@ std::string_view BytesOf(const T& value) {
 }  // namespace
 
 void PairSum::Add(std::string_view key, std::string_view value) {
-  const uint64_t sizes[] = {key.size(), value.size()};  // So that no byte can go from the key to the value.
+  const uint64_t sizes[] = {key.size(), value.size()};  // The sizes ensure that no byte can move from the key to the
+                                                        // value.
   checksum = Crc64(value, Crc64(key, Crc64(BytesOf(sizes), checksum)));
   ++pairs;
 }
@@ -77,7 +78,7 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
   while (!ended_) {
     const uint64_t at = reader_.offset();
     const absl::StatusOr<LogRecord> record = reader_.Next();
-    // The reader's own message tells what to do with a log.
+    // The reader's own message says what to do with a log.
     if (absl::IsDataLoss(record.status())) return Damaged(at, "there is no sound record, and it has not ended");
     if (!record.ok()) return record.status();
     if (++records_ == 1) {

@@ -1,14 +1,14 @@
-// The file that `cellctl backup` writes and `cellctl restore` reads: all pairs of a tree, in key order.
+// Defines the file that `cellctl backup` writes and `cellctl restore` reads: all pairs of a tree, in key order.
 //
-// It consists of log records (log_record.h) of no region:
+// It consists of log records (log_record.h) without a region:
 //
 //   kBegin   -, SegmentBegin    kBackupMagic, kBackupFormat
 //   kPut     key, value         each key is greater than the one before
-//   kEnd     -, BackupEnd       how many pairs there are, and the checksum over all of them
+//   kEnd     -, BackupEnd       the number of pairs, and the checksum over all of them
 //
-// Format 1 had the magic of logs, and at its end the number of records without a checksum. It is still read.
+// Format 1 had the magic of logs, and at its end the number of records without a checksum. It can still be read.
 //
-// Thread-safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace cell {
 inline constexpr uint64_t kBackupMagic = 0x31504b424c4c4543;  // "CELLBKP1" in memory order.
 inline constexpr uint32_t kBackupFormat = 2;
 
-// The number of pairs and a checksum over all of them, in their order.
+// Holds the number of pairs and a checksum over all of them, in their order.
 struct PairSum {
   uint64_t pairs = 0;
   uint64_t checksum = 0;
@@ -40,19 +40,19 @@ struct BackupEnd {
   uint64_t pairs;
   uint64_t checksum;
 };
-static_assert(sizeof(BackupEnd) == sizeof(CheckpointEnd));  // As a record of this kind must have.
+static_assert(sizeof(BackupEnd) == sizeof(CheckpointEnd));  // Required of a record of this kind.
 
-// Puts a backup's records together.
+// Composes a backup's records.
 class BackupWriter {
  public:
   BackupWriter();
 
-  // DataLoss when the key is not greater than the last one: then the scan that it comes from is wrong.
+  // Adds a pair. Returns DataLoss if the key is not greater than the last one, which means that the scan is wrong.
   absl::Status Add(std::string_view key, std::string_view value);
   // Adds the end. Nothing may be added afterwards.
   void End();
 
-  // What has been put together since the last Take.
+  // Return the size of what was composed since the last Take, and take it.
   size_t bytes() const { return chunk_.size(); }
   std::string Take() { return std::exchange(chunk_, {}); }
 
@@ -67,19 +67,20 @@ class BackupWriter {
   PairSum sum_;
 };
 
-// Reads a backup, pair after pair.
+// Reads a backup, one pair at a time.
 class BackupReader {
  public:
-  // `name`: of the file, for messages.
+  // `name` is the file's, for messages.
   BackupReader(RecordReader::Read read, const std::string& name) : name_(name), reader_(std::move(read), name, 0, 0) {}
 
-  // Returns the next pair, valid until the next call; nothing after the last one, when the count and the checksum at
-  // the file's end are right. DataLoss: the file is damaged, or no backup. FailedPrecondition: another release wrote it.
+  // Returns the next pair, valid until the next call. Returns nullopt after the last one if the count and the checksum
+  // at the file's end are right. Returns DataLoss if the file is damaged or not a backup, and FailedPrecondition if
+  // another release wrote it.
   absl::StatusOr<std::optional<LogRecord>> Next();
 
-  // Of the file, what has been read.
+  // Returns how much of the file has been read.
   uint64_t offset() const { return reader_.offset(); }
-  // Of the pairs that have been returned.
+  // Returns the sum of the pairs that were returned.
   const PairSum& sum() const { return sum_; }
 
  private:

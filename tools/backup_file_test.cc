@@ -60,7 +60,7 @@ TEST(BackupFile, RefusesAnyFlippedBitAndAnyEnd) {
   }
 }
 
-// A record may be sound, and not the one that was written: of a file that was put together from two.
+// A record may be sound without being the one that was written, in a file that was combined from two.
 TEST(BackupFile, RefusesAnotherPairWhoseRecordIsSound) {
   const std::string file = Write({{"a", "1"}, {"b", "2"}}), other = Write({{"a", "1"}, {"b", "3"}});
   const size_t first = RecordBytes(0, sizeof(SegmentBegin)) + RecordBytes(1, 1);

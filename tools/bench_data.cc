@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTheta = 0.99;
 
-// Makes text `from` bytes and so many of random ones long.
+// Resizes text to `from` bytes plus `bytes` random ones.
 void Fill(uint64_t seed, size_t from, size_t bytes, std::string* text) {
   text->resize(from + bytes);
   for (size_t at = 0; at < bytes; at += 8) {

@@ -1,4 +1,4 @@
-// The data that benchmarks run on: keys and values made from a number, and the numbers that a workload asks for.
+// Makes the data of benchmarks: keys and values from a number, and the numbers that a workload requests.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,27 @@
 
 namespace cell {
 
-inline constexpr size_t kNumberBytes = 8;  // That make a key distinct.
+inline constexpr size_t kNumberBytes = 8;  // Bytes that make a key distinct.
 
-// How keys begin, and how long keys and values are; 0: of many lengths.
+// Gives the prefix of keys, and the sizes of keys and values; 0: various sizes.
 struct DataShape {
-  size_t key_bytes = 0;     // 8 to 64 after the prefix, random; else with it.
-  size_t value_bytes = 0;   // 8 to 256, random.
-  std::string prefix = {};  // Of all keys.
+  size_t key_bytes = 0;     // 0: random, 8 to 64 after the prefix. Otherwise includes the prefix.
+  size_t value_bytes = 0;   // 0: random, 8 to 256.
+  std::string prefix = {};  // Prefix of all keys.
 };
 
-// Key number i: distinct for distinct i, in random order. The first 8 bytes after the prefix make it distinct.
+// Makes key number i: distinct for distinct i, in random order. The first 8 bytes after the prefix make it distinct.
 void MakeKey(uint64_t i, std::string* key, const DataShape& shape = {});
-// The value of key i. `version` tells updates apart.
+// Makes the value of key i. `version` distinguishes updates.
 void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape = {});
 
-// Which key is next: uniform, or Zipfian with theta 0.99 (Gray et al., SIGMOD 1994, as YCSB uses it), its hot keys
-// scattered over the key space.
+// Chooses the next key: uniform, or Zipfian with theta 0.99 (Gray et al., SIGMOD 1994, as YCSB uses it), with the hot
+// keys scattered over the key space.
 class KeyChooser {
  public:
   KeyChooser(uint64_t keys, bool zipfian, uint64_t seed);
   uint64_t Next();
-  // Like Next, but the hot keys are the last ones (YCSB's "latest").
+  // Works like Next, but the hot keys are the last ones (YCSB's "latest").
   uint64_t NextLatest(uint64_t keys_now);
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Runs `step`, which does some operations, until the time is over.
+// Runs `step`, which executes some operations, until the time is over.
 void Measure(double seconds, LocalResult* result, const std::function<void()>& step) {
   const double start = Now();
   while (result->seconds < seconds) {
@@ -29,7 +29,7 @@ void Measure(double seconds, LocalResult* result, const std::function<void()>& s
   }
 }
 
-// What is read is copied out, as a caller would; the sum keeps the compiler from leaving it out.
+// Data is copied out, as a caller would do. The sum keeps the compiler from removing that.
 volatile uint64_t sink;
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   LocalResult result;
   const RegionShape shape{bench.node_bytes, RegionShape::RoundUp(bench.keys * 160 + (1 << 20), 1 << 20),
                           RegionShape::RoundUp(bench.keys * 256 + (1 << 20), 1 << 20)};
-  ShmFabric fabric;  // For memory like a server's: huge pages where there are some.
+  ShmFabric fabric;  // For memory like a server's: huge pages if there are any.
   ASSIGN_OR_RETURN(RegionMemory * memory, fabric.CreateRegion(1, shape.region_bytes()));
   RETURN_IF_ERROR(Meganode::Format(memory, 1, shape));
   Meganode tree(memory);

@@ -1,4 +1,4 @@
-// The same operations in this process, without fabric: on Cell's own tree, and on LMDB beside it.
+// Runs the same operations in this process, without a fabric: on Cell's own tree, and on LMDB for comparison.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 namespace cell {
 
 struct LocalBench {
-  std::string operation = "get";  // get, search, scan
+  std::string operation = "get";  // "get", "search" or "scan".
   uint64_t keys = 0;
   uint64_t seed = 1;
   double seconds = 5;
   bool zipfian = false;
-  size_t depth = 1;  // Searches walked together.
+  size_t depth = 1;  // Searches that are executed together.
   uint32_t scan_length = 100;
   uint32_t node_bytes = 1024;
-  std::string lmdb_dir;  // Where LMDB puts its file, removed at the end.
+  std::string lmdb_dir;  // Where LMDB puts its file, which is removed at the end.
 };
 
 struct LocalResult {
   uint64_t operations = 0;
-  uint64_t entries = 0;  // Of scans.
+  uint64_t entries = 0;  // Entries of scans.
   double seconds = 0;
   double load_seconds = 0;
-  uint64_t data_bytes = 0;    // Of keys and values.
-  uint64_t stored_bytes = 0;  // What the store uses for them.
+  uint64_t data_bytes = 0;    // Bytes of keys and values.
+  uint64_t stored_bytes = 0;  // Bytes that the store uses for them.
 };
 
 absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench);

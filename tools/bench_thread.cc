@@ -62,7 +62,7 @@ Measured BenchThread::Run() {
   }
   next_due_ns_ = static_cast<double>(client_->NowNs());
   interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
-  // Other keys for each thread and seed.
+  // Each thread and seed has keys of its own.
   next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
 
   std::vector<Task<bool>> lanes;
@@ -110,7 +110,7 @@ Task<bool> BenchThread::Lane() {
     if (interval_ns_ > 0) {
       begun_ns = static_cast<int64_t>(next_due_ns_);
       next_due_ns_ += IntervalNs(next_due_ns_);
-      // The end is the end: who cannot keep the rate up would go on for long after it.
+      // Stop at the end. A client that cannot keep up with the rate would otherwise continue long after it.
       if (begun_ns >= end_ns_ || client_->NowNs() >= end_ns_) {
         if (begun_ns < end_ns_) ++not_begun_;
         break;

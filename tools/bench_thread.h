@@ -1,4 +1,4 @@
-// BenchThread: one client thread of cell_bench, and what it is told to do.
+// BenchThread is one client thread of cell_bench, with its flags.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +43,13 @@ struct BenchFlags {
   bool serializable = true;
   DataShape shape = {.prefix = "bench-"};
 
-  // Empty: the tree.
+  // Returns "" for the tree.
   std::string table_asked() const { return tier == "pilaf" ? table : ""; }
 };
 
 enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
 
-// How often each operation comes, in percent. YCSB's core workloads by their letters.
+// Gives the frequency of each operation in percent. YCSB's core workloads are named by their letters.
 struct Mix {
   const char* workload;
   std::vector<std::pair<Op, int>> parts;
@@ -58,7 +58,7 @@ struct Mix {
 
 const std::vector<Mix>& Mixes();
 
-// What one client thread measured.
+// Holds the measurements of one client thread.
 struct Measured {
   absl::Status status;
   ClientMetrics metrics;
@@ -67,7 +67,7 @@ struct Measured {
   uint64_t absent = 0;
   uint64_t not_begun = 0;  // Operations that were due before the end, with --rate.
   double seconds = 0;
-  int64_t began_ns = 0;  // CLOCK_BOOTTIME, after the warm-up.
+  int64_t began_ns = 0;  // On CLOCK_BOOTTIME, after the warm-up.
   std::optional<Timeline> timeline;
 };
 
@@ -83,16 +83,16 @@ class BenchThread {
   Measured Run();
 
  private:
-  // How many operations that are due before the end have not begun.
+  // Returns how many operations that are due before the end have not begun.
   uint64_t NotBegun() const;
-  // Between operations that are due at this time.
+  // Returns the interval between operations that are due at this time.
   double IntervalNs(double due_ns) const {
     const double into_ns = due_ns - spike_from_ns_;
     return into_ns >= 0 && into_ns < flags_.spike_seconds * 1e9 ? interval_ns_ / flags_.spike_factor : interval_ns_;
   }
 
   void Record(int64_t begun_ns);
-  // One of `depth` operations in flight: the next begins when the last has ended, or when it is due.
+  // Runs one of `depth` operations in flight. The next one begins when the last has ended, or when it is due.
   Task<bool> Lane();
   Op Choose();
   Task<bool> One(std::string* key, std::string* value);
@@ -111,12 +111,12 @@ class BenchThread {
   int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
   double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
   bool measuring_ = false;
-  uint64_t not_begun_ = 0;  // By lanes that had taken them.
+  uint64_t not_begun_ = 0;  // Operations that lanes had already taken.
   uint64_t next_insert_ = 0;
   uint64_t operations_ = 0, absent_ = 0;
   Histogram late_ns_;
   std::optional<Timeline> timeline_;
-  uint64_t server_path_ = 0, client_path_ = 0;  // That the timeline has.
+  uint64_t server_path_ = 0, client_path_ = 0;  // Choices that the timeline has counted.
   absl::Status status_;
 };
 

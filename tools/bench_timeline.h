@@ -1,4 +1,5 @@
-// Timeline: latencies and paths of a run over time, in buckets of equal length. One thread; then Merge.
+// Timeline records latencies and paths of a run over time, in buckets of equal length. Not thread-safe: use one per
+// thread, then Merge.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +15,11 @@ class Timeline {
  public:
   static constexpr size_t kBucketsMax = 2'000;  // 30 KB each.
 
-  // From `begin_ns` on; what comes before, or after the last bucket, is left out.
+  // Covers the time from `begin_ns` on. Operations before that, or after the last bucket, are ignored.
   Timeline(int64_t begin_ns, int64_t bucket_ns, size_t buckets)
       : begin_ns_(begin_ns), bucket_ns_(bucket_ns), buckets_(buckets) {}
 
-  // One operation that began, or was due, at `at_ns`, and how many times a path was chosen since the one before.
+  // Records an operation that began, or was due, at `at_ns`, and how often each path was chosen since the last one.
   void Record(int64_t at_ns, uint64_t latency_ns, uint64_t server_path, uint64_t client_path) {
     if (at_ns < begin_ns_) return;
     const auto i = static_cast<size_t>((at_ns - begin_ns_) / bucket_ns_);
@@ -27,7 +28,7 @@ class Timeline {
     buckets_[i].server_path += server_path;
     buckets_[i].client_path += client_path;
   }
-  // Of as many buckets of the same length.
+  // Adds another timeline. REQUIRES: it has the same number of buckets of the same length.
   void Merge(const Timeline& other) {
     for (size_t i = 0; i < std::min(buckets_.size(), other.buckets_.size()); ++i) {
       buckets_[i].latency_ns.Merge(other.buckets_[i].latency_ns);

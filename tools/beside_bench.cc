@@ -1,5 +1,5 @@
-// beside_bench: cell_bench's gets and puts on Redis or memcached, to measure them beside Cell. One connection over a
-// Unix socket, so many requests in flight as --depth says: as few system calls as either can do with. See
+// beside_bench runs cell_bench's gets and puts on Redis or memcached, to compare them with Cell. It uses one connection
+// over a Unix socket with --depth requests in flight, so that both need as few system calls as possible. See
 // tools/measure_pilaf.py.
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,7 +25,7 @@ struct Flags {
   std::string socket;
   uint64_t keys = 100'000;
   size_t value_bytes = 32;
-  int gets = 90;  // Percent.
+  int gets = 90;  // In percent.
   size_t depth = 16;
   double seconds = 2;
   bool zipfian = false;
@@ -85,7 +85,7 @@ class Bench {
     int64_t begun_ns;
   };
 
-  // memcached takes no other bytes.
+  // memcached accepts no other bytes.
   static std::string Key(uint64_t i) { return fmt::format("{:016x}", Mix64(i + 1)); }
   void AddGet(uint64_t i) {
     out_ += flags_.store == "redis" ? fmt::format("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", Key(i))
@@ -100,7 +100,7 @@ class Bench {
     in_flight_.push_back({false, NowNs()});
   }
 
-  // Sends what is to be sent, and receives until at most `left` answers are still to come.
+  // Sends what is to be sent, and receives until at most `left` answers are outstanding.
   absl::Status Exchange(size_t left) {
     for (size_t sent = 0; sent < out_.size();) {
       const ssize_t bytes = ::send(fd_, out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL);
@@ -127,7 +127,7 @@ class Bench {
     return absl::OkStatus();
   }
 
-  // How long the answer to the first request in flight is; 0: it is not all there.
+  // Returns the size of the answer to the first request in flight, or 0 if it is not complete.
   absl::StatusOr<size_t> AnswerBytes(std::string_view in) {
     const size_t line = in.find("\r\n");
     if (line == std::string_view::npos) return 0;
@@ -141,7 +141,7 @@ class Bench {
       return line + 2;
     }
     size_t bytes = 0;
-    const size_t behind = flags_.store == "redis" ? 2 : 7;  // Of memcached "END", too.
+    const size_t behind = flags_.store == "redis" ? 2 : 7;  // For memcached this includes "END".
     const bool value = flags_.store == "redis" ? std::sscanf(head.c_str(), "$%zu", &bytes) == 1
                                                : std::sscanf(head.c_str(), "VALUE %*s %*u %zu", &bytes) == 1;
     if (!value) return absl::UnavailableError(head);

@@ -1,4 +1,4 @@
-// cell_bench: loads a cluster and measures it. See --help, and README.md for what the figures mean.
+// cell_bench loads a cluster and measures it. See --help, and README.md for the meaning of the figures.
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@
 namespace cell {
 namespace {
 
-// Puts keys 0 to N - 1 that are not there, 64 at once.
+// Puts keys 0 to N - 1 that are not stored, 64 at once.
 Task<bool> LoadLane(PairMap* map, uint64_t* next, const BenchFlags& flags, absl::Status* status) {
   std::string key, value;
   while (*next < flags.keys && status->ok()) {
@@ -40,7 +40,7 @@ Task<bool> LoadLane(PairMap* map, uint64_t* next, const BenchFlags& flags, absl:
   co_return true;
 }
 
-// The table, if it is asked for and not there.
+// Creates the table if it is requested and does not exist.
 absl::Status MakeTable(Client* client, const BenchFlags& flags) {
   if (flags.table_asked().empty()) return absl::OkStatus();
   for (const Client::TableInfo& table : client->Tables()) {
@@ -62,7 +62,7 @@ absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
   RETURN_IF_ERROR(MakeTable(client.get(), flags));
   ASSIGN_OR_RETURN(PairMap map, PairMap::Open(client.get(), flags.table_asked()));
   std::string key;
-  MakeKey(flags.keys - 1, &key, flags.shape);  // Loaded in order: the last one is there, or not all are.
+  MakeKey(flags.keys - 1, &key, flags.shape);  // Keys are loaded in order, so if the last one is there, all are.
   ASSIGN_OR_RETURN(const bool loaded, client->Run(map.AsyncContains(key)));
   if (loaded) return absl::OkStatus();
   const bool progress = ::isatty(STDERR_FILENO) != 0;
@@ -89,7 +89,7 @@ absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
   return status;
 }
 
-// Deletes all keys with the prefix, or the table. The number of keys; of a table 0.
+// Deletes all keys with the prefix, or the table. Returns the number of keys, or 0 for a table.
 absl::StatusOr<uint64_t> CleanUp(const BenchFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(flags.client));
   if (!flags.table_asked().empty()) {
@@ -135,7 +135,7 @@ std::string Shell(const std::string& command) {
   return output;
 }
 
-// The commit of the workspace that `bazel run` was called in, and the machine.
+// Adds the commit of the workspace in which `bazel run` was called, and the machine.
 void Describe(const BenchFlags& flags, nlohmann::json* json) {
   const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
   std::string commit =
@@ -283,7 +283,7 @@ void Print(const nlohmann::json& json) {
   }
 }
 
-// What can be known before the run.
+// Checks the flags before the run.
 absl::Status CheckFlags(const BenchFlags& flags) {
   const bool cluster = flags.workload != "local" && flags.workload != "lmdb";
   if (cluster && flags.client.cluster.empty()) {
@@ -339,7 +339,7 @@ absl::Status Run(const BenchFlags& flags) {
   return FlushOutput();
 }
 
-// Run, of which fmt::print throws what a failed write of standard output is.
+// Calls Run. fmt::print throws if a write to standard output fails.
 absl::Status RunAndWrite(const BenchFlags& flags) {
   try {
     return Run(flags);

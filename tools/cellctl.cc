@@ -1,4 +1,4 @@
-// cellctl: looks at a Cell cluster and changes what is in it. With a command, runs it; without, gives a prompt.
+// cellctl inspects a Cell cluster and changes its content. With a command, runs it; without one, shows a prompt.
 
 #include <signal.h>
 
@@ -150,8 +150,8 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
   }
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
-  options.report = false;   // `top` shows the others.
-  options.connect = false;  // The commands that read the tree do.
+  options.report = false;   // `top` shows the other clients.
+  options.connect = false;  // Commands that read the tree connect themselves.
   return Client::Open(options);
 }
 

@@ -1,7 +1,7 @@
-// cellctl: backups of a whole tree, and their way into another cluster, of whatever shape and number of servers.
+// cellctl: backups of a whole tree, and their restoration into another cluster, of any shape and number of servers.
 //
-// A backup is one file, DIR/backup (backup_file.h). It gets its name only once it is whole, on disk, and was read back.
-// It is a scan: every key that was there throughout is in it, and it is not a snapshot.
+// A backup is one file, DIR/backup (backup_file.h). It gets its name only once it is complete, on disk, and was read
+// back. It is made by a scan: it has every key that was there throughout, and is not a snapshot.
 #include <signal.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ BackupReader ReaderOf(const std::string& path) {
   return BackupReader([path](uint64_t at, MutableBytes to) { return PosixFiles().Read(path, at, to); }, path);
 }
 
-// Of keys and values in the tree, by the servers' word.
+// Returns the bytes of keys and values in the tree, as the servers report them.
 uint64_t DataBytes(Client* client) {
   uint64_t bytes = 0;
   for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
@@ -46,7 +46,7 @@ uint64_t DataBytes(Client* client) {
   return bytes;
 }
 
-// Writes all pairs to the file; what they are.
+// Writes all pairs to the file. Returns their sum.
 absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
   Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
   BackupWriter writer;
@@ -69,7 +69,8 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
   return writer.sum();
 }
 
-// Reads the whole backup; what is in it. InvalidArgument: a key is longer than `key_bytes_max`.
+// Reads the whole backup. Returns the sum of its pairs. Returns InvalidArgument if a key is longer than
+// `key_bytes_max`.
 absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max) {
   ASSIGN_OR_RETURN(const uint64_t size, PosixFiles().Size(path));
   Progress progress("checking", size);
@@ -90,7 +91,7 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
   }
 }
 
-// Removes a file, while it lives, when a signal ends the program.
+// Removes a file if a signal ends the program during this object's lifetime.
 class RemovedBySignal {
  public:
   explicit RemovedBySignal(const std::string& path) {
@@ -99,7 +100,7 @@ class RemovedBySignal {
       struct sigaction action {};
       action.sa_handler = &RemoveAndEnd;
       ::sigaction(kSignals[i], nullptr, &before_[i]);
-      // A signal that is ignored stays so: of nohup, for one.
+      // A signal that is ignored stays ignored, for example with nohup.
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
     }
   }
@@ -118,7 +119,7 @@ class RemovedBySignal {
     ::raise(signal);
   }
 
-  inline static std::string path_;  // Does not change while the handlers are there.
+  inline static std::string path_;  // Does not change while the handlers are installed.
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
@@ -160,7 +161,8 @@ Task<bool> RestoreLane(Restoring* restoring) {
       if (!record.ok()) restoring->status = record.status();
       break;
     }
-    const std::string key((*record)->key), value((*record)->value);  // The next lane's record takes their place.
+    const std::string key((*record)->key), value((*record)->value);  // Copies, because the next lane's record replaces
+                                                                     // them.
     const absl::StatusOr<bool> put = co_await restoring->client->AsyncPut(key, value);
     if (!put.ok() && restoring->status.ok()) restoring->status = put.status();
     restoring->pairs += put.ok();
@@ -180,7 +182,7 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
           "the cluster has keys already, which a restore would mix with others: bring up an empty one, or --merge");
     }
   }
-  // Whole first: nothing is put of a backup that is damaged.
+  // Check the whole backup first, so that nothing of a damaged one is put.
   ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(path, client->key_bytes_max()));
   Progress progress("restoring", *size);
   BackupReader reader = ReaderOf(path);

@@ -1,4 +1,4 @@
-// The commands of cellctl. Each writes what it has to say, and gives an exit status.
+// Declares the commands of cellctl. Each writes its output, and returns an exit status.
 #pragma once
 
 #include <string>
@@ -39,9 +39,9 @@ struct CtlFlags {
 
   bool json() const { return output == "json"; }
 };
-// Says what is wrong.
+// Reports an error.
 int Fail(const absl::Status& status);
-// Says so, at the prompt.
+// Reports at the prompt that the key is absent.
 int Absent(const CtlFlags& flags);
 
 // Data: cellctl_data.cc.
@@ -58,12 +58,12 @@ int HashDrop(Client* client, const CtlFlags& flags);
 int HashList(Client* client, const CtlFlags& flags);
 int HashStats(Client* client, const CtlFlags& flags);
 
-// What the servers are and do: cellctl_look.cc.
+// The servers' state: cellctl_look.cc.
 int Status(Client* client, const CtlFlags& flags);
 int Check(Client* client, const CtlFlags& flags);
 int Top(Client* client, const CtlFlags& flags);
 
-// By the servers' control planes: cellctl_control.cc.
+// Requests to the servers' control planes: cellctl_control.cc.
 int Regions(Client* client, const CtlFlags& flags);
 int Allocate(Client* client, const CtlFlags& flags);
 int Split(Client* client, const CtlFlags& flags);

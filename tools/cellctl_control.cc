@@ -1,4 +1,4 @@
-// cellctl: what is asked of the servers' control planes.
+// cellctl: requests to the servers' control planes.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -30,11 +30,11 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const C
   return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
 }
 
-// How long nothing may move until whoever waits for it is told. A checkpoint of one region takes seconds.
+// How long there may be no progress before a waiting user is told. A checkpoint of one region takes seconds.
 constexpr std::chrono::seconds kPatience{120};
 constexpr int kSilencesMax = 3;
 
-// What servers count while they drain, rebalance and write checkpoints.
+// Counters of servers while they drain, rebalance and write checkpoints.
 struct Moved {
   uint64_t held = 0, sent = 0, checkpoints = 0;
   bool operator==(const Moved&) const = default;
@@ -53,8 +53,8 @@ absl::StatusOr<Moved> Look(ControlClient* control) {
   return moved;
 }
 
-// Does `work`, which waits for `server`, on another thread, and shows how far it is by `text`. Gives up when the server
-// does not answer, or nothing has moved for kPatience.
+// Executes `work`, which waits for `server`, on another thread, and shows its progress with `text`. Gives up if the
+// server does not answer, or if there is no progress for kPatience.
 template <typename Result>
 Result Watch(Client* client, const CtlFlags& flags, const std::string& server, Progress* progress,
              const std::function<std::string(const Moved& now, const Moved& before)>& text,
@@ -68,7 +68,7 @@ Result Watch(Client* client, const CtlFlags& flags, const std::string& server, P
   auto moved_at = std::chrono::steady_clock::now();
   for (int silences = 0; result.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready;) {
     const absl::StatusOr<Moved> now = Look(look->get());
-    if (result.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;  // It knows better.
+    if (result.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;  // Its result is more precise.
     if (!now.ok() && ++silences == kSilencesMax) {
       return absl::UnavailableError(
           fmt::format("{} does not answer any more: {}", server, std::string(now.status().message())));
@@ -91,15 +91,15 @@ Result Watch(Client* client, const CtlFlags& flags, const std::string& server, P
 
 constexpr int kListedAgain = 3;
 
-// The regions of the cluster: by its table, and as the servers that answer hold them.
+// The regions of the cluster: by its table, and as held by the servers that answer.
 struct Listed {
   absl::Status failed;           // Why one of them does not answer.
-  std::set<std::string> silent;  // Those that do not.
+  std::set<std::string> silent;  // Servers that do not answer.
   std::vector<ControlClient::Owner> owners;
   uint64_t version = 0;
-  std::map<std::pair<std::string, uint32_t>, ControlClient::Region> held;  // By server and region.
+  std::map<std::pair<std::string, uint32_t>, ControlClient::Region> held;  // Keyed by server and region.
 
-  // Whether nothing is missing that its server should hold.
+  // Returns whether all regions are listed that their servers should hold.
   bool Whole() const {
     return std::all_of(owners.begin(), owners.end(), [this](const ControlClient::Owner& owner) {
       return owner.recovering || owner.in_making || silent.contains(owner.server) ||
@@ -129,7 +129,7 @@ Listed ListAll(Client* client, const CtlFlags& flags) {
 
 using AtServer = std::function<absl::Status(ControlClient*)>;
 
-// Does `work` at the server that owns the region by the newest region table that a server has.
+// Executes `work` at the server that owns the region, according to the newest region table of any server.
 absl::Status OnceAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
   const Listed listed = ListAll(client, flags);
   const auto is_it = [&flags](const ControlClient::Owner& owner) { return owner.region == flags.region; };
@@ -143,7 +143,7 @@ absl::Status OnceAtOwner(Client* client, const CtlFlags& flags, const AtServer& 
   return work(control.get());
 }
 
-// The same, and again while the region moves or is busy, until the time of one operation is up.
+// Does the same, and repeats it while the region migrates or is busy, up to the timeout of one operation.
 absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
   for (;;) {
@@ -158,7 +158,7 @@ absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const AtServer& wo
 
 int Regions(Client* client, const CtlFlags& flags) {
   Listed listed = ListAll(client, flags);
-  // One that was given away while servers were asked one after the other is where nobody was asked for it.
+  // A region that migrates while the servers are asked one after the other may be missed.
   for (int again = 0; again < kListedAgain && !listed.Whole(); ++again) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     listed = ListAll(client, flags);

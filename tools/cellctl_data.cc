@@ -1,4 +1,4 @@
-// cellctl: what reads and writes keys.
+// cellctl: commands that read and write keys.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ class LineReader {
  public:
   explicit LineReader(std::istream* in) : in_(in), buffer_(kLineBytesMax) {}
 
-  // The next line without its end, valid until the next call; nothing after the last one.
+  // Returns the next line without its end, valid until the next call. Returns nullopt after the last one.
   absl::StatusOr<std::optional<std::string_view>> Next() {
     in_->getline(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
     const auto bytes = static_cast<size_t>(in_->gcount());
@@ -99,7 +99,7 @@ Task<bool> LoadLane(Loading* loading) {
   co_return true;
 }
 
-// Opens a file of lines. InvalidArgument: it is a directory.
+// Opens a file of lines. Returns InvalidArgument if it is a directory.
 absl::Status OpenLines(const std::string& path, std::ifstream* file, uint64_t* bytes) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
@@ -146,7 +146,7 @@ int Get(Client* client, const CtlFlags& flags) {
     fmt::print("{}\n", json.dump());
   } else if (value->has_value()) {
     const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-    const bool raw = !terminal || IsPrintable(**value);  // A terminal acts upon what is no text.
+    const bool raw = !terminal || IsPrintable(**value);  // A terminal may interpret bytes that are not text.
     const std::string text = raw ? std::string() : EscapeText(**value);
     const std::string& shown = raw ? **value : text;
     fmt::print("{}", shown);

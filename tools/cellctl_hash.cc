@@ -9,7 +9,8 @@
 namespace cell {
 namespace {
 
-// The first server that answers and has room for `regions` more; if none has, the one with most room.
+// Returns the first server that answers and has room for `regions` more regions. If there is none, returns the one with
+// the most room.
 absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions = 0) {
   absl::Status failed = absl::UnavailableError("no server tells of a control plane");
   std::unique_ptr<ControlClient> roomiest;
@@ -36,8 +37,8 @@ std::string LayoutName(uint32_t bucket_bytes) {
   return bucket_bytes == 0 ? "slots" : fmt::format("buckets of {}", bucket_bytes);
 }
 
-// The parts' states, as their servers tell them, by region. *lookups: what clients did in all tables, by their own
-// reports, if it is not null.
+// Returns the states of the parts by region, as their servers report them. If `lookups` is not null, adds what clients
+// report to have done in all tables.
 absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nlohmann::json* lookups = nullptr) {
   std::map<uint32_t, nlohmann::json> states;
   for (const absl::StatusOr<std::string>& text : client->ServerStatus()) {
@@ -65,9 +66,9 @@ absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nl
 struct TableStats {
   uint64_t keys = 0, data_bytes = 0, parts = 0, missing = 0, kicked = 0, longest_chain = 0, full = 0;
   double unit_fill = 0, extent_fill = 0;  // Sums over parts.
-  double by_probe[3] = {0, 0, 0};         // Of a sample.
+  double by_probe[3] = {0, 0, 0};         // From a sample.
 
-  // Places that a lookup of a key that is there would look at, one after the other. Null: the sample has no key.
+  // Returns how many units a sequential lookup of a stored key would read. Returns null if the sample has no key.
   nlohmann::json probes() const {
     const double keys_seen = by_probe[0] + by_probe[1] + by_probe[2];
     if (keys_seen == 0) return nullptr;

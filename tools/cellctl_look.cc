@@ -1,4 +1,4 @@
-// cellctl: what servers and clients say of themselves.
+// cellctl: reports of servers and clients.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,10 +21,10 @@ double Share(JsonView region, const char* used, const char* total) {
   return all == 0 ? 0 : 100 * region[used].Or(0.0) / all;
 }
 
-// Of a server: what its workers say together.
+// Sums up the reports of a server's workers.
 struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
-  size_t not_served = 0;  // Regions that it owns by the region table, and does not serve.
+  size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve.
   uint64_t keys = 0, data_bytes = 0;
   double uptime_seconds = 0;
   bool draining = false, lapsed = false;
@@ -48,7 +48,7 @@ struct ServerSum {
     if (lapsed) return "no lease";
     return draining ? "draining" : "serving";
   }
-  // Empty: nothing.
+  // Returns what is wrong, or "".
   std::string Wrong() const {
     std::vector<std::string> wrong;
     if (workers == 0) wrong.push_back("it has ended, is stopped, or cannot be reached");
@@ -63,8 +63,8 @@ struct ServerSum {
   }
 };
 
-// The workers' answers to ServerStatus (`texts`), parsed. Two of them list a region that moves meanwhile: it is kept in
-// the one with the newer epoch.
+// Parses the workers' answers to ServerStatus (`texts`). A region that migrates meanwhile may be in two of them. It is
+// kept in the answer with the newer epoch.
 std::vector<nlohmann::json> Answers(const std::vector<absl::StatusOr<std::string>>& texts) {
   std::vector<nlohmann::json> answers;
   std::map<uint32_t, uint64_t> epochs;
@@ -91,7 +91,7 @@ std::vector<nlohmann::json> Answers(const std::vector<absl::StatusOr<std::string
   return answers;
 }
 
-// All servers of the cluster by their names, those that do not answer among them.
+// Returns all servers of the cluster by name, including those that do not answer.
 std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<nlohmann::json>& answers) {
   std::map<std::string, ServerSum> servers;
   for (const auto& server : client->Servers()) servers[server.name];
@@ -105,13 +105,13 @@ struct NotServed {
   std::string why;
 };
 
-// The servers' own reports, put together with the region table.
+// Combines the servers' own reports with the region table.
 struct Overview {
-  std::vector<absl::StatusOr<std::string>> texts;  // Of each worker.
+  std::vector<absl::StatusOr<std::string>> texts;  // One per worker.
   std::vector<nlohmann::json> answers;             // Those that could be parsed.
-  std::map<std::string, ServerSum> servers;        // By name, those that do not answer among them.
-  std::vector<NotServed> not_served;               // By region.
-  absl::Status wrong;                              // Ok: all that should be there is.
+  std::map<std::string, ServerSum> servers;        // Keyed by name, including those that do not answer.
+  std::vector<NotServed> not_served;               // One per region.
+  absl::Status wrong;                              // OK: everything that should be there is.
 };
 
 absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
@@ -129,7 +129,8 @@ std::string WhyNotServed(const Client::RegionInfo& region, const std::map<std::s
   return "not served: its server has not begun to serve it";
 }
 
-// Regions in the making are left out; one that moves meanwhile may seem to have no server.
+// Makes an overview once. Ignores regions that are not part of the tree yet. A region that migrates meanwhile may seem
+// to have no server.
 Overview LookOnce(Client* client, Client::RegionList* table) {
   Overview overview;
   overview.texts = client->ServerStatus();
@@ -149,8 +150,8 @@ Overview LookOnce(Client* client, Client::RegionList* table) {
 
 constexpr int kLooksMax = 4;
 
-// A region that moves while servers are asked one after the other is missed where it was and where it goes: one whose
-// owner answers counts as not served if it is not found again and again, in the same hands.
+// Makes an overview. A region that migrates while servers are asked one after the other may be missed at both. If its
+// owner answers, it counts as not served only if it is repeatedly not found with the same owner.
 Overview Look(Client* client) {
   Client::RegionList table;
   Overview overview = LookOnce(client, &table);
@@ -186,7 +187,7 @@ Overview Look(Client* client) {
   return overview;
 }
 
-// The entry of a server that does not answer.
+// Returns the entry of a server that does not answer.
 nlohmann::json SilentJson(const std::string& name, const Overview& overview) {
   nlohmann::json json = {{"server", name},
                          {"error", overview.servers.at(name).Wrong()},
@@ -275,15 +276,15 @@ int Check(Client* client, const CtlFlags& flags) {
   return kDone;
 }
 
-// What all clients have done, by their own reports to the servers.
+// Shows what all clients have done, by their own reports to the servers.
 int Top(Client* client, const CtlFlags& flags) {
   struct Totals {
     double operations = 0, server = 0, client = 0, retries = 0;
-    double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Of tables, by reads.
+    double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Lookups by remote reads.
   };
   Totals last;
   double last_uptime = 0;
-  std::string said;  // Of what is wrong.
+  std::string said;  // The problems that were reported last.
   for (int i = 0; flags.count == 0 || i <= flags.count; ++i) {
     Totals now;
     double uptime = 0, p50 = 0, p99 = 0, weight = 0;

@@ -20,7 +20,7 @@
 namespace cell {
 namespace {
 
-// What is declared for one line.
+// The declarations for one line.
 struct Line {
   Line(const CtlFlags& given) : flags(given) {
     flags.prompt = true;
@@ -41,7 +41,7 @@ int RunLine(Client* client, const CtlFlags& given, const std::string& text) {
     words->erase(words->begin());
     words->emplace_back("--help");
   }
-  std::reverse(words->begin(), words->end());  // As CLI11 wants it.
+  std::reverse(words->begin(), words->end());  // CLI11 expects this order.
   Line line(given);
   try {
     line.app.parse(*std::move(words));
@@ -53,7 +53,7 @@ int RunLine(Client* client, const CtlFlags& given, const std::string& text) {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// While it lives, SIGINT interrupts the reading of a line, and does not end the program.
+// Makes SIGINT interrupt the reading of a line, instead of ending the program, during this object's lifetime.
 class InterruptsReading {
  public:
   InterruptsReading() {
@@ -71,11 +71,11 @@ class InterruptsReading {
   struct sigaction before_ {};
 };
 
-// A terminal's lines.
+// Reads lines from a terminal.
 class Editor {
  public:
   Editor(Client* client, const CtlFlags& given) : client_(client), given_(given) {
-    // The editor drops what the locale has no characters for; keys and values are UTF-8 whatever the locale is.
+    // The editor drops characters that the locale does not have; keys and values are UTF-8 in any locale.
     std::setlocale(LC_CTYPE, "");
     if (std::strcmp(::nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
     edit_ = el_init("cellctl", stdin, stdout, stderr);
@@ -99,7 +99,8 @@ class Editor {
     el_end(edit_);
   }
 
-  // The next line. False: the user ends it, by Ctrl-D, or by Ctrl-C on an empty line after another Ctrl-C.
+  // Reads the next line. Returns false if the user ends the input, with Ctrl-D, or with Ctrl-C on an empty line after
+  // another Ctrl-C.
   bool Next(std::string* line) {
     int bytes = 0;
     const char* text = Read(&bytes);

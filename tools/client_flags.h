@@ -1,4 +1,4 @@
-// The flags by which a program's users say which cluster it is and how to reach it.
+// Declares the flags that name a cluster and say how to reach it.
 #pragma once
 
 #include "CLI/CLI.hpp"
@@ -9,7 +9,7 @@
 namespace cell {
 
 inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("cell"));  // Standard output is for what was asked for.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("cell"));  // Standard output is for the requested data.
   app->add_option_function<std::string>(
          "--log-level", [](const std::string& level) { spdlog::set_level(spdlog::level::from_str(level)); },
          "trace, debug (which fabric reaches which server, and why), info, warning, error")

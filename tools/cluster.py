@@ -1,15 +1,15 @@
-"""Brings a cluster on this machine up and down: what //tools:up, //tools:down and //tools:demo share.
+"""Brings a cluster on this machine up and down, for //tools:up, //tools:down and //tools:demo.
 
 A cluster is a directory with
     up.json         how `up` brings it up: its constants, and the servers' flags
-    address         how clients call it
+    address         the cluster's name for clients
     cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
     regions.json    which server holds which region; the servers write it
-    log/            of a durable cluster: the regions' logs and checkpoints, from which it comes back
+    log/            of a durable cluster: the regions' logs and checkpoints, from which it is recovered
     processes.json  the processes that `up` started
-    NAME.lock       locked by server NAME as long as it runs, with its process id
+    NAME.lock       locked by server NAME while it runs, with its process id
     NAME.log        each server's messages
-    zookeeper/      of a cluster whose membership a ZooKeeper keeps that `up` started (then without cluster.json)
+    zookeeper/      if `up` started a ZooKeeper that keeps the membership (then without cluster.json)
 """
 
 import contextlib
@@ -33,11 +33,11 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class ClusterError(Exception):
-    """Something the user can mend; the message says how."""
+    """An error that the user can correct; the message says how."""
 
 
 def parse_bytes(text):
-    """'64M' as a number of bytes."""
+    """Parses '64M' as a number of bytes."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.upper())
     if not match:
         raise ClusterError(f'"{text}" is not a size: write for example 64M or 1G')
@@ -45,7 +45,7 @@ def parse_bytes(text):
 
 
 def binary(name):
-    """A program that was built along with this one."""
+    """Returns the path of a program that was built along with this one."""
     path = Path(__file__).absolute().parent.parent / name  # Unresolved: in the runfiles, not in the source tree.
     if path.exists():
         return str(path)
@@ -53,12 +53,13 @@ def binary(name):
 
 
 def user_path(text):
-    """A path as the user meant it: `bazel run` changes the directory."""
+    """Returns a path as the user meant it: `bazel run` changes the directory."""
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).resolve()
 
 
 def start_time(pid):
-    """When a process began, in clock ticks since boot: with its id this names it for good. None if it is gone."""
+    """Returns when a process began, in clock ticks since boot, or None if it is gone. The id and this time identify it.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -68,7 +69,7 @@ def start_time(pid):
 
 
 def running(directory):
-    """The processes of processes.json that still run."""
+    """Returns the processes of processes.json that still run."""
     try:
         processes = json.loads((directory / "processes.json").read_text())
     except FileNotFoundError:
@@ -79,7 +80,8 @@ def running(directory):
 
 
 def lock_holder(directory, name):
-    """The id of the process that runs server NAME there; 0 if it tells none, None if the server does not run."""
+    """Returns the id of the process that runs server NAME; 0 if the id is not known, None if the server does not run.
+    """
     try:
         with open(directory / f"{name}.lock") as lock:
             asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
@@ -91,30 +93,31 @@ def lock_holder(directory, name):
 
 
 def servers_of(directory):
-    """The servers that ever ran there, by their locks."""
+    """Returns the servers that ever ran there, by their locks."""
     return sorted(path.stem for path in directory.glob("*.lock") if path.name != "regions.lock")
 
 
 def has_open(pid, path):
-    """Whether a process has a file open: so its id is not another's by now."""
+    """Returns whether a process has a file open, so that its id has not been reused."""
     try:
         return any(os.path.samefile(fd, path) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.exists())
     except OSError:
         return False
 
 
-# How `up` brings a cluster up when nobody says otherwise.
+# How `up` brings a cluster up by default.
 DEFAULTS = {
     "servers": 1, "workers": 1, "node_bytes": 1024, "meganode_bytes": 64 << 20, "extents_bytes": 256 << 20, "regions_max": 16,
     "server_flags": [], "flags_of": {}, "secret_file": None, "zookeeper": None, "name": "cell", "fabric": "auto", "host": None, "durability": "none",
 }
-# What a cluster keeps for good.
+# Settings that a cluster keeps permanently.
 CONSTANTS = ("workers", "node_bytes", "meganode_bytes", "extents_bytes", "durability", "zookeeper", "name")
 
 
 def settings_of(directory):
-    """How the cluster in the directory is brought up; None: there is no cluster. ClusterError: it cannot be read."""
-    for file in ("up.json", "cluster.json", "durable.json"):  # Without up.json: of an earlier release, or made by hand.
+    """Returns how the cluster in the directory is brought up, or None if there is no cluster. Raises ClusterError if it
+    cannot be read."""
+    for file in ("up.json", "cluster.json", "durable.json"):  # Without up.json: made by an earlier release, or by hand.
         try:
             text = (directory / file).read_text()
         except FileNotFoundError:
@@ -144,7 +147,7 @@ def is_empty(directory):
 
 
 def settle(directory, given):
-    """How to bring the cluster up, and whether it is a new one: what is there already, and what was asked for."""
+    """Decides how to bring the cluster up, from what exists and what was requested, and whether it is a new one."""
     known = settings_of(directory)
     if known is None:
         if not is_empty(directory):
@@ -177,7 +180,8 @@ def wipe(directory):
 
 
 def wipe_znodes(address, seconds=15):
-    """Deletes what a cluster that did not come up has left in ZooKeeper. A session of a server may have to expire first."""
+    """Deletes what a cluster that did not come up has left in ZooKeeper. A session of a server may have to expire
+    first."""
     deadline = time.monotonic() + seconds
     while subprocess.run([binary("tools/wipe"), "--cluster", address, "--confirm", address.rsplit("/", 1)[1]], stdout=subprocess.DEVNULL,
                          stderr=subprocess.DEVNULL, check=False).returncode == 2 and time.monotonic() < deadline:
@@ -197,7 +201,7 @@ def replace_file(path, text):
 
 
 def describe(directory, settings):
-    """What goes into cluster.json. Servers that are listed stay as they are; their addresses are known to others."""
+    """Returns the content of cluster.json. Listed servers stay as they are, because others know their addresses."""
     try:
         listed = json.loads((directory / "cluster.json").read_text())
     except FileNotFoundError:
@@ -214,7 +218,7 @@ def describe(directory, settings):
         return made
 
     def kinds(workers):
-        """All of a worker but the ports."""
+        """Returns everything about a worker except the ports."""
         return [{key: value if key in ("socket", "regions_max") else value.rsplit(":", 1)[0] for key, value in w.items()} for w in workers]
 
     before = {server["name"]: server["workers"] for server in listed["servers"]}
@@ -248,9 +252,10 @@ def free_port():
 
 
 def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", prefix=()):
-    """A ZooKeeper server of Debian's. `members`: of an ensemble, by id, (peer port, election port).
+    """Starts a ZooKeeper server of Debian's.
 
-    prefix: what goes before its command, to run it elsewhere.
+    members: those of an ensemble, by id, as (peer port, election port). prefix: precedes its command, to run it
+    elsewhere.
     """
     if not Path(ZOOKEEPER).exists():
         raise ClusterError("there is no ZooKeeper: apt-get install zookeeper")
@@ -283,7 +288,7 @@ def wait_for_zookeeper(port, process=None, seconds=60):
 
 @contextlib.contextmanager
 def alone_in(directory):
-    """Keeps other `up`s and `down`s out meanwhile."""
+    """Excludes other `up`s and `down`s meanwhile."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -296,16 +301,17 @@ def alone_in(directory):
 
 
 def up(directory, only=None, wait_seconds=60, **given):
-    """Starts a cluster, or what is missing of one, and waits until it answers. Returns the processes of the servers started.
+    """Starts a cluster, or its missing servers, and waits until it answers. Returns the processes of the servers
+    started.
 
-    A directory that is empty, or not there, gets a new cluster; if that does not come up, nothing of it stays. A cluster
-    that is there is brought up as it was before, with its keys if it is durable. Any other directory is left alone.
+    An empty or missing directory gets a new cluster; if that does not come up, nothing of it stays. An existing
+    cluster is brought up as it was before, with its keys if it is durable. Any other directory is left alone.
 
-    given: what is not to be as it was, or by default (DEFAULTS). The constants of a cluster that is there cannot change; it
-    can get more servers.
+    given: settings that differ from the former ones, or from the defaults (DEFAULTS). The constants of an existing
+    cluster cannot change; it can get more servers.
       server_flags, flags_of: flags of all servers, and by the server's name
-      fabric: as cell_server's. host: where tcp and verbs listen (for them 127.0.0.1 by default)
-      zookeeper: None, the cluster is the directory alone; "start", with a ZooKeeper of its own; HOST:PORT, one that runs
+      fabric: as cell_server's. host: where tcp and verbs listen (by default 127.0.0.1)
+      zookeeper: None: only the directory; "start": with a ZooKeeper of its own; HOST:PORT: one that runs
     only: the name of the one server to start.
     """
     if directory.exists() and not directory.is_dir():
@@ -366,7 +372,8 @@ def start(directory, settings, new, only, wait_seconds):
             started.append(start_server(directory, name, flags + settings["flags_of"].get(name, [])))
             write_processes(directory, helpers + started, before)
             if new and len(started) == 1:
-                wait_until_they_listen(directory, names[:1], started, wait_seconds)  # The first makes the tree's root.
+                # The first creates the tree's root.
+                wait_until_they_listen(directory, names[:1], started, wait_seconds)
         wait_until_they_listen(directory, names, started, wait_seconds)
         if all(lock_holder(directory, name) is not None for name in names_of(settings)):
             wait_until_it_answers(directory, names, started, wait_seconds)
@@ -377,7 +384,7 @@ def start(directory, settings, new, only, wait_seconds):
         end(helpers)
         (directory / "processes.json").unlink(missing_ok=True)
         if new:
-            replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that was there before stays.
+            replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that existed before stays.
             wipe(directory)
         elif before:
             write_processes(directory, [], before)
@@ -394,7 +401,7 @@ def start_server(directory, name, flags):
 
 
 def complaints(directory, names, processes):
-    """The last error or warning of each of these servers since it was started, for an error message."""
+    """Returns the last error or warning of each of these servers since it was started, for an error message."""
     found = ""
     for name, process in zip(names, processes):
         text = (directory / f"{name}.log").read_bytes()[process.log_begins:].decode(errors="replace")
@@ -404,7 +411,7 @@ def complaints(directory, names, processes):
 
 
 def address_of(directory):
-    """How cellctl calls the cluster that `up` started there."""
+    """Returns the name that cellctl uses for the cluster that `up` started there."""
     try:
         return (directory / "address").read_text().strip()
     except FileNotFoundError:
@@ -412,7 +419,7 @@ def address_of(directory):
 
 
 def write_processes(directory, processes, before=()):
-    """Notes what runs: `processes` that were started now, and entries that were noted before."""
+    """Records what runs: `processes` that were started now, and entries that were recorded before."""
     listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
     (directory / "processes.json").write_text(json.dumps([*before, *listed]) + "\n")
 
@@ -447,7 +454,7 @@ def wait_until_it_answers(directory, names, processes, seconds):
 
 
 def end(processes, seconds=10):
-    """Ends child processes: politely, then not."""
+    """Ends child processes, first with SIGTERM, then with SIGKILL."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -459,7 +466,7 @@ def end(processes, seconds=10):
 
 
 def state_of(pid):
-    """A process's state, as ps shows it; None if it is gone."""
+    """Returns a process's state, as ps shows it, or None if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -467,14 +474,15 @@ def state_of(pid):
 
 
 def why_it_runs(pid):
-    """Why a process may not have ended by SIGTERM, as far as that can be seen."""
+    """Says why a process may not have ended with SIGTERM, as far as that is visible."""
     state = state_of(pid)
     return {"T": "the process is stopped: state T", "t": "a debugger has stopped the process: state t",
             "D": "the process waits for a disk or a device: state D"}.get(state, f"state {state}")
 
 
 def last_line(path, begin=0, kind=""):
-    """The last line of a log file, read from byte `begin` on, that contains `kind`; without its time. Empty if there is none."""
+    """Returns the last line of a log file, from byte `begin` on, that contains `kind`, without its time. Returns "" if
+    there is none."""
     try:
         lines = [line for line in path.read_bytes()[begin:].decode(errors="replace").splitlines() if kind in line]
     except OSError:
@@ -483,11 +491,14 @@ def last_line(path, begin=0, kind=""):
 
 
 def down(directory, kill_after=60, say=lambda text: None):
-    """Ends the cluster there: all of its servers on this machine, those that were started by hand too, then its ZooKeeper.
+    """Ends the cluster there: all of its servers on this machine, including those started by hand, and then its
+    ZooKeeper.
 
-    A server that is told to end waits as long as its disk gets on. Kills what runs after `kill_after` seconds.
-    say: is told what is waited for.
-    Returns the number of servers, and what went wrong: of each that was killed, or ended with an error, a line.
+    A server that is told to end waits while its disk makes progress. Processes that still run after `kill_after`
+    seconds are killed.
+
+    say: is called with a description of what is waited for. Returns the number of servers, and a line for each that
+    was killed or ended with an error.
     """
     if settings_of(directory) is None:
         raise ClusterError(f"no cluster in {directory}")
@@ -502,7 +513,7 @@ def down(directory, kill_after=60, say=lambda text: None):
             if noted is None and (pid == 0 or not has_open(pid, directory / f"{name}.lock")):
                 if not ours:
                     raise ClusterError(f"{name} runs in {directory}, and it is not known as which process: end it by hand")
-                continue  # It is one of them, of an earlier release.
+                continue  # It is one of those of an earlier release.
             if noted is None:
                 noted = {"pid": pid, "start_time": start_time(pid)}
                 ours.append(noted)
@@ -535,12 +546,12 @@ def down(directory, kill_after=60, say=lambda text: None):
 
 
 def called(process):
-    """A noted process, for messages."""
+    """Returns a recorded process's name for messages."""
     return f"{process.get('name', 'ZooKeeper' if process.get('helper') else 'a server')} (process {process['pid']})"
 
 
 def add_kill_after_flag(parser):
-    """--kill-after, of programs that end a cluster."""
+    """Adds --kill-after, for programs that end a cluster."""
     def seconds(text):
         number = float(text)
         if not 0 <= number < float("inf"):
@@ -553,7 +564,7 @@ def add_kill_after_flag(parser):
 
 
 def end_cluster(program, directory, kill_after):
-    """As `down`, for a program that tells its user. Returns the exit status, and the number of servers."""
+    """Calls `down` for a program that reports to its user. Returns the exit status, and the number of servers."""
     try:
         ended, wrong = down(directory, kill_after, lambda text: print(f"{program}: {text}", file=sys.stderr, flush=True))
     except (ClusterError, OSError) as error:

@@ -29,7 +29,7 @@ std::string TextOf(const std::string& path) {
   return text.ok() ? std::move(*text).value_or("") : "";
 }
 
-// Field 22 of /proc/PID/stat, which with the id names a process for good; 0: it has ended.
+// Returns field 22 of /proc/PID/stat, or 0 if the process has ended. It identifies a process together with the id.
 uint64_t StartTime(int64_t pid) {
   const std::string stat = TextOf(fmt::format("/proc/{}/stat", pid));
   const size_t end = stat.rfind(')');
@@ -44,7 +44,7 @@ uint64_t StartTime(int64_t pid) {
   return start;
 }
 
-// FailedPrecondition: a process that //tools:up started for the cluster runs, ZooKeeper for one.
+// Returns FailedPrecondition if a process runs that //tools:up started for the cluster, for example ZooKeeper.
 absl::Status CheckProcesses(const std::string& directory) {
   const auto listed = nlohmann::json::parse(TextOf(directory + "/processes.json"), nullptr, false);
   if (!listed.is_array()) return absl::OkStatus();
@@ -60,7 +60,8 @@ absl::Status CheckProcesses(const std::string& directory) {
   return absl::OkStatus();
 }
 
-// The names of the servers that //tools:up starts there. One that could not start has left its messages, and no lock.
+// Returns the names of the servers that //tools:up starts there. A server that could not start has left its messages,
+// and no lock.
 std::set<std::string> StartedByUp(const std::string& directory) {
   std::set<std::string> names;
   const auto settings = nlohmann::json::parse(TextOf(directory + "/up.json"), nullptr, false);
@@ -153,7 +154,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     if (config.ok()) remains.uuid_ = config->uuid;
     const absl::StatusOr<RegionTable> table = RegionTable::Parse(TextOf(path("regions.json")));
     if (table.ok()) remains.AddTable(*table);
-    // A directory of logs inside the cluster's own is its own, even if its UUID cannot be read.
+    // A directory of logs inside the cluster's own belongs to it, even if its UUID cannot be read.
     RETURN_IF_ERROR(remains.AddLogs(log_dir.empty() ? path("log") : log_dir, config.ok() || !log_dir.empty()));
     if (own_zookeeper) {
       remains.zookeeper_dir_ = path("zookeeper");
@@ -174,7 +175,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     remains.locks_.push_back(std::move(lock));
     servers.insert(server);
   }
-  // Locks go last, and of those that say that a cluster is here, up.json.
+  // Locks are deleted last, and up.json last of the files that show that there is a cluster.
   for (const std::string& server : servers) {
     remains.AddFile(path(server + ".log"));
     remains.AddFile(path(server + ".control"));
@@ -196,7 +197,7 @@ absl::Status ClusterRemains::Delete() {
   if (zookeeper_.has_value()) RETURN_IF_ERROR(ZooKeeperMembership::Delete(*zookeeper_, uuid_));
   PosixFiles files;
   if (!log_dir_.empty()) {
-    // Servers that start from now on make a cluster of another UUID, which is refused these logs.
+    // Servers that start from now on make a cluster with another UUID, which may not use these logs.
     std::string uuid = uuid_;
     if (!check_logs_) {
       uuid = FirstLineOf(log_dir_ + "/cluster").value_or("");

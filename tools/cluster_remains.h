@@ -1,7 +1,7 @@
-// ClusterRemains: what is left of a cluster whose servers have ended, and how it is deleted.
+// ClusterRemains deletes what is left of a cluster whose servers have ended.
 //
-// Nothing else in Cell deletes a cluster's keys. It is refused as long as a server of the cluster runs; a server of it
-// that comes back later finds that the cluster is gone, by its UUID, and serves nothing.
+// Nothing else in Cell deletes a cluster's keys. Deleting is refused while a server of the cluster runs. A server that
+// comes back later finds by the UUID that the cluster is gone, and serves nothing.
 #pragma once
 
 #include <optional>
@@ -16,23 +16,24 @@ namespace cell {
 
 class ClusterRemains {
  public:
-  // A directory that //tools:up made, whichever membership keeps its cluster. Servers of this name cannot start there
-  // as long as this object lives. `log_dir`: of its logs; empty: DIR/log.
+  // Finds the cluster of a directory that //tools:up made, whichever membership it has. Servers of this name cannot
+  // start there while this object lives. `log_dir` has its logs; empty: DIR/log.
   //
-  // NotFound: no cluster is there. FailedPrecondition: a process of it runs, or the logs are another cluster's.
+  // Returns NotFound if there is no cluster, and FailedPrecondition if a process of it runs, or if the logs belong to
+  // another cluster.
   static absl::StatusOr<ClusterRemains> InDirectory(const std::string& directory, const std::string& digest,
                                                     const std::string& log_dir);
-  // A cluster that ZooKeeper keeps. `log_dir`: of its logs; empty: they stay. Errors as above, and those of
+  // Finds a cluster in ZooKeeper. `log_dir` has its logs; empty: they stay. Returns the errors above, and those of
   // ZooKeeperMembership::Open.
   static absl::StatusOr<ClusterRemains> InZooKeeper(const std::string& cluster, const std::string& digest,
                                                     const std::string& log_dir);
 
   const std::string& name() const { return name_; }
   const std::string& uuid() const { return uuid_; }  // Empty: it has none, or it cannot be read.
-  // What Delete removes, line by line, for people.
+  // Returns what Delete removes, line by line, for people.
   const std::vector<std::string>& listed() const { return listed_; }
 
-  // Stops at the first error; calling it for the same cluster once more goes on.
+  // Deletes everything. Stops at the first error; another call for the same cluster continues.
   absl::Status Delete();
 
  private:

@@ -11,7 +11,7 @@
 namespace cell {
 namespace {
 
-// Levenshtein's.
+// Returns the Levenshtein distance.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -34,7 +34,7 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
   return names;
 }
 
-// Of a command and those that it is a part of.
+// Returns the flags of a command and of its parents.
 std::vector<std::string> FlagsOf(const CLI::App* app) {
   std::vector<std::string> names;
   for (; app != nullptr; app = app->get_parent()) {
@@ -48,7 +48,7 @@ std::vector<std::string> FlagsOf(const CLI::App* app) {
   return names;
 }
 
-// The innermost command that was named.
+// Returns the innermost command that was named.
 const CLI::App* Named(const CLI::App& app) {
   const CLI::App* at = &app;
   for (auto subs = at->get_subcommands(); !subs.empty(); subs = at->get_subcommands()) at = subs.back();
@@ -146,8 +146,8 @@ int EndOfParse(const char* program, const CLI::App& app, const CLI::ParseError& 
 std::vector<std::string> Completions(const CLI::App& app, const std::vector<std::string>& words,
                                      const std::function<std::vector<std::string>(std::string_view name)>& values) {
   const CLI::App* at = &app;
-  const CLI::Option* flag = nullptr;  // Whose value is next.
-  size_t arguments = 0;               // Of the command so far.
+  const CLI::Option* flag = nullptr;  // The flag whose value is next.
+  size_t arguments = 0;               // Number of arguments of the command so far.
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (flag != nullptr) {

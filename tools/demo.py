@@ -1,4 +1,4 @@
-"""Cell in a minute: three server processes on this machine, its package index in them, range queries, a benchmark.
+"""Cell in a minute: three server processes on this machine with its package index, range queries, a benchmark.
 
 Everything runs over shared memory in a temporary directory and is taken down at the end.
 """
@@ -18,19 +18,19 @@ FIELD = b"Package: "
 
 
 def package_index():
-    """The machine's package records, sorted by name (the last one of each name): (records, where they are from)."""
+    """Returns (records, source): the machine's package records, sorted by name (the last one of each name)."""
     source = "apt-cache dumpavail"
     text = b""
     if shutil.which("apt-cache"):
         text = subprocess.run(["apt-cache", "dumpavail"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
-    if text.count(FIELD) < 1000:  # No package lists on this machine: what is installed.
+    if text.count(FIELD) < 1000:  # There are no package lists on this machine: use the installed packages.
         source = "/var/lib/dpkg/status"
         text = Path(source).read_bytes()
     records = {}
     for paragraph in text.split(b"\n\n"):
         for line in paragraph.split(b"\n"):
             if line.startswith(FIELD):
-                # A record is one line of the input to `cellctl load`: its line ends are written as \n.
+                # A record is one line of the input to `cellctl load`, with its line ends written as \n.
                 records[line[len(FIELD):].strip()] = paragraph.strip().replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
     return dict(sorted(records.items())), source
 
@@ -54,7 +54,7 @@ class Demo:
         print(self.cellctl("load", str(file)).decode().strip(), flush=True)
 
     def query(self, what, arguments, wanted, paths=("server", "client", "hybrid")):
-        """Asks on each path and compares with the input."""
+        """Makes the query on each path and compares the results with the input."""
         for path in paths:
             start = time.monotonic()
             lines = self.cellctl("scan", *arguments, path=path).splitlines()
@@ -75,7 +75,7 @@ class Demo:
         self.query("all of it", [], names)
 
     def takeover(self, processes):
-        """Kills the server that holds the root, and asks for everything at once."""
+        """Kills the server that holds the root, and requests all keys at once."""
         table = json.loads((self.directory / "regions.json").read_text())
         root = next(r["server"] for r in table["regions"] if r["region"] == table["root"])
         held = sum(r["server"] == root for r in table["regions"])

@@ -1,4 +1,5 @@
-"""Ends the cluster in a directory: all of its servers on this machine, however they were started, and no other process."""
+"""Ends the cluster in a directory: all of its servers on this machine, however they were started, and no other process.
+"""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-// --layout and --bucket-bytes of tools that make Pilaf tables.
+// Declares --layout and --bucket-bytes for tools that create Pilaf tables.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct HashLayoutFlags {
   std::string layout = "buckets";
   uint32_t bucket_bytes = 1024;
 
-  // As the control plane takes it: 0 for slots.
+  // Returns the value for the control plane: 0 for slots.
   uint32_t wanted() const { return layout == "slots" ? 0 : bucket_bytes; }
 };
 

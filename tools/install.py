@@ -1,4 +1,5 @@
-"""Installs Cell for programs that are built outside this tree: its client library, with cell.pc for pkg-config, and its programs."""
+"""Installs Cell for programs that are built elsewhere: its client library, with cell.pc for pkg-config, and its
+programs."""
 
 import argparse
 import re
@@ -14,7 +15,7 @@ PUBLIC = "cell/client/client.h"
 
 
 def headers():
-    """The public header, and those of ours that it includes."""
+    """Returns the public header, and those of ours that it includes."""
     found, todo = {}, [PUBLIC]
     while todo:
         name = todo.pop()

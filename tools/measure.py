@@ -1,4 +1,4 @@
-"""Measures what README.md's table of numbers says, in one run, and prints it as Markdown.
+"""Measures the figures of README.md's table in one run, and prints it as Markdown.
 
 The server is pinned to core 0 and the client to core 1. Takes about five minutes; leave the machine alone meanwhile.
 """
@@ -39,7 +39,7 @@ class Numbers:
         return json.loads(output)
 
     def alternate(self, field, *variants):
-        """The median of `field` of each variant, run in turns so that drift hits all alike."""
+        """Returns the median of `field` for each variant, run in turns so that drift affects all equally."""
         seen = [[] for _ in variants]
         for _ in range(self.rounds):
             for values, arguments in zip(seen, variants):
@@ -83,7 +83,7 @@ def measure(keys, seconds, rounds):
 
         processes = n.up(n.directory, **shape)
         try:
-            n.bench("--workload", "get", "--path", "server", "--seconds", "0.2")  # Loads.
+            n.bench("--workload", "get", "--path", "server", "--seconds", "0.2")  # Loads the keys.
             raw, client = n.alternate("node_reads_per_second", "--workload raw-read", "--workload search --path client")
             add("client path, node reads", million(client), f"`raw-read` {million(raw)}", client / raw, "0.80")
             best_local = max(one, eight, sixteen)
@@ -119,7 +119,7 @@ def measure(keys, seconds, rounds):
                 cluster.end(processes)
         add("server path, gets, batched walks", million(batched), f"one by one {million(single)}", batched / single)
 
-        # Four servers and four clients on two cores, unpinned, beside one and one.
+        # Four servers and four clients on two cores, unpinned, compared with one and one.
         small = Numbers(base, 200_000, seconds, 1)
         rates = []
         for count in (1, 4):

@@ -1,6 +1,6 @@
 """Measures a cluster that grows by splits, and prints the tables of docs/results.md.
 
-Every figure is a ratio within this run, or is given with what it was measured beside. Needs about 12 GB of memory.
+Every figure is a ratio within this run, or is given with what it was compared with. Needs about 12 GB of memory.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def growth(directory, keys, zookeeper):
 
 
 def load_ratio(directory, keys):
-    """One server; meganodes of 64 MB that split, beside one meganode that holds all."""
+    """Compares one server with meganodes of 64 MB that split, and one with a single meganode that holds everything."""
     rates = {}
     for split in (True, False, True, False):
         size = {"meganode_bytes": 64 << 20, "extents_bytes": 256 << 20} if split else {"meganode_bytes": 1 << 30, "extents_bytes": 3 << 30}
@@ -89,7 +89,7 @@ def searches(m):
 
 
 def gets_during_splits(m):
-    """Beside a client that inserts (meganodes split) and beside one that replaces as many (they do not)."""
+    """Compares a client that inserts (meganodes split) with one that replaces as many keys (they do not)."""
     for seed, path in enumerate(("server", "client"), 1):
         beside = {}
         for what in ("replaces", "inserts"):

@@ -1,6 +1,6 @@
-"""Measures what durability costs, and how long recovery takes, and prints the tables of docs/results.md.
+"""Measures the cost of durability and the duration of recovery, and prints the tables of docs/results.md.
 
-Every figure is a ratio within this run, or is given with what it was measured beside. Needs about 12 GB of memory.
+Every figure is a ratio within this run, or is given with what it was compared with. Needs about 12 GB of memory.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from tools.measure_cluster import Measurement, row
 
 
 def disk_rates(directory):
-    """Syncs of 4 KB a second, one after the other, and megabytes a second by dd, each block of 1 MB synced."""
+    """Returns syncs of 4 KB per second, one after the other, and megabytes per second by dd, each block of 1 MB synced.
+    """
     path = directory / "disk"
     file = os.open(path, os.O_CREAT | os.O_WRONLY)
     end, syncs = time.monotonic() + 2, 0
@@ -37,7 +38,7 @@ def disk_rates(directory):
 
 
 def touch_seconds():
-    """What the first touch of a GB of memory costs, by pages of 4 KB: recovery's memory is new."""
+    """Returns the time for the first touch of a GB of memory, in pages of 4 KB: recovery uses new memory."""
     with mmap.mmap(-1, 1 << 30) as memory:
         start = time.monotonic()
         for at in range(0, len(memory), 4096):
@@ -50,7 +51,8 @@ def log_bytes(directory):
 
 
 def put_rates(directory, keys, seconds, rounds):
-    """Puts of keys that are there, of each mode in turns; medians. As fast as they go, and at a rate that all can keep."""
+    """Measures puts of stored keys, for each mode in turns; medians. At full speed, and at a rate that all can sustain.
+    """
     rates = {}
     runs = [("none", 16, 0), ("async", 16, 0), ("none", 64, 0), ("sync", 64, 0)] + [(m, 64, 40_000) for m in ("none", "async", "sync")]
     for turn in range(rounds):
@@ -75,7 +77,7 @@ def put_rates(directory, keys, seconds, rounds):
 
 
 def log_size(directory, keys):
-    """Bytes of log for each key that is put once, beside key and value."""
+    """Returns the bytes of log for each key that is put once, in addition to key and value."""
     here = directory / "size"
     with Measurement(here, 1, keys, durability="async", regions_max=16, server_flags=["--checkpoint-mb", "100000"]) as m:
         m.bench("get", "--seconds", "0.2")
@@ -88,7 +90,7 @@ def log_size(directory, keys):
 
 
 def recovered(directory):
-    """Of all servers' logs: (keys, replay seconds, seconds from the claim until served)."""
+    """Returns from all servers' logs: (keys, replay seconds, seconds from the claim until served)."""
     found = []
     for log in directory.glob("server-*.log"):
         for line in log.read_text().splitlines():
@@ -112,7 +114,7 @@ def takeover(directory, keys):
         m.processes[0].kill()
         start = time.monotonic()
         first = None
-        while True:  # From the table, as clients see it.
+        while True:  # Watches the region table, as clients see it.
             regions = json.loads((here / "regions.json").read_text())["regions"]
             if first is None and any(r.get("recovering") for r in regions):
                 first = time.monotonic()

@@ -1,4 +1,4 @@
-"""Measures the shm and TCP fabrics beside Redis and sockperf, and CPU time per operation on both sides, as Markdown.
+"""Measures the shm and TCP fabrics, Redis and sockperf, and CPU time per operation on both sides, as Markdown.
 
 Servers are pinned to core 0, clients to core 1. For verbs: ./bazelw run //tests:verbs_suite (docs/operations.md).
 Needs redis-benchmark, redis-server and sockperf (apt-get install redis-server sockperf). Takes about two minutes.
@@ -44,14 +44,14 @@ class Cell:
         self.directory, self.keys, self.seconds = directory, keys, seconds
         self.server = cluster.up(directory, fabric=fabric)[0]
         subprocess.run(["taskset", "-acp", "0", str(self.server.pid)], stdout=subprocess.DEVNULL, check=True)
-        output_of(self.start("get", 1, "server", 0.2))  # Loads.
+        output_of(self.start("get", 1, "server", 0.2))  # Loads the keys.
 
     def start(self, workload, depth, path, seconds):
         return pinned(1, cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", str(self.directory), "--json", "-", "--workload", workload,
                       "--path", path, "--depth", str(depth), "--keys", str(self.keys), "--seconds", str(seconds))
 
     def run(self, workload, depth, path="client"):
-        """Its result, with both sides' CPU time per operation in microseconds."""
+        """Returns its result, with both sides' CPU time per operation in microseconds."""
         process = self.start(workload, depth, path, self.seconds + 0.5)
         time.sleep(1)  # Warm-up, and half a second.
         pids = {"server": self.server.pid, "client": process.pid}
@@ -80,7 +80,7 @@ class Redis:
             time.sleep(0.05)
 
     def gets(self, connections, pipeline):
-        """GETs of BYTES a second."""
+        """Returns GETs of BYTES per second."""
         requests = 200_000 if connections * pipeline > 1 else 50_000
         command = ["redis-benchmark", "-p", str(self.port), "-t", "set,get", "-d", str(BYTES), "-c", str(connections), "-P", str(pipeline),
                    "-n", str(requests), "--csv"]
@@ -92,7 +92,7 @@ class Redis:
 
 
 def sockperf_round_trip():
-    """One round trip of BYTES over TCP, both sides blocking, in microseconds."""
+    """Returns the time of one round trip of BYTES over TCP, both sides blocking, in microseconds."""
     port = str(cluster.free_port())
     server = pinned(0, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", port)
     try:

@@ -1,7 +1,7 @@
-"""Measures Pilaf tables, as Markdown: gets and puts by value size, latency, retries, CPU time, and Redis and memcached beside them.
+"""Measures Pilaf tables, as Markdown: gets and puts by value size, latency, retries, CPU time, and Redis and memcached.
 
-One server, pinned to core 0; one client, on core 1. Needs redis-server and memcached (apt-get install redis-server memcached).
-Takes about ten minutes.
+One server, pinned to core 0; one client, on core 1. Needs redis-server and memcached (apt-get install redis-server
+memcached). Takes about ten minutes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Cell:
         subprocess.run(["taskset", "-acp", "0", str(self.server.pid)], stdout=subprocess.DEVNULL, check=True)
 
     def bench(self, layout, workload, path, keys=200_000, value_bytes=32, depth=16, more=()):
-        """Its result, with the server's CPU time per operation in microseconds."""
+        """Returns its result, with the server's CPU time per operation in microseconds."""
         command = [cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", self.directory, "--json", "-", "--workload", workload, "--path", path,
                    "--depth", depth, "--keys", keys, "--key-bytes", KEY_BYTES, "--value-bytes", value_bytes]
         if layout != "tree":
@@ -48,7 +48,7 @@ class Cell:
         load = pinned(1, *command, "--seconds", 0.1, stdout=subprocess.PIPE)
         loaded = load.communicate()[0]
         process = pinned(1, *command, "--no-load", "--seconds", self.seconds + 0.5, *more, stdout=subprocess.PIPE)
-        time.sleep(0.8)  # The warm-up, and a little.
+        time.sleep(0.8)  # The warm-up, and a bit more.
         begin, before = time.monotonic(), cpu_seconds(self.server.pid)
         time.sleep(self.seconds - 0.1)
         elapsed, after = time.monotonic() - begin, cpu_seconds(self.server.pid)
@@ -65,7 +65,7 @@ class Cell:
 
 @contextlib.contextmanager
 def beside(store, directory):
-    """Redis or memcached on core 0, at a Unix socket."""
+    """Runs Redis or memcached on core 0, at a Unix socket."""
     socket = directory / f"{store}.sock"
     command = {"redis": ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", directory],
                "memcached": ["memcached", "-s", socket, "-m", "1024", "-t", "1", "-u", "nobody" if os.getuid() == 0 else os.environ.get("USER", "")]}[store]
@@ -89,7 +89,7 @@ def kilo(rate):
 
 
 def sizes(base, seconds):
-    """Figs. 6.1 and 6.2, and CPU time."""
+    """Measures Figs. 6.1 and 6.2, and CPU time."""
     print("## Gets and puts by value size\n\nThousand operations a second, 16 in flight; in brackets the server's CPU time of each, in microseconds.\n\n"
           "| value bytes | table | gets, by reads | gets, by messages (Pilaf-VO) | gets, hybrid | puts | tree: gets, server path | client path |\n"
           "|---|---|---|---|---|---|---|---|")
@@ -117,7 +117,7 @@ def sizes(base, seconds):
 
 
 def retries(base, seconds):
-    """Fig. 6.6."""
+    """Measures Fig. 6.6."""
     print("\n## Retries\n\nHalf gets by reads, half puts, uniform, 16 in flight: of a thousand lookups, how many had to read again, and why.\n\n"
           "| keys | table | operations/s | reads a lookup | torn | pair replaced | may have been moved |\n|---|---|---|---|---|---|---|")
     cell = Cell(base / "retries", seconds)
@@ -133,7 +133,7 @@ def retries(base, seconds):
 
 
 def mixes(base, seconds):
-    """Figs. 6.9 and 6.10."""
+    """Measures Figs. 6.9 and 6.10."""
     print("\n## Beside Redis and memcached\n\nZipf 0.99 over 200,000 keys of 16 bytes, values of 64, 16 requests in flight. Redis and memcached (one thread) by one "
           "connection over a Unix socket.\n\n"
           "| mix | store | operations/s | p50 us | p90 us | p99 us | p99.9 us |\n|---|---|---|---|---|---|---|")
@@ -158,7 +158,7 @@ def mixes(base, seconds):
 
 
 def busy(base, seconds):
-    """Where the choice for each get pays."""
+    """Measures where the choice for each get pays."""
     print("\n## A server that has no time\n\nGets of 64 bytes, 16 in flight: alone; while a busy process shares the server's core; and while another client, on the first one's core, "
           "has the server scan the tree, 16 scans of 100 entries in flight. Thousand a second, p50 and p99 in microseconds, share of gets by messages.\n\n"
           "| table | gets | alone | busy neighbour | scans |\n|---|---|---|---|---|")
@@ -166,11 +166,11 @@ def busy(base, seconds):
     scans = [cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", cell.directory, "--workload", "scan", "--path", "server", "--seconds", "3600"]
     others = (None, (0, sys.executable, "-c", "while True: pass"), (1, *scans))
     try:
-        cell.bench("tree", "scan", "server", 100_000)  # Loads.
+        cell.bench("tree", "scan", "server", 100_000)  # Loads the keys.
         for layout in TABLES:
             for path, name in (("client", "by reads"), ("server", "by messages"), ("hybrid", "hybrid")):
                 cells = []
-                cell.bench(layout, "get", path, 200_000, 64)  # Loads.
+                cell.bench(layout, "get", path, 200_000, 64)  # Loads the keys.
                 for command in others:
                     other = pinned(*command, stdout=subprocess.DEVNULL) if command else None
                     try:
@@ -185,7 +185,7 @@ def busy(base, seconds):
 
 
 def layouts(base, seconds):
-    """Which layout, and how large a bucket."""
+    """Compares the layouts and bucket sizes."""
     print("\n## Layouts\n\nGets by reads, 700,000 keys with values of 32 bytes (slots 1/3 full): thousand a second with 16 in flight, and the median of one at a time in microseconds.\n\n"
           "| fabric | slots | buckets of 512 | 1024 | 2048 |\n|---|---|---|---|---|")
     cell = Cell(base / "layouts", seconds, host="127.0.0.1")
@@ -201,7 +201,7 @@ def layouts(base, seconds):
 
 
 def growth(base, keys):
-    """What growing costs."""
+    """Measures the cost of growth."""
     print(f"\n## Growth\n\n{keys:,} keys with values of 32 bytes put into a table of one part, 64 at once, while it splits.\n\n"
           "| durability | table | puts/s | splits | longest copy ms | writes held for the log, ms | until the table is told, ms | longest put ms | p99.9 ms |\n"
           "|---|---|---|---|---|---|---|---|---|")

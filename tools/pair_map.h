@@ -1,4 +1,4 @@
-// PairMap: the tree, or a Pilaf table, whichever a user named.
+// PairMap is the tree or a Pilaf table, whichever the user named.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace cell {
 
 class PairMap {
  public:
-  // `table` empty: the tree. NotFound: there is no such table.
+  // Opens `table`, or the tree if it is empty. Returns NotFound if there is no such table.
   static absl::StatusOr<PairMap> Open(Client* client, const std::string& table) {
     PairMap map(client);
     if (table.empty()) {

@@ -10,7 +10,7 @@
 namespace cell {
 namespace {
 
-// How many bytes the UTF-8 character at the first of `bytes` has, and which it is. Null: there is none.
+// Returns the UTF-8 character at the beginning of `bytes`, with its size. Returns nullopt if there is none.
 struct Character {
   size_t bytes;
   uint32_t point;
@@ -36,7 +36,7 @@ std::optional<Character> FirstCharacter(std::string_view bytes) {
 
 bool IsControl(uint32_t point) { return point < 0x20 || (point >= 0x7f && point < 0xa0); }
 
-// Whether a JSON string shows the bytes: nlohmann::json escapes the control characters below 0x20, and no others.
+// Returns whether a JSON string shows the bytes: nlohmann::json escapes only the control characters below 0x20.
 bool IsJsonText(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::optional<Character> first = FirstCharacter(bytes);

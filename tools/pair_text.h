@@ -1,7 +1,7 @@
-// Keys and values as text, and back: one line for each pair, whatever bytes are in it. Pure.
+// Converts keys and values to text and back: one line for each pair, whatever bytes it has. Pure.
 //
 //   text   key TAB value, each escaped: \\ \t \n \r, and \xHH for a byte of a control character, or that is not UTF-8
-//   JSON   {"key": K, "value": V}, each a string, or {"hex": "00ff"} when it is not UTF-8 or has control characters from
+//   JSON   {"key": K, "value": V}, each a string, or {"hex": "00ff"} if it is not UTF-8 or has control characters from
 //          0x7f on
 #pragma once
 
@@ -15,18 +15,18 @@
 namespace cell {
 
 std::string EscapeText(std::string_view bytes);
-// InvalidArgument: a backslash is followed by something else than what EscapeText writes.
+// Reverses EscapeText. Returns InvalidArgument if a backslash is followed by anything that EscapeText does not write.
 absl::StatusOr<std::string> UnescapeText(std::string_view text);
 
-// Whether a terminal shows the bytes, and does nothing else with them: UTF-8 without control characters, but for tabs
-// and line ends.
+// Returns whether a terminal shows the bytes and does nothing else with them: UTF-8 without control characters, except
+// tabs and line ends.
 bool IsPrintable(std::string_view bytes);
 
 nlohmann::json BytesAsJson(std::string_view bytes);
 absl::StatusOr<std::string> BytesFromJson(const nlohmann::json& json);
 
-// Reads a line of either kind: one with a tab is text, else one that begins with { is JSON. `raw`: it is text, and a
-// backslash is a byte like any other. InvalidArgument says what is wrong.
+// Parses a line of either kind. A line with a tab is text; otherwise one that begins with { is JSON. With `raw` it is
+// text, in which a backslash is an ordinary byte. Returns InvalidArgument with what is wrong.
 absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view line, bool raw);
 
 }  // namespace cell

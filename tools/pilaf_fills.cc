@@ -1,4 +1,4 @@
-// Prints how many reads a lookup takes by how full a hash table is (the thesis, Fig. 3.4): 3-way cuckoo hashing, slots
+// Prints how many reads a lookup takes, by the fill of a hash table (thesis, Fig. 3.4): 3-way cuckoo hashing, slots
 // read one after the other; linear probing, for comparison; and Pilaf's buckets, by the size of pairs.
 #include <cstdlib>
 #include <memory>
@@ -24,7 +24,7 @@ class Table {
     table_ = HashTable::Open(&memory_);
   }
   HashTable* operator->() { return table_.get(); }
-  // False: it is full.
+  // Returns false if the table is full.
   bool FillTo(double fill, size_t pair_bytes) {
     for (; table_->unit_fill() < fill; ++keys_) {
       const std::string key = fmt::format("{:012}", keys_);
@@ -33,7 +33,7 @@ class Table {
     }
     return true;
   }
-  // Mean reads of slots or buckets for a key that is there, one after the other.
+  // Returns the mean number of sequential reads of slots or buckets for a stored key.
   double Reads() const {
     const std::array<uint64_t, kProbes> keys = table_->KeysByProbe();
     return static_cast<double>(keys[0] + 2 * keys[1] + 3 * keys[2]) / static_cast<double>(table_->keys());
@@ -49,7 +49,8 @@ class Table {
   uint64_t keys_ = 0;
 };
 
-// Keys that are there, in as many slots as the cuckoo table has: mean and greatest number of slots looked at.
+// Holds keys in as many slots as the cuckoo table has. Computes the mean and maximum number of slots that a lookup of a
+// stored key reads.
 struct LinearProbing {
   explicit LinearProbing(uint32_t slots) : used(slots) {}
   void FillTo(double fill) {

@@ -1,4 +1,4 @@
-// Shows on a terminal how far a command is that takes long. Says nothing when standard error is no terminal.
+// Shows the progress of a long command on a terminal. Writes nothing if standard error is not a terminal.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace cell {
 
 class Progress {
  public:
-  // `what` is being done. `total`: of what Show counts; 0: not known, and then there is no bar.
+  // `what` is being done. `total` is the final count for Show; 0: unknown, in which case there is no bar.
   explicit Progress(std::string_view what, uint64_t total = 0)
       : what_(what), total_(total), shown_(::isatty(STDERR_FILENO) != 0) {}
   Progress(const Progress&) = delete;
@@ -24,7 +24,7 @@ class Progress {
 
   bool shown() const { return shown_; }
 
-  // Ten times a second at most. `text`: is called then, and says more.
+  // Updates the line, at most ten times a second. `text` is called then, and returns additional text.
   template <typename Text>
   void Show(uint64_t done, Text text) {
     const auto now = std::chrono::steady_clock::now();
@@ -43,7 +43,7 @@ class Progress {
     fmt::print(stderr, "\r{:<{}}", line, kColumns);
     dirty_ = true;
   }
-  // Takes the line away, so that a message can be written.
+  // Removes the line, so that a message can be written.
   void Clear() {
     if (dirty_) fmt::print(stderr, "\r{:{}}\r", "", kColumns);
     dirty_ = false;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs all unit tests and 300 seeds of the simulation under sanitizers: the address and the undefined behaviour sanitizer
-# together, and the thread sanitizer. It takes hours on two cores; each part can be run alone.
+# Runs all unit tests and 300 seeds of the simulation under sanitizers: the address and the undefined behaviour
+# sanitizer together, and the thread sanitizer. This takes hours on two cores; each part can be run alone.
 #
 #   tools/sanitize.sh              all parts
 #   tools/sanitize.sh --part 3     one of them
-#   tools/sanitize.sh --rotate     the part whose turn it is at this commit: successive commits run all that take minutes
-#   tools/sanitize.sh --list       what the parts are
+#   tools/sanitize.sh --rotate     the part for this commit: successive commits run all parts that take minutes
+#   tools/sanitize.sh --list       lists the parts
 #
 # The exit status is 0 if no test failed and no sanitizer reported anything.
 set -euo pipefail
@@ -28,10 +28,10 @@ short=(
   "$serving"
   "kind(cc_test, //tests/... + //tools/...) except ($clusters + $takeovers + $simulation)"
 )
-# These run in one thread, where the thread sanitizer, under which they take longest, has little to find.
+# These run in one thread, where the thread sanitizer has little to find; it also takes longest for them.
 long=("$lookups" "$clusters" "$takeovers" "$simulation")
 
-# Each is a sanitizer and the tests.
+# Each part is a sanitizer and the tests.
 parts=()
 for tests in "${short[@]}"; do parts+=("address $tests" "thread $tests"); done
 for tests in "${long[@]}"; do parts+=("address $tests"); done

@@ -1,5 +1,5 @@
-// Whole clusters in virtual time, one for each seed, with faults (tests/simulation): until one is wrong, or all are
-// right. A seed is a process of its own, so that one that crashes fails like any other.
+// Simulates whole clusters in virtual time, one for each seed, with faults (tests/simulation), until one fails or all
+// succeed. Each seed runs in a process of its own, so that a crash counts as a failure.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace cell {
 namespace {
 
-// A simulation takes seconds, some of them tens of seconds with sanitizers: what takes longer never ends.
+// A simulation takes seconds, or tens of seconds with sanitizers. One that takes longer never ends.
 constexpr unsigned kCpuSecondsMax = 600;
 constexpr unsigned kShrinkCpuSecondsMax = 60;
 constexpr int kShrinkRoundsMax = 1'000;
@@ -46,14 +46,14 @@ struct Flags {
   std::string plan_file;
   int64_t shrink_seconds = 60;
 
-  // What `seed` runs: what it draws, or the plan of --plan-file.
+  // Returns the plan of `seed`: the one that it draws, or that of --plan-file.
   std::optional<SimulationPlan> plan;
   Draws draws;
   std::string draws_said;
   SimulationPlan PlanOf(uint64_t seed) const { return plan.has_value() ? *plan : SimulationPlan::Draw(seed, draws); }
 };
 
-// What a seed's process tells.
+// Returns what a seed's process reports.
 nlohmann::json ToJson(const SimulationReport& report) {
   return {{"violations", report.violations},
           {"trace_hash", report.trace_hash},
@@ -103,7 +103,7 @@ std::string RunToText(const Flags& flags, const SimulationPlan& plan) {
 struct Child {
   SimProcess process;
   uint64_t seed;
-  bool again;  // It was run before: the traces must be the same.
+  bool again;  // It was run before: the traces must be equal.
 };
 
 Child Begin(const Flags& flags, uint64_t seed, bool again) {
@@ -111,7 +111,7 @@ Child Begin(const Flags& flags, uint64_t seed, bool again) {
   return {SimProcess::Begin(run, kCpuSecondsMax), seed, again};
 }
 
-// Runs plans that are smaller than one that fails, some at the same time. The first of them that fails.
+// Runs plans that are smaller than one that fails, some at the same time. Returns the first of them that fails.
 class SmallerRuns {
  public:
   explicit SmallerRuns(const Flags& flags)
@@ -213,7 +213,7 @@ class Runs {
       again_.emplace(child.seed, hash);
     }
     for (const auto& [name, value] : report.items()) {
-      // A sum of them would tell nothing, and overflow.
+      // Their sum would be meaningless, and overflow.
       if (name == "trace_hash" || name == "latest_ns" || name == "settled_ns") continue;
       if (value.is_number_unsigned() || value.is_number_integer()) sums_[name] += value.get<int64_t>();
     }
@@ -260,7 +260,7 @@ class Runs {
     fmt::print("it is in {}; to run it:\n  {} --plan-file {} --trace -\n", path, Program(), path);
     std::fflush(stdout);
   }
-  // Where whoever asked finds it: in a test's outputs, or where `bazel run` was said.
+  // Returns where the caller will look for it: a test's outputs, or the directory where `bazel run` was called.
   static std::string PlanPath(uint64_t seed) {
     std::string directory = ".";
     for (const char* const name : {"TEST_UNDECLARED_OUTPUTS_DIR", "BUILD_WORKING_DIRECTORY"}) {
@@ -322,7 +322,7 @@ class Runs {
   const bool shown_;
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::vector<Child> children_;
-  std::map<uint64_t, uint64_t> again_, running_again_;  // Trace hashes, by their seeds.
+  std::map<uint64_t, uint64_t> again_, running_again_;  // Trace hashes by seed.
   std::map<uint64_t, std::vector<std::string>> failed_;
   std::map<std::string, int64_t> sums_;
   std::array<uint64_t, kFaults> faults_{};

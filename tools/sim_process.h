@@ -1,4 +1,4 @@
-// SimProcess: one simulation in a process of its own, so that one that crashes or never ends fails like any other.
+// SimProcess runs one simulation in a process of its own, so that one that crashes or never ends counts as a failure.
 #pragma once
 
 #include <poll.h>
@@ -21,14 +21,14 @@ namespace cell {
 
 class SimProcess {
  public:
-  // How it ended: with a text, or with what the system says of it.
+  // How it ended: with a text, or with what the system reports.
   struct Outcome {
     std::optional<std::string> text;
     std::string died;
     bool out_of_time = false;
   };
 
-  // Begins `run` in a process that has so many seconds of CPU time.
+  // Begins `run` in a process with a limit of CPU time in seconds.
   static SimProcess Begin(const std::function<std::string()>& run, unsigned cpu_seconds_max) {
     int ends[2];
     if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
@@ -45,14 +45,14 @@ class SimProcess {
         if (written <= 0) ::_exit(3);
         at += static_cast<size_t>(written);
       }
-      ::_exit(0);  // What it holds needs no tidying up.
+      ::_exit(0);  // Its objects need no cleanup.
     }
     ::close(ends[1]);
     return SimProcess(process, ends[0]);
   }
 
   int from() const { return from_; }
-  // After poll() has said that there is something at from(). Its outcome, if it has ended.
+  // Reads after poll() has reported something at from(). Returns the outcome if the process has ended.
   std::optional<Outcome> Hear() {
     char buffer[65536];
     const ssize_t got = ::read(from_, buffer, sizeof(buffer));
@@ -72,7 +72,7 @@ class SimProcess {
                                out_of_time ? ": it took more CPU time than it may" : ""),
                    out_of_time};
   }
-  // It is not needed any more.
+  // Ends a process that is not needed any more.
   void End() {
     ::kill(process_, SIGKILL);
     while (!Hear().has_value()) {
@@ -87,7 +87,7 @@ class SimProcess {
   std::string text_;
 };
 
-// Waits until some of them have something to say, up to a second.
+// Waits until some of them have something to read, up to a second.
 template <typename Item, typename ProcessOf>
 std::vector<size_t> WaitForAny(const std::vector<Item>& items, const ProcessOf& process_of) {
   std::vector<pollfd> ends;

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs shell commands in a small virtual machine that has an RDMA device: the kernel's soft-RoCE driver (rdma_rxe) under
+# Runs shell commands in a small virtual machine with an RDMA device: the kernel's soft-RoCE driver (rdma_rxe) under
 # Debian's kernel, in qemu. For machines without such a device, or without a kernel that supports one.
 #
 #   soft_roce_vm.sh [--with PROGRAM]... [--memory MB] [--seconds N] COMMANDS
 #
-# COMMANDS are for busybox's sh. The device is rxe0, its address 10.0.0.1 (and 10.0.0.2). PROGRAM: a path, or a name on
-# PATH; it is there under its own name, with the libraries that it needs. By //tools:soft_roce_vm, Cell's own programs
-# are there, too.
+# COMMANDS are for busybox's sh. The device is rxe0, its addresses are 10.0.0.1 and 10.0.0.2. PROGRAM is a path, or a
+# name on PATH; it is available under its own name, with the libraries that it needs. With //tools:soft_roce_vm, Cell's
+# own programs are available, too.
 #
-# Exit status: that of COMMANDS; 124 if they took longer than --seconds; 77 if this machine cannot run it, and a line on
-# standard error says why. All is emulated: a program runs 10 to 50 times slower. The first call fetches
-# Debian's kernel (70 MB) and keeps it unpacked in ~/.cache/cell-soft-roce-vm.
+# The exit status is that of COMMANDS; 124 if they took longer than --seconds; 77 if this machine cannot run it, in
+# which case a line on standard error says why. Everything is emulated: a program runs 10 to 50 times slower. The first
+# call fetches Debian's kernel (70 MB) and keeps it unpacked in ~/.cache/cell-soft-roce-vm.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -45,7 +45,7 @@ done
 provider=$(find /usr/lib -path '*/libibverbs/librxe-*.so' 2>/dev/null | head -1)
 [[ -n $provider ]] || unable "there is no soft-RoCE provider (apt-get install ibverbs-providers)"
 
-# The kernel, unpacked and not installed.
+# Unpack the kernel without installing it.
 home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 cache=${XDG_CACHE_HOME:-$home/.cache}/cell-soft-roce-vm
 mkdir -p "$cache" || unable "cannot write $cache"
@@ -73,7 +73,7 @@ kernel=$cache/$release
   fi
 ) 9>"$cache/lock"
 
-# The machine's file system.
+# Make the machine's file system.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
@@ -134,7 +134,7 @@ chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd.gz"
 
 accelerator=tcg,thread=multi cpu=max
-# Not KVM, even where there is /dev/kvm: inside a virtual machine that is often there and does not work.
+# KVM is not used, even if there is /dev/kvm: inside a virtual machine it often exists and does not work.
 mkfifo "$work/silence"  # The console's input: at /dev/null's end, qemu would read again and again.
 timeout "$seconds" qemu-system-x86_64 -M q35 -accel "$accelerator" -cpu "$cpu" -smp 2 -m "$memory" -nographic -no-reboot \
   -kernel "$kernel/boot/vmlinuz-$release" -initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1 tsc=reliable" 0<>"$work/silence" |

@@ -1,7 +1,7 @@
 """Brings a Cell cluster up on this machine and waits until it answers.
 
-A directory that is empty, or not there, gets a new cluster. A cluster that is there is brought up as it was, without
-further flags, and with its keys if it is durable; of one that runs, the servers that have ended are started again.
+An empty or missing directory gets a new cluster. An existing cluster is brought up as it was, without further flags,
+and with its keys if it is durable. If it is running, its servers that have ended are started again.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import time
 
 from tools import cluster
 
-REGIONS_MAX = 65536  # Of a worker, as cell_server's.
+REGIONS_MAX = 65536  # Per worker, like cell_server's.
 
 
 def parse(arguments=None):
@@ -69,7 +69,7 @@ def bring_up(directory, args):
     }
     secret = given["secret_file"] or (known or {}).get("secret_file")
     if secret:
-        os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for what asks whether they answer.
+        os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for the program that checks whether they answer.
     started = cluster.up(directory, only=args.server, **given)
     sys.stderr.write(memory_note(cluster.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     running = [name for name in cluster.servers_of(directory) if cluster.lock_holder(directory, name) is not None]
@@ -84,7 +84,7 @@ def bring_up(directory, args):
 
 
 def memory_note(settings, machine_bytes):
-    """Says that a full cluster needs more memory than the machine has; empty if it does not."""
+    """Returns a note if a full cluster needs more memory than the machine has, or ""."""
     regions = settings["servers"] * settings["workers"] * settings["regions_max"]
     region_bytes = settings["meganode_bytes"] + settings["extents_bytes"]
     if regions * region_bytes <= machine_bytes:
@@ -94,9 +94,9 @@ def memory_note(settings, machine_bytes):
 
 
 def watch(directory, processes, kill_after):
-    """Until all servers there have ended. One that ends leaves the others as they are."""
+    """Waits until all servers there have ended. One that ends leaves the others as they are."""
     names = {process.pid: process.args[process.args.index("--name") + 1] for process in processes}
-    others = {}  # Servers that others started here, by process: name and when it began.
+    others = {}  # Servers that others started here, by process: name and start time.
     while True:
         for name in cluster.servers_of(directory):
             pid = cluster.lock_holder(directory, name)
@@ -109,7 +109,7 @@ def watch(directory, processes, kill_after):
         for process in [p for p in processes if p.poll() is not None]:
             processes.remove(process)
             if not (directory / "processes.json").exists():
-                continue  # By //tools:down.
+                continue  # Ended by //tools:down.
             how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
             tell_of_end(directory, names.pop(process.pid), f" ({how})")
         if not (directory / "processes.json").exists():
@@ -129,7 +129,7 @@ def tell_of_end(directory, name, how):
 def main():
     args = parse()
     directory = cluster.user_path(args.dir)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # As Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # Like Ctrl-C.
     try:
         started = bring_up(directory, args)
     except (cluster.ClusterError, OSError) as error:

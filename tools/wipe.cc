@@ -1,4 +1,4 @@
-// wipe: deletes a cluster that has ended, with all of its keys.
+// wipe deletes a cluster that has ended, with all of its keys.
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ int Fail(const absl::Status& status) {
   return absl::IsNotFound(status) ? kAbsent : kError;
 }
 
-// By the cluster's name, typed here or given by --confirm.
+// Confirms with the cluster's name, typed here or given by --confirm.
 bool Confirmed(const std::string& name, std::string typed) {
   if (typed.empty() && ::isatty(STDIN_FILENO) != 0) {
     fmt::print("Type the cluster's name, {}, to delete all of it: ", name);

@@ -121,13 +121,13 @@ struct ClientMetrics {
   uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
   uint64_t moved_right = 0;     // Right links that were followed.
   uint64_t errors = 0;
-  // Of tables, by reads. The last three count what was read again:
+  // Lookups in hash tables by remote reads. The last three count repeated reads:
   uint64_t lookups = 0;
   uint64_t lookup_reads = 0;
   uint64_t lookup_torn = 0;     // slots or buckets that were being written,
   uint64_t lookup_extents = 0;  // pairs that were replaced meanwhile,
   uint64_t lookup_moved = 0;    // and keys that may have been moved.
-  Histogram latency_ns;         // Of operations.
+  Histogram latency_ns;         // Latency of operations.
 
   uint64_t retries() const { return torn + extent_retries + lookup_torn + lookup_extents + lookup_moved; }
 };
@@ -273,9 +273,9 @@ class Client {
   // quiet cluster.
   struct ClusterCheck {
     std::vector<std::string> regions_json;
-    std::vector<std::string> errors;  // Of all regions, and between them.
-    uint64_t keys = 0;                // Of the tree.
-    uint64_t table_keys = 0;          // Of all tables.
+    std::vector<std::string> errors;  // Errors within regions, and between them.
+    uint64_t keys = 0;                // Keys in the tree.
+    uint64_t table_keys = 0;          // Keys in all tables.
     uint64_t missing_routes = 0;      // Meganodes that are reached only from their left neighbour.
   };
   absl::StatusOr<ClusterCheck> Check();

@@ -57,7 +57,7 @@ struct RegionTable {
   uint32_t next_region = 1;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   std::map<uint32_t, Entry> regions;
-  std::map<std::string, HashParts, std::less<>> tables;  // By name.
+  std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
   std::deque<std::string> made;  // The ids of the last changes, for members whose answer was lost.
 

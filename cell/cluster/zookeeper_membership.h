@@ -28,7 +28,7 @@ namespace cell {
 
 struct ZooKeeperOptions {
   std::string servers;  // HOST:PORT[,HOST:PORT...]
-  std::string name;     // Of the cluster.
+  std::string name;     // Name of the cluster.
   std::string digest;   // USER:PASSWORD for ACLs that exclude others; empty: everyone has access.
   int session_ms = 4'000;
   const Clock* clock = SystemClock::Get();  // The one that callers compare LeaseUntilNs with.

@@ -1,4 +1,4 @@
-// cell_server: one server process of a cluster. Usually started by //tools:up.
+// cell_server runs one server process of a cluster. Usually started by //tools:up.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -61,25 +61,25 @@ struct Flags {
 
 std::atomic<bool> stop = false;
 
-// The longest that a worker sleeps: how soon a signal is noticed.
+// How long a worker sleeps at most, and so how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
 
 constexpr size_t kNameBytesMax = 64;
 
-// Below it gRPC ends the process.
+// With fewer, gRPC ends the process.
 constexpr uint64_t kDescriptorsMin = 64;
 
-// The exit status of a server that was asked to end, and whose disk or membership did not answer.
+// The exit status of a server that was asked to end, but whose disk or membership did not answer.
 constexpr int kUnfinishedStatus = 3;
 
-// Of each worker. Disks sync files at the same time; replays are for cores.
+// Per worker. Disks sync several files at the same time; replays use the cores.
 constexpr size_t kDiskThreads = 4;
 const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
 
-// Held while the server runs, so that a second one with this name and directory is refused.
+// Takes a lock that is held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
   const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // Who may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
@@ -87,7 +87,7 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
                     "./bazelw run //tools:down -- --dir '{}'",
                     flags.name, flags.dir, path, flags.dir));
   }
-  // So that //tools:down finds servers that were started by hand.
+  // Allows //tools:down to find servers that were started by hand.
   const std::string id = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), id.data(), id.size(), 0) < 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}", path));
@@ -95,7 +95,7 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
   return lock;
 }
 
-// This worker's way into the cluster, and what the cluster knows of it. *serving: where it shall serve.
+// Joins the cluster as a worker. Sets *serving to the address where the worker should serve.
 absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self, ServingAddress* serving) {
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(flags.dir));
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   return zookeeper;
 }
 
-// Whoever reaches the port can read and write everything, unless there is a secret.
+// Warns that anyone who reaches the port can read and write everything if there is no secret.
 void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
   if (!flags.secret_file.empty()) return;
   const absl::StatusOr<std::vector<FabricAddress>> addresses = ParseAddresses(address);
@@ -130,7 +130,7 @@ void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
   }
 }
 
-// Where the worker's regions have their logs; nothing without durability.
+// Opens the store of the logs of the worker's regions. Returns nothing without durability.
 absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cluster, Fabric* fabric) {
   static PosixFiles files;
   const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
@@ -199,7 +199,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   return worker;
 }
 
-// For those who ask where the control plane is; the file is replaced as a whole.
+// Writes the control plane's address to a file, which is replaced as a whole.
 absl::Status TellControl(const Flags& flags, const std::string& address) {
   const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
   if (!(std::ofstream(path + ".new", std::ios::trunc) << address << std::flush)) {
@@ -208,7 +208,7 @@ absl::Status TellControl(const Flags& flags, const std::string& address) {
   return PosixFiles().Rename(path + ".new", path);
 }
 
-// Returns what Worker::Stop does.
+// Returns the result of Worker::Stop.
 absl::Status RunWorker(Worker* worker) {
   while (!stop.load(std::memory_order_relaxed)) {
     if (worker->Poll() == 0) worker->Wait(worker->fabric()->NowNs() + kNapNs);
@@ -216,7 +216,7 @@ absl::Status RunWorker(Worker* worker) {
   return worker->Stop();
 }
 
-// Until a server serves, a signal ends it at once.
+// Makes signals end the server gracefully. Before a server serves, a signal ends it at once.
 void EndOnSignals() {
   struct sigaction action {};
   action.sa_handler = [](int) { stop = true; };
@@ -224,7 +224,7 @@ void EndOnSignals() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-// Checks what the parser of flags lets through, before anything is made of it.
+// Checks what the flag parser accepts, before anything is started.
 absl::Status CheckFlags(const Flags& flags) {
   for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
     if (std::isnan(number)) return absl::InvalidArgumentError("nan is no number for a flag");
@@ -257,7 +257,7 @@ absl::Status Run(Flags flags) {
     }
     count = static_cast<uint32_t>(self->workers.size());
   }
-  // Without --cluster it is there: it is the cluster.
+  // Without --cluster the directory exists: it is the cluster.
   if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   std::vector<std::unique_ptr<Worker>> workers;
@@ -276,7 +276,7 @@ absl::Status Run(Flags flags) {
   spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
   absl::Status ended;
   for (std::future<absl::Status>& worker : running) ended.Update(worker.get());
-  if (!ended.ok()) {  // Threads wait for what does not answer, and cannot be joined.
+  if (!ended.ok()) {  // Threads wait for something that does not answer, and cannot be joined.
     spdlog::error("{} ends without waiting any longer: {}", flags.name, std::string(ended.message()));
     spdlog::default_logger()->flush();
     ::_exit(kUnfinishedStatus);

@@ -7,7 +7,7 @@
 namespace cell {
 namespace {
 
-// HOST:PORT of worker `index`.
+// Returns HOST:PORT of worker `index`.
 absl::StatusOr<std::string> ListenAddress(const std::string& listen, uint32_t index) {
   std::string with_port = listen;
   const bool bare_ipv6 = listen.find(':') != listen.rfind(':') && listen.front() != '[';
@@ -51,7 +51,7 @@ absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, u
   if (flags.listen.empty() && !only.has_value()) {
     chosen.why += "; no tcp or verbs: no --listen";
   } else if (only != FabricKind::kShm) {
-    // RDMA's ports are not TCP's: both take the same number.
+    // RDMA's ports are separate from those of TCP. Both fabrics use the same number.
     ASSIGN_OR_RETURN(const std::string address, ListenAddress(flags.listen, index));
     ASSIGN_OR_RETURN(const auto parts, ParseHostPort(address));
     const std::string device = RdmaDeviceOf(parts.first);

@@ -1,4 +1,4 @@
-// Where a worker serves, by its server's flags.
+// Chooses the addresses where a worker serves, by its server's flags.
 #pragma once
 
 #include <string>
@@ -10,22 +10,24 @@ namespace cell {
 
 struct ServingFlags {
   std::string fabric = "auto";  // Or "shm", "tcp", "verbs".
-  std::string listen;  // HOST or HOST:PORT for those that cross machines; worker N takes PORT + N. May be empty.
+  std::string listen;  // HOST or HOST:PORT for fabrics between machines; worker N takes PORT + N. May be empty.
   std::string socket;  // The path for shared memory.
 };
 
 struct ServingAddress {
-  std::string address;  // fabric_address.h
+  std::string address;  // See fabric_address.h.
   std::string why;      // For the log: what was chosen, and why not more.
 };
 
-// Of worker `index`. A port of 0, or none, is replaced by one that is free. InvalidArgument: the flags make no sense.
+// Chooses the address of worker `index`. A missing or zero port is replaced by a free one. Returns InvalidArgument if
+// the flags are not consistent.
 absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, uint32_t index);
 
-// Those of `listed` that --fabric allows: for a cluster whose addresses were given before. InvalidArgument: none.
+// Chooses those of the `listed` addresses that --fabric allows, for a cluster with given addresses. Returns
+// InvalidArgument if there is none.
 absl::StatusOr<ServingAddress> ChooseOfListed(const std::string& fabric, const std::string& listed);
 
-// HOST:PORT with a port that is free now, if PORT is 0.
+// Returns HOST:PORT. If PORT is 0, it is replaced by one that is free now.
 absl::StatusOr<std::string> WithFreePort(const std::string& host_port);
 
 }  // namespace cell

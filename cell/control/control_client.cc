@@ -14,7 +14,7 @@
 namespace cell {
 namespace {
 
-// A server that is stopped answers nothing, though it is connected. What only asks it is answered at once by others.
+// A stopped server answers nothing, though it is connected. Other servers answer plain queries at once.
 constexpr std::chrono::seconds kAskTimeout{10};
 constexpr std::chrono::seconds kWorkTimeout{600};
 constexpr std::chrono::hours kLongTimeout{24 * 7};
@@ -22,7 +22,7 @@ constexpr std::chrono::hours kLongTimeout{24 * 7};
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
-  // These two may be of the connection, or of what the server asked others for.
+  // These two codes may come from the connection, or from the server's own requests to others.
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
     return absl::Status(code, fmt::format("the control plane at {}: {}", address, status.error_message()));
   }
@@ -59,7 +59,7 @@ class ControlClient::Connection {
   }
 
   std::mutex mutex_;
-  grpc::ClientContext* context_ = nullptr;  // Of the call. Guarded by mutex_.
+  grpc::ClientContext* context_ = nullptr;  // Context of the current call. Guarded by mutex_.
   const std::string address_;
   std::unique_ptr<control::Control::Stub> stub_;
 };

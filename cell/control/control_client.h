@@ -1,4 +1,5 @@
-// ControlClient: asks a server's control plane (control.proto). Blocking; one call at a time, but for Cancel.
+// ControlClient makes requests to a server's control plane (control.proto). Blocks. One call at a time; Cancel may be
+// called from another thread.
 #pragma once
 
 #include <memory>
@@ -11,15 +12,15 @@
 namespace cell {
 
 struct ControlTls {
-  // Files in PEM; all empty: no TLS.
-  std::string authority;    // Who signs servers' certificates.
+  // PEM files; all empty: no TLS.
+  std::string authority;    // Signs the servers' certificates.
   std::string certificate;  // Our own, if servers ask for it.
   std::string key;
 };
 
 class ControlClient {
  public:
-  // InvalidArgument: a file cannot be read. Whether anybody is there, the calls tell.
+  // Opens a client. Returns InvalidArgument if a file cannot be read. Only the calls tell whether a server is there.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Open(const std::string& address, const ControlTls& tls);
   ~ControlClient();
 
@@ -40,20 +41,20 @@ class ControlClient {
   struct Regions {
     std::vector<Region> regions;
     uint32_t free;
-    std::vector<Owner> owners;  // Of all regions of the cluster, as the server sees the table...
+    std::vector<Owner> owners;  // Owners of all regions of the cluster, as the server sees the table...
     uint64_t table_version;     // ...of this version.
   };
 
-  // Ends with Cancelled the call that another thread is in, if there is one. What it asked for goes on.
+  // Ends the call that another thread is in, if any, with Cancelled. The request itself continues.
   void Cancel();
 
   absl::StatusOr<std::vector<std::string>> Status();
   absl::StatusOr<Regions> ListRegions();
-  // The number of regions' memory that is ready then.
+  // Returns for how many regions there is prepared memory afterwards.
   absl::StatusOr<uint32_t> Allocate(uint32_t count);
   absl::Status Split(uint32_t region);
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
-  // These three take as long as they take. Whether anything moves, Status tells.
+  // These three take as long as necessary. Status tells whether anything progresses.
   absl::Status Drain(bool cancel);
   absl::StatusOr<uint64_t> Rebalance();
   struct Checkpoints {

@@ -18,9 +18,9 @@
 namespace cell {
 namespace {
 
-// How long an operator waits for a split or a move; a drain takes as long as it takes.
+// How long an operator waits for a split or a migration. A drain takes as long as necessary.
 constexpr std::chrono::seconds kAnswerTimeout{60};
-constexpr std::chrono::milliseconds kEndLook{20};  // How often whoever waits looks whether the server ends.
+constexpr std::chrono::milliseconds kEndLook{20};  // How often a waiting request checks whether the server ends.
 
 absl::Status Ends() { return absl::UnavailableError("this server ends"); }
 
@@ -111,7 +111,7 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status Allocate(grpc::ServerContext*, const control::AllocateRequest* request,
                         control::AllocateReply* reply) override {
-    for (uint32_t i = 0; i < workers_.size(); ++i) {  // To each its share.
+    for (uint32_t i = 0; i < workers_.size(); ++i) {  // Each worker prepares its share.
       const auto workers = static_cast<uint32_t>(workers_.size());
       const uint32_t count = request->count() / workers + (i < request->count() % workers);
       const absl::Status status =
@@ -159,7 +159,7 @@ class ControlServer::RpcService : public control::Control::Service {
         if (!its.ok()) return ToGrpc(its.status());
         left += its->left;
         if (!its->stuck.ok()) stuck = its->stuck;
-        if (worker == workers_[0]) draining = its->draining;  // That one has made the change.
+        if (worker == workers_[0]) draining = its->draining;  // This worker has made the change.
       }
       if (left == 0) return grpc::Status::OK;
       if (!draining) {
@@ -235,13 +235,13 @@ class ControlServer::RpcService : public control::Control::Service {
     return {grpc::StatusCode::INVALID_ARGUMENT, "a log level is trace, debug, info, warning or error"};
   }
 
-  // The workers take nothing more: what waits for them ends.
+  // Ends waiting requests, because the workers accept no more work.
   void End() { ending_ = true; }
 
   std::unique_ptr<grpc::Server> server;
 
  private:
-  // Waits for a worker. False: it has not answered in time, or the server ends.
+  // Waits for a worker. Returns false if it has not answered in time, or if the server ends.
   template <typename T>
   bool Wait(const std::future<T>& future) const {
     const auto until = std::chrono::steady_clock::now() + kAnswerTimeout;
@@ -251,7 +251,7 @@ class ControlServer::RpcService : public control::Control::Service {
     return true;
   }
 
-  // Does `work` on the worker's thread.
+  // Executes `work` on the worker's thread.
   template <typename T, typename Work>
   absl::StatusOr<T> On(Worker* worker, Work work) {
     auto result = std::make_shared<std::promise<absl::StatusOr<T>>>();
@@ -261,7 +261,8 @@ class ControlServer::RpcService : public control::Control::Service {
     return future.get();
   }
 
-  // Runs a coroutine there. `context`: of a call that takes as long as it takes, until nobody waits for it any more.
+  // Runs a coroutine on the worker's thread. With `context`, the call takes as long as necessary, or until its client
+  // stops waiting.
   template <typename Work>
   absl::Status Task1(Worker* worker, Work work, grpc::ServerContext* context = nullptr) {
     auto result = std::make_shared<std::promise<absl::Status>>();

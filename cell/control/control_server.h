@@ -1,6 +1,6 @@
-// ControlServer: a server's control plane over gRPC (control.proto), with health checking and reflection.
+// ControlServer is a server's control plane over gRPC (control.proto), with health checking and reflection.
 //
-// Its threads are gRPC's; what they ask of a worker is done on the worker's own (Worker::Post).
+// Its threads are gRPC's. Requests to a worker are executed on the worker's thread (Worker::Post).
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 namespace cell {
 
 struct ControlOptions {
-  std::string address = "127.0.0.1:0";  // Port 0: any that is free.
-  // Files in PEM. With a certificate and key, TLS; with an authority too, only clients with certificates by it.
+  std::string address = "127.0.0.1:0";  // Port 0: any free one.
+  // PEM files. A certificate and key enable TLS. With an authority, only clients with its certificates may connect.
   std::string tls_certificate;
   std::string tls_key;
   std::string tls_authority;
@@ -22,13 +22,14 @@ struct ControlOptions {
 
 class ControlServer {
  public:
-  // The workers must outlive it. InvalidArgument: a file cannot be read, or the address not be listened at.
+  // Starts the server. The workers must outlive it. Returns InvalidArgument if a file cannot be read, or if the address
+  // cannot be used.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlOptions& options,
                                                               std::vector<Worker*> workers);
-  // Ends what is asked for at once, with Unavailable, also while its worker takes no turns any more.
+  // Ends all requests at once with Unavailable, even if their worker does not run any more.
   ~ControlServer();
 
-  // HOST:PORT where it listens.
+  // Returns HOST:PORT where it listens.
   const std::string& address() const { return address_; }
 
  private:

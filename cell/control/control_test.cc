@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-// One message there and one back, by a method's name: as a tool does that has not been built with our protocol.
+// Sends one message to a method by its name, and returns the answer, like a tool that was not built with our protocol.
 std::string Ask(const std::string& address, const std::string& method, const std::string& message) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -70,7 +70,8 @@ TEST(ControlServer, RefusesWhatItCannotDo) {
   EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos);
 }
 
-// A drain asks a worker again and again how much is left. One that has ended, and takes no turns any more, does not answer.
+// A drain repeatedly asks a worker how much is left. A worker that has ended, and does not run any more, does not
+// answer.
 TEST(ControlServer, EndsWhatWaitsForAWorkerThatHasEnded) {
   ClusterState state;
   state.shape = {512, 32 << 10, 64 << 10};

@@ -9,7 +9,7 @@
 namespace cell {
 namespace {
 
-// Between looks at a membership that is to answer. Its answer may take long, and wakes nobody.
+// Pause between polls of a membership that has to answer. Its answer may take long, and wakes nobody.
 constexpr int64_t kMembershipPauseNs = 100'000;
 
 nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) {
@@ -111,7 +111,7 @@ absl::Status Worker::Stop() {
   scheduler_.Stop();
   const int64_t until_ns = fabric_->NowNs() + finish_patience_ns_;
   while (!scheduler_.idle() && fabric_->NowNs() < until_ns) {
-    const bool busy = Poll() > 0;  // Be it only with looking whether what it waits for has come.
+    const bool busy = Poll() > 0;  // Even if it only checks whether what it waits for has come.
     fabric_->Wait(fabric_->NowNs() + (busy ? 1'000 : 1'000'000));
   }
   RETURN_IF_ERROR(logs_.Finish());

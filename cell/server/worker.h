@@ -1,5 +1,5 @@
-// Worker: one thread's part of a server. It has one fabric endpoint, the regions that it holds with their logs, the
-// service that answers requests, and what changes regions: they are split, given away and taken, and recovered.
+// Worker is one thread's part of a server. It has one fabric endpoint, the regions that it holds with their logs, the
+// service that answers requests, and the parts that split, migrate and recover regions.
 #pragma once
 
 #include <atomic>
@@ -38,47 +38,49 @@ class Worker {
     SplitterOptions split;
     RebalancerOptions balance;
     size_t regions_max = 16;
-    int64_t silence_ns = 1'000'000'000;  // Of another worker in a move, after which it is given up.
+    int64_t silence_ns = 1'000'000'000;  // How long another worker may be silent in a migration before it is assumed to
+                                         // be gone.
     SyncPoints sync_points;
     LogFlusherOptions logs;
     CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
     LogCollectorOptions collector;
-    int64_t start_pause_ns = 1'000'000;  // In Start, between two looks whether the first region is made.
+    int64_t start_pause_ns = 1'000'000;  // Pause in Start between two checks whether the first region is created.
   };
-  // Where its regions' logs are, and who writes them; null without durability.
+  // The store of its regions' logs, and the thread pools that write them; null without durability.
   struct Logs {
     std::shared_ptr<LogStore> store;
     std::unique_ptr<ThreadPool> disk;    // Flushes and checkpoints.
-    std::unique_ptr<ThreadPool> replay;  // Recoveries, which take long: no flush is to wait for them.
+    std::unique_ptr<ThreadPool> replay;  // Recoveries, which take long; no flush may wait for them.
   };
 
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, const Options& options)
       : Worker(std::move(fabric), std::move(membership), {}, options) {}
   Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership, Logs logs, const Options& options);
 
-  // Makes the tree's first meganode if the cluster has none (first_region.h), and serves at `address` from then on,
-  // whenever Poll is called. Another thread may do that. Blocks for as long as the first region takes. Returns
-  // FailedPrecondition if the tree's root was lost.
+  // Creates the tree's first meganode if the cluster has none (first_region.h), and starts to serve at `address`; Poll
+  // does the serving. Another thread may call Poll. Blocks until the first region is there. Returns FailedPrecondition
+  // if the tree's root was lost.
   absl::Status Start(const std::string& address);
-  // From now on another thread may call what one thread alone may. The present one must have ended its work.
+  // Allows another thread to take over the calls that only one thread may make. REQUIRES: the current one has finished
+  // its work.
   void HandOver() { regions_.HandOver(); }
 
-  // From any thread: `work` is done on the worker's, by its next Poll.
+  // Executes `work` on the worker's thread, in its next Poll. Thread-safe.
   void Post(std::function<void(Worker*)> work) {
     const std::lock_guard lock(posted_mutex_);
     posted_.push_back(std::move(work));
     has_posted_.store(true, std::memory_order_release);
   }
 
-  // Does what can be done now. Returns the number of things done.
+  // Does what can be done now. Returns how much was done.
   size_t Poll();
-  // Waits until Poll has something to do, or until a time.
+  // Waits until Poll has something to do, or until `until_ns`.
   void Wait(int64_t until_ns);
-  // Ends what is going on, as far as it can be ended; all that was acknowledged is on disk then. Then only the
-  // destructor. DeadlineExceeded: a disk, or the membership, has not answered for as long as `LogFlusherOptions::
-  // finish_patience_ns`, and what waits for it refers to this worker: it cannot be destroyed, and the process is to
-  // end.
+  // Ends everything in progress as far as possible. All acknowledged writes are on disk then, and only the destructor
+  // may be called. Returns DeadlineExceeded if a disk, or the membership, has not answered for
+  // `LogKeeperOptions::finish_patience_ns`. Work that waits for it still refers to this worker, which must not be
+  // destroyed: the process must end.
   absl::Status Stop();
 
   Fabric* fabric() { return fabric_.get(); }

@@ -1,4 +1,4 @@
-// WorkerContext: what the parts of a worker share.
+// WorkerContext holds what the parts of a worker share.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class StatusReport;
 class SyncPoints;
 class Scheduler;
 
-// All outlive the parts that are given them.
+// Everything here outlives the parts that get it.
 struct WorkerContext {
   WorkerId self;
-  uint64_t seed = 1;  // For each part's random choices.
+  uint64_t seed = 1;  // Seed of each part's random choices.
   Fabric* fabric = nullptr;
   const Clock* clock = nullptr;  // The fabric's.
   Membership* membership = nullptr;

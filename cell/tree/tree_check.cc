@@ -218,7 +218,7 @@ TreeReport CheckTree(const RegionMemory& memory) { return TreeCheck(memory).Run(
 
 ClusterReport CheckNeighbours(const std::vector<TreeReport>& regions) {
   ClusterReport report;
-  std::map<uint8_t, std::map<std::string, const TreeReport*>> tiers;  // By low key.
+  std::map<uint8_t, std::map<std::string, const TreeReport*>> tiers;  // Keyed by low key.
   std::map<uint8_t, std::set<std::string>> routed;
   const auto error = [&](uint32_t region, std::string what) {
     report.errors.push_back(fmt::format("region {}: {}", region, what));

@@ -8,11 +8,11 @@
 namespace cell {
 namespace {
 
-// Within that what is on its way has arrived, what is logged is on disk, checkpoints that were asked for are made, and
-// the collector has looked twice for logs whose removal failed.
+// Within this time messages have arrived, logged records are on disk, requested checkpoints are made, and the collector
+// has checked twice for logs whose removal failed.
 constexpr int64_t kQuietNs = 50'000'000;
 
-// What server `i` has and should not.
+// Returns what server `i` has and should not have.
 std::vector<std::string> LeftAt(World* world, size_t i) {
   std::vector<std::string> left;
   SimCluster& cluster = world->cluster;
@@ -44,7 +44,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   return left;
 }
 
-// Each file on the disk is of a region that there is.
+// Returns the files on the disk that do not belong to an existing region.
 std::vector<std::string> FilesLeft(World* world) {
   std::vector<std::string> left;
   if (!world->plan.files_account || world->plan.durability == Durability::kNone) return left;
@@ -73,7 +73,7 @@ std::vector<std::string> Left(World* world) {
 }  // namespace
 
 void CheckAccount(World* world) {
-  // Servers talk to each other all the time: there is to be a moment at which nothing is left.
+  // Servers talk to each other all the time, so look for one moment at which nothing is left.
   world->RunUntil(world->now_ns() + kQuietNs, [world] { return Left(world).empty(); });
   for (const std::string& one : Left(world)) world->journal.Violate("at the end {}", one);
 }

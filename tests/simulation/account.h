@@ -1,12 +1,12 @@
-// The account at a simulation's end: what every process had taken is back where it belongs.
+// Checks at a simulation's end that all processes have released their resources.
 #pragma once
 
 #include "tests/simulation/world.h"
 
 namespace cell {
 
-// After all clients have gone, of a cluster that is quiet. What is left over is a violation: connections, calls and
-// writes that wait, uploads, regions on their way, files that are open, and files that nobody needs.
+// Reports everything that is left over as a violation: connections, waiting calls and writes, uploads, arriving
+// regions, open files, and files that nobody needs. REQUIRES: all clients are gone, and the cluster is quiet.
 void CheckAccount(World* world);
 
 }  // namespace cell

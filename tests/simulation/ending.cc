@@ -5,8 +5,8 @@
 namespace cell {
 namespace {
 
-// After the faults everything must have ended within that. Sessions, leases and timeouts are some ten thousand times as
-// short as a real cluster's, so this is not a tight bound, but 30 s would only let a failing seed take longer.
+// Everything must have ended this long after the faults. Sessions, leases and timeouts are some ten thousand times
+// shorter than in a real cluster, so this is not a tight bound, but 30 s would only make a failing seed take longer.
 constexpr int64_t kSettleNs = 300'000'000;
 constexpr int64_t kLookEveryNs = 20'000;
 
@@ -93,8 +93,8 @@ void Ending::CheckCluster() {
 }
 
 void Ending::CheckHistories() {
-  // What is lost was acknowledged within one bound, and then nothing more until the disk had it: so that long ago,
-  // too.
+  // Lost writes were acknowledged within one bound, after which nothing was acknowledged until the disk had them. They
+  // may therefore be up to this old.
   const int64_t slack_ns = 2 * kAsyncBoundNs + 3 * kSlowestDisk * world_->plan.disk_ns;
   const History::Verdict verdict =
       world_->history.Check(world_->plan.MayLose(), slack_ns, Journal::kViolationsMax);

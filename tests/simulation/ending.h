@@ -1,4 +1,4 @@
-// Ending: what is to hold when the faults are over. Everything ends, every region is served, each key reads as its
+// Ending checks what must hold when the faults are over: everything ends, every region is served, each key reads as its
 // history says, and the trees and tables are right.
 #pragma once
 
@@ -12,22 +12,22 @@ namespace cell {
 
 class Ending {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   Ending(World* world, Users* users) : world_(world), users_(users) {}
 
-  // Whether every server that lives is a member, and every region is served. Looks from time to time.
+  // Returns whether every live server is a member and every region is served. Checks only from time to time.
   bool Settled();
-  // Lets time pass until every operation has ended and every region is served. False, and a violation: that takes
-  // longer than it may.
+  // Lets time pass until every operation has ended and every region is served. If that takes too long, reports a
+  // violation and returns false.
   bool Settle();
-  // Reads every key by each path, with a client that knows nothing yet.
+  // Reads every key by each path, with a client without any state.
   void ReadAll();
   // Checks trees, tables and routes.
   void CheckCluster();
   void CheckHistories();
 
  private:
-  // Regions that nobody serves.
+  // Lists regions that nobody serves.
   std::string Unserved();
 
   World* const world_;

@@ -7,9 +7,9 @@
 namespace cell {
 namespace {
 
-// A server that was frozen has no lease any more after that, and what it answered before has arrived.
+// After this time a server that was frozen has no lease any more, and its earlier answers have arrived.
 constexpr int64_t kThawedNs = 500'000;
-constexpr int64_t kClientCutNs = 500'000;  // At least: beyond the lease on the region table.
+constexpr int64_t kClientCutNs = 500'000;  // Minimum, longer than the lease on the region table.
 
 }  // namespace
 
@@ -43,7 +43,7 @@ SimHost* Faults::AnyHost(Random* random) {
 void Faults::CutClient(MemoryMembership* membership, int64_t until_ns) {
   membership->set_unreachable(true);
   world_->At(until_ns, [this, membership] {
-    for (size_t i = 0; i < users_->size(); ++i) {  // It may have gone since.
+    for (size_t i = 0; i < users_->size(); ++i) {  // It may be gone since.
       if (users_->membership(i) == membership) membership->set_unreachable(false);
     }
   });
@@ -77,8 +77,8 @@ void Faults::SetLaterRelease(size_t i, bool later) {
   Restart(i);
 }
 
-// With `async`, writes that were acknowledged before the log failed are lost, however the region is recovered. The server
-// sees the failure when its call to the disk returns, which may be after the disk has room again.
+// With `async`, writes that were acknowledged before the log failed are lost, however the region is recovered. The
+// server sees the failure when its call to the disk returns, which may be after the disk has room again.
 void Faults::DiskMayHaveLost(size_t i) {
   if (!servers_[i].disk_failed_ns.has_value()) return;
   const int64_t heard_ns = world_->now_ns() + 3 * kSlowestDisk * world_->plan.disk_ns;
@@ -135,7 +135,7 @@ bool Faults::Inject(const FaultPlan& fault) {
       Later(i, until_ns, [this, i] { Thaw(i); });
       return true;
     case Fault::kJoin:
-      if (servers_[i].life > 0 || i < static_cast<size_t>(world_->plan.servers)) return false;  // It has been there.
+      if (servers_[i].life > 0 || i < static_cast<size_t>(world_->plan.servers)) return false;  // It was there before.
       Restart(i);
       return true;
     case Fault::kDrain:
@@ -203,7 +203,7 @@ bool Faults::InjectMembership(const FaultPlan& fault, size_t i, int64_t until_ns
       return true;
     case Fault::kLeaderless:
       cluster.CutLeader(i, true);
-      // Clients that talk to that part see what it sees.
+      // Clients that use that part see what it sees.
       for (size_t user = 0; user < users_->size(); ++user) {
         if (users_->membership(user) != nullptr && random->Below(2) == 0) CutClient(users_->membership(user), until_ns);
       }
@@ -239,9 +239,9 @@ void Faults::CheckLogs(size_t i) {
   }
 }
 
-// A server that does not know how long it stood still may go on to answer reads until its lease has lapsed by its own
-// clock: that is what the protocols state (docs/protocols.md), so such reads are in no history. And `async` may
-// acknowledge what its log, which is another server's by now, does not take any more.
+// A server that does not know how long it stood still may continue to answer reads until its lease has lapsed by its
+// own clock. The protocols state that (docs/protocols.md), so such reads are in no history. And `async` may acknowledge
+// writes that its log, which belongs to another server by now, does not accept any more.
 void Faults::Thaw(size_t i) {
   servers_[i].frozen = false;
   world_->cluster.Thaw(i);
@@ -312,7 +312,7 @@ void Faults::Heal() {
     const bool joins_yet = i >= static_cast<size_t>(world_->plan.servers) && servers_[i].life == 0;
     if (joins_yet) continue;
     cluster.SlowHost(i, 1);
-    if (world_->plan.Has(Fault::kRollback) && !cluster.later_release(i)) {  // In the end all can read all logs.
+    if (world_->plan.Has(Fault::kRollback) && !cluster.later_release(i)) {  // At the end all servers can read all logs.
       if (!cluster.Dead(i)) Kill(i, false);
       cluster.SetLaterRelease(i, true);
     }

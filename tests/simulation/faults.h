@@ -1,4 +1,4 @@
-// Faults: carries out a plan's faults, undoes those that last, and makes everything whole at the end.
+// Faults executes a plan's faults, undoes those that last, and repairs everything at the end.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,45 @@ namespace cell {
 
 class Faults {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   Faults(World* world, Users* users) : world_(world), users_(users), servers_(world->cluster.servers()) {}
 
-  // Puts all faults of the plan into the timetable.
+  // Schedules all faults of the plan.
   void Plan();
   // Ends all faults: every server runs, every way is open, every disk has room.
   void Heal();
-  // Adds up what server `i` has counted in this life.
+  // Adds up the counters of server `i` in this life.
   void Collect(size_t i);
 
  private:
   struct Server {
     int life = 0;                           // Grows with each start.
-    std::optional<int64_t> disk_failed_ns;  // Since when its disk may have failed: it is to be started again.
+    std::optional<int64_t> disk_failed_ns;  // Time since when its disk may have failed: it must be restarted.
     bool draining = false;
     bool frozen = false;
   };
-  // Sets what the disk of server `i` has too little of, or gives it back.
+  // Sets which resource the disk of server `i` lacks, or returns it.
   void SetShort(size_t i, Fault fault, bool on);
   void Thaw(size_t i);
   void CheckLogs(size_t i);
   void DiskMayHaveLost(size_t i);
 
-  // False: there was nothing that it could strike.
+  // Returns false if there was nothing that the fault could affect.
   bool Inject(const FaultPlan& fault);
   bool InjectNetwork(const FaultPlan& fault, int64_t until_ns, Random* random);
   bool InjectMembership(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
   bool InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
   std::optional<size_t> AnyServer(bool alive, Random* random);
   SimHost* AnyHost(Random* random);
-  // Cuts a client off from the coordinator until that time.
+  // Cuts a client off from the coordinator until `until_ns`.
   void CutClient(MemoryMembership* membership, int64_t until_ns);
-  // Calls `undo` for the server `i` at that time, if it is still the same process then.
+  // Calls `undo` for server `i` at `at_ns`, if it is still the same process then.
   void Later(size_t i, int64_t at_ns, std::function<void()> undo);
-  // What `async` acknowledges from now until then may be lost.
+  // Records that what `async` acknowledges from now until `until_ns` may be lost.
   void MayLose(int64_t until_ns) { world_->history.MayLose(world_->now_ns(), until_ns); }
   void Kill(size_t i, bool machine);
   void Restart(size_t i);
-  // Starts it again, with a later release or with this one.
+  // Restarts it with a later release or with this one.
   void SetLaterRelease(size_t i, bool later);
 
   World* const world_;

@@ -11,7 +11,7 @@ using Kind = KeyOperation::Kind;
 
 constexpr size_t kOperationsShown = 12;
 
-// The end of the shortest beginning that is wrong: it ends with what is wrong.
+// Returns the end of the shortest prefix that is wrong, so that it ends with what is wrong.
 std::string Shorten(std::vector<KeyOperation> sorted) {
   std::sort(sorted.begin(), sorted.end(),
             [](const KeyOperation& a, const KeyOperation& b) { return a.begin_ns < b.begin_ns; });
@@ -65,8 +65,8 @@ void History::CheckLinear(size_t key, Verdict* verdict) const {
   }
 }
 
-// What was read was put before the read's end; and what the last read finds is followed by no write that was
-// acknowledged a bound before any fault.
+// Checks that what was read was put before the read's end, and that no write acknowledged a bound before any fault
+// follows the value of the last read.
 void History::CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const {
   const std::vector<KeyOperation>& history = of(key);
   std::map<int64_t, KeyOperation> puts;
@@ -84,7 +84,7 @@ void History::CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const {
   }
   if (history.empty() || history.back().kind != Kind::kGet) return;
   const KeyOperation& last = history.back();
-  // Of the value, or of any reason for there being none.
+  // The time of the value, or of any reason for there being none.
   int64_t written_ns = last.value == 0 ? -1 : 0;
   for (const KeyOperation& operation : history) {
     const bool is_it = last.value == 0 ? operation.kind == Kind::kDelete

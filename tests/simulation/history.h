@@ -1,4 +1,4 @@
-// What a simulation's clients did and saw, by keys; and whether that may be.
+// History records what a simulation's clients did and saw, by key, and checks whether that is allowed.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class History {
 
   size_t keys() const { return operations_.size(); }
   const std::vector<KeyOperation>& of(size_t key) const { return operations_[key]; }
-  // Those that end one after the other come in that order.
+  // Adds an operation. Operations that end one after the other are added in that order.
   void Add(size_t key, const KeyOperation& operation) {
     const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
     const auto in = [&operation](const Window& window) {
@@ -28,24 +28,24 @@ class History {
     if (read && std::any_of(stale_.begin(), stale_.end(), in)) return;
     operations_[key].push_back(operation);
   }
-  // What is read from then to then, and was not added yet, says nothing.
+  // Ignores reads that end within this window and were not added yet.
   void MayBeStale(int64_t begin_ns, int64_t end_ns) { stale_.push_back({begin_ns, end_ns}); }
-  // From then on all reads count again.
+  // Returns the time from which on all reads count again.
   int64_t reads_count_from_ns() const {
     int64_t from_ns = 0;
     for (const Window& window : stale_) from_ns = std::max(from_ns, window.end_ns + 1);
     return from_ns;
   }
-  // With async: what was acknowledged from then to then may be lost.
+  // Records that, with async, writes acknowledged within this window may be lost.
   void MayLose(int64_t begin_ns, int64_t end_ns) { windows_.push_back({begin_ns, end_ns}); }
 
   struct Verdict {
-    std::vector<std::string> violations;  // About so many at most.
+    std::vector<std::string> violations;  // Limited to about this many.
     uint64_t checked = 0;                 // Operations.
-    uint64_t gave_up = 0;                 // Keys whose histories are too tangled to be decided.
+    uint64_t gave_up = 0;                 // Keys whose histories are too complex to be decided.
   };
-  // Each key's history is linearizable. If there was anything that `may_lose`: what is there at the end was written
-  // after all that was acknowledged more than `slack_ns` before such a window.
+  // Checks that each key's history is linearizable. With `may_lose`, checks instead that the final value was written
+  // after everything that was acknowledged more than `slack_ns` before such a window.
   Verdict Check(bool may_lose, int64_t slack_ns, size_t violations_max) const;
 
  private:

@@ -1,4 +1,4 @@
-// Journal: what happened in a simulation, line by line, and what of it was wrong.
+// Journal records the events of a simulation, line by line, and its violations.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Journal {
  public:
   using Tell = std::function<void(const std::string&)>;
 
-  // `now_ns`: the simulation's clock. `tell`: told each line; null: nobody.
+  // `now_ns` returns the simulation's time. `tell` is called with each line, unless it is null.
   Journal(std::function<int64_t()> now_ns, const Tell& tell) : now_ns_(std::move(now_ns)), tell_(tell) {}
 
   template <typename... Args>
@@ -37,7 +37,7 @@ class Journal {
 
   bool right() const { return violations_.empty(); }
   const std::vector<std::string>& violations() const { return violations_; }
-  // Of all lines.
+  // Returns the hash of all lines.
   uint64_t hash() const { return hash_; }
   std::vector<std::string> last_lines() const { return {last_lines_.begin(), last_lines_.end()}; }
 

@@ -9,7 +9,7 @@
 namespace cell {
 namespace {
 
-// An operation's call, or its return, in the order of time; a list from which what is ordered is taken out.
+// An operation's call or its return, in a list in the order of time, from which ordered operations are removed.
 struct Event {
   size_t operation;
   bool is_return;
@@ -21,7 +21,7 @@ class Search {
   explicit Search(const std::vector<KeyOperation>& operations) : operations_(operations) {
     struct Moment {
       int64_t ns;
-      bool is_return;  // Of one moment, calls come first: they may overlap.
+      bool is_return;  // At the same moment, calls come first: they may overlap.
       size_t operation;
     };
     std::vector<Moment> moments;
@@ -54,7 +54,7 @@ class Search {
         int64_t after = 0;
         const uint64_t mark = Mix64(event.operation + 1);
         const bool applies = Applies(operations_[event.operation], &after);
-        // What never changes anything, and can have its place now, may as well have it now: it is in nobody's way.
+        // Place an operation that never changes anything as soon as it is possible: it excludes no other order.
         const bool harmless = applies && ChangesNothing(operations_[event.operation]) && return_[event.operation] != kEnd;
         if (harmless ||
             (applies &&
@@ -69,7 +69,7 @@ class Search {
         }
         continue;
       }
-      // It had returned by here, and has no place before: another order.
+      // It had returned by here, and has no position before: try another order.
       Placed last;
       do {
         if (stack_.empty()) return Linearizable::kNo;
@@ -94,7 +94,8 @@ class Search {
     bool harmless;
   };
 
-  // Wherever it has its place. A put of the value that is there may change another one later.
+  // Returns whether an operation changes nothing in any position. A put of the current value may change another one
+  // later.
   static bool ChangesNothing(const KeyOperation& operation) {
     const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
     return read || (operation.kind == KeyOperation::Kind::kDelete && operation.existed == 0);
@@ -143,7 +144,7 @@ class Search {
   std::vector<size_t> call_, return_;
   size_t returns_left_ = 0;
   int64_t value_ = 0;
-  uint64_t ordered_ = 0;  // A hash of the set of operations that have their place.
+  uint64_t ordered_ = 0;  // A hash of the set of ordered operations.
   std::vector<Placed> stack_;
   absl::flat_hash_set<uint64_t> been_;
 };

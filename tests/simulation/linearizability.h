@@ -1,8 +1,8 @@
-// Whether a history of one key is linearizable: whether its operations have an order that keeps to their times (one
-// that ended before another began comes first) and in which each has the outcome that it had.
+// Checks whether a history of one key is linearizable: whether its operations have an order that respects their times
+// (an operation that ended before another began comes first) and that explains the outcome of each.
 //
-// The search is that of Wing and Gong (1993) with Lowe's memory of where it has been (2017): it remembers pairs of a
-// set of operations and the value after them.
+// The search is that of Wing and Gong (1993) with Lowe's memory of visited states (2017), which are pairs of a set of
+// operations and the value after them.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct KeyOperation {
 
   Kind kind;
   int64_t begin_ns;
-  int64_t end_ns;     // kNever: its outcome is not known. It happened at any time after its begin, or not at all.
-  int64_t value = 0;  // Of a put: its number, above 0. Of a get: what it read, 0 for nothing. Of contains: 0 or 1.
-  int existed = -1;   // What a put or delete told: whether the key was there; -1: not known.
+  int64_t end_ns;     // kNever: the outcome is unknown. It happened at any time after its begin, or not at all.
+  int64_t value = 0;  // Put: its number, above 0. Get: what it read, 0 for nothing. Contains: 0 or 1.
+  int existed = -1;   // Put and delete: whether the key was reported as existing; -1: unknown.
 };
 
 enum class Linearizable { kYes, kNo, kGaveUp };
 
-// A key that is absent at first. Gives up after `steps_max`.
+// Checks the history of a key that is absent at first. Gives up after `steps_max` steps.
 Linearizable CheckLinearizable(std::vector<KeyOperation> operations, uint64_t steps_max = 2'000'000);
 
 }  // namespace cell

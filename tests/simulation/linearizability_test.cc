@@ -60,8 +60,8 @@ TEST(Linearizability, OfShortHistories) {
   for (const Case& one : cases) EXPECT_EQ(CheckLinearizable(one.operations), one.outcome) << one.name;
 }
 
-// Histories of a register: each operation happens at one moment of its interval. With one outcome changed to another
-// value's they are not linearizable any more, unless another order explains that too; most are found.
+// Random histories of a register: each operation happens at one moment of its interval. If one outcome is replaced by
+// another value's, they are not linearizable any more, unless another order explains that too; most are found.
 TEST(Linearizability, OfRandomHistories) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {

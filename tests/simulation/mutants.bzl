@@ -1,4 +1,4 @@
-"""A program as it is with --config=mutants, whatever configuration it is asked for in."""
+"""Builds a program as with --config=mutants, whatever the configuration of the build is."""
 
 def _with_mutants_impl(settings, _attr):
     return {"//command_line_option:copt": settings["//command_line_option:copt"] + ["-DCELL_MUTANTS"]}

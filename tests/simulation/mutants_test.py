@@ -1,5 +1,5 @@
-"""Each mutant (cell/base/mutant.h) is found by the simulation: by the seed that is named here, or, since a change of what
-seeds draw moves them, by one of the first so many.
+"""Checks that the simulation finds each mutant (cell/base/mutant.h): by the seed that is named here, or, because
+changes of the draws move the seeds, by one of the first seeds.
 
 docs/testing.md says what each needs to be found.
 """
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-# The seed that finds it, and how many from 1 on are tried if that does not any more.
+# The seed that finds it, and how many seeds from 1 on are tried if it does not do so any more.
 MUTANTS = {
     "no-fence": (83, 250),
     "synced-too-early": (12, 30),
@@ -44,12 +44,12 @@ MUTANTS = {
 }
 
 
-# No seed is known that finds these. The first two are found by takeover_leases_test, the last by request_service_test.
+# No seed is known that finds these. takeover_leases_test finds the first two, request_service_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased"}
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:
-    """The first wrong seed, and what is wrong."""
+    """Returns the first wrong seed, and what is wrong."""
     run = subprocess.run([sim, *arguments, "--mutant", mutant, "--twice-every", "0", "--shrink-seconds", "0"],
                          capture_output=True, text=True, errors="replace")
     lines = run.stdout.splitlines()
@@ -79,7 +79,7 @@ def main() -> int:
             print(f"{mutant}: NOT FOUND by seed {seed}, nor in {seeds} seeds")
         else:
             print(f"{mutant}: {time.monotonic() - begun:.1f} s, seed {found[0]}{moved}: {found[1]}", flush=True)
-    # And without one of them nothing is wrong, by those seeds.
+    # Without a mutant nothing is wrong with these seeds.
     wrong = []
     for seed in sorted({seed for seed, _ in MUTANTS.values()}):
         clean = subprocess.run([sim, "--seed", str(seed), "--shrink-seconds", "0"], capture_output=True)

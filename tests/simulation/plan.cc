@@ -10,14 +10,14 @@
 namespace cell {
 namespace {
 
-// A call ends so soon after its deadline, by its client's clock.
+// A call ends this soon after its deadline, by its client's clock.
 constexpr int64_t kLateNs = 1'000;
-// The longest turn of a split, about: half of a session. With a longer one its server loses the region before the split is
-// through, and the next owner loses it in the same way, for ever.
+// The approximate maximum duration of a split's step: half of a session. With a longer one its server loses the region
+// before the split is done, and the next owner loses it in the same way, forever.
 constexpr int64_t kSplitTurnNs = 150'000;
 constexpr uint32_t kLineBytes = 64;  // A step of a writer.
 constexpr size_t kHurriedSteps =
-    16;  // While writes wait, a turn copies as much as so many (cell/server/change/splitter.cc).
+    16;  // While writes wait, a step copies this many times as much (cell/server/change/splitter.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
     "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {
     "disk full", "slow directory", "no descriptors", "membership error", "leaderless", "freeze",
     "rollback"};
 
-// What may be when nobody recovers regions: a server that dies takes what it holds with it.
+// Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {
   switch (fault) {
     case Fault::kKill:
@@ -52,7 +52,7 @@ class Dice {
   int64_t OneOf(std::initializer_list<int64_t> values) {
     return values.begin()[Below(static_cast<int>(values.size()))];
   }
-  // From 1 to twice the mean.
+  // Returns a number from 1 to twice the mean.
   int64_t Around(int64_t mean) { return 1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * mean))); }
   uint64_t Seed() { return random_.Next(); }
 
@@ -60,8 +60,8 @@ class Dice {
   Random random_;
 };
 
-// Keys are moved before the eyes of readers that wait for nobody, by a writer that is interrupted all the time. Chance
-// alone brings that together too seldom.
+// Makes a writer that is interrupted all the time move keys while readers that wait for nobody watch. By chance alone
+// this combination is too rare.
 void FillTable(SimulationPlan* plan, bool slots, int* clients, int* tasks_each) {
   plan->table_share = 1;
   plan->bucket_bytes = slots ? 0 : 512;
@@ -96,9 +96,9 @@ void DrawCluster(SimulationPlan* plan, Dice* dice) {
   plan->clock_gain_ppm = dice->Below(2) == 0 ? 0 : 40'000;
   plan->latency_ns = dice->OneOf({100, 200, 500, 2'000});
   plan->line_ns = dice->OneOf({5, 20, 60, 200});
-  plan->writer_step_ns = dice->OneOf({10, 40, 100, 1'000});  // The last: it is interrupted again and again.
-  // A server that is interrupted so often may lose its session in any long turn, and with async what it has just
-  // acknowledged: there would be no telling what may be lost.
+  plan->writer_step_ns = dice->OneOf({10, 40, 100, 1'000});  // With the last one it is interrupted very often.
+  // A server that is interrupted so often may lose its session in any long step, and with async what it has just
+  // acknowledged, so that nobody could tell what may be lost.
   if (plan->durability == Durability::kAsync) plan->writer_step_ns = std::min<int64_t>(plan->writer_step_ns, 100);
   plan->disk_ns = dice->OneOf({1'000, 5'000, 20'000});
   plan->checkpoint_bytes_min = static_cast<uint64_t>(dice->OneOf({4, 8, 64})) << 10;
@@ -114,13 +114,13 @@ void DrawUse(SimulationPlan* plan, Dice* dice) {
   plan->cache_level_min = 1 + dice->Below(2);
   for (int& weight : plan->weights) weight = dice->Below(4) == 0 ? 0 : 1 + dice->Below(10);
   plan->weights[0] = 2 + dice->Below(10);
-  plan->weights[1] /= 2;  // So that there is something.
+  plan->weights[1] /= 2;  // Ensures that some keys are there.
   for (int& weight : plan->paths) weight = dice->Below(3);
   if (plan->paths == std::array<int, 3>{}) plan->paths = {1, 1, 1};
   plan->one_path_each = dice->Below(3) == 0;
 }
 
-// The kinds of faults that there are.
+// Draws the kinds of faults.
 std::vector<Fault> DrawKinds(const SimulationPlan& plan, Dice* dice) {
   std::vector<Fault> kinds;
   for (size_t i = 0; i < static_cast<size_t>(Fault::kClientCut); ++i) {
@@ -136,14 +136,14 @@ std::vector<Fault> DrawKinds(const SimulationPlan& plan, Dice* dice) {
   return kinds;
 }
 
-// Values that go in pieces, and regions that can hold some of them.
+// Draws values that are sent in pieces, and regions that can hold some of them.
 void DrawLargeValues(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each) {
   plan->large_bytes_max = static_cast<int>(dice->OneOf({6'000, 6'000, 70'000, 300'000, 1 << 20}));
   plan->large_share = static_cast<double>(dice->OneOf({5, 20, 60})) / 100;
   const auto bytes = static_cast<uint64_t>(plan->large_bytes_max);
   plan->shape.extents_bytes = std::max(plan->shape.extents_bytes, RegionShape::RoundUp(8 * bytes, 4096));
   plan->keys = std::min(plan->keys, bytes > 10'000 ? 60 : 200);
-  // A store of a value is a step for each line: so that it takes no longer than a session.
+  // Storing a value is a step for each line. Limit them so that this takes no longer than a session.
   plan->writer_step_ns = std::min<int64_t>(plan->writer_step_ns, bytes > 10'000 ? 2 : 20);
   if (bytes > 10'000) {
     *clients = std::min(*clients, 3);
@@ -152,13 +152,13 @@ void DrawLargeValues(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_
   }
 }
 
-// Which faults there are, how often, and for how long.
+// Says which faults there are, how often, and for how long.
 struct FaultDraws {
   std::vector<Fault> kinds;
   int64_t between_ns, lasts_ns;
 };
 
-// Servers that live are taken for dead, again and again, and a few keys are written and read all the time: whoever hears
+// Live servers are repeatedly taken for dead, and a few keys are written and read all the time. A server that learns
 // late that it has lost a region would answer for it.
 void DrawSuspicion(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each, FaultDraws* faults) {
   plan->durability = Durability::kSync;
@@ -183,11 +183,11 @@ void DrawSuspicion(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_ea
   faults->between_ns = dice->OneOf({100'000, 300'000});
   faults->lasts_ns = dice->OneOf({200'000, 800'000, 1'500'000});
   if (dice->Below(3) > 0) return;
-  // Clients that know nothing new read what a stopped server has, while another has just taken over.
+  // Clients without new information read the memory of a stopped server, while another has just taken over.
   faults->kinds = {Fault::kStop, Fault::kClientCut};
   faults->between_ns = 150'000;
   faults->lasts_ns = 800'000;
-  plan->keys = 200;  // Each write whose outcome is not known makes a key less to be written.
+  plan->keys = 200;  // Each write with an unknown outcome reduces the number of keys that can be written.
   plan->disk_ns = 1'000;
   plan->paths = {1, 2, 0};
 }
@@ -202,7 +202,7 @@ void DrawMix(SimulationPlan* plan, Dice* dice) {
       plan->queue_share = static_cast<double>(dice->OneOf({50, 90})) / 100;
       plan->table_share = std::min(plan->table_share, 0.5);
       break;
-    case 2:  // Everybody wants one key.
+    case 2:  // All clients use one key.
       plan->hot_keys = 1;
       plan->hot_share = 0.9;
       break;
@@ -271,7 +271,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     FillTable(&plan, dice.Below(2) == 0, &clients, &tasks_each);
     readers = clients / 2;
   }
-  // From dice of its own, each: so that what is left out changes nothing else.
+  // Each uses dice of its own, so that disabling one changes nothing else.
   const auto dice_for = [seed](uint64_t what) { return Dice(Mix64(seed + (what << 40)) + what); };
   if (Dice own = dice_for(32); own.Below(8) == 0 && draws.suspicion && plan.keys != 1'500) {
     DrawSuspicion(&plan, &own, &clients, &tasks_each, &often);
@@ -293,7 +293,8 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
-  // A split that hurries copies at least kHurriedSteps buckets in a turn, with about two steps for each of their lines.
+  // A split that hurries copies at least kHurriedTurns buckets in a step, with about two steps of the writer for each
+  // of their lines.
   if (plan.bucket_bytes > 0) {
     const auto steps = static_cast<int64_t>(2 * kHurriedSteps * plan.bucket_bytes / kLineBytes);
     plan.writer_step_ns = std::min(plan.writer_step_ns, kSplitTurnNs / steps);
@@ -311,7 +312,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
   for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
-    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 32 are others'.
+    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 32 are used elsewhere.
     const auto fault = static_cast<Fault>(i);
     const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
     if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;

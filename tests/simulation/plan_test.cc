@@ -1,4 +1,4 @@
-// Plans: what seeds draw, that text gives the same plan back, and that a failing one is made smaller.
+// Tests plans: what seeds draw, that text gives the same plan back, and that a failing one is made smaller.
 #include "tests/simulation/plan.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(PlanText, RefusesWhatIsNoPlan) {
   EXPECT_TRUE(ParsePlan(R"({"seed": 3, "weights": [1, 0, 0, 0, 0], "paths": [1, 0, 0]})").ok());
 }
 
-// A plan fails as long as it has a kill and a drain, in that order, and a client that does 30 operations.
+// A plan fails as long as it has a kill and a drain, in that order, and a client with 30 operations.
 TEST(Shrink, TakesAwayAllThatIsNotNeeded) {
   SimulationPlan plan = SimulationPlan::Draw(1);
   plan.faults.clear();
@@ -88,7 +88,7 @@ TEST(Shrink, TakesAwayAllThatIsNotNeeded) {
   };
   const SimulationPlan left = Shrink(plan, first_failing, 1'000);
   ASSERT_EQ(left.faults.size(), 2u);
-  EXPECT_EQ(left.faults[0].seed, 11u);  // As it was: its own draws have not changed.
+  EXPECT_EQ(left.faults[0].seed, 11u);  // Unchanged: its own draws are the same.
   EXPECT_EQ(left.faults[1].seed, 29u);
   ASSERT_EQ(left.clients.size(), 1u);
   EXPECT_EQ(left.clients[0].tasks, 1);

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every field of a plan, once: what is written and what is read.
+// Visits every field of a plan once, for writing and for reading.
 template <typename Plan, typename Visit>
 void EachField(Plan& plan, Visit&& visit) {
   visit("seed", plan.seed);
@@ -91,7 +91,7 @@ Json ToJson(const FaultPlan& fault) {
           {"seed", fault.seed}};
 }
 
-// Each throws what nlohmann::json throws, or std::invalid_argument.
+// These throw the exceptions of nlohmann::json, or std::invalid_argument.
 template <typename Number>
 void FromJson(const Json& json, Number* value) {
   if constexpr (std::is_same_v<Number, bool>) {
@@ -129,7 +129,7 @@ void FromJson(const Json& json, std::vector<Item>* items) {
   for (const Json& item : json) FromJson(item, &items->emplace_back());
 }
 
-// What would end the simulation by a CHECK, or never end it.
+// Refuses plans that would fail a CHECK, or never end.
 absl::Status CheckPlan(const SimulationPlan& plan) {
   int weight = 0, path = 0;
   for (const int one : plan.weights) weight += one;

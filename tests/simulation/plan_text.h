@@ -1,4 +1,5 @@
-// Plans as text: JSON, one field a line, one fault a line, so that a person can read a plan and take a line out.
+// Writes and parses plans as text: JSON, one field a line, one fault a line, so that a person can read a plan and
+// remove a line.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 namespace cell {
 
 std::string PlanText(const SimulationPlan& plan);
-// Fields that the text leaves out have their defaults. InvalidArgument: names what is wrong.
+// Parses a plan. Missing fields have their defaults. Returns InvalidArgument with what is wrong.
 absl::StatusOr<SimulationPlan> ParsePlan(std::string_view text);
 
 }  // namespace cell

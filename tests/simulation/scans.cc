@@ -1,5 +1,5 @@
-// Scans: each key of the range was there with the value that the scan gave, or was not there, at some moment of it. So it
-// is with a limit, up to where that was reached; with keys only, without the values; and after errors.
+// Checks scans: each key of the range was there with the returned value, or was absent, at some moment of the scan.
+// This also holds with a limit, up to where that was reached; for keys only, without the values; and after errors.
 #include <algorithm>
 #include <map>
 
@@ -10,17 +10,17 @@ namespace cell {
 namespace {
 
 constexpr size_t kScannedMax = 200;
-// That a batch may take: what is read ahead has a deadline of its own.
+// Deadlines that a batch may take: what is read ahead has a deadline of its own.
 constexpr int kDeadlinesOfABatch = 2;
 
 }  // namespace
 
 struct Users::ScanRange {
-  size_t first, count;  // Of the keys.
+  size_t first, count;  // A range of key numbers.
   ScanOptions options = {};
   int tries = 1;
 
-  // What was seen.
+  // An entry that the scan returned.
   struct Seen {
     int64_t value;
     int64_t end_ns;
@@ -29,7 +29,7 @@ struct Users::ScanRange {
   std::string last = {};
 };
 
-// False: it was wrong.
+// Returns false if the batch was wrong.
 bool Users::Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRange* range) {
   const ScanOptions& options = range->options;
   for (const Scan::Entry& entry : batch) {
@@ -70,7 +70,7 @@ Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
   world_->journal.Trace("client {} scan of {} from {} by {} since {}: {} keys, last {}", user->index, range->count,
                         options.from, cell::ToString(*options.call.path), begin_ns, range->seen.size(), range->last);
   ++world_->report.scans;
-  // What it has not come to it says nothing of.
+  // The scan says nothing about keys that it has not reached.
   size_t first = range->first, end = range->first + range->count;
   const bool all = ended && range->seen.size() < options.limit;
   if (!all && range->last.empty()) co_return true;

@@ -23,7 +23,7 @@ class Shrinker {
   }
 
  private:
-  // Goes on with the first of these plans that fails.
+  // Continues with the first of these plans that fails.
   bool Try(const std::vector<SimulationPlan>& plans) {
     if (plans.empty() || rounds_left_ <= 0) return false;
     --rounds_left_;
@@ -32,7 +32,7 @@ class Shrinker {
     return failing.has_value();
   }
 
-  // Takes items out of a list, in pieces that get smaller, until no single one can go.
+  // Removes items from a list, in pieces that get smaller, until no single one can be removed.
   template <typename Item>
   bool Remove(std::vector<Item> SimulationPlan::*list, size_t least) {
     bool smaller = false;
@@ -88,7 +88,7 @@ class Shrinker {
     return smaller;
   }
 
-  // Each change by itself that makes a plan easier to follow.
+  // Tries each change that makes a plan easier to follow.
   bool Simplify() {
     std::vector<SimulationPlan> plans;
     const auto add = [this, &plans](const auto& change) {

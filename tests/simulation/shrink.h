@@ -1,5 +1,5 @@
-// Makes a failing plan smaller: faults, clients and operations are taken away while it still fails (delta debugging:
-// Zeller and Hildebrandt, IEEE TSE 2002). What is left is what someone has to understand.
+// Makes a failing plan smaller by removing faults, clients and operations while it still fails (delta debugging: Zeller
+// and Hildebrandt, IEEE TSE 2002). The rest is what a person has to understand.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,10 @@
 
 namespace cell {
 
-// Runs the plans, at the same time if it can. Returns the index of the first that fails; nothing when all are right.
+// Runs the plans, concurrently if possible. Returns the index of the first that fails, or nullopt if none does.
 using FirstFailing = std::function<std::optional<size_t>(const std::vector<SimulationPlan>& plans)>;
 
-// Returns the smallest plan that was found to fail; `plan` itself if none smaller does. Ends after `rounds_max` calls of
-// `first_failing`.
+// Returns the smallest plan that was found to fail, or `plan` itself. Ends after `rounds_max` calls of `first_failing`.
 SimulationPlan Shrink(SimulationPlan plan, const FirstFailing& first_failing, int rounds_max);
 
 }  // namespace cell

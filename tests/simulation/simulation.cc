@@ -20,7 +20,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
 
   world.journal.Trace("plan: {}", plan.Summary());
   if (world.table_keys > 0) {
-    const auto room = static_cast<uint64_t>(std::max(1, plan.regions_max - 1));  // One server may be all there is.
+    const auto room = static_cast<uint64_t>(std::max(1, plan.regions_max - 1));  // There may be only one server.
     const auto parts = static_cast<uint32_t>(std::min(1 + plan.seed % 3, room));
     const absl::Status made = world.cluster.CreateTable("t", plan.bucket_bytes, parts);
     if (!made.ok()) {  // Its server lost its session in the middle, and has made fewer parts.
@@ -37,7 +37,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
   users.Close(ended);
   if (ended) ending.ReadAll();
   if (ended && world.journal.right()) CheckAccount(&world);
-  if (ended && world.journal.right()) ending.CheckCluster();  // What a log waits with keeps its old values until then.
+  if (ended && world.journal.right()) ending.CheckCluster();  // Old values stay until the log has written the new ones.
   ending.CheckHistories();
 
   for (size_t i = 0; i < world.cluster.servers(); ++i) faults.Collect(i);

@@ -1,4 +1,4 @@
-// A seed always has the same trace.
+// Checks that a seed always has the same trace.
 #include "tests/simulation/simulation.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = KeyOperation::Kind;
 
-// A key with more writes whose outcome is not known is written no more: its history would take too long to decide.
+// A key with more writes of unknown outcome is not written any more, because its history would take too long to decide.
 constexpr int kUnknownMax = 4;
 constexpr int64_t kGoingNs = 10'000;
 constexpr std::array kWords = {"put", "delete", "get", "contains"};
@@ -37,7 +37,7 @@ void Users::Open() {
   }
   for (const auto& user : users_) {
     if (user->plan->comes_ns != 0) continue;
-    // Faults may come while the table is made. A recovery can take as long then as a client tries to connect.
+    // Faults may occur while the table is created. A recovery can then take as long as a client tries to connect.
     for (int tries = 1; !Come(user.get()); ++tries) CELL_CHECK_LT(tries, 10);
   }
   const int64_t begin_ns = world_->now_ns();
@@ -62,7 +62,7 @@ bool Users::Come(User* user) {
   ClientOptions options;
   options.cache_level_min = plan.cache_level_min;
   options.timeout_us = kTimeoutNs / 1000;
-  // Nothing that is planned happens while it connects: a client that comes late does so with its first operation.
+  // Nothing scheduled happens while it connects, so a client that comes late connects with its first operation.
   options.connect = user->plan->comes_ns == 0;
   options.reconnect_us = 20;
   options.refused_pause_us = 5;
@@ -92,10 +92,10 @@ void Users::Begin(User* user) {
   user->of.Drive();
 }
 
-// Ends what it has begun, and is destroyed then.
+// Finishes a client's operations, and then destroys it.
 void Users::Go(User* user) {
   user->goes = true;
-  if (user->of.client == nullptr) return;  // All have gone.
+  if (user->of.client == nullptr) return;  // All are gone.
   if (user->tasks_left > 0) {
     world_->At(world_->now_ns() + kGoingNs, [this, user] { Go(user); });
     return;
@@ -104,7 +104,7 @@ void Users::Go(User* user) {
   Destroy(user);
 }
 
-// Destroyed in the midst of its operations: they end then, and nothing of them is left.
+// Destroys a client in the middle of its operations: they end then, and nothing of them is left.
 void Users::CloseBusy(User* user) {
   world_->journal.Trace("client {} is destroyed with {} tasks", user->index, user->tasks_left);
   user->goes = user->closed = true;
@@ -114,14 +114,14 @@ void Users::CloseBusy(User* user) {
   if (user->tasks_left > 0) {
     world_->journal.Violate("client {} was destroyed, and {} of its tasks have not ended", user->index,
                             user->tasks_left);
-    new auto(std::move(user->tasks));  // They wait for ever.
+    new auto(std::move(user->tasks));  // They wait forever.
   }
   user->tasks.clear();
   user->table.reset();
   user->of = {};
 }
 
-// As its process that is killed: nothing of it goes on, and servers lose its connections.
+// Simulates a client whose process is killed: it stops at once, and servers lose its connections.
 void Users::Die(User* user) {
   world_->journal.Trace("client {} dies with {} tasks", user->index, user->tasks_left);
   user->of.fabric->Crash();
@@ -134,7 +134,7 @@ void Users::Die(User* user) {
   }
   user->writes.clear();
   tasks_left_ -= user->tasks_left;
-  // What was in flight refers to it for ever.
+  // Operations in flight refer to it forever.
   auto* const kept = new User(std::move(*user));
   graveyard_->push_back(kept);
   *user = User{kept->index, kept->plan, {}, nullptr, {}};
@@ -153,7 +153,7 @@ void Users::Close(bool ended) {
     if (user->of.client == nullptr) continue;
     if (ended) {
       Destroy(user.get());
-    } else {  // What has not ended refers to it for ever.
+    } else {  // Operations that have not ended refer to it forever.
       user->of.fabric->Drive(nullptr);
       graveyard_->push_back(user.release());
     }
@@ -178,7 +178,7 @@ std::string Users::Value(size_t key, int64_t number) const {
     return value.append(draw % static_cast<uint64_t>(plan.value_bytes_max + 1),
                         static_cast<char>('a' + number % 26));
   }
-  // The head over and over: a piece of another value, or at another place, would be seen.
+  // Repeat the head, so that a piece of another value, or at another position, would be visible.
   const uint64_t least = kInlineValueBytesMax + 1;
   const auto most = static_cast<uint64_t>(plan.large_bytes_max);
   value.resize(least + Mix64(draw) % std::max<uint64_t>(1, most - std::min(most, least) + 1));

@@ -1,5 +1,5 @@
-// Users: the clients of a simulation, and the operations that they do. Everything that they see goes into the histories
-// of the keys; what no cluster may answer is a violation.
+// Users are the clients of a simulation and their operations. Everything that they see enters the histories of the
+// keys. Answers that no cluster may give are violations.
 #pragma once
 
 #include <array>
@@ -19,21 +19,21 @@ class Users {
   // The world must outlive it.
   explicit Users(World* world);
 
-  // Opens the clients that are there from the beginning, and begins their operations. The others come by the timetable.
+  // Opens the clients that exist from the beginning, and begins their operations. The others come as scheduled.
   void Open();
-  // Each operation that has begun is the last of its task; nobody comes any more.
+  // Makes each operation in progress the last of its task. No further client comes.
   void Stop() { stop_ = true; }
-  // How many tasks have not ended.
+  // Returns how many tasks have not ended.
   int tasks_left() const { return tasks_left_; }
-  // Destroys all clients; if not everything has `ended`, what is in flight refers to them, and they are kept.
+  // Destroys all clients. If not everything has `ended`, they are kept, because operations in flight refer to them.
   void Close(bool ended);
 
   size_t size() const { return users_.size(); }
-  // Null: it has not come yet, or has gone.
+  // Return null if the client has not come yet, or is gone.
   SimHost* host(size_t i) const { return users_[i]->of.host; }
   MemoryMembership* membership(size_t i) const { return users_[i]->of.membership; }
 
-  // The number of the value that was read; 0: absent. A value that nobody gave to this key is a violation.
+  // Returns the number of the value that was read; 0: absent. A value that nobody gave to this key is a violation.
   int64_t NumberOf(size_t key, const std::optional<std::string>& value);
 
  private:
@@ -46,11 +46,11 @@ class Users {
     int tasks_left = 0;
     bool goes = false;    // Its operations in flight are its last.
     bool closed = false;  // They may end with Cancelled.
-    // Writes in flight, by the order of their begin: if it dies nobody knows what became of them.
+    // Writes in flight, in the order of their begin. If the client dies, their outcome is unknown.
     std::map<uint64_t, std::pair<size_t, KeyOperation>> writes = {};
   };
 
-  // False: it found nobody who answers.
+  // Returns false if nobody answered.
   bool Come(User* user);
   void Begin(User* user);
   void Go(User* user);
@@ -63,14 +63,14 @@ class Users {
   void CheckError(const User& user, const std::string& what, const absl::Status& status);
 
   CallOptions ChooseCall(const User& user, Random* random) const;
-  // What took longer than its deadline allows is a violation.
+  // Reports a violation if something took longer than its deadline allows.
   void CheckTime(const User& user, const std::string& what, int64_t begin_ns, int64_t timeout_us, int deadlines = 1);
   Task<bool> Use(User* user, uint64_t seed);
-  // Puts the queue's next key, or takes its first.
+  // Puts the queue's next key, or takes its first one.
   Task<bool> UseQueue(User* user, CallOptions call, Random* random);
   Task<bool> UseKey(User* user, size_t key, KeyOperation::Kind kind, CallOptions call);
 
-  // scans.cc: a scan of some range, and what it says of each key there.
+  // scans.cc: a scan of some range, and what it says about each key there.
   struct ScanRange;
   Task<bool> ScanSome(User* user, CallOptions call, Random* random);
   Task<bool> ScanOnce(User* user, ScanRange* range);
@@ -81,7 +81,7 @@ class Users {
 
   World* const world_;
   std::vector<std::unique_ptr<User>> users_;
-  std::vector<int> unknown_;  // By keys: writes whose outcome is not known.
+  std::vector<int> unknown_;  // Per key: number of writes with an unknown outcome.
   uint64_t writes_ever_ = 0;
   uint64_t queued_ever_ = 0;
   int64_t next_value_ = 1;

@@ -1,5 +1,5 @@
-// World: what the parts of one simulation share. The cluster and its clock, the histories of all keys, the journal, and
-// the timetable of what is to be done from outside.
+// World holds what the parts of one simulation share: the cluster and its clock, the histories of all keys, the
+// journal, and the schedule of actions from outside.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace cell {
 
-// Of the clients' calls.
+// Timeout of the clients' calls.
 inline constexpr int64_t kTimeoutNs = 3'000'000;
 inline constexpr int64_t kAsyncBoundNs = 40'000;
-// Timers of servers, some ten thousand times as short as by default.
-inline constexpr int64_t kStartPauseNs = 1'000;  // Nothing that is planned happens while a server starts.
+// Timers of servers, some ten thousand times shorter than by default.
+inline constexpr int64_t kStartPauseNs = 1'000;  // Nothing scheduled happens while a server starts.
 inline constexpr int64_t kMarkAfterNs = 10'000;
 inline constexpr int64_t kDescriptorPauseNs = 20'000;
 inline constexpr int64_t kProbeEveryNs = 100'000;
@@ -43,12 +43,12 @@ class World {
 
   int64_t now_ns() { return cluster.network()->now_ns(); }
 
-  // Calls `run` at that time, between two steps of the network: from outside of all servers.
+  // Calls `run` at that time, between two steps of the network and so outside of all servers.
   void At(int64_t at_ns, std::function<void()> run) {
-    cluster.network()->At(at_ns, [] {});  // So that the clock comes to that time, and not past it.
+    cluster.network()->At(at_ns, [] {});  // Makes the clock stop at that time, and not pass it.
     planned_.emplace(at_ns, std::move(run));
   }
-  // Until `ended`, that time, or a violation. Whether it has ended.
+  // Runs until `ended`, that time, or a violation. Returns whether it has ended.
   bool RunUntil(int64_t until_ns, const std::function<bool()>& ended) {
     while (now_ns() < until_ns && journal.right()) {
       if (ended()) return true;
@@ -63,7 +63,7 @@ class World {
   }
 
   const SimulationPlan plan;
-  const size_t table_keys;  // The first of all keys are in a table.
+  const size_t table_keys;  // This many keys, the first ones, are in a table.
   SimCluster cluster;
   Journal journal;
   History history;

@@ -1,4 +1,4 @@
-"""What must be back where it belongs when a round's faults are over and its clients have gone."""
+"""Checks that all resources are released when a round's faults are over and its clients are gone."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 SETTLE_SECONDS = 60
 # A worker's own: standard streams, locks, epoll and event descriptors, gRPC's, ZooKeeper's, the directory's.
 DESCRIPTORS_OWN = 60
-DESCRIPTORS_PER_REGION = 4  # Its memory, its log, its checkpoint, one being made.
-SOCKETS_PER_PEER = 6  # Both ways, calls and reads, and one being made anew.
-# Of a worker, beside its regions: code, queues, caches, and what malloc keeps of them.
+DESCRIPTORS_PER_REGION = 4  # Its memory, its log, its checkpoint, and one being made.
+SOCKETS_PER_PEER = 6  # Both ways, calls and reads, and one being made again.
+# For a worker in addition to its regions: code, queues, caches, and what malloc keeps of them.
 MEMORY_OWN_MB = 256
 
 
 def descriptors_of(pid):
-    """Where each descriptor of a process leads."""
+    """Returns where each descriptor of a process leads."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -27,7 +27,7 @@ def descriptors_of(pid):
 
 
 def memory_mb(pid, kind):
-    """RssAnon or RssShmem of a process."""
+    """Returns RssAnon or RssShmem of a process."""
     return int(re.search(rf"{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
@@ -36,7 +36,7 @@ class Accounts:
         self.plan, self.servers, self.fail = plan, servers, fail
 
     def check(self):
-        """Waits until all is quiet, and says what is not as it must be."""
+        """Waits until everything is quiet, and reports what is wrong."""
         try:
             self.servers.wait_for(lambda: self._quiet() is None, SETTLE_SECONDS, "the cluster does not come to rest")
         except TimeoutError as error:
@@ -48,7 +48,7 @@ class Accounts:
         self._files()
 
     def _quiet(self):
-        """What is not settled yet, or None."""
+        """Returns what is not settled yet, or None."""
         statuses = self.servers.statuses()
         missing = [server.name for server in self.servers.servers if server.name not in statuses]
         if missing:
@@ -59,7 +59,8 @@ class Accounts:
         return self._holders(statuses)
 
     def _holders(self, statuses):
-        """Where a region is not held by the one server that the table names, or None. Also while a region is moved."""
+        """Returns a region that is not held by exactly the server in the table, or None. Also while a region migrates.
+        """
         holders = {}
         for name, workers in statuses.items():
             for region in (region for worker in workers for region in worker["regions"]):
@@ -104,7 +105,8 @@ class Accounts:
         return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:8])
 
     def _files(self):
-        """No log of a region that is no more, and nothing half written. What is collected takes a moment."""
+        """Checks that there is no log of a region that does not exist, and no unfinished file. Collecting takes a
+        moment."""
         log = self.servers.home / "log"
 
         def left():

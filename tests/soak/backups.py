@@ -1,4 +1,4 @@
-"""Backups that are made while things go wrong. One that says that it has succeeded is right: it is restored, and compared with the history."""
+"""Makes backups during faults. One that reports success must be right: it is restored and compared with the history."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from tests.soak.servers import Server
 from tools import cluster
 
 BACKUP_SECONDS = 60
-RESTORED_MAX = 2  # Of a round.
+RESTORED_MAX = 2  # Per round.
 TRIES_MAX = 8
 TRIES_DISTURBED = 2
 
@@ -20,7 +20,7 @@ class Backups:
         self.rng = random.Random(plan.seed + 2)
         self.begun = 0
         self.running = []  # (process, its directory, when it began).
-        self.made = []  # (directory, from when, to when), of those that succeeded.
+        self.made = []  # (directory, from when, to when), for those that succeeded.
 
     def begin(self):
         directory = self.directory / f"backup-{self.begun}"
@@ -32,7 +32,7 @@ class Backups:
         self.running.append((process, directory, begun_ns))
 
     def under_way(self):
-        """Whether any is being made. One that takes too long is given up."""
+        """Returns whether any is in progress. Ends one that takes too long."""
         for process, directory, begun_ns in list(self.running):
             if process.poll() is None and time.monotonic_ns() - begun_ns > BACKUP_SECONDS * 1_000_000_000:
                 process.kill()
@@ -46,7 +46,8 @@ class Backups:
         return bool(self.running)
 
     def restore(self):
-        """Restores some of those that succeeded. What is in them becomes part of the history, as reads of the time when they were made."""
+        """Restores some successful backups. Their content becomes part of the history, as reads at the time of the
+        backup."""
         for number, (directory, from_ns, to_ns) in enumerate(self.rng.sample(self.made, min(RESTORED_MAX, len(self.made)))):
             server = self._server(number)
             try:
@@ -58,7 +59,7 @@ class Backups:
                 server.kill()
 
     def _server(self, number):
-        """A cluster of one server, whose disk is slow enough for a kill to come in the middle of a restore."""
+        """Returns a cluster of one server, whose disk is slow enough for a kill in the middle of a restore."""
         home = self.directory / f"restored-{number}" / "disk" / "cluster"
         home.mkdir(parents=True)
         settings = {"servers": 1, "workers": 1, "node_bytes": self.plan.node_bytes, "meganode_bytes": self.plan.meganode_bytes,
@@ -71,7 +72,7 @@ class Backups:
         return server
 
     def _restore(self, server, directory):
-        """Until a restore says that it has succeeded. The server is killed in the middle of the first ones."""
+        """Repeats a restore until it reports success. The server is killed in the middle of the first ones."""
         said = ""
         for attempt in range(TRIES_MAX):
             command = [cluster.binary("tools/cellctl"), "--cluster", str(server.directory), "restore", *(["--merge"] if attempt else []),

@@ -14,7 +14,7 @@ TIMEOUTS_MS = (10, 50, 200, 2000, 10_000)
 STAYING = 2
 ALIVE_MAX = 6
 COMMAND_SECONDS = 20
-# Opens connections to `sys.argv[1]` (a socket's path, or HOST:PORT), `sys.argv[2]` of them, says nothing, and waits to be killed.
+# Opens `sys.argv[2]` silent connections to `sys.argv[1]` (a socket's path, or HOST:PORT), and waits to be killed.
 SILENT = """
 import socket, sys, time
 address, count = sys.argv[1], int(sys.argv[2])
@@ -58,7 +58,7 @@ class Clients:
         return process
 
     def step(self, now):
-        """Starts those that are due, and looks at those that have ended."""
+        """Starts those that are due, and checks those that have ended."""
         while self.begun < STAYING:
             self._run("--seconds", str(self.plan.seconds), "--rate", str(self.plan.rate), "--tasks", "16")
         if now >= self.next_at and len(self.alive) < ALIVE_MAX:
@@ -74,7 +74,7 @@ class Clients:
                 continue
             del self.alive[process]
             text = output.read_text(errors="replace")
-            # One that never reached the cluster is no failure: it was cut off, or all servers were down.
+            # A client that never reached the cluster has not failed: it was cut off, or all servers were down.
             if process.returncode == 0 or ended_by_us or (process.returncode == 1 and ("UNAVAILABLE" in text or "DEADLINE" in text)):
                 continue
             self.fail(f"{output.name[:-4]} ended with status {process.returncode}: {text[-2000:]}")
@@ -86,7 +86,7 @@ class Clients:
                 self.commands.remove((process, until))
 
     def disturb(self, event, later):
-        """Kills or stops one. False: there is none."""
+        """Kills or stops one. Returns False if there is none."""
         running = [process for process in self.alive if process.poll() is None]
         if not running:
             return False
@@ -100,14 +100,14 @@ class Clients:
         return True
 
     def ctl(self, *arguments):
-        """Runs cellctl beside all else; what comes of it is not looked at."""
+        """Runs cellctl in addition to everything else, and ignores its result."""
         prefix, flags = self.servers.on_client(0)
         process = subprocess.Popen([*prefix, cluster.binary("tools/cellctl"), "--cluster", self.servers.address, *flags, *arguments],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.commands.append((process, time.monotonic() + COMMAND_SECONDS))
 
     def connect_silently(self, server, count):
-        """Opens connections that say nothing. Returns what closes them."""
+        """Opens silent connections. Returns a function that closes them."""
         prefix, _ = self.servers.on_client(0)
         process = subprocess.Popen([*prefix, sys.executable, "-c", SILENT, self.servers.socket_of(server), str(count)],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -120,7 +120,8 @@ class Clients:
         return close
 
     def under_way(self):
-        """Whether any runs, or any command. They end by themselves; those that do not in time are named once."""
+        """Returns whether any client or command runs. They end by themselves; those that do not end in time are named
+        once."""
         self.reap()
         if (self.alive or self.commands) and time.monotonic() > self.end_by:
             for output, _ in self.alive.values():
@@ -129,7 +130,7 @@ class Clients:
         return bool(self.alive or self.commands)
 
     def use_all(self, seconds):
-        """Reads and writes every key, as part of the history: when nothing goes wrong any more."""
+        """Reads and writes every key, as part of the history, when the faults are over."""
         process = self._run("--settled", "--tasks", "8")
         try:
             process.wait(seconds)

@@ -1,10 +1,11 @@
-// Makes a disk misbehave, by LD_PRELOAD: the soak (soak.py) says how long a server's calls of the file system take, and
-// which of them fail. Every call looks at the file that SOAK_DISK names:
+// Makes a disk misbehave, with LD_PRELOAD: the soak (soak.py) decides how long a server's calls of the file system
+// take, and which of them fail. Every call reads the file that SOAK_DISK names:
 //
 //   struct { int64_t delay_us; int64_t one_in; int64_t error; int64_t hung; }
 //
-// A call first waits as long as `hung` is not 0, and takes `delay_us`; then one call in `one_in` fails with `error` (0: none fails). These are the calls that
-// write logs and checkpoints: pwrite, write to a file, fdatasync, fsync, rename, unlink and open with O_CREAT.
+// A call first waits while `hung` is not 0, and then takes `delay_us`. Then one call in `one_in` fails with `error` (0:
+// none fails). The affected calls are those that write logs and checkpoints: pwrite, write to a file, fdatasync, fsync,
+// rename, unlink and open with O_CREAT.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -37,7 +38,7 @@ const volatile Disk* Shared() {
   return disk;
 }
 
-// Takes the disk's time. False: the call fails, errno is set.
+// Waits for the disk's delay. Returns false, and sets errno, if the call fails.
 bool Let() {
   static std::atomic<uint64_t> calls = 0;
   const volatile Disk* const disk = Shared();

@@ -1,13 +1,13 @@
-"""What a round of the soak is, drawn from its seed: the cluster, its clients, and which fault comes when and for how long."""
+"""Draws a round of the soak from its seed: the cluster, its clients, and which fault comes when and for how long."""
 
 import errno
 import random
 import time
 from dataclasses import dataclass, field
 
-# Each: the mean of its duration in seconds. Control commands and clients' ends take no time.
+# The mean duration of each fault in seconds. Control commands and the ends of clients take no time.
 DURATIONS = {
-    "kill": 1.5,  # SIGKILL to a server, which is started again after that time; others may take over meanwhile.
+    "kill": 1.5,  # SIGKILL to a server, which is restarted after that time; others may take over meanwhile.
     "kill all": 1.0,
     "stop": 2.0,  # SIGSTOP, SIGCONT.
     "stop client": 2.0,
@@ -16,21 +16,21 @@ DURATIONS = {
     "cut one way": 2.5,  # One server does not reach another, which reaches it.
     "slow disk": 2.0,  # Each call of a server's disk takes up to 100 ms.
     "disk error": 0.7,  # Calls of a server's disk fail with EIO or ENOSPC.
-    "full disk": 1.5,  # Of all servers; then it has room again.
+    "full disk": 1.5,  # For all servers; then it has room again.
     "hung disk": 2.5,  # Calls of a server's disk do not return.
-    "end": 1.5,  # SIGTERM to a server, which is started again when it has ended.
-    "connections": 3.0,  # Silent ones to a server, up to beyond its descriptors.
+    "end": 1.5,  # SIGTERM to a server, which is restarted when it has ended.
+    "connections": 3.0,  # Silent ones to a server, up to more than its descriptors.
     "checkpoint": 0,
     "rebalance": 0,
     "split": 0,
     "move": 0,
     "drain": 2.0,
     "kill client": 0,
-    "backup": 0,  # Of the tree; restored and compared when the round is over.
+    "backup": 0,  # Backs up the tree; restored and compared when the round is over.
 }
 NETWORK_FAULTS = {"cut", "cut between", "cut one way"}
 SILENT_CONNECTIONS = 400
-END_SECONDS = 40  # Until a server that was asked to end has ended, whatever its disk does.
+END_SECONDS = 40  # Time for a server that was asked to end, whatever its disk does.
 
 
 @dataclass(order=True)
@@ -49,7 +49,7 @@ class Plan:
     zookeeper: bool
     bounded_disk: bool
     servers: int = 3
-    workers: int = 1  # Of each server.
+    workers: int = 1  # Per server.
     client_hosts: int = 2
     durability: str = "sync"
     fabric: str = "tcp"
@@ -58,7 +58,7 @@ class Plan:
     extents_bytes: int = 4 << 20
     regions_max: int = 24
     checkpoint_mb: int = 2
-    descriptors: int = 0  # Of each server; 0: as many as the system gives.
+    descriptors: int = 0  # Per server; 0: the system's default.
     keys: int = 300
     rate: float = 300
     tables: tuple = ("slots", "buckets")
@@ -75,7 +75,7 @@ class Plan:
         plan.node_bytes = rng.choice([512, 1024, 4096])
         plan.meganode_bytes = rng.choice([128, 256, 1024]) << 10
         plan.extents_bytes = rng.choice([4, 8, 16]) << 20
-        plan.regions_max = rng.choice([6, 16, 48])  # Of 300 keys 6 MB: the first may be too few.
+        plan.regions_max = rng.choice([6, 16, 48])  # 300 keys take 6 MB, so the first may be too few.
         plan.checkpoint_mb = rng.choice([1, 4])
         plan.descriptors = rng.choice([0, 256])
         plan.keys = rng.choice([100, 300, 900])
@@ -100,18 +100,18 @@ class Plan:
 
 
 class Faults:
-    """Carries a plan's events out on real servers, and undoes each when its time is over."""
+    """Executes a plan's events on real servers, and undoes each when its time is over."""
 
     def __init__(self, plan, servers, clients, backups, tell, fail):
         self.plan, self.servers, self.clients, self.backups, self.tell, self.fail = plan, servers, clients, backups, tell, fail
         self.left = sorted(plan.events)
-        self.undo = []  # (when, what), of faults under way.
+        self.undo = []  # (when, what), of faults in progress.
         self.lossy_ns = []  # From when to when an acknowledged write may be lost by async.
         self.counts = {}
         self.begin = time.monotonic()
 
     def step(self):
-        """Does what is due. Returns seconds until the next is, or None if nothing is left."""
+        """Does what is due. Returns the seconds until the next event, or None if there is none left."""
         now = time.monotonic() - self.begin
         for entry in sorted(self.undo, key=lambda one: one[0]):
             if entry[0] <= now:
@@ -128,7 +128,7 @@ class Faults:
         self.undo.append((time.monotonic() - self.begin + seconds, what))
 
     def heal(self):
-        """Undoes what is still under way, and starts what was killed."""
+        """Undoes what is still in progress, and starts what was killed."""
         self.left = []
         under_way, self.undo = self.undo, []
         for _, what in under_way:
@@ -149,7 +149,7 @@ class Faults:
         self.lossy_ns[window] = time.monotonic_ns() + 500_000_000  # Answers that were on their way.
 
     def _inject(self, event, now):
-        """False: not possible just now."""
+        """Returns False if the fault is not possible now."""
         servers = self.servers.servers
         running = [server for server in servers if server.running and not server.stopped and not server.ending]
         if not running:
@@ -168,7 +168,7 @@ class Faults:
                 later(lambda victim=victim: victim.running or victim.start())
             self._lost(window)
         elif event.fault == "stop":
-            window = self._may_lose()  # Others may have taken over; what it had not flushed is lost.
+            window = self._may_lose()  # Others may have taken over; unflushed writes are lost.
             server.stop()
             later(lambda: (server.go_on(), self._lost(window)))
         elif event.fault == "cut":
@@ -211,13 +211,13 @@ class Faults:
         return True
 
     def _end(self, server, until):
-        """Asks a server to end, which it must do in time, and starts it again from `until` on."""
+        """Asks a server to end, which it must do in time, and restarts it from `until` on."""
         server.begin_end()
         process, begun = server.process, time.monotonic()
 
         def look():
             if server.process is not process:
-                return  # It was killed, and started again.
+                return  # It was killed and restarted.
             if server.running and time.monotonic() - begun < END_SECONDS:
                 self.later(0.1, look)
                 return
@@ -231,7 +231,7 @@ class Faults:
         self.undo.append((until, look))
 
     def _control(self, event, server, later):
-        """An operator's command, whose answer does not matter: it may be refused, or its server may be gone."""
+        """Runs an operator's command and ignores its result: it may be refused, or its server may be gone."""
         if event.fault == "drain":
             self.clients.ctl("drain", server.name)
             later(lambda: self.clients.ctl("drain", server.name, "--cancel"))

@@ -1,14 +1,14 @@
-// The log of one client process of the soak (soak.py): what it did and saw, one line each.
+// Defines the log of one client process of the soak (soak.py): what it did and saw, one line each.
 //
 //   B OPERATION KEY KIND VALUE NS         a write begins
 //   E OPERATION EXISTED NS                it was acknowledged
 //   F OPERATION                           it failed plainly: it did not happen
 //   R KEY KIND VALUE BEGIN_NS END_NS      a read, with its outcome
-//   V TEXT                                something that must not be
+//   V TEXT                                a violation
 //
-// A line is handed to the system before anything follows from it, so that the log of a process that is killed lacks
-// nothing: a write without E or F happened at any time after it began, or never. Times are of CLOCK_MONOTONIC, which
-// all processes of a machine share; keys are numbers, kinds those of KeyOperation, values identities (ValueIdentity).
+// A line is passed to the system before anything follows from it, so that the log of a killed process is complete: a
+// write without E or F happened at any time after it began, or never. Times are from CLOCK_MONOTONIC, which all
+// processes of a machine share; keys are numbers, kinds those of KeyOperation, values identities (ValueIdentity).
 #pragma once
 
 #include <fcntl.h>
@@ -29,14 +29,14 @@ namespace cell {
 inline constexpr int64_t kAbsent = 0;
 inline constexpr size_t kValueBytesMaxOfSoak = size_t{1} << 20;
 
-// Returns what stands for a value in a history, never kAbsent. A value that is mixed of others, or cut short, has an
-// identity that nobody put.
+// Returns the identity of a value in a history, never kAbsent. A mix of values, or a truncated one, has an identity
+// that nobody put.
 inline int64_t ValueIdentity(std::string_view value) {
   return static_cast<int64_t>(Crc64(AsBytes(value)) >> 2) + 1;
 }
 
-// The value that is put with this number, of any size from 0 to `bytes_max`: small ones above all, and those at the
-// borders between inline values, messages and uploads.
+// Returns the value with this number, of any size from 0 to `bytes_max`: mostly small ones, and those at the borders
+// between inline values, messages and uploads.
 inline std::string SoakValue(size_t key, uint64_t number, size_t bytes_max) {
   Random random(Mix64(number + 1) ^ key);
   const uint64_t kind = random.Below(100);

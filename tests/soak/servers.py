@@ -16,11 +16,12 @@ from tools import cluster
 
 DISK_BYTES = 256 << 20
 CTL_SECONDS = 30
-DISK_WORDS = 4  # Of what disk.cc looks at.
+DISK_WORDS = 4  # Size of disk.cc's struct.
 
 
 class Disk:
-    """A file system of bounded size in memory, that can be full, and the shared page that disk.cc obeys, by server."""
+    """A file system of bounded size in memory, which can be full, and the shared page that controls disk.cc, by server.
+    """
 
     def __init__(self, directory):
         self.directory = directory
@@ -31,7 +32,7 @@ class Disk:
 
     def fill(self):
         """Leaves room for a few blocks."""
-        for spare in (8, 64, 512):  # Servers write meanwhile, and a disk smaller than what it holds is refused.
+        for spare in (8, 64, 512):  # Servers write meanwhile, and a disk smaller than its content is refused.
             used = os.statvfs(self.directory)
             if self._resize((used.f_blocks - used.f_bfree + spare) * used.f_frsize):
                 return
@@ -49,15 +50,15 @@ class Disk:
 
 
 class Server:
-    """A server's process, as it is started again and again."""
+    """A server's process, which is restarted repeatedly."""
 
     def __init__(self, name, directory, log, command, descriptors):
         self.name, self.directory, self.log, self.command, self.descriptors = name, directory, log, command, descriptors
         self.process = None
         self.stopped = False
         self.ended_by_us = True
-        self.ending = self.killed = False  # It was asked to; it was killed.
-        self.log_begins = 0  # Where the log of the process that runs begins.
+        self.ending = self.killed = False  # It was asked to end; it was killed.
+        self.log_begins = 0  # Where the log of the running process begins.
         shared = directory.parent.parent / f"{name}.disk"
         shared.write_bytes(bytes(DISK_WORDS * 8))
         with open(shared, "r+b") as file:
@@ -80,15 +81,16 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def said(self):
-        """What this process has logged."""
+        """Returns what this process has logged."""
         return self.log.read_bytes()[self.log_begins:].decode(errors="replace")
 
     def serves(self):
-        """Whether it runs, and its start is done."""
+        """Returns whether it runs and has started completely."""
         return self.running and not self.ending and "serves with" in self.said()
 
     def could_not_start(self):
-        """Whether it ended because it did not get as far as to serve, and said why: as it must where its ZooKeeper or disk does not answer."""
+        """Returns whether it ended before it could serve, and said why, as it must if its ZooKeeper or disk does not
+        answer."""
         return not self.running and self.process.returncode == 2 and "serves with" not in self.said()
 
     def kill(self):
@@ -114,14 +116,15 @@ class Server:
         self.process.terminate()
 
     def ended_well(self):
-        """Whether it has ended as it must where a disk or ZooKeeper may not answer: 0, or 3, and then it has said so; or before it served."""
+        """Returns whether it has ended properly, given that a disk or ZooKeeper may not answer: with 0, or with 3 and a
+        message, or before it served."""
         status = self.process.returncode
         if status == 3:
             return "ends without waiting any longer" in self.said()
         return status == 0 or (status == -signal.SIGTERM and "serves with" not in self.said()) or self.could_not_start()
 
     def end(self, seconds=20):
-        """Ends it politely. False: it did not end in time, or badly."""
+        """Asks it to end, and waits. Returns False if it did not end in time, or failed."""
         self.begin_end()
         try:
             return self.process.wait(seconds) == 0
@@ -130,7 +133,7 @@ class Server:
 
 
 class Servers:
-    """A cluster as a round's plan has it (faults.Plan). Closing it ends all processes."""
+    """A cluster according to a round's plan (faults.Plan). Closing it ends all processes."""
 
     def __init__(self, plan, directory):
         self.plan, self.directory = plan, directory
@@ -205,19 +208,19 @@ class Servers:
         self.closing.close()
 
     def on_client(self, host):
-        """What goes before a client's command, and its flags."""
+        """Returns the prefix of a client's command, and its flags."""
         if self.network is None:
             return [], ["--fabric", self.plan.fabric]
         return self.network.on(f"client-{host % self.plan.client_hosts}"), ["--fabric", "tcp"]
 
     def socket_of(self, server):
-        """Where strangers can connect: HOST:PORT, or a Unix socket's path."""
+        """Returns where strangers can connect: HOST:PORT, or a Unix socket's path."""
         if self.network is not None:
             return f"{self.network.addresses[server.name]}:7000"
         return str(self.home / f"{server.name}.0.sock") if self.plan.fabric != "tcp" else self.tcp[server.name]
 
     def ctl(self, *arguments, seconds=CTL_SECONDS):
-        """Runs cellctl. One that does not end in time has status 99."""
+        """Runs cellctl. A command that does not end in time has status 99."""
         prefix, flags = self.on_client(0)
         command = [*prefix, cluster.binary("tools/cellctl"), "--cluster", self.address, *flags, *arguments]
         try:
@@ -226,7 +229,8 @@ class Servers:
             return subprocess.CompletedProcess(command, 99, "", f"did not end within {seconds} s")
 
     def statuses(self):
-        """Each server all of whose workers answer, by name: what `cellctl -o json status` has of each worker."""
+        """Returns each server whose workers all answer, by name, with what `cellctl -o json status` reports for each
+        worker."""
         result = self.ctl("-o", "json", "status")
         statuses = {}
         for line in result.stdout.splitlines():

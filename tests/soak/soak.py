@@ -1,17 +1,20 @@
-"""A soak: real servers and clients under faults, round after round, with all histories and accounts checked after each.
+"""A soak: real servers and clients under faults, round after round; each checks all histories and resources.
 
-A round is a cluster with clients that come and go. Servers are killed and stopped, disks are slow, full or fail, the network is
-cut, descriptors run out. When the round is over the faults are undone, all keys are read and written, and these must hold:
-  - per key the history of all operations of all clients is linearizable (with async durability: nothing is lost that was
-    acknowledged before the faults); no operation took longer than its timeout by more than two seconds
-  - what a backup that succeeded has of each key was there at some moment while it was made; a restore that succeeded has all of it
+A round is a cluster with clients that come and go. Servers are killed and stopped, disks are slow, full or fail, the
+network is cut, descriptors run out. When the round is over the faults are undone, all keys are read and written, and
+these must hold:
+
+  - per key the history of all operations of all clients is linearizable (with async durability: nothing is lost that
+    was acknowledged before the faults); no operation took longer than its timeout by more than two seconds
+  - what a successful backup has of each key was there at some moment while it was made; a successful restore has all
+    of it
   - all keys can be read and written; `cellctl check` finds no errors; each region is held by one server
   - no server ended by itself, and none keeps descriptors, memory or files that it does not need
   - after a clean stop and a start all keys are there
 
-A round's plan is drawn from its seed, so a round that fails can be run again with the same plan; timing differs. Nothing but
-loopback and namespaces of its own is used, and all processes end with this one. Without the right to make namespaces, what needs
-them (cut networks, full disks) is left out, and the soak says so.
+A round's plan is drawn from its seed, so a round that fails can be repeated with the same plan; the timing differs.
+Only loopback and namespaces of its own are used, and all processes end with this one. Without the right to make
+namespaces, faults that need them (cut networks, full disks) are left out, and the soak says so.
 """
 
 import argparse
@@ -36,7 +39,7 @@ INSIDE = "CELL_SOAK_INSIDE"  # Set in the namespaces that the soak has made for 
 USE_ALL_SECONDS = 120
 ASYNC_SLACK_MS = 100  # As in crash_loop.py.
 START_SECONDS = 60  # Until all servers serve again, once the faults are over.
-GRACE_SECONDS = 400  # Until a round that does not end is given up.
+GRACE_SECONDS = 400  # Until a round that does not end is aborted.
 
 
 class Round:
@@ -88,7 +91,7 @@ class Round:
         return f"{self.plan.describe().split(':')[0]}: {sum(faults.counts.values())} faults, {clients.begun} clients, {len(backups.made)} backups, {said}"
 
     def _look(self, servers, faults=None):
-        """No server ends by itself. One that cannot start while there are faults is started again a second later."""
+        """Checks that no server ends by itself. One that cannot start during faults is restarted a second later."""
         for server in servers.servers:
             if server.running or server.ended_by_us:
                 continue
@@ -100,7 +103,7 @@ class Round:
             self.fail(f"{server.name} ended by itself with status {server.process.returncode}:\n{server.said()[-3000:]}")
 
     def _all_serve(self, servers, faults):
-        """Whether each server has started again. The last fault may have kept one from it, which is then started once more."""
+        """Returns whether each server has started again. Restarts one that the last fault has kept from starting."""
         missing = [server.name for server in servers.servers if not server.serves()]
         if missing and time.monotonic() - faults.begin > self.plan.seconds + START_SECONDS:
             raise TimeoutError(f"{', '.join(missing)} did not start within {START_SECONDS} s though nothing goes wrong any more")
@@ -131,7 +134,8 @@ class Round:
 
 
 def own_namespaces():
-    """Runs this program again in namespaces of its own: all processes end with it, and what it mounts is its own. Returns if that cannot be."""
+    """Runs this program again in namespaces of its own: all processes end with it, and its mounts are private. Returns
+    if that is not possible."""
     if os.environ.get(INSIDE):
         return
     unshare = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount", "--pid", "--fork", "--kill-child=KILL",

@@ -1,7 +1,7 @@
-// Whether the operation logs of a soak's clients (operation_log.h) are a history that may be: per key linearizable, or,
-// where faults may lose what was acknowledged (async), with nothing lost that was acknowledged before them.
+// Checks whether the operation logs of a soak's clients (operation_log.h) are an allowed history: linearizable per key,
+// or, if faults may lose acknowledged writes (async), without losses of writes acknowledged before them.
 //
-// Prints what is wrong, a line each, then a summary. Exit status: 0: nothing is; 1: something is.
+// Prints what is wrong, a line each, then a summary. The exit status is 0 if nothing is wrong, and 1 otherwise.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -20,11 +20,12 @@ constexpr size_t kViolationsShown = 10;
 struct Flags {
   std::vector<std::string> logs;
   size_t keys = 0;
-  std::vector<int64_t> lost_ns;  // Pairs: from when to when what was acknowledged may be lost.
-  int64_t slack_ms = 0;          // And what was acknowledged so long before.
+  std::vector<int64_t> lost_ns;  // Pairs: from when to when acknowledged writes may be lost.
+  int64_t slack_ms = 0;          // Writes that were acknowledged this long before may be lost, too.
 };
 
-// Adds a process's operations. Returns its violations. A last line without an end was never handed over whole.
+// Adds a process's operations. Returns its violations. Ignores a last line without an end, which was never passed to
+// the system completely.
 std::vector<std::string> ReadLog(const std::string& path, std::vector<std::vector<KeyOperation>>* operations) {
   std::vector<std::string> violations;
   std::unordered_map<uint64_t, std::pair<size_t, KeyOperation>> begun;
@@ -74,7 +75,8 @@ int Run(const Flags& flags) {
   History history(flags.keys);
   size_t unknown = 0;
   for (size_t key = 0; key < flags.keys; ++key) {
-    // The last one is a read of the end, and of puts of one value (all empty ones are) the first is before the others.
+    // The last operation is a read at the end. Of puts of the same value (all empty ones are equal) the first comes
+    // before the others.
     std::sort(operations[key].begin(), operations[key].end(),
               [](const KeyOperation& a, const KeyOperation& b) { return a.begin_ns < b.begin_ns; });
     for (const KeyOperation& operation : operations[key]) {

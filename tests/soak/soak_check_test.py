@@ -1,4 +1,4 @@
-"""soak_check tells histories that may be from those that may not."""
+"""Checks that soak_check distinguishes allowed histories from others."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ PUT, DELETE, GET, CONTAINS = range(4)
 
 class SoakCheck(unittest.TestCase):
     def check(self, *logs, flags=()):
-        """Its exit status and what it said; each log is what one process wrote."""
+        """Returns its exit status and its output; each log is what one process wrote."""
         with tempfile.TemporaryDirectory() as directory:
             paths = []
             for number, lines in enumerate(logs):

@@ -1,10 +1,13 @@
-// A client process of the soak (soak.py): operations of all kinds on the tree and two Pilaf tables, whatever becomes of
-// the servers, and a log of what they did (operation_log.h). With --settled, when nothing goes wrong any more: a write
-// of every key and reads of it by both paths, all of which must succeed. With --life the client is destroyed again and
-// again with operations in flight, and another one goes on. With --dump-from, --dump-to it scans the tree once, and all
-// that it has seen counts as read between those two moments: of a backup that was made then and has been restored.
+// A client process of the soak (soak.py). It executes operations of all kinds on the tree and two Pilaf tables,
+// whatever happens to the servers, and logs them (operation_log.h).
 //
-// Exit status: 0: it did what it was asked for, whatever its operations came to; 1: it could not, and says why.
+// With --settled, when the faults are over, it writes every key and reads it on both paths, all of which must succeed.
+// With --life the client is repeatedly destroyed with operations in flight, and another one continues. With --dump-from
+// and --dump-to it scans the tree once, and everything that it sees counts as read between those two moments: it is the
+// content of a restored backup that was made then.
+//
+// The exit status is 0 if it did what was requested, whatever the results of its operations were. It is 1 if it could
+// not, and the reason is printed.
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -25,7 +28,7 @@ using Kind = KeyOperation::Kind;
 struct Flags {
   std::string cluster, log, fabric = "auto", secret_file, profile = "mixed";
   std::vector<std::string> tables;
-  uint64_t process = 0;  // Of the run: makes its values its own.
+  uint64_t process = 0;  // Number in the run: makes its values unique.
   size_t keys = 300;
   size_t value_bytes_max = kValueBytesMaxOfSoak;
   int tasks = 8;
@@ -34,16 +37,16 @@ struct Flags {
   double life_seconds = 0;  // How long a client lives, on average. 0: as long as the process.
   int64_t dump_from_ns = 0, dump_to_ns = 0;
   int64_t timeout_ms = 5000;
-  bool leave = false;     // Ends in the middle of its operations, without a word to anyone.
+  bool leave = false;     // Ends in the middle of its operations, without notice.
   bool settled = false;  // Each key once, as long as it takes.
   uint64_t seed = 1;
 };
 
-// Of put, delete, get, contains, several gets at once, scan.
+// Weights of put, delete, get, contains, several gets at once, scan.
 struct Profile {
   std::string_view name;
   std::array<int, 6> weights;
-  double hot_share;  // Of the operations, on a sixteenth of the keys.
+  double hot_share;  // Fraction of the operations that use a sixteenth of the keys.
 };
 constexpr std::array kProfiles = {
     Profile{"mixed", {30, 10, 40, 8, 6, 6}, 0.3},
@@ -53,10 +56,10 @@ constexpr std::array kProfiles = {
     Profile{"scans", {15, 5, 10, 0, 0, 70}, 0.2},
 };
 
-// An operation may take this much longer than its timeout, beside the time that this process got no processor.
+// How much longer than its timeout an operation may take, not counting time when this process got no processor.
 constexpr int64_t kLateNs = 2'000'000'000;
-// A client ends what is in flight at once, and then its session with ZooKeeper; where that does not answer, it tries to
-// reach it for twice a session's time at most.
+// A client ends its operations at once, and then its session with ZooKeeper. If that does not answer, it tries to reach
+// it for at most twice a session's time.
 constexpr int64_t kDestroyNs = 8'000'000'000;
 constexpr int64_t kTickNs = 5'000'000;
 constexpr size_t kScannedMax = 80;
@@ -68,8 +71,8 @@ int64_t NowNs() {
       .count();
 }
 
-// How long this process was kept from running, ever: stopped, or without a core. By a thread of its own, so that a
-// client that hangs is not taken for one that was not let run.
+// Measures how long this process was ever kept from running: stopped, or without a core. Uses a thread of its own, so
+// that a client that hangs is not mistaken for one that could not run.
 class Ticker {
  public:
   Ticker() : thread_([this] { Run(); }) {}
@@ -77,7 +80,7 @@ class Ticker {
     stop_ = true;
     thread_.join();
   }
-  // With what it has been kept since it ran last: this may be called first.
+  // Includes the time since the thread last ran, because this may be called before it runs again.
   int64_t kept_ns() const {
     const std::lock_guard lock(mutex_);
     return kept_ns_ + std::max<int64_t>(0, NowNs() - last_ns_ - kTickNs);
@@ -121,14 +124,14 @@ class SoakClient {
     }
     for (size_t descriptors = 0; NowNs() < end_ns_;) {
       Live(NowNs() + static_cast<int64_t>(2e9 * lives_.Unit() * flags_.life_seconds));
-      const size_t left = Descriptors();  // With no client. What the first one opened for good counts for none.
+      const size_t left = Descriptors();  // Without a client. What the first one opened permanently does not count.
       if (descriptors != 0 && left > descriptors) {
         log_.Violation(fmt::format("{} descriptors are open without a client, {} were before", left, descriptors));
       }
       descriptors = left;
       while (NowNs() < end_ns_) {
         absl::StatusOr<Opened> opened = Open();
-        if (!opened.ok()) continue;  // Its servers do not answer just now.
+        if (!opened.ok()) continue;  // Its servers do not answer now.
         opened_ = *std::move(opened);
         break;
       }
@@ -137,7 +140,7 @@ class SoakClient {
     return absl::OkStatus();
   }
 
-  // All that is in the tree, as a read of each of its keys at a moment that is not known any better.
+  // Logs everything in the tree as a read of each of its keys, at a moment that is not known more exactly.
   absl::Status Dump() {
     ASSIGN_OR_RETURN(opened_, Open(/*with_tables=*/false));
     std::vector<int64_t> values(flags_.keys, kAbsent);
@@ -188,7 +191,8 @@ class SoakClient {
     return opened;
   }
 
-  // Uses the client until all is done, or destroys it then: what is in flight must end, and with nothing but Cancelled.
+  // Uses the client until everything is done, or destroys it at `until_ns`: its operations must end then, with no error
+  // but Cancelled.
   void Live(int64_t until_ns) {
     std::vector<Task<bool>> tasks;
     for (int i = 0; i < flags_.tasks; ++i) {
@@ -210,7 +214,7 @@ class SoakClient {
     if (!std::all_of(tasks.begin(), tasks.end(), is_done)) {
       log_.Violation("an operation did not end when its client was destroyed");
       std::fflush(nullptr);
-      ::_exit(0);  // What it waits for is gone.
+      ::_exit(0);  // The client that it waits for is gone.
     }
     closing_ = false;
   }
@@ -220,7 +224,7 @@ class SoakClient {
   }
   Client* client() const { return opened_.client.get(); }
 
-  // Key number i is in the tree or in a table, in turns.
+  // Returns whether a key is in a table. Keys are in the tree and the tables in turn.
   bool IsOfTable(size_t key) const { return key % (flags_.tables.size() + 1) != 0; }
   Table* TableOf(size_t key) const {
     return IsOfTable(key) ? opened_.tables[key % (flags_.tables.size() + 1) - 1].get() : nullptr;
@@ -270,7 +274,7 @@ class SoakClient {
   };
   Begun Begin() const { return {NowNs(), ticker_.kept_ns()}; }
   int64_t Took(const Begun& begun) const { return NowNs() - begun.at_ns - (ticker_.kept_ns() - begun.kept_ns); }
-  // An operation is over; what its error may not be, and how late it may not be.
+  // Handles the end of an operation: checks its error and its duration.
   void Ended(const char* what, const std::string& key, const Begun& begun, const CallOptions& call,
              const absl::Status& status) {
     ++operations_;
@@ -313,11 +317,11 @@ class SoakClient {
     if (existed.ok()) {
       log_.End(operation, *existed, end_ns);
     } else if (IsMaybeApplied(existed.status())) {
-      banned_[key] = true;  // Else its history would be too tangled to be decided.
+      banned_[key] = true;  // Otherwise its history would be too complex to be decided.
     } else {
       log_.Fail(operation);
     }
-    // The store may be full, which is no fault of it.
+    // The store may be full, which is not an error.
     co_return existed.ok() || absl::IsResourceExhausted(existed.status());
   }
 
@@ -364,7 +368,7 @@ class SoakClient {
     co_return true;
   }
 
-  // What a scan that came to its end says of each key of the range. After an error it goes on.
+  // Logs what a scan that reached its end says about each key of the range. It continues after errors.
   Task<bool> ScanOnce(CallOptions call, Random* random) {
     const size_t count = 1 + random->Below(std::min(flags_.keys, kScannedMax));
     const size_t first = random->Below(flags_.keys - count + 1);
@@ -404,7 +408,7 @@ class SoakClient {
     }
     const int64_t end_ns = NowNs();
     if (seen.size() > limit) log_.Violation(fmt::format("a scan with limit {} had {} entries", limit, seen.size()));
-    size_t low = first, high = first + count;  // What the scan has seen all of.
+    size_t low = first, high = first + count;  // The range that the scan has covered completely.
     if (seen.size() >= limit) (down ? low : high) = down ? seen.begin()->first : seen.rbegin()->first + 1;
     for (size_t key = low; key < high; ++key) {
       if (TableOf(key) != nullptr) continue;
@@ -420,7 +424,7 @@ class SoakClient {
       CallOptions call;
       call.timeout_us = kPatientUs;
       call.path = Path::kServer;
-      bool right = co_await Read(key, Kind::kGet, call);  // What the faults have left.
+      bool right = co_await Read(key, Kind::kGet, call);  // The value that the faults left.
       right = right && co_await Write(key, key % 4 == 0 ? Kind::kDelete : Kind::kPut, call);
       right = right && co_await Read(key, Kind::kGet, call);
       call.path = Path::kClient;

@@ -1,4 +1,4 @@
-"""cc_archive: a library and all that it is made of in one static archive, for projects that build without Bazel."""
+"""cc_archive: a library and all of its parts in one static archive, for projects that build without Bazel."""
 
 def _cc_archive_impl(ctx):
     archives, flags = [], []
@@ -21,5 +21,5 @@ def _cc_archive_impl(ctx):
 cc_archive = rule(
     implementation = _cc_archive_impl,
     attrs = {"library": attr.label(providers = [CcInfo])},
-    outputs = {"archive": "lib%{name}.a", "flags": "%{name}.flags"},  # The flags that a program is linked with.
+    outputs = {"archive": "lib%{name}.a", "flags": "%{name}.flags"},  # The flags with which a program is linked.
 )

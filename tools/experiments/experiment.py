@@ -2,8 +2,8 @@
 
     ./bazelw run //tools:experiment -- table-6.2
 
-What runs is Cell's own server, client, tree and selector code in virtual time; what the machines take for it is a
-testbed's file (tools/experiments/testbeds). docs/results.md has what came of each.
+It runs Cell's own server, client, tree and selector code in virtual time. The times of the machines come from a
+testbed's file (tools/experiments/testbeds). docs/results.md has the results.
 """
 
 import argparse
@@ -23,13 +23,13 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).absolute().parent  # Unresolved: in the runfiles, beside the program.
 WORKSPACE = pathlib.Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", os.getcwd()))
-# Keys of a worker: so many that its meganode has the four levels of the thesis's.
+# Keys per worker: enough for its meganode to have the four levels of the thesis's.
 KEYS = 12_000
 SHARES = [i / 10 for i in range(0, 11)]
 
 
 class Runner:
-    """Runs configurations at the same time, as many as there are cores, and shows how far it is."""
+    """Runs configurations concurrently, as many as there are cores, and shows the progress."""
 
     def __init__(self, program: str, testbed: str, jobs: int):
         self.program, self.testbed = program, testbed
@@ -71,7 +71,7 @@ def throughput(run: dict) -> float:
 
 
 def best_fixed(runs: dict, key: tuple) -> tuple:
-    """Of the fixed ratios: thousands of operations a second, and the server's share."""
+    """Returns thousands of operations per second and the server's share for the best fixed ratio."""
     return max((throughput(runs[key + (("fixed", share),)]), share) for share in SHARES)
 
 
@@ -149,7 +149,7 @@ def fig_6_3(runner: Runner) -> Result:
 # Thousands of searches a second: server-only, Cell, fixed ratio.
 TABLE_6_2 = {1: (468, 1121, 1062), 2: (947, 1626, 1392), 3: (1350, 1907, 1731), 4: (1832, 2269, 2178),
              5: (2184, 2668, 2258), 6: (2523, 2832, 2676), 7: (2947, 2810, 2494), 8: (2720, 2757, 2468)}
-# Clients of three operations in flight for each number of cores: the thesis had 13 to 17 at six to eight of them.
+# Clients with three operations in flight for each number of cores: the thesis had 13 to 17 at six to eight of them.
 CLIENTS_6_2 = (14, 20, 28)
 
 
@@ -165,8 +165,8 @@ def cores(runner: Runner, servers: int, clients: tuple, thesis: dict, title: str
         def peak(name):
             return max(throughput(runs[c, n, name]) for n in clients)
 
-        # Of each path the number of clients that is best for it, as the thesis has it; but who is worse is judged with
-        # the same clients.
+        # Each path gets the number of clients that is best for it, as in the thesis. The worse one is determined with
+        # equal numbers of clients.
         fixed, share = max(best_fixed(runs, (c, n)) for n in clients)
         ratio = min(throughput(runs[c, n, "cell"]) / max(throughput(runs[c, n, "server"]),
                                                         throughput(runs[c, n, "client"]), best_fixed(runs, (c, n))[0])
@@ -206,7 +206,8 @@ def table_6_2(runner: Runner) -> Result:
     return cores(runner, 4, CLIENTS_6_2, TABLE_6_2, "Four servers (Table 6.2)")
 
 
-# Thousands of searches a second: messages only, hybrid. The last line is from the prose: 19.1 times one server, 78 % more.
+# Thousands of searches a second: messages only, hybrid. The last line is from the prose: 19.1 times one server, 78 %
+# more.
 TABLE_6_1 = {1: (260, 492), 2: (526, 888), 4: (986, 1626), 8: (1848, 3025), 16: (3129, 5572), 24: (5279, 9397)}
 
 
@@ -261,7 +262,8 @@ def thousand(runner: Runner) -> Result:
     """1 to 1,000 servers of one core on NICs of today, ten clients for each of them, which know all routes."""
     result = Result(["servers", "clients", "server share", "p50 us", "p90 us", "thousand searches/s", "of linear"])
     counts = (1, 10, 100, 1000)
-    # Each client has a connection to every server it asks: of less than a millisecond a core simulates 1,000 servers.
+    # Each client has a connection to every server it uses. With 1,000 servers, a core simulates less than a
+    # millisecond.
     jobs = {s: runner.start(testbed="today", servers=s, cores=1, clients=10 * s, in_flight=3, keys=4000, warm=True,
                             node_cache=False, begin_within_ms=0.2, warmup_ms=0.4 if s >= 100 else 5,
                             measure_ms=0.4 if s >= 100 else 5, path="hybrid", selector="cell")
@@ -335,7 +337,7 @@ def fig_6_8(runner: Runner) -> Result:
 
 
 def plot_spike(runs: dict, title: str, spike: dict):
-    """Latencies of each rule over time, and the server's share of those that choose."""
+    """Plots latencies of each rule over time, and the server's share for those that choose."""
     figure, (ax, below) = plt.subplots(2, 1, figsize=(7.5, 6.4), sharex=True)
     ax.set(title=title, ylabel="latency, us", yscale="log")
     below.set(xlabel="seconds", ylabel="server share")
@@ -355,8 +357,8 @@ def plot_spike(runs: dict, title: str, spike: dict):
 
 
 def shift(run: dict, spike: dict) -> tuple:
-    """Of a run with a spike: its figures, and the server's share before and during it. The time to shift is until that is
-    within a tenth of what it is on the mean in the spike's second half."""
+    """Returns the figures of a run with a spike, and the server's share before and during it. The time to shift ends
+    when the share is within a tenth of its mean in the second half of the spike."""
     timeline = run["timeline"]
     begin, end = spike["spike_from_ms"], spike["spike_from_ms"] + spike["spike_ms"]
     before = [p for p in timeline if p["ms"] + spike["bucket_ms"] <= begin and p["operations"]]

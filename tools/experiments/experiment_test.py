@@ -1,4 +1,5 @@
-"""An experiment runs by its one command, and says what it should: virtual time is the same on every machine."""
+"""Checks that an experiment runs with its one command, and that its result is right: virtual time is the same on every
+machine."""
 
 import csv
 import os
@@ -20,7 +21,7 @@ def main() -> int:
     with open(out / "fig-6.3.csv") as file:
         for row in csv.DictReader(file):
             peak[row["path"]] = max(peak.get(row["path"], 0), float(row["thousand searches/s"]))
-    # One core: 118.5 K searches a second; the NIC: 1.04 M reads of 1 KB, four a search; hybrid has both.
+    # One core: 118.5 K searches a second. The NIC: 1.04 M reads of 1 KB, four per search. Hybrid uses both.
     assert 115 < peak["server"] < 123, peak
     assert 255 < peak["client"] < 261, peak
     assert peak["cell"] > 0.98 * (peak["server"] + peak["client"]), peak

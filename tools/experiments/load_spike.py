@@ -3,14 +3,14 @@
     ./bazelw run --config=opt //tools:load_spike -- --fabric sim --baseline 320000 --factor 2.5 --seconds 5
     ./bazelw run --config=opt //tools:load_spike -- --fabric shm --seconds 5
 
-Clients send requests at times of their own (open loop), whether earlier ones were answered or not, and latencies count
+Clients send requests at times of their own (open loop), whether earlier ones were answered or not. Latencies count
 from when a request was due.
 
-sim: a cluster in virtual time. During the spike there are as many more clients as the factor says, or, with --slowdown,
-the servers' cores are so many times slower.
+sim: a cluster in virtual time. During the spike the number of clients grows by the factor, or, with --slowdown, the
+servers' cores are slower by that factor.
 
 shm: a real server on this machine's first core and a client on its last. During the spike other processes
-(--neighbours) take the server's core, too, and the client sends as many more requests as the factor says.
+(--neighbours) take the server's core, too, and the client sends more requests by the factor.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from experiment import KEYS, PATHS, WORKSPACE, Runner, plot_spike, shift  # noqa
 
 
 def simulate(options: argparse.Namespace) -> dict:
-    """Each rule's run and spike."""
+    """Returns each rule's run and spike."""
     more = round(options.clients * (options.factor - 1))
     spike = dict(servers=options.servers, cores=options.cores, keys=KEYS, clients=options.clients, spike_clients=more,
                  interval_us=1e6 * options.clients / options.baseline, in_flight=3, slowdown=options.slowdown,

@@ -11,13 +11,13 @@ namespace {
 
 constexpr uint32_t kRootRegion = 1;
 constexpr uint32_t kFirstRegion = 2;
-constexpr double kFill = 0.7;  // Of leaves: as after inserts in any order.
+constexpr double kFill = 0.7;  // Fill of leaves, as after inserts in random order.
 constexpr int64_t kTurnNs = 200'000;
 constexpr size_t kValueBytes = 32;
 
 }  // namespace
 
-// What never changes is seen by all without a copy.
+// Shares state that never changes, without copies.
 struct ModelledCluster::Membership : cell::Membership {
   explicit Membership(std::shared_ptr<ClusterState> state) : shared(std::move(state)) {}
   const ClusterState& state() const override { return *shared; }

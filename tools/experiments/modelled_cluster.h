@@ -1,9 +1,9 @@
-// ModelledCluster: a cluster of the real server and client code in virtual time, on machines that a MachineModel
-// describes, with a tree that is built at once instead of being loaded.
+// ModelledCluster is a cluster of the real server and client code in virtual time, on machines that a MachineModel
+// describes, with a tree that is built directly instead of being loaded.
 //
-// Each worker holds one meganode of the tree; with more than one, a meganode of routes above them is the root, and
-// worker 0 holds it, too. Nodes are smaller than a real cluster's, so that a meganode has as many levels with thousands
-// of keys as one of 64 MB has with a million; what a read costs is the model's, whatever its size. One thread.
+// Each worker holds one meganode of the tree. If there are more, a meganode of routes above them is the root, which
+// worker 0 holds, too. Nodes are smaller than in a real cluster, so that a meganode with thousands of keys has as many
+// levels as one of 64 MB with a million. The cost of a read is the model's, whatever its size. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ namespace cell {
 struct ModelledClusterOptions {
   MachineModel machine;
   int servers = 1;
-  int cores = 1;           // Workers of a server, which share its NIC.
-  int keys_each = 20'000;  // Of a worker.
+  int cores = 1;           // Workers per server, which share its NIC.
+  int keys_each = 20'000;  // Keys per worker.
   uint32_t node_bytes = 512;
   uint64_t seed = 1;
-  double service_spread = 0.5;  // A call takes its time plus or minus up to that part.
+  double service_spread = 0.5;  // A call takes its time plus or minus up to this fraction.
 };
 
 class ModelledCluster {
@@ -37,7 +37,7 @@ class ModelledCluster {
   int64_t now_ns() const { return network_.now_ns(); }
   uint64_t keys() const { return static_cast<uint64_t>(options_.keys_each) * workers_.size(); }
   static std::string Key(uint64_t i);
-  // Of a meganode of pairs.
+  // Returns the levels of a meganode of pairs.
   int levels() const { return levels_; }
 
   // A client on a machine of its own, driven by the network.
@@ -45,12 +45,12 @@ class ModelledCluster {
     std::unique_ptr<Client> client;
     SimFabric* fabric;
   };
-  // `warm`: it knows which meganode has which keys, as after some time.
+  // With `warm` it knows which meganode has which keys, as after some time of use.
   std::unique_ptr<DrivenClient> NewClient(ClientOptions options, bool warm = false);
 
-  // Of server `i`'s cores: from now on they take so many times as long.
+  // Makes the cores of server `i` this many times slower from now on.
   void SlowServer(size_t i, double slowdown) { hosts_[i]->set_slowdown(slowdown); }
-  // How long all workers' cores have worked on calls.
+  // Returns how long all workers' cores have worked on calls.
   int64_t busy_ns() const;
 
  private:
@@ -67,7 +67,7 @@ class ModelledCluster {
   int levels_ = 0;
   std::shared_ptr<ClusterState> state_;
   std::vector<SimHost*> hosts_;
-  std::vector<SimFabric*> fabrics_;  // The workers'.
+  std::vector<SimFabric*> fabrics_;  // The workers' fabrics.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

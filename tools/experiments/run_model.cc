@@ -1,5 +1,5 @@
-// Runs clients against a ModelledCluster for some virtual time, and prints what came of it as one JSON object.
-// tools/experiments/experiment.py makes the experiments of it.
+// Runs clients against a ModelledCluster for some virtual time, and prints the results as one JSON object.
+// tools/experiments/experiment.py builds the experiments on it.
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -36,13 +36,13 @@ struct Flags {
   double warmup_ms = 3, measure_ms = 10;
   // Open loop.
   double interval_us = 0;  // Between a client's requests; 0: closed loop.
-  int spike_clients = 0;   // Beside, for a while.
+  int spike_clients = 0;   // Additional clients, for a while.
   double spike_from_ms = 0, spike_ms = 0;
-  double slowdown = 1;  // Of all servers' cores, during the spike.
+  double slowdown = 1;  // Slowdown of all servers' cores during the spike.
   double bucket_ms = 50;
 };
 
-// The testbed's file: rates and latencies as they are published, of which a model is made (docs/results.md).
+// Reads the testbed's file: published rates and latencies, from which a model is made (docs/results.md).
 MachineModel ReadTestbed(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(fmt::format("{} cannot be read", path));
@@ -59,8 +59,8 @@ MachineModel ReadTestbed(const std::string& path) {
   machine.call_latency_ns = static_cast<int64_t>(1e3 * bed.at("call_latency_us").get<double>());
   machine.connections_free = bed.at("connections_free").get<int64_t>();
   machine.connection_loss = bed.at("connection_loss").get<double>();
-  // One figure is fitted: searches of one core. What of it is not the call's own is spread over the nodes.
-  // A core takes a call and answers it at the rate of a ping-pong, if nothing else is known.
+  // One figure is fitted: searches of one core. The part that is not the call's own is spread over the nodes. If
+  // nothing else is known, a core takes and answers a call at the rate of a ping-pong.
   machine.request_ns =
       bed.contains("request_us") ? static_cast<int64_t>(1e3 * bed["request_us"].get<double>()) : machine.call_ns;
   const double search_ns = 1e9 / bed.at("searches_per_core_per_s").get<double>();
@@ -72,7 +72,7 @@ MachineModel ReadTestbed(const std::string& path) {
   return machine;
 }
 
-// Ranks by Zipf's law, by inversion over a table.
+// Draws ranks by Zipf's law, by inversion over a table.
 class Zipf {
  public:
   Zipf(uint64_t count, double exponent) {
@@ -90,7 +90,7 @@ class Zipf {
 
 struct Bucket {
   Histogram latency_ns;
-  uint64_t server = 0, client = 0;  // Meganodes walked by each.
+  uint64_t server = 0, client = 0;  // Meganodes searched by each.
 };
 
 class Run {
@@ -194,7 +194,7 @@ class Run {
 
   Task<bool> Operate(Client* client, Random* random) {
     uint64_t key = zipf_.has_value() ? zipf_->Draw(random) : random->Below(cluster_.keys());
-    // Popular keys lie all over the tree.
+    // Spread popular keys over the whole tree.
     if (zipf_.has_value()) key = Mix64(key) % cluster_.keys();
     const std::string name = ModelledCluster::Key(key);
     CallOptions call;
@@ -239,7 +239,7 @@ class Run {
     if (now_ns >= begin_ns_ && now_ns < end_ns_) latency_ns_.Record(static_cast<uint64_t>(now_ns - since_ns));
   }
 
-  // One after the other.
+  // Makes requests one after the other.
   Task<bool> Use(Client* client, uint64_t client_seed, uint64_t seed) {
     Random random(seed);
     const double begins_ms = Random(client_seed).Unit() * flags_.begin_within_ms;
@@ -252,8 +252,8 @@ class Run {
     }
     co_return true;
   }
-  // When its time has come, whether the one before has ended or not: latencies count from then on. The tasks of a
-  // client take its requests in turn.
+  // Makes requests when they are due, whether the one before has ended or not. Latencies count from then on. The tasks
+  // of a client take its requests in turn.
   Task<bool> UseOnTime(size_t user, int64_t from_ns, int64_t until_ns, uint64_t seed) {
     Client* const client = users_[user]->client.get();
     Random random(seed);
@@ -264,7 +264,7 @@ class Run {
     }
     for (;;) {
       const int64_t due_ns = arrivals_[user];
-      // As independent users send them: the pauses between two are exponential.
+      // Independent users: the intervals are exponential.
       arrivals_[user] += static_cast<int64_t>(-std::log(1 - random.Unit()) * flags_.interval_us * 1e3);
       if (due_ns >= until_ns) break;
       co_await client->AsyncSleepUntil(due_ns);
@@ -289,7 +289,7 @@ class Run {
   std::vector<std::unique_ptr<ModelledCluster::DrivenClient>> users_;
   std::vector<Task<bool>> tasks_;
   std::vector<uint64_t> seeds_;
-  std::vector<int64_t> arrivals_;  // Of each user's next request.
+  std::vector<int64_t> arrivals_;  // Time of each user's next request.
   std::vector<Bucket> buckets_;
   Histogram latency_ns_;
   int64_t begin_ns_ = 0, end_ns_ = 0;
@@ -348,7 +348,7 @@ int Main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::off);
   try {
     flags.cluster.machine = ReadTestbed(flags.testbed);
-    const auto run = new Run(flags);  // What it holds needs no tidying up.
+    const auto run = new Run(flags);  // Its objects need no cleanup.
     fmt::print("{}\n", run->Do().dump());
   } catch (const std::exception& error) {
     fmt::print(stderr, "run_model: {}\n", error.what());

@@ -1,4 +1,4 @@
-"""The spike of load_spike.py on this machine: a server, a client, and neighbours that take the server's core."""
+"""Runs the spike of load_spike.py on this machine: a server, a client, and neighbours that take the server's core."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def told(process):
 
 
 class Neighbours:
-    """Processes that do nothing but run, between wake() and rest()."""
+    """Processes that only use CPU time, between wake() and rest()."""
 
     def __init__(self, count, core):
         self.processes = [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", NEIGHBOUR]) for _ in range(count)]
@@ -66,7 +66,7 @@ class Neighbours:
 
 
 def one(directory, cores, options, path):
-    """A rule's run and its spike, as experiment.shift wants them."""
+    """Returns a rule's run and its spike, for experiment.shift."""
     seconds = options.seconds + 2 * options.around
     neighbours = Neighbours(options.neighbours, cores[0])
     try:
@@ -86,7 +86,7 @@ def one(directory, cores, options, path):
 
 
 def measure(options):
-    """Each rule's run and spike."""
+    """Returns each rule's run and spike."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise Failed("the server and the client need a core each, and there is one")

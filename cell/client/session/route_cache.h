@@ -53,7 +53,7 @@ class RouteCache {
 
  private:
   struct Range;
-  using Ranges = std::map<std::string, Range, std::less<>>;  // By low key.
+  using Ranges = std::map<std::string, Range, std::less<>>;  // Keyed by low key.
   struct Range {
     std::optional<std::string> high;
     Pointer meganode;

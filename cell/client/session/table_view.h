@@ -109,8 +109,8 @@ class TableView {
   Connections* const connections_;
   const ClientMetrics* const metrics_;
   const std::unique_ptr<Membership> membership_;
-  absl::flat_hash_map<uint32_t, Owner> owners_;  // By region, for the regions that operations asked for.
-  uint64_t revision_ = 0;                        // Of the region table at the last Poll.
+  absl::flat_hash_map<uint32_t, Owner> owners_;  // Keyed by region; holds those that operations asked for.
+  uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
   uint64_t refreshes_ = 0;         // Number of reads of the table that have ended.

@@ -62,8 +62,8 @@ class RegionPool {
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
   OnMemory on_memory_;
-  std::unique_ptr<Region> preparing_;  // Becomes free once all its pages are there...
-  uint64_t prepared_bytes_ = 0;        // ...of which this many bytes are.
+  std::unique_ptr<Region> preparing_;  // Becomes free once all its pages are there.
+  uint64_t prepared_bytes_ = 0;        // The part of `preparing_` whose pages are there.
 };
 
 }  // namespace cell

@@ -1,7 +1,7 @@
 // Closer closes descriptors whose close may block, on threads of its own.
 //
-// The last close of a lingering TCP socket waits for its peer, and that of a file for its file system. Whoever opened
-// them decides both. At most kThreadsMax closes wait at the same time; other descriptors stay open until one of them
+// The last close of a lingering TCP socket waits for its peer, and that of a file for its file system. Their
+// opener decides both. At most kThreadsMax closes wait at the same time; other descriptors stay open until one of them
 // ends.
 //
 // Thread-safe. The threads outlive a Closer that is destroyed, and keep nobody waiting.

@@ -94,7 +94,7 @@ class SimFiles : public Files {
 
   explicit SimFiles(SimDisk* disk) : disk_(disk) {}
   absl::StatusOr<std::unique_ptr<File>> Make(const std::string& path, size_t block_bytes);
-  // What a call needs, besides the disk.
+  // Says what a call needs besides the disk.
   enum class Needs { kNothing, kDescriptor, kRoom, kDescriptorAndRoom, kDirectory, kOpenDirectory };
   // Counts a call, which may have to wait or to fail.
   absl::Status Call(Needs needs);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kLooksMax = 100;
 
-// The version of a table whose regions all ended with their servers, before this server began; nothing if one may be
-// there. Without durability.
+// Returns the version of a table whose regions all ended with their servers, before this server began. Returns nullopt
+// if any of them may still exist. For clusters without durability.
 Task<absl::StatusOr<std::optional<uint64_t>>> FindAllLost(Membership* membership, WorkerId self) {
   std::optional<uint64_t> lost;
   if (self.worker != 0) co_return lost;  // The first worker of this process may hold some.
@@ -25,8 +25,8 @@ Task<absl::StatusOr<std::optional<uint64_t>>> FindAllLost(Membership* membership
     absl::Status status = co_await RefreshAwaiter(membership);
     if (!status.ok()) co_return status;
     const uint64_t version = membership->state().table.version;
-    // Who owns a region of this table was a member before the table said so. So whoever is not one when the members
-    // are looked at again has ended.
+    // The owner of a region in this table became a member before the table named it. So if an owner is not a member
+    // when the members are read again, it has ended.
     status = co_await RefreshAwaiter(membership);
     if (!status.ok()) co_return status;
     const ClusterState& state = membership->state();
@@ -40,7 +40,7 @@ Task<absl::StatusOr<std::optional<uint64_t>>> FindAllLost(Membership* membership
   co_return lost;
 }
 
-// For an error message.
+// Returns an error for the user.
 absl::Status RootLost(uint32_t region, const std::string& server) {
   return absl::FailedPreconditionError(
       fmt::format("region {}, the root of the tree, was lost when {} ended, and other servers still hold regions: end "
@@ -48,8 +48,8 @@ absl::Status RootLost(uint32_t region, const std::string& server) {
                   region, server));
 }
 
-// Checks that the region table knows every region that has a log. A table that does not is older than the logs, or lost:
-// regions would be made under numbers that others have had, and their logs be mixed.
+// Checks that the region table lists every region that has a log. A table that does not is older than the logs, or was
+// lost. New regions would then reuse numbers of old ones, and their logs would be mixed.
 Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs) {
   std::vector<uint32_t> kept;
   const RunInPool::Work list = [logs, &kept]() -> absl::Status {
@@ -60,7 +60,7 @@ Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs)
   if (!status.ok()) co_return status;
   const auto newest = std::max_element(kept.begin(), kept.end());
   if (newest == kept.end() || *newest < membership->state().table.next_region) co_return absl::OkStatus();
-  // A region is in the table before it has a log, so a table that is read now has all that were listed.
+  // A region enters the table before it has a log, so a table that is read now has all that were listed.
   status = co_await RefreshAwaiter(membership);
   if (!status.ok()) co_return status;
   const uint32_t next = membership->state().table.next_region;
@@ -71,7 +71,7 @@ Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs)
       next == 1 ? "is empty" : fmt::format("knows regions 1 to {}", next - 1), *newest));
 }
 
-// Logs which regions were lost when this server ended before, without durability.
+// Logs which regions were lost when this server last ended, without durability.
 void ReportLost(const RegionTable& table, const Regions& regions, const WorkerId& self) {
   for (const auto& [region, entry] : table.regions) {
     if (entry.owner != self || regions.Find(region) != nullptr) continue;
@@ -91,8 +91,8 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
     const absl::Status known = co_await CheckTableKnowsLogs(membership, logs);
     if (!known.ok()) co_return known;
   }
-  // Regions that were to be the first, of servers that ended before the root was known. They are looked for here: a
-  // change may be made by another thread.
+  // Find regions that would have become the first one, of servers that ended before the root was set. This is done here
+  // because a change may run in another thread.
   std::set<uint32_t> abandoned;
   if (membership->state().table.root == 0 && !membership->state().table.regions.empty()) {
     const absl::Status status = co_await RefreshAwaiter(membership);

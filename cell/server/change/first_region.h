@@ -1,4 +1,4 @@
-// The first region of a cluster, which holds the root of its tree.
+// Creates the first region of a cluster, which holds the root of its tree.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,14 +9,14 @@
 
 namespace cell {
 
-// Makes the root of the tree, here, if the cluster has none. A cluster that has regions keeps them: a durable one
-// brings them back from their logs, whoever starts first.
+// Creates the root of the tree here if the cluster has none. A cluster that has regions keeps them: a durable one
+// recovers them from their logs, whichever server starts first.
 //
-// Without durability regions end with their servers. When every server that held one has ended, nothing is left of the
-// cluster's keys, and the first worker of the first server that starts again makes a new root.
+// Without durability regions end with their servers. When every server that held one has ended, all keys of the cluster
+// are lost, and the first worker of the first server that restarts creates a new root.
 //
-// Logs which regions were lost. FailedPrecondition: this server held the root, without durability, and other servers
-// still hold regions. Other errors are those of the membership and the log.
+// Logs which regions were lost. Returns FailedPrecondition if this server held the root, without durability, and other
+// servers still hold regions. Other errors are those of the membership and the log.
 Task<absl::Status> MakeFirstRegion(Membership* membership, Regions* regions, LogFlusher* logs, WorkerId self);
 
 }  // namespace cell

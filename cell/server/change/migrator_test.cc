@@ -1,5 +1,5 @@
-// A target trusts nothing of what a source says: neither its pages nor what is in them. A source gives nothing away
-// before its target has it all.
+// Checks that a target trusts nothing that a source says, neither its pages nor their content, and that a source gives
+// up nothing before its target has everything.
 #include "cell/server/change/migrator.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class Source : public Service {
 
   std::vector<PageRun> runs;
   std::vector<MigrationStep> steps;
-  std::string why;  // The target's, when it cancelled.
+  std::string why;  // The target's reason when it cancelled.
 
  private:
   Fabric* fabric_;
@@ -73,7 +73,7 @@ class MigratorTest : public ::testing::Test {
   }
   ~MigratorTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
-  // Offers the region, and waits until nothing goes on.
+  // Offers the region, and waits until nothing is in progress.
   void Offer() {
     std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
     Waiter connected, answered;
@@ -87,7 +87,7 @@ class MigratorTest : public ::testing::Test {
     }
     ASSERT_TRUE(answered.done() && worker_->scheduler()->idle());
   }
-  // The answer to an offer, sent from `client_`.
+  // Returns the answer to an offer that `client_` sends.
   absl::Status AnswerTo(const std::string& offer) {
     Waiter connected, answered;
     const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
@@ -127,7 +127,7 @@ class MigratorTest : public ::testing::Test {
   RegionMemory* memory_;
 };
 
-// A worker that recovers its own regions needs their places.
+// A worker that recovers its own regions needs their slots.
 TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   {
@@ -154,7 +154,7 @@ TEST_F(MigratorTest, TakesARegionThatIsOne) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// A source that hears nothing for a while (a slow log directory) gives up and offers the region again.
+// A source that gets no answer for a while (because of a slow log directory) offers the region again.
 TEST_F(MigratorTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
@@ -188,7 +188,7 @@ TEST_F(MigratorTest, TakesNothingWhileItsServerIsDrained) {
   EXPECT_TRUE(AnswerTo(offer).ok());
 }
 
-// Nor does it keep anything of one who offers what it is not there to give.
+// The target also keeps nothing of an offer whose sender does not exist.
 TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   for (uint32_t region = 100; region < 200; ++region) {
     EXPECT_TRUE(
@@ -202,7 +202,7 @@ TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
 }
 
-// A server that leaves the cluster takes its connection with it, though nobody asks it anything any more.
+// A connection to a server that leaves the cluster is closed, though nobody uses it any more.
 TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
@@ -253,7 +253,7 @@ TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
   EXPECT_FALSE(refused([](RegionHeader*) {}));
 }
 
-// Between the seal and the table the source has taken the region back: it is not served here.
+// The source has taken the region back between the seal and the table. The target must not serve it.
 TEST_F(MigratorTest, AnEpochThatHasPassedIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
@@ -267,8 +267,8 @@ TEST_F(MigratorTest, AnEpochThatHasPassedIsNotTaken) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// The source was taken for dead meanwhile, and this worker has claimed the region: at the very epoch that the move
-// would end with. Its recovery may have less than the copy, or more: it alone decides.
+// The source was taken for dead meanwhile, and this worker has claimed the region, with exactly the epoch that the
+// migration would end with. Its recovery may have less than the copy, or more; only the recovery counts.
 TEST_F(MigratorTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
@@ -282,14 +282,14 @@ TEST_F(MigratorTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
-// Here the worker gives, and the test takes.
+// Here the worker is the source, and the test is the target.
 class SourceTest : public MigratorTest {
  protected:
   static constexpr uint32_t kOwn = kRegion + 1;
 
   SourceTest() {
     region_ = *worker_->regions()->Create(kOwn, {});
-    // More runs than a short reply has room for.
+    // More runs than fit into a short reply.
     for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
     cluster_->state.table.next_region = kOwn + 1;
     cluster_->state.table.regions[kOwn] = {{"target", 0}, 1};
@@ -299,10 +299,10 @@ class SourceTest : public MigratorTest {
   }
   void Turn() {
     if (client_->Poll() + source_fabric_->Poll() + worker_->Poll() > 0) return;
-    network_.At(network_.now_ns() + 1'000, [] {});  // Time goes on when nothing happens.
+    network_.At(network_.now_ns() + 1'000, [] {});  // Time passes when nothing happens.
     network_.Step();
   }
-  // Until it has been offered.
+  // Runs until the region has been offered.
   void Migrate() {
     const auto give = [](Worker* worker) -> Task<bool> {
       WorkerId to{"source", 0};
@@ -319,7 +319,7 @@ class SourceTest : public MigratorTest {
     CELL_CHECK(connected.Await(client_.get()).ok());
     return connection;
   }
-  // Pages that do not fit into the answer. What it tells is added to told_.
+  // Makes a step and returns the number of pages that did not fit into the answer. Adds the pages in it to told_.
   absl::StatusOr<uint32_t> Ask(ConnectionId target, MigrationStep step, uint64_t epoch = 1) {
     const std::string request = MakeMigrationRequest(step, kOwn, epoch);
     Waiter answered;
@@ -373,7 +373,7 @@ TEST_F(SourceTest, AnswersItsTakerAlone) {
   EXPECT_TRUE(Ask(target_, MigrationStep::kFreeze).ok());
 }
 
-// A target that gave up was told of some written pages already: the next one is told of them again.
+// A target that gave up already knew of some written pages. The next target must be told of them again.
 TEST_F(SourceTest, TheNextTakerIsToldOfAllPages) {
   const auto begin = [this] {
     absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
@@ -402,7 +402,7 @@ TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
 }
 
-// A region is frozen once: a target that asks again, even after the seal, is refused, and changes nothing.
+// A region is frozen once. A target that asks again, even after the seal, is refused, and nothing changes.
 TEST_F(SourceTest, ARegionIsFrozenOnce) {
   absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
   while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
@@ -415,7 +415,7 @@ TEST_F(SourceTest, ARegionIsFrozenOnce) {
   EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
-// The table says that the region stays here; but it was recovered elsewhere since.
+// The table says that the region stays here, but it was recovered elsewhere since.
 TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
   const uint64_t serving = root();
@@ -426,7 +426,7 @@ TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
-  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());  // It asks the table, again and again.
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());  // It reads the table again and again.
   region_->ChangeState(RegionState::kLost);
   membership_->set_unreachable(false);
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();

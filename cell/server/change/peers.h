@@ -1,5 +1,5 @@
-// Peers: a worker's connections to the other workers of its cluster. A connection is made when it is first needed. Not
-// thread-safe.
+// Peers holds a worker's connections to the other workers of its cluster. A connection is made when it is first needed.
+// Not thread-safe.
 #pragma once
 
 #include <map>
@@ -16,15 +16,16 @@ class Peers {
  public:
   Peers(Fabric* fabric, const Membership* membership) : fabric_(fabric), membership_(membership) {}
 
-  // Sends `request` to another worker, and returns its reply. Returns Unavailable if the worker is not in the cluster
-  // or does not answer, Unknown if it may have received the request.
+  // Sends `request` to another worker and returns its reply. Returns Unavailable if the worker is not in the cluster or
+  // does not answer, and Unknown if it may have received the request.
   Task<absl::StatusOr<std::string>> Call(WorkerId worker, std::string request);
   // Reads parts of a worker's regions one-sided.
   Task<absl::Status> Read(WorkerId worker, absl::Span<const ReadPart> parts);
-  // Forgets where a region's memory is at a worker that may have had it before.
+  // Forgets the location of a region's memory at a worker that may have held it before.
   void ForgetRegion(const WorkerId& worker, uint32_t region);
 
-  // Closes connections that were lost, and those to workers that have left the cluster. Call it outside of completions.
+  // Closes connections that were lost, and those to workers that have left the cluster. Must not be called from a
+  // completion.
   void Step();
   // Returns the number of connections.
   size_t connections() const { return links_.size(); }
@@ -35,7 +36,7 @@ class Peers {
 
   Fabric* const fabric_;
   const Membership* const membership_;
-  std::map<WorkerId, ConnectionId> links_;  // Those that are up.
+  std::map<WorkerId, ConnectionId> links_;  // Connections that are up.
   uint64_t seen_revision_ = 0;
   std::vector<ConnectionId> lost_;
 };

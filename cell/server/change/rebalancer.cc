@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kDrainPauseNs = 1'000'000;
 constexpr int64_t kDrainPatienceNs = 5'000'000'000;
-// After a transfer that failed, so many times the pause between two: what refused one may refuse the next.
+// After a migration that failed, the pause is this many times as long, because the next one may be refused for the same
+// reason.
 constexpr int64_t kFailedPauses = 20;
 constexpr size_t kWeighedAtOnce = 2;
 
@@ -107,14 +108,14 @@ Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t aske
   for (const WorkerId& target : targets) {
     std::string request = MakeTextRequest(MessageKind::kWeigh);
     const absl::StatusOr<std::string> reply = co_await peers_->Call(target, std::move(request));
-    if (!reply.ok()) continue;  // Whoever is not there takes nothing.
+    if (!reply.ok()) continue;  // A worker that is not there takes nothing.
     const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
     if (!weight.ok() || weight->bytes_used >= its) continue;
     its = weight->bytes_used;
     lightest = target;
   }
   if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
-  // Not meganodes of routes, which hold little and are on everybody's way.
+  // Exclude meganodes of routes, which hold little and are on every search's path.
   std::vector<uint32_t> movable;
   std::vector<uint64_t> weights;
   for (const HeldRegion* region : regions_->all()) {
@@ -166,7 +167,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
     if (!status.ok()) ReportRefused(region, *to, status);
     NoteDrained(status);
     (void)co_await RefreshAwaiter(membership_);
-    break;  // The list may have changed; on with the next Step.
+    break;  // The list may have changed. Continue in the next Step.
   }
   balance_at_ns_ = regions_->size() > 0 ? clock_->NowNs() + kDrainPauseNs : balance_at_ns_;
   co_return true;

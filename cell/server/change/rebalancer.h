@@ -1,5 +1,5 @@
-// Rebalancer: gives a worker's regions to workers that hold less (placement.h), and all of them away while its server
-// is drained. One thread: the worker's.
+// Rebalancer migrates a worker's regions to workers that hold less (placement.h), and all of them while its server is
+// drained. Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstddef>
@@ -18,36 +18,36 @@
 namespace cell {
 
 struct RebalancerOptions {
-  bool enabled = true;  // Without being asked.
+  bool enabled = true;  // Rebalance automatically.
   int64_t every_ns = 100'000'000;
 };
 
 class Rebalancer {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   Rebalancer(const WorkerContext& context, Migrator* migrator, RebalancerOptions options);
 
-  // Begins to give a region away, if one is due.
+  // Begins to migrate a region if one is due.
   void Step();
 
-  // Gives regions away until weights are about equal. Adds their number to *moved.
+  // Migrates regions until weights are about equal. Adds their number to *moved.
   Task<absl::Status> Rebalance(uint64_t* moved);
-  // Sets in the region table whether this server shall hold no regions. Returns FailedPrecondition if the others have
-  // no room for what it holds.
+  // Sets in the region table whether this server should hold no regions. Returns FailedPrecondition if the other
+  // servers have no room for its regions.
   Task<absl::Status> SetDraining(bool draining);
   bool draining() const;
-  // Returns why no region could be given away for kDrainPatienceNs while the server is drained, and OK otherwise.
+  // Returns why no region could be migrated for kDrainPatienceNs while the server is drained, or OK.
   absl::Status DrainStuck() const;
 
   void set_enabled(bool enabled) { options_.enabled = enabled; }
 
  private:
-  // A region that is to go to another worker.
+  // A migration that is to be made.
   struct Transfer {
     uint32_t region;
     WorkerId to;
   };
-  // Chooses what to give to whom, so that weights get more equal. Asks at most so many other workers for theirs.
+  // Chooses a region and a target so that weights become more equal. Asks at most `asked_max` other workers for theirs.
   Task<std::optional<Transfer>> ChooseTransfer(size_t asked_max);
   Task<bool> Balance(Mutex::Guard balancing);
   Task<bool> Drain(Mutex::Guard balancing);
@@ -65,10 +65,10 @@ class Rebalancer {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
-  Mutex balancing_;  // Held by whoever balances or drains.
+  Mutex balancing_;  // Held while balancing or draining.
   Repeats repeats_;
-  absl::Status drain_status_;           // Of the last region that was to be given away...
-  int64_t drain_failing_since_ns_ = 0;  // ...and since when it is an error.
+  absl::Status drain_status_;           // Result of the last migration of a drain...
+  int64_t drain_failing_since_ns_ = 0;  // ...and since when it has been an error.
 };
 
 }  // namespace cell

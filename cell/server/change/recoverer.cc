@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kRetryPauseNs = 5'000'000;
 constexpr int64_t kRefreshEveryNs = 2'000'000'000;
 
-// Regions, and their epochs, that were made for a new root of the tree or a new table, and are not that yet.
+// Regions and their epochs that were created for a new root of the tree or a new table, and are not used yet.
 using Unused = std::map<uint32_t, uint64_t>;
 
 template <typename Whose>
@@ -25,7 +25,7 @@ Unused FindUnused(const RegionTable& table, Whose whose) {
   return unused;
 }
 
-// Their makers have died, and nobody will ever use them. A maker that is alive all the same finds them gone.
+// Removes unused regions whose creators have died. A creator that is alive after all finds them gone.
 Task<bool> RemoveUnused(Membership* membership, Unused unused) {
   Membership::TableChange remove = [unused](RegionTable* table) {
     absl::Status removed = absl::AbortedError("others were faster");
@@ -50,7 +50,7 @@ void Recoverer::Step() {
   DropLost();
   const int64_t now_ns = clock_->NowNs();
   BeginRetaking(now_ns);
-  if (look_at_ns_ == 0) {  // Just started: these are of a life before.
+  if (look_at_ns_ == 0) {  // The worker has just started: these belong to its former process.
     Unused unused = FindUnused(membership_->state().table, [this](uint32_t region, const WorkerId& maker) {
       return maker == self_ && regions_->Find(region) == nullptr;
     });
@@ -70,7 +70,7 @@ void Recoverer::DropLost() {
   bool all_dropped = true;
   for (HeldRegion* region : regions_->all()) {
     const RegionTable::Entry* entry = state.table.Find(region->region());
-    // An older table than the one by which the region came here says nothing.
+    // A table that is older than the one with which the region came here says nothing.
     const bool others = entry != nullptr && entry->epoch > region->epoch;
     if ((others || new_session) && !region->lost()) {
       Lose(region, "it is not this worker's any more: its session was lost, or another has taken it over");
@@ -110,14 +110,15 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
     if (!status.ok() || held == nullptr || !LogFailed(*held) || scheduler_->stopping()) continue;
     Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
     ++counters_.retaken;
-    seen_revision_ = 0;  // It is dropped by the next step, and then missing.
+    seen_revision_ = 0;  // The next step drops it, and then it counts as missing.
   }
   retaking_ = false;
   co_return true;
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  const bool given = region->state() == RegionState::kSealed;  // To another worker, and it has been served there.
+  const bool given = region->state() == RegionState::kSealed;  // It was given to another worker, and has been served
+                                                               // there.
   spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
@@ -134,7 +135,7 @@ bool Recoverer::IsFree(uint32_t region) const {
   return true;
 }
 
-// Regions that this worker should have, and has not: its own, and its share of those whose owners are gone.
+// Returns regions that this worker should have and does not: its own, and its share of those whose owners are gone.
 std::vector<uint32_t> Recoverer::Wanted() {
   const ClusterState& state = membership_->state();
   const int64_t now_ns = clock_->NowNs();
@@ -162,7 +163,7 @@ std::vector<uint32_t> Recoverer::Wanted() {
       if (now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns) orphans.push_back(region);
     }
   }
-  // One that is being given or taken is so until that has failed.
+  // A region that is migrating is not free until that has failed.
   for (const uint32_t region : ShareOut(state, orphans, alive, self_)) {
     if (IsFree(region)) wanted.push_back(region);
   }
@@ -170,13 +171,13 @@ std::vector<uint32_t> Recoverer::Wanted() {
 }
 
 Task<bool> Recoverer::Look() {
-  // By watches one is told soon, and not for certain.
+  // Watches notify soon, but not reliably.
   if (!membership_->watches() || clock_->NowNs() >= refresh_at_ns_) {
     refresh_at_ns_ = clock_->NowNs() + kRefreshEveryNs;
     (void)co_await RefreshAwaiter(membership_);
   }
   std::vector<uint32_t> wanted = Wanted();
-  if (!wanted.empty()) {  // By the newest table: a region may just have moved.
+  if (!wanted.empty()) {  // Use the newest table: a region may have just moved.
     (void)co_await RefreshAwaiter(membership_);
     wanted = Wanted();
   }
@@ -195,7 +196,7 @@ Task<bool> Recoverer::Look() {
 }
 
 Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
-  // The table that says so: while logs are looked for a newer one may come, by which they are another worker's.
+  // Keep the table that shows this. While logs are looked up a newer one may come in which another worker has them.
   const RegionTable before = membership_->state().table;
   const RunInPool::Work look = [this, &regions]() -> absl::Status {
     for (auto it = regions.begin(); it != regions.end();) {
@@ -232,7 +233,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   };
   status = co_await ChangeAwaiter(membership_, std::move(claim));
   sync_points_->Reach("takeover: claimed");
-  if (!status.ok()) co_return status;  // If the answer was lost, they are found to be ours by the next look.
+  if (!status.ok()) co_return status;  // If the answer was lost, the next look finds that they belong to this worker.
   for (Claimed& one : claimed) {
     one.at_ns = clock_->NowNs();
     recovering_[one.region] = one.epoch;
@@ -259,7 +260,7 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
   co_return status.ok();
 }
 
-// If it was claimed again meanwhile, that recovery goes on.
+// If the region was claimed again meanwhile, that recovery continues.
 void Recoverer::EndRecovering(uint32_t region, uint64_t epoch) {
   const auto it = recovering_.find(region);
   if (it != recovering_.end() && it->second == epoch) recovering_.erase(it);
@@ -268,7 +269,7 @@ void Recoverer::EndRecovering(uint32_t region, uint64_t epoch) {
 Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Status status) {
   ++counters_.failed;
   const std::string why(status.message());
-  if (status.code() == absl::StatusCode::kAborted) {  // Another has it by now.
+  if (status.code() == absl::StatusCode::kAborted) {  // Another worker has it by now.
     spdlog::info("region {} is not recovered here: {}", region, why);
     co_return true;
   }
@@ -277,7 +278,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
     spdlog::error("region {} is not recovered: {}", region, why);
     co_return false;
   }
-  // What comes back soon is kept: no worker seems to be able to.
+  // Keep a region that comes back soon: apparently no worker can recover it.
   const int64_t now_ns = clock_->NowNs();
   const auto before = failed_.find(region);
   const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
@@ -296,7 +297,7 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   co_return false;
 }
 
-// Blocks: runs in the replay pool. `memory` is nobody else's yet, but for readers that find it unready.
+// Blocks; runs on the thread pool. Nobody else uses `memory` yet, except readers, which find it invalid.
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
   LogStore* const store = logs_->store();
   const int64_t begun_ns = clock_->NowNs();
@@ -316,7 +317,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 }
 
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
-  // A move of it that had begun cannot end any more but by failing; nor can a recovery under an earlier claim.
+  // A migration of the region that had begun can only fail now, and so can a recovery with an earlier claim.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
     if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
@@ -360,14 +361,14 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     co_await scheduler_->Sleep(kRetryPauseNs);
   }
   if (held->lost() || !status.ok()) {
-    seen_revision_ = 0;  // If it is another's, it is dropped by the next step.
-    // An error of the membership says nothing of the log: the region may still be for this worker to recover.
+    seen_revision_ = 0;  // If it has another owner, the next step drops it.
+    // An error of the membership says nothing about the log: this worker may still have to recover the region.
     co_return held->lost() ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
                          : status;
   }
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&
-      !replayed.content.range.low.empty()) {  // Whoever had it may have died before its route was known, or on disk.
+      !replayed.content.range.low.empty()) {  // The former owner may have died before its route was known, or on disk.
     scheduler_->Spawn(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1),
                                        replayed.content.range.low, std::move(held_claim)));
   }

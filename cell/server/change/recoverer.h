@@ -1,22 +1,23 @@
-// Recoverer: brings regions back from their logs: a worker's own after it was restarted, and those of workers that are
-// gone, which the workers that are left share out among them (ShareOut).
+// Recoverer recovers regions from their logs: a worker's own after it was restarted, and those of workers that are
+// gone, which the remaining workers divide among them (ShareOut).
 //
-//   1. claim      the region table names this worker as the owner, at the next epoch, recovering
-//   2. fence      no sync of a lower epoch succeeds any more (log_store.h)
-//   3. replay     checkpoint and log, into new memory; in the replay pool, all regions at the same time
-//   4. wait       until no client reads one-sided by a table from before the claim
-//   5. serve      a segment of the new epoch is open, and the table says that the region is served
+//   1. Claim: the region table names this worker as the owner, at the next epoch, recovering.
+//   2. Fence: no sync of a lower epoch succeeds any more (log_store.h).
+//   3. Replay: checkpoint and log are read into new memory, on a thread pool, for all regions concurrently.
+//   4. Wait: until no client reads one-sided by a table from before the claim.
+//   5. Serve: a segment of the new epoch is open, and the table says that the region is served.
 //
-// Whoever is slow or thought dead wrongly loses its regions by the same steps: it finds itself fenced, or sees the
-// table change, or its session was lost. docs/protocols.md has the argument. A region that is being split from a
-// claimed one is claimed with it. If the log of the left has the cut it is recovered, too, else it goes: the change of
-// the table by which the left is served says so. A worker that fails to recover a region for another reason than a
-// damaged log passes it on to another, which claims it anew.
+// A worker that is slow, or wrongly taken for dead, loses its regions by the same steps: it is fenced, sees the table
+// change, or loses its session. docs/protocols.md has the argument.
 //
-// A region of this worker's own whose log has failed (log_flusher.h) is brought back the same way. What async
-// durability had acknowledged and not brought to disk then is lost, as by a crash.
+// A region whose split parent is claimed is claimed with it. If the parent's log has the cut, the region is recovered,
+// too; otherwise it is removed. The change of the table that makes the parent served does that. A worker that fails to
+// recover a region, for another reason than a damaged log, passes it on to another worker, which claims it again.
 //
-// One thread: the worker's.
+// A region of this worker whose log has failed (log_keeper.h) is recovered in the same way. Writes that async
+// durability had acknowledged and not brought to disk are lost then, as in a crash.
+//
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <map>
@@ -36,18 +37,19 @@
 namespace cell {
 
 struct RecovererOptions {
-  int64_t takeover_after_ns = 1'000'000'000;  // That a worker has been gone: it may be on its way back.
-  // Longer than any client's lease on the table, by what their clocks may differ in rate.
+  int64_t takeover_after_ns = 1'000'000'000;  // How long a worker must have been gone, because it may be about to
+                                              // return.
+  // Longer than any client's lease on the table, by the possible difference in the rate of their clocks.
   int64_t lease_wait_ns = kTableLeaseNs + kTableLeaseNs / 10;
   int64_t look_every_ns = 50'000'000;
-  int64_t retry_after_ns = 10'000'000'000;  // That a recovery has failed, if there is no other worker to pass it on to.
-  int64_t probe_every_ns = 1'000'000'000;   // Whether the disk of a log that has failed answers again.
+  int64_t retry_after_ns = 10'000'000'000;  // Time after a failed recovery before the next attempt, if there is no
+                                            // other worker to pass it on to.
+  int64_t probe_every_ns = 1'000'000'000;   // Time between two checks whether the disk of a failed log answers again.
 };
 
 class Recoverer {
  public:
-  // All must outlive this.
-  // `writes`: answers the logged writes of a region that is lost.
+  // All arguments must outlive this. `writes` answers the logged writes of a region that is lost.
   Recoverer(const WorkerContext& context, WritePipeline* writes, RoutePublisher* routes, RecovererOptions options)
       : self_(context.self),
         clock_(context.clock),
@@ -64,15 +66,15 @@ class Recoverer {
     scheduler_->InterruptOnStop(regions_->departed());
   }
 
-  // Drops what is another's by now, and looks for what is to be recovered.
+  // Drops regions that have another owner by now, and looks for regions to recover.
   void Step();
 
   struct Counters {
     uint64_t recovered = 0, failed = 0, lost = 0;
-    uint64_t retaken = 0;        // Given up since their logs had failed and their disk answered again.
+    uint64_t retaken = 0;        // Dropped because their logs had failed, once their disk answered again.
     uint64_t log_bytes = 0, records = 0;  // Replayed.
     uint64_t longest_replay_ns = 0;
-    int64_t last_served_ns = 0;  // After its claim, of the region that was recovered last.
+    int64_t last_served_ns = 0;  // Time from its claim, for the region that was last recovered.
   };
   const Counters& counters() const { return counters_; }
   size_t recovering() const { return recovering_.size(); }
@@ -80,11 +82,11 @@ class Recoverer {
  private:
   struct Claimed {
     uint32_t region;
-    uint64_t epoch;  // The new one.
+    uint64_t epoch;  // The new epoch.
     int64_t at_ns;
-    std::vector<std::pair<uint32_t, uint64_t>> children;  // Being split from it, and their new epochs.
+    std::vector<std::pair<uint32_t, uint64_t>> children;  // Regions whose split parent it is, and their new epochs.
   };
-  // What a replay made, besides the region's memory.
+  // The result of a replay, in addition to the region's memory.
   struct Replayed {
     std::unique_ptr<LogWriter> writer;
     uint64_t next_sequence = 0;
@@ -95,24 +97,24 @@ class Recoverer {
 
   void DropLost();
   void Lose(HeldRegion* region, std::string_view why);
-  // Whether the region is served from memory alone.
+  // Returns whether the region is served only from memory because its log has failed.
   static bool LogFailed(const HeldRegion& region);
-  // Regions whose logs have failed are given up, and claimed at the next epoch like a dead worker's, once the disk takes
-  // something again.
+  // Once the disk accepts writes again, drops regions whose logs have failed, and claims them at the next epoch like
+  // those of a dead worker.
   void BeginRetaking(int64_t now_ns);
   Task<bool> Retake(std::vector<uint32_t> regions);
-  // Whether nothing of a region is here, nor of those that are being split from it.
+  // Returns whether neither the region nor a region whose split parent it is is here.
   bool IsFree(uint32_t region) const;
   std::vector<uint32_t> Wanted();
   Task<bool> Look();
   Task<absl::Status> Claim(std::vector<uint32_t> regions);
   Task<bool> Recover(Claimed claimed);
   void EndRecovering(uint32_t region, uint64_t epoch);
-  // Tries again later, or lets another worker try, unless the log is damaged: then nobody can.
+  // Tries again later, or lets another worker try. If the log is damaged, neither is possible.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
-  // Of a region that is in the table no more.
+  // Removes the log of a region that is not in the table any more.
   Task<bool> RemoveLog(uint32_t region);
 
   const WorkerId self_;

@@ -1,4 +1,4 @@
-// A former owner that goes on at any moment of a recovery: what it has acknowledged is recovered.
+// A former owner continues at any moment of a recovery. What it has acknowledged must be recovered.
 #include "cell/server/change/recoverer.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 constexpr uint32_t kRegion = 1;
 
-// Time passes between the operations of a log: others act then.
+// Lets time pass between the operations of a log, so that others act then.
 class HookedStore : public DirectoryLogStore {
  public:
   HookedStore(Files* files, std::function<void()> hook) : DirectoryLogStore(files, "log"), hook_(std::move(hook)) {}
@@ -54,12 +54,12 @@ absl::Status Flush(RegionLog* log) {
 class RecovererTest : public ::testing::Test {
  protected:
   struct Outcome {
-    bool acknowledged = false;  // By the former owner, meanwhile.
-    bool happened = false;      // The recovery had so many operations.
+    bool acknowledged = false;  // The former owner acknowledged the write meanwhile.
+    bool happened = false;      // The recovery had at least `n` operations.
     std::string value;
   };
 
-  // The region's owner is not in the cluster any more.
+  // Returns a cluster of which the region's owner is not a member any more.
   static ClusterState OldOwnersCluster() {
     ClusterState state;
     state.shape = kShape;
@@ -83,17 +83,17 @@ class RecovererTest : public ::testing::Test {
     return {std::make_shared<HookedStore>(files, std::move(hook)), std::make_unique<SimThreadPool>(network, 1, 1'000),
             std::make_unique<SimThreadPool>(network, 2, 1'000)};
   }
-  // At most a hundred thousand turns.
+  // Runs at most a hundred thousand steps.
   static void RunUntil(SimNetwork* network, Worker* worker, const std::function<bool()>& ended) {
     for (int i = 0; i < 100'000 && !ended(); ++i) {
       if (worker->Poll() > 0) continue;
-      network->At(network->now_ns() + 100, [] {});  // Time goes on when nothing happens.
+      network->At(network->now_ns() + 100, [] {});  // Time passes when nothing happens.
       network->Step();
     }
   }
 
-  // Recovers a region. Before the n-th operation its former owner, whose process has stopped until then, carries out a
-  // write: it acknowledges that if it is synced.
+  // Recovers a region. Before the n-th operation its former owner, whose process was stopped until then, executes a
+  // write, which it acknowledges if it is synced.
   static Outcome Recover(uint64_t n) {
     SimDisk disk(n + 1);
     const auto old_host = disk.NewHost(), new_host = disk.NewHost();
@@ -144,7 +144,8 @@ TEST_F(RecovererTest, WhatAFormerOwnerAcknowledgesMeanwhileIsRecovered) {
   EXPECT_GT(refused, 3);
 }
 
-// While the worker looks for the region's log another takes the region over, and the worker is told so before it claims.
+// While the worker looks for the region's log, another takes the region over, and the worker learns this before it
+// claims.
 TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
   SimDisk disk(1);
   const auto host = disk.NewHost();
@@ -175,8 +176,8 @@ TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
-// A membership has errors of many kinds. One that says DataLoss when the region is to be served, and a session that is
-// lost meanwhile, do not make a log that is whole a damaged one.
+// A membership has many kinds of errors. If it returns DataLoss when the region is about to be served, and a session is
+// lost meanwhile, an intact log must not count as damaged.
 TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   SimDisk disk(1);
   const auto host = disk.NewHost();
@@ -203,7 +204,7 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
-// A worker is about to recover a region of its own. A new region must not take that place.
+// A worker is about to recover a region of its own. A new region must not take its slot.
 TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   SimDisk disk(1);
   const auto old_host = disk.NewHost(), host = disk.NewHost();
@@ -235,7 +236,7 @@ TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
-// While it is found out whether the disk of a failed log answers again, others may begin something with the region.
+// While the worker checks whether the disk of a failed log answers again, others may begin something with the region.
 TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   SimDisk disk(1);
   const auto old_host = disk.NewHost(), host = disk.NewHost();

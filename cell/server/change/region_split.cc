@@ -11,7 +11,7 @@
 namespace cell {
 namespace {
 
-// A turn copies so many slots of a table for each entry of a meganode: each takes that much less time.
+// A step copies this many slots of a table for each entry of a meganode, because a slot takes less time.
 constexpr size_t kSlotsPerEntry = 4;
 
 class MeganodeRegionSplit : public RegionSplit {
@@ -23,7 +23,7 @@ class MeganodeRegionSplit : public RegionSplit {
   const absl::Status& mirrored() const override { return split_.mirrored(); }
   void LogCut() const override { lower_->log->Append(RecordKind::kCut, split_.key(), upper_->tree->root()); }
   absl::Status Cut() override { return split_.Finish(); }
-  // From then on the new region does not share its left neighbour's fate any more.
+  // From then on the new region does not depend on its split parent any more.
   Membership::TableChange TableChange() const override {
     return [upper = upper_->region()](RegionTable* table) {
       table->Joined(upper);
@@ -73,7 +73,7 @@ class PartSplit : public RegionSplit {
 
   HeldRegion* const lower_;
   HeldRegion* const upper_;
-  const uint32_t units_;  // Slots or buckets.
+  const uint32_t units_;  // Number of slots or buckets.
   HashSplit split_;
 };
 

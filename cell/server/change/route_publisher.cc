@@ -50,7 +50,7 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
       co_return true;
     }
     spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
-    if (claim.region() == nullptr || claim.region()->lost()) {  // Whoever has it now sees to it.
+    if (claim.region() == nullptr || claim.region()->lost()) {  // Its new owner publishes the route.
       claim.Release();
       co_return false;
     }
@@ -62,7 +62,7 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
   co_return false;
 }
 
-// Goes from the root of the tree down, or along, to the meganode of `tier` that covers `key`.
+// Goes from the root of the tree down, or right, to the meganode of `tier` that covers `key`.
 Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& key, Pointer child) {
   const uint32_t root = membership_->state().table.root;
   Pointer at = RootOf(root);
@@ -88,10 +88,11 @@ Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& k
   co_return absl::AbortedError("too many meganodes on the way");
 }
 
-// Makes a meganode of routes above `old_root`, which is the first of its tier.
+// Creates a meganode of routes above `old_root`, which is the first of its tier.
 Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child) {
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
-  RegionContent content;  // Not as a braced argument: g++ 12 destroys such temporaries of a co_await twice.
+  RegionContent content;  // Not passed as a braced argument, because g++ 12 destroys such temporaries of a co_await
+                          // twice.
   content.range.tier = tier;
   absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();

@@ -1,5 +1,6 @@
-// RoutePublisher: makes a new meganode known to the tier above it, wherever that is. When there is none above, it makes
-// a meganode of routes, which is the new root of the tree (the thesis, 4.2). One thread: the worker's.
+// RoutePublisher adds the route of a new meganode to the tier above, wherever that is. If there is no tier above, it
+// creates a meganode of routes, which becomes the new root of the tree (thesis, 4.2). Not thread-safe: used only on the
+// worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace cell {
 
 class RoutePublisher {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served);
 
-  // Adds the route `key` to a meganode of `tier`: it leads to the claimed region, which stays claimed until then. Tries
+  // Adds the route `key` to a meganode of `tier`. It leads to the claimed region, which stays claimed until then. Tries
   // until it succeeds, or the region is lost, or the worker ends. Returns whether it succeeded.
   Task<bool> Publish(uint8_t tier, std::string key, RegionClaim claim);
 

@@ -117,7 +117,7 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   if (region->log == nullptr || region->log->status().ok()) {
     co_await allocator_->Discard(made);
   } else {
-    regions_->Drop(made);  // The cut may be on disk: whoever recovers the lower region knows from its log.
+    regions_->Drop(made);  // The cut may be on disk: a recovery of the lower region learns it from the log.
   }
   co_return status;
 }
@@ -130,7 +130,7 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   for (bool copied = false; !copied;) {
     if (scheduler_->stopping()) co_return Stopping();
     if (lower->lost() || upper->lost()) co_return Lost();
-    // Writes that wait for it gain more from its end than from their turn.
+    // Waiting writes gain more from the end of the split than from a fair share of the worker.
     const absl::StatusOr<bool> all = split->Copy(held_->size(lower->region()) > 0 ? kHurriedSteps : 1);
     if (!all.ok()) co_return all.status();
     copied = *all;
@@ -149,7 +149,7 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   NoteLongest(&counters.longest_untold_ns, clock_->NowNs() - cut_ns);
   Reach(*lower, "joined");
   spdlog::info("region {} was split: {} are in region {}", lower->region(), split->UpperPart(), upper->region());
-  // The new region stays claimed until its route is known: until then its left neighbour alone leads to it.
+  // The new region stays claimed until its route is known. Until then only its left neighbour leads to it.
   if (std::optional<RegionSplit::Route> route = split->route()) {
     scheduler_->Spawn(routes_->Publish(route->tier, std::move(route->key), std::move(*claim)));
   }
@@ -162,8 +162,8 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   co_return absl::OkStatus();
 }
 
-// The new region's log is on disk before the cut is, and the cut before the new region takes a write. So whoever
-// replays both finds a region whole, or cut with an upper part that is.
+// Makes the cut. The new region's log is on disk before the cut is, and the cut before the new region takes a write.
+// Replay of both logs therefore finds a whole region, or a cut one with a whole upper part.
 Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split) {
   Counters& counters = CountersOf(*lower);
   if (lower->lost() || upper->lost()) co_return Lost();
@@ -193,7 +193,7 @@ Task<bool> Splitter::TellTable(const HeldRegion* lower, const RegionSplit* split
   while (!lower->lost() && !scheduler_->stopping()) {
     Membership::TableChange change = split->TableChange();
     const absl::Status status = co_await ChangeAwaiter(membership_, std::move(change));
-    if (status.ok() || absl::IsNotFound(status)) co_return true;  // Not found: a table that is gone.
+    if (status.ok() || absl::IsNotFound(status)) co_return true;  // Not found: the table was dropped.
     co_await scheduler_->Sleep(kRetryPauseNs);
   }
   co_return false;

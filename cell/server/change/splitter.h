@@ -1,19 +1,19 @@
-// Splitter: splits a worker's regions before they are full, while the worker serves them (the thesis, 4.2).
+// Splitter splits a worker's regions before they are full, while the worker serves them (thesis, 4.2).
 //
-// The order of a split's steps is what makes it safe to die at any of them:
+// The order of a split's steps makes it safe to die at any of them:
 //
-//   the new region is in the region table, made for the lower one        nobody waits
-//   pairs are copied, some a turn                                         nobody waits
-//   with logs: the new region's log is on disk, then the cut's record     writes of the region wait
+//   the new region enters the region table, with its split parent        nobody waits
+//   pairs are copied, some at a time                                      nobody waits
+//   with logs: the new region's log is on disk, then the cut's record     writes to the region wait
 //   the cut
-//   the region table learns of it                                         a table's upper part: reads of keys that are
-//                                                                         not there, and writes, wait for it
+//   the region table records it                                           in a table's upper part, writes and reads of
+//                                                                         missing keys wait for it
 //   a meganode's route is published to the tier above                     nobody waits: its left neighbour leads to it
-//   what was copied is freed, some a turn                                 nobody waits
+//   what was copied is freed, a bit at a time                             nobody waits
 //
-// For tables the thesis (3.4) makes one of twice the size instead, and has all clients connect again.
+// For tables the thesis (3.4) creates a new one of twice the size instead, and makes all clients connect again.
 //
-// One thread: the worker's.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@
 namespace cell {
 
 struct SplitterOptions {
-  double split_at = 0.75;  // A region is split when so much of its nodes, slots or extents is used.
+  double split_at = 0.75;  // A region is split when this much of its nodes, slots or extents is used.
   RegionSplit::Pace pace;
 };
 
 class Splitter : public RoomMaker {
  public:
-  // All must outlive this. `held`: a split whose writes wait goes on faster.
+  // All arguments must outlive this. A split runs faster if `held` has writes to its region.
   Splitter(const WorkerContext& context, RegionAllocator* allocator, RoutePublisher* routes, const HeldWrites* held,
            SplitterOptions options);
 
@@ -48,7 +48,7 @@ class Splitter : public RoomMaker {
   void Step();
 
   // Splits a region about in the middle. Returns NotFound if it is not held here, Aborted if it is being split or
-  // moved, FailedPrecondition if it cannot be split.
+  // migrated, and FailedPrecondition if it cannot be split.
   Task<absl::Status> Split(uint32_t region);
   // Splits off what `upper` covers, which is an upper part of what `region` covers. REQUIRES: the caller has claimed
   // the region, and keeps it claimed until this ends.
@@ -61,21 +61,21 @@ class Splitter : public RoomMaker {
     uint64_t splits = 0, failed = 0;
     uint64_t longest_copy_ns = 0;
     uint64_t longest_frozen_ns = 0;  // While the region's writes waited for the logs.
-    uint64_t longest_cut_ns = 0;     // In which the worker does nothing else.
-    uint64_t longest_untold_ns = 0;  // From the cut until the region table knew of it.
+    uint64_t longest_cut_ns = 0;     // While the worker did nothing else.
+    uint64_t longest_untold_ns = 0;  // From the cut until the region table recorded it.
   };
   const Counters& meganodes() const { return meganodes_; }
-  const Counters& parts() const { return parts_; }  // Of tables.
+  const Counters& parts() const { return parts_; }  // Counts the splits of hash table parts.
 
  private:
-  // Begins a split. Returns false if none can begin now, since one failed a moment ago or the worker ends.
+  // Begins a split. Returns false if none can begin now, because one has just failed or the worker ends.
   bool Begin(HeldRegion* region);
   Task<bool> SplitAlone(RegionClaim claim);
   Task<absl::Status> SplitClaimed(RegionClaim claim);
-  // Moves the upper part to the empty region that `upper` claims, and takes over that claim if a route is published.
+  // Moves the upper part to the empty region that `upper` claims. Takes over that claim if a route is published.
   Task<absl::Status> Move(HeldRegion* lower, RegionClaim* upper);
   Task<absl::Status> Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split);
-  // Until the region table knows of the cut, or the lower region is lost or gone.
+  // Runs until the region table has recorded the cut, or the lower region is lost or gone.
   Task<bool> TellTable(const HeldRegion* lower, const RegionSplit* split);
   Counters& CountersOf(const HeldRegion& region) { return region.tree != nullptr ? meganodes_ : parts_; }
   // Reaches a sync point: "split: STEP", or "table split: STEP".
@@ -93,7 +93,7 @@ class Splitter : public RoomMaker {
   const SplitterOptions options_;
   int64_t look_at_ns_ = 0;
   Repeats repeats_;
-  std::vector<RegionSplit*> cleaning_;  // Cut, and not yet clean.
+  std::vector<RegionSplit*> cleaning_;  // Splits that are cut and not yet clean.
   Counters meganodes_;
   Counters parts_;
 };

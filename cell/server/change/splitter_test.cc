@@ -1,4 +1,4 @@
-// A worker's splits of meganodes and of parts of tables.
+// Tests a worker's splits of meganodes and of parts of tables.
 #include "cell/server/change/splitter.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class SplitterTest : public ::testing::Test {
     Worker::Options options;
     options.self = {"own", 0};
     options.balance.enabled = false;
-    options.split.pace.copied = 1'000'000;  // All of a region in one turn.
+    options.split.pace.copied = 1'000'000;  // All of a region in one step.
     options.logs.durability = Durability::kSync;
     Worker::Logs logs{std::make_shared<DirectoryLogStore>(host_.get(), "log"),
                       std::make_unique<SimThreadPool>(&network_, 1, 1'000),
@@ -43,7 +43,7 @@ class SplitterTest : public ::testing::Test {
 
   void Turn() {
     if (worker_->Poll() > 0) return;
-    network_.At(network_.now_ns() + 100, [] {});  // Time goes on when nothing happens.
+    network_.At(network_.now_ns() + 100, [] {});  // Time passes when nothing happens.
     network_.Step();
   }
   absl::Status Run(Task<absl::Status> task) {
@@ -66,12 +66,12 @@ class SplitterTest : public ::testing::Test {
     EXPECT_TRUE(Run(worker_->tables()->Create("table", 0, 1)).ok());
     return membership_->state().table.tables.at("table").parts.begin()->second;
   }
-  // Waits until no split goes on.
+  // Waits until no split is in progress.
   void AwaitIdle() {
     for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
     ASSERT_TRUE(worker_->scheduler()->idle());
   }
-  // All keys of all regions, in each as often as a scan of it would see them.
+  // Counts all keys of all regions, each as often as scans of the regions would see it.
   size_t KeysHeld() {
     size_t keys = 0;
     worker_->regions()->ForEach([&keys](const HeldRegion* region) {
@@ -79,11 +79,12 @@ class SplitterTest : public ::testing::Test {
     });
     return keys;
   }
-  // The session is lost when all has been copied and nothing is cut: what is lost then may be another's at any time.
+  // The session is lost when everything has been copied and nothing is cut. The region may have another owner at any
+  // time after that.
   void LoseItWhileItIsSplit(uint32_t region, std::string_view made, std::string_view copied) {
     bool lost = false, went_on = false;
     worker_->sync_points()->on_reach = [&](std::string_view point) {
-      if (point == made) membership_->Rejoin();  // The worker looks at its session after the copy's turn.
+      if (point == made) membership_->Rejoin();  // The worker checks its session after this step of the copy.
       if (point == copied) lost = worker_->regions()->Find(region)->lost();
       went_on |= point.find("cut") != std::string_view::npos;
     };
@@ -114,7 +115,7 @@ TEST_F(SplitterTest, AMeganodeIsSplitInOrder) {
                                       "split: joined", "split: cleaned", "split: root made", "split: route added"}));
   EXPECT_EQ(worker_->splitter()->meganodes().splits, 1u);
   EXPECT_EQ(worker_->splitter()->parts().splits, 0u);
-  EXPECT_EQ(worker_->regions()->size(), 3u);  // With the new root.
+  EXPECT_EQ(worker_->regions()->size(), 3u);  // Includes the new root.
   EXPECT_EQ(KeysHeld(), 100u);
   worker_->regions()->ForEach([](const HeldRegion* held) {
     EXPECT_EQ(held->state(), RegionState::kServing);
@@ -150,7 +151,7 @@ TEST_F(SplitterTest, WhoFindsARegionFullBeginsASplit) {
   EXPECT_EQ(worker_->splitter()->meganodes().splits, 1u);
 }
 
-// A region of one leaf cannot be split. That is not tried with each write that finds it full.
+// A region of one leaf cannot be split. This must not be tried for each write that finds it full.
 TEST_F(SplitterTest, ASplitThatFailedIsNotTriedAgainAtOnce) {
   HeldRegion* const region = worker_->regions()->Find(membership_->state().table.root);
   EXPECT_TRUE(worker_->splitter()->MakeRoom(region));
@@ -165,7 +166,7 @@ TEST_F(SplitterTest, ASplitThatFailedIsNotTriedAgainAtOnce) {
   AwaitIdle();
 }
 
-// A check counts what splits have left: it is freed before.
+// A check counts what splits have left behind, so it is freed before.
 TEST_F(SplitterTest, WhatSplitsHaveLeftIsFreedForACheck) {
   const uint32_t root = membership_->state().table.root;
   Fill(root);

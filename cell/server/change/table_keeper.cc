@@ -13,7 +13,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kRetryPauseNs = 2'000'000;
-constexpr int64_t kRefreshEveryNs = 50'000'000;  // So soon a worker hears that a table is gone.
+constexpr int64_t kRefreshEveryNs = 50'000'000;  // Limits how long a worker does not notice that a table is gone.
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr uint32_t kPartsMax = 4096;
 
@@ -94,7 +94,7 @@ absl::Status TableKeeper::CheckRoom(uint32_t parts) {
         fmt::format("a table of {} parts was asked for, and {} (--regions-max). Nothing was made", parts, why));
   };
   if (room < parts) return refuse(fmt::format("the cluster's workers have room for {} more regions", room));
-  // One that is split off is here until another worker takes it.
+  // A part that is split off stays here until another worker takes it.
   if (parts > 1 && here < 2) return refuse(fmt::format("{} has room for {} more", ToString(self_), here));
   return absl::OkStatus();
 }
@@ -115,7 +115,7 @@ Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TargetsI
     const HeldRegion* const part = PartToGive(*name);
     if (part == nullptr) co_return false;
     Target& target = targets->in_turn.front();
-    if (target.given >= share) co_return false;  // So have the others: they take in turns.
+    if (target.given >= share) co_return false;  // So have the others, because they take turns.
     const absl::Status status = co_await migrator_->Migrate(part->region(), target.worker);
     if (status.ok()) {
       ++target.given;
@@ -143,7 +143,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
       status = Stopping();
       break;
     }
-    // Others take more than their share if there is no room here for the next one.
+    // Others take more than their share if there is no room here for the next part.
     if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &targets);
     const HashRange range = rest->hash->range();
     const uint64_t positions = uint64_t{range.last} - range.first + 1;
@@ -173,7 +173,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
   const absl::Status status = co_await ChangeAwaiter(membership_, std::move(drop));
   if (!status.ok()) co_return status;
   spdlog::info("table {} is dropped", name);
-  // The owners see to theirs, if there are any.
+  // The owners drop their parts, if there are any owners.
   for (const auto& [region, entry] : before) {
     if (entry.owner == self_) {
       while (regions_->Find(region) != nullptr && !scheduler_->stopping())
@@ -218,7 +218,7 @@ void TableKeeper::Step() {
     if (any) scheduler_->Spawn(Refresh());
   }
   for (HeldRegion* region : regions_->all()) {
-    // What it says is not older than what this worker knew when the region came here, or joined.
+    // The table is not older than what this worker knew when the region came here, or joined.
     if (region->hash == nullptr || region->state() == RegionState::kFilling || region->claimed() || region->lost() ||
         !region->pending.empty() ||
         table.Find(region->region()) != nullptr) {

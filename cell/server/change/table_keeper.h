@@ -1,10 +1,10 @@
-// TableKeeper: makes and drops Pilaf tables, and drops what a worker still holds of tables that are gone.
+// TableKeeper creates and drops Pilaf tables, and drops the regions that a worker still holds of tables that are gone.
 //
-// A table is made of one part, which has the whole hash space. The parts that were asked for are split off it one by
-// one, all of one size, and given to the workers in turns. From then on parts are split (Splitter) and moved
-// (Rebalancer) as meganodes are.
+// A table begins with one part, which has the whole hash space. The requested parts are split off one by one, all of
+// the same size, and migrated to the workers in turn. Later, parts are split (Splitter) and migrated (Rebalancer) like
+// meganodes.
 //
-// One thread: the worker's.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <deque>
@@ -23,27 +23,30 @@ namespace cell {
 
 class TableKeeper {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   TableKeeper(const WorkerContext& context, RegionAllocator* allocator, Splitter* splitter, Migrator* migrator);
 
-  // A new table, of `parts` parts over all workers; 0: as many as there are workers, or as have room. It can be used
-  // from its first part on, and is complete with any number of them. InvalidArgument, AlreadyExists. ResourceExhausted:
-  // the workers have no room for the parts, and there is no table; or fewer of them took one than the region table gave
-  // reason to expect. Then there is a table of fewer parts, as the message says.
+  // Creates a table of `parts` parts over all workers; 0: one part per worker, or as many as there is room for. The
+  // table can be used from its first part on, and is complete with any number of them. Returns InvalidArgument if an
+  // argument is not valid, and AlreadyExists if there is such a table. Returns ResourceExhausted if the workers have no
+  // room for the parts, in which case there is no table; or if fewer of them took a part than the region table
+  // promised, in which case there is a table of fewer parts, as the message says.
   Task<absl::Status> Create(std::string name, uint32_t bucket_bytes, uint32_t parts);
-  // With all that is in it; ends when no worker that answers serves any of it. NotFound.
+  // Drops a table with all its content. Ends when no worker that answers serves any of it. Returns NotFound if there is
+  // none.
   Task<absl::Status> Drop(std::string name);
 
   // Drops regions of tables that are gone.
   void Step();
 
  private:
-  // Until the worker does not serve the region any more, or does not answer.
+  // Waits until the worker does not serve the region any more, or does not answer.
   Task<bool> AwaitDropped(WorkerId owner, uint32_t region);
   Task<bool> Refresh();
-  // Whether the workers have room for a table's parts, by the region table. ResourceExhausted.
+  // Returns ResourceExhausted if, according to the region table, the workers have no room for a table's parts.
   absl::Status CheckRoom(uint32_t parts);
-  // Makes a table's parts from its first one, `rest`, which is claimed all the while. ResourceExhausted: there are fewer.
+  // Makes a table's parts from its first one, `rest`. Returns ResourceExhausted if there are fewer in the end.
+  // REQUIRES: `rest` is claimed throughout.
   Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
   struct Target {
     WorkerId worker;
@@ -53,10 +56,10 @@ class TableKeeper {
     std::deque<Target> in_turn;  // The first is the next.
     std::string refused;      // Why the last one that refused did so; empty if none did.
   };
-  // Gives a part of the table to the first of `targets`, and puts that one to their end; one that refuses it is taken
-  // off. False: each has been given `share` parts, or there is no part to give.
+  // Migrates a part of the table to the first of `takers`, and moves that one to the end. Removes one that refuses.
+  // Returns false if each has been given `share` parts, or if there is no part to give.
   Task<bool> GivePart(const std::string* name, size_t share, TargetsInTurn* targets);
-  // Returns a part of the table that this worker holds and nobody has claimed. Returns null if there is none.
+  // Returns an unclaimed part of the table that this worker holds, or null if there is none.
   HeldRegion* PartToGive(const std::string& name) const;
 
   const WorkerId self_;

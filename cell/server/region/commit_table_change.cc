@@ -11,13 +11,13 @@ namespace cell {
 namespace {
 
 constexpr int64_t kRetryPauseNs = 2'000'000;
-constexpr int64_t kWarnEvery = 5'000;  // Tries: ten seconds.
+constexpr int64_t kWarnEvery = 5'000;  // In attempts: ten seconds.
 
 }  // namespace
 
 Task<absl::Status> CommitTableChange(Membership* membership, Scheduler* scheduler, Membership::TableChange change) {
   for (int64_t tries = 0;; ++tries) {
-    // What the change itself says, by a table that was read. Anything else says nothing of the table.
+    // The result of the change itself, for a table that was read. Any other error says nothing about the table.
     const auto refused = std::make_shared<absl::Status>();
     Membership::TableChange heard = [change, refused](RegionTable* table) { return *refused = change(table); };
     absl::Status status = co_await ChangeAwaiter(membership, std::move(heard));

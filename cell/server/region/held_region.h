@@ -1,4 +1,4 @@
-// HeldRegion: a region that a worker holds, with its store, its log, and where it is in its lifecycle.
+// HeldRegion is a region that a worker holds, with its store, its log, and its state.
 #pragma once
 
 #include <deque>
@@ -20,13 +20,13 @@ namespace cell {
 
 class RegionClaim;
 
-// A write whose record is in the log, and which is applied and answered once that is on disk.
+// A write whose record is in the log. It is applied and answered once that is on disk.
 struct PendingWrite {
-  IncomingCall call;  // Its request's bytes are gone.
+  IncomingCall call;  // The bytes of its request are gone.
   MessageKind kind;
   uint64_t sequence;
   std::string key;
-  PairStore::Prepared prepared;  // Of a put.
+  PairStore::Prepared prepared;  // Set for puts.
   Pointer hint;
 };
 
@@ -37,7 +37,7 @@ struct RegionContent {
   uint32_t bucket_bytes = 0;
 };
 
-// Makes `memory` an empty region of this content.
+// Formats `memory` as an empty region of this content.
 inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const RegionShape& shape,
                                  const RegionContent& content) {
   if (!content.hash_range.has_value()) return Meganode::Format(memory, region, shape, content.range);
@@ -66,7 +66,7 @@ class HeldRegion {
     state_ = to;
     changed.Notify();
   }
-  // Serves writes again, unless the region was lost while it was frozen.
+  // Makes a frozen region serve writes again. Does nothing if the region was lost meanwhile.
   void Unfreeze() {
     if (state_ == RegionState::kFrozen) ChangeState(RegionState::kServing);
   }
@@ -74,13 +74,13 @@ class HeldRegion {
   bool readable() const { return state_ != RegionState::kSealed && state_ != RegionState::kLost; }
   bool writable() const { return state_ == RegionState::kFilling || state_ == RegionState::kServing; }
 
-  // Whether a RegionClaim holds it.
+  // Returns whether a RegionClaim holds it.
   bool claimed() const { return claim_ != nullptr; }
   bool ClaimedFor(ClaimPurpose purpose) const;
   bool claimable() const { return !claimed() && !lost(); }
 
-  // Logs to `to` what is written from now on. `first`: writes are logged before they are applied, by who writes them,
-  // and applied by Commit and CommitDelete.
+  // Logs later writes to `to`. With `first`, the writer logs writes before it applies them with Commit and
+  // CommitDelete.
   void SetLog(std::shared_ptr<RegionLog> to, bool first) {
     log = std::move(to);
     log_first = first;
@@ -109,22 +109,23 @@ class HeldRegion {
   }
 
   RegionMemory* const memory;
-  const std::unique_ptr<WrittenPages> written;  // Since the region was made, but for what a move has taken note of.
+  const std::unique_ptr<WrittenPages> written;  // Pages written since the region was made, except those that a
+                                                // migration has taken note of.
   const std::unique_ptr<PairStore> store;
-  // Exactly one of them is not null, and both stand for `store`.
+  // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
   HashTable* const hash;   // A part of a Pilaf table.
-  uint64_t epoch;          // At which this worker has it.
-  int64_t no_split_before_ns = INT64_MIN;  // One failed a moment ago.
+  uint64_t epoch;          // The epoch at which this worker has the region.
+  int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
 
-  // Its state or claim has changed, more of its log is on disk or none ever will be, or logged writes were applied. It
-  // ends with the region.
+  // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that
+  // logged writes were applied. Ends with the region.
   Event changed;
 
-  std::shared_ptr<RegionLog> log;  // Null: none is kept.
+  std::shared_ptr<RegionLog> log;  // Null: the region has no log.
   bool log_first = false;
   std::deque<PendingWrite> pending;
-  // The log keeper's own.
+  // Used by the log flusher.
   int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;
   bool flush_now = false;
   bool late = false;  // Writes have to wait for the disk.

@@ -1,11 +1,11 @@
-// LogCollector: removes logs of regions that are no more.
+// LogCollector removes the logs of regions that do not exist any more.
 //
-// Whoever drops a region, or gives up one in the making, removes its log. If its server dies before that, nobody knows of
-// the log any more. So the worker that holds the tree's root looks from time to time at what the store keeps. A region
-// that is not in the table, and whose id was handed out, never comes back: ids are handed out once. The table must be
-// newer than the list of logs, since a region enters the table before its log is begun.
+// A worker that drops a region, or abandons a new one, removes its log. If its server dies before that, nobody knows of
+// the log any more. The worker that holds the tree's root therefore checks regularly for which regions the store has
+// logs. A region that is not in the table, and whose id was used, never comes back, because ids are not reused. The
+// table must be newer than the list of logs, because a region enters the table before its log is begun.
 //
-// One thread: the worker's.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <set>
@@ -18,13 +18,14 @@
 namespace cell {
 
 struct LogCollectorOptions {
-  // Between two looks. A log goes when two looks in a row have found it: its owner may be about to remove it.
+  // Time between two checks. A log is removed when two successive checks have found it, because its owner may be about
+  // to remove it.
   int64_t look_every_ns = 60'000'000'000;
 };
 
 class LogCollector {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   LogCollector(const WorkerContext& context, LogCollectorOptions options)
       : clock_(context.clock),
         membership_(context.membership),
@@ -47,7 +48,7 @@ class LogCollector {
   const LogCollectorOptions options_;
   bool looking_ = false;
   int64_t look_at_ns_ = 0;
-  std::set<uint32_t> seen_;  // By the last look: nobody's.
+  std::set<uint32_t> seen_;  // Logs without a region, as of the last check.
   uint64_t removed_ = 0;
 };
 

@@ -42,7 +42,7 @@ Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent conten
     status = co_await logs_->Create(*id);
   }
   if (!status.ok()) {
-    // A log that was already there is not this worker's to remove.
+    // A log that already existed must not be removed by this worker.
     co_await Discard(*id, /*remove_log=*/!absl::IsAlreadyExists(status));
     co_return status;
   }
@@ -58,7 +58,7 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(split_parent);
   const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
-  // Memberships run changes on threads of their own, so a change reads nothing of the worker's that may change.
+  // Memberships run changes on threads of their own, so a change reads no state of the worker that may change.
   const size_t regions_max = regions_->regions_max();
   Membership::TableChange add = [this, &id, split_parent, left_epoch, regions_max](RegionTable* table) -> absl::Status {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
@@ -81,7 +81,7 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
 Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
   Membership::TableChange remove = [this, region](RegionTable* table) -> absl::Status {
     if (table->Find(region) == nullptr) return absl::OkStatus();
-    // It shares the fate of the region that it was made for: another's by now.
+    // It goes with its split parent, which has another owner by now.
     if (!IsNew(*table, region)) return absl::AbortedError("it was taken over");
     return table->Remove(region);
   };

@@ -1,5 +1,5 @@
-// RegionAllocator: creates a worker's new regions. A new region is in the region table before it is part of the tree or
-// of a Pilaf table, so that a crash leaves nothing behind that nobody knows. Call it on the worker's thread.
+// RegionAllocator creates a worker's new regions. A new region is in the region table before it is part of the tree or
+// of a Pilaf table, so that a crash leaves no unknown region behind. Call it on the worker's thread.
 #pragma once
 
 #include "cell/base/event.h"
@@ -13,7 +13,7 @@ namespace cell {
 
 class RegionAllocator {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   explicit RegionAllocator(const WorkerContext& context)
       : self_(context.self),
         membership_(context.membership),
@@ -21,21 +21,21 @@ class RegionAllocator {
         regions_(context.regions),
         logs_(context.logs) {}
 
-  // Gets memory for so many more regions ready, some a turn. Returns ResourceExhausted if the worker may not hold as
-  // many, or there is no memory, and Cancelled if the worker ends.
+  // Prepares memory for `regions` more regions, a bit at a time. Returns ResourceExhausted if the worker may not hold
+  // that many, or if there is no memory, and Cancelled if the worker ends.
   Task<absl::Status> PrepareMemory(uint32_t regions);
-  // Creates an empty region, which the region table records as split from `split_parent`, and its log if regions have
-  // logs. The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as
-  // many as it may, Aborted if `split_parent` has another owner by now, Cancelled if the worker ends.
+  // Creates an empty region, with `split_parent` as its split parent in the region table, and its log if regions have logs.
+  // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many
+  // regions as it may, Aborted if `split_parent` has another owner by now, and Cancelled if the worker ends.
   Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t split_parent);
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
-  // `remove_log`. Returns false if it stays in the table, because another owner has it or the worker ends.
+  // `remove_log`. Returns false if it stays in the table because another worker owns it or this worker ends.
   Task<bool> Discard(uint32_t region, bool remove_log = true);
-  // Removes a region's log. Returns false if it could not, and logs why.
+  // Removes a region's log. Returns false, and logs the reason, if that failed.
   Task<bool> RemoveLog(uint32_t region);
 
  private:
-  // Adds a region to the table, and returns its id.
+  // Adds a region to the table and returns its id.
   Task<absl::StatusOr<uint32_t>> Add(uint32_t split_parent);
   bool IsNew(const RegionTable& table, uint32_t region) const;
 
@@ -44,7 +44,7 @@ class RegionAllocator {
   Scheduler* const scheduler_;
   Regions* const regions_;
   LogFlusher* const logs_;
-  Mutex adding_;  // One at a time: an id that is not known to be taken could otherwise be another's.
+  Mutex adding_;  // One at a time. Otherwise an id that is not known to be taken could be used by two.
 };
 
 }  // namespace cell

@@ -1,4 +1,4 @@
-// RegionClaim: the exclusive right to change a held region as a whole: to split it, to give it away, to checkpoint it.
+// RegionClaim is the exclusive right to change a held region as a whole: to split, migrate or checkpoint it.
 #pragma once
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace cell {
 // nothing from then on. Call it on the worker's thread.
 class RegionClaim {
  public:
-  // Holds nothing.
+  // Makes a claim that holds nothing.
   RegionClaim() = default;
   // REQUIRES: the region is not claimed.
   RegionClaim(HeldRegion* region, ClaimPurpose purpose) : region_(region), purpose_(purpose) {
@@ -51,7 +51,7 @@ class RegionClaim {
   ClaimPurpose purpose_ = ClaimPurpose::kFill;
 };
 
-// ---- HeldRegion, as far as it concerns claims.
+// ---- The part of HeldRegion that concerns claims.
 
 inline HeldRegion::~HeldRegion() {
   if (claim_ != nullptr) claim_->region_ = nullptr;

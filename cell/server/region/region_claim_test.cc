@@ -1,4 +1,4 @@
-// A region's lifecycle, and claims on it.
+// Tests a region's lifecycle, and claims on it.
 #include "cell/server/region/region_claim.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
-// The table of region_lifecycle.h.
+// Checks the table of region_lifecycle.h.
 TEST(RegionLifecycle, AllowsWhatItsTableShows) {
   constexpr std::string_view kNames[] = {"filling", "serving", "frozen", "sealed", "lost"};
   std::string changes;

@@ -1,8 +1,8 @@
-// The lifecycle of a region that a worker holds, and the claims on it.
+// Defines the lifecycle of a region that a worker holds, and the claims on it.
 //
 //   from      to        when
-//   (new)     kFilling  a split begins it, or it is made for a new table or a new root of the tree
-//   (new)     kServing  it is the first one of its cluster
+//   (new)     kFilling  a split begins it, or it is created for a new table or a new root of the tree
+//   (new)     kServing  it is the first region of its cluster
 //   (new)     kFrozen   it comes from another worker, or from its log: its own log cannot be written yet
 //   kFilling  kServing  it has become part of the tree, or of a table
 //   kServing  kFrozen   a split is about to cut it, or a migration copies its last pages
@@ -10,7 +10,7 @@
 //   kFrozen   kSealed   a migration has copied all of it
 //   kSealed   kServing  the migration's target did not take it, and the worker has taken it back
 //   kSealed   (gone)    the target has it
-//   any       kLost     another worker has taken it over, or may have; or its log has failed, and is to be replayed
+//   any       kLost     another worker has taken it over, or may have; or its log has failed, and will be replayed
 //   kLost     (gone)    nothing claims it any more
 #pragma once
 
@@ -20,14 +20,14 @@
 namespace cell {
 
 enum class RegionState : uint8_t {
-  kFilling,  // Not yet part of the tree, or of a table. It is read and written, by the few that know of it.
+  kFilling,  // Not yet part of the tree, or of a table. Read and written only by the few that know of it.
   kServing,  // Read and written.
-  kFrozen,   // Read, and not written: writes wait.
-  kSealed,   // Neither: another worker has it, or is about to.
-  kLost,     // Neither, for good.
+  kFrozen,   // Read but not written: writes wait.
+  kSealed,   // Neither read nor written: another worker has it, or is about to.
+  kLost,     // Neither, permanently.
 };
 
-// Returns whether a region may go from one state to another.
+// Returns whether a region may change from one state to another.
 constexpr bool CanChange(RegionState from, RegionState to) {
   switch (to) {
     case RegionState::kFilling:
@@ -44,16 +44,15 @@ constexpr bool CanChange(RegionState from, RegionState to) {
   return false;
 }
 
-// Says why a region is claimed. A claimed region is neither split, given away, nor checkpointed by anybody else, and is
-// not dropped but by whoever claims it.
+// Says why a region is claimed. Only the holder of the claim may split, migrate, checkpoint or drop a claimed region.
 enum class ClaimPurpose : uint8_t {
   kFill,          // It is new, and being filled.
-  kSplit,         // A part of it goes to a new region.
-  kMigrate,       // It is being given to another worker, or has just come from one.
+  kSplit,         // A part of it is moved to a new region.
+  kMigrate,       // It is migrating to another worker, or has just come from one.
   kCheckpoint,    // It is being written to a checkpoint.
-  kRecover,       // It comes from its log.
+  kRecover,       // It is being recovered from its log.
   kRoute,         // The tier above does not lead to it yet.
-  kRouteBlocked,  // The same, and cannot for now: that tier has no room. This may last.
+  kRouteBlocked,  // The same, and it cannot for now: that tier has no room. This may last.
 };
 
 }  // namespace cell

@@ -9,10 +9,10 @@
 namespace cell {
 namespace {
 
-// Leaves that are filled so far take more before they split; full ones fit where the region fitted before.
+// Leaves filled to this fraction take more entries before they split. Full ones fit where the region fitted before.
 constexpr double kFills[] = {0.85, 1};
 
-// Checks what a log says of a region's range and neighbour: a search that goes on there must not come back.
+// Checks the range and the neighbour in a region's log: a search that continues there must not come back.
 absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
   const bool other = range.right == RootOf(range.right.region()) && range.right.region() != region;
   if (range.tier < kTiersMax && range.high.has_value() == !range.right.null() && (range.right.null() || other)) {
@@ -49,7 +49,8 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
   };
   return Rebuild(empty, [&](const PutPair& put) {
     return replay.ForEach([&](std::string_view key, std::string_view value) {
-      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();  // Else it was cut off since.
+      // Other keys were cut off since.
+      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();
     });
   });
 }

@@ -7,9 +7,9 @@
 
 namespace cell {
 
-// Formats `memory`, which has room for a region of `shape`, and puts all into it that `replay`, which is open, gives back.
-// *content: what the region covers. DataLoss: files that are whole say what no region can hold. After an error the memory
-// is of no use. Blocks.
+// Formats `memory`, which has room for a region of `shape`, and fills it with the pairs of `replay`, which is open.
+// Sets *content to what the region covers. Returns DataLoss if intact files have content that no region can hold. After
+// an error the memory must not be used. Blocks.
 absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
                            RegionContent* content);
 

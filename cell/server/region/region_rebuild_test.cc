@@ -1,4 +1,4 @@
-// Logs that are whole, and say what no region can hold.
+// Tests intact logs with content that no region can hold.
 #include "cell/server/region/region_rebuild.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Record HashRangeOf(uint32_t first, uint32_t last, uint32_t bucket_bytes) {
   return {RecordKind::kHashRange, "", {reinterpret_cast<const char*>(&value), sizeof(value)}};
 }
 
-// What becomes of the region whose log has these records.
+// Rebuilds the region whose log has these records, and returns the status.
 absl::Status RebuildOf(const std::vector<Record>& records) {
   SimDisk disk(1);
   const auto files = disk.NewHost();
@@ -71,14 +71,14 @@ TEST(RebuildRegion, WhatNoRegionCanHoldIsDamage) {
   const Record route{RecordKind::kRoute, "", RouteTo(8)};
   const std::vector<std::vector<Record>> logs = {
       {Range(kTiersMax), route},
-      {Range(0, "m")},                         // Nothing is to its right, and it ends.
-      {Range(0, {}, RootOf(8))},               // It has no end, and something is to its right.
-      {Range(0, "m", RootOf(kRegion))},        // That is itself.
-      {Range(0, "m", Pointer(8, 64))},         // That is no root.
-      {Range(0, "")},                          // No key is in it.
+      {Range(0, "m")},                         // It has an end and no right neighbour.
+      {Range(0, {}, RootOf(8))},               // It has no end but a right neighbour.
+      {Range(0, "m", RootOf(kRegion))},        // It is its own neighbour.
+      {Range(0, "m", Pointer(8, 64))},         // The neighbour is not a root.
+      {Range(0, "")},                          // It covers no key.
       {Range(0, std::string(5000, 'k'), RootOf(8))},
-      {Range(1)},                              // It leads nowhere.
-      {Range(1), {RecordKind::kRoute, "a", RouteTo(8)}},  // Not to what is below "a".
+      {Range(1)},                              // It has no route.
+      {Range(1), {RecordKind::kRoute, "a", RouteTo(8)}},  // Keys below "a" have no route.
       {Range(1), route, {RecordKind::kRoute, "a", RouteTo(kRegion)}},
       {Range(1), route, {RecordKind::kPut, "a", "1"}},
       {Range(0), {RecordKind::kPut, std::string(400, 'k'), "1"}},

@@ -1,4 +1,4 @@
-// What keeps a held region from being served in full, in words: for `cellctl status` and `regions`.
+// Describes in words why a held region is not served in full, for `cellctl status` and `regions`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace cell {
 
-// Returns nothing when nothing does.
+// Returns "" if it is served in full.
 inline std::string StateOf(const HeldRegion& region) {
   if (region.lost()) return "another server has it";
   if (region.log != nullptr && !region.log->status().ok()) {

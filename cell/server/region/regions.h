@@ -1,4 +1,4 @@
-// Regions: those that a worker holds, each with its meganode. One thread: the worker's, which is checked.
+// Regions holds the regions of a worker. Not thread-safe: only the worker's thread may use it, which is checked.
 #pragma once
 
 #include <algorithm>
@@ -23,32 +23,32 @@ class Regions {
   Regions(Fabric* fabric, const RegionShape& shape, size_t regions_max)
       : fabric_(fabric), shape_(shape), regions_max_(regions_max) {}
 
-  // From now on another thread may be the worker's. The present one must have ended its work.
+  // Allows another thread to be the worker's from now on. REQUIRES: the current one has finished its work.
   void HandOver() { thread_.HandOver(); }
 
-  // A region is not held any more, or not on its way here.
+  // Signals that a region is not held any more, or not arriving any more.
   Event* departed() { return &departed_; }
 
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
-  // Held, and on their way here.
+  // Returns the number of regions that are held or arriving.
   size_t size() const {
     thread_.Check();
     return regions_.size() + arriving_.size();
   }
-  // All, by their ids.
+  // Returns all regions by their ids.
   std::vector<HeldRegion*> all() const {
     thread_.Check();
     return sorted_;
   }
-  // In that order, too; `visit` drops none.
+  // Visits all regions in the same order. `visit` must not drop any.
   template <typename Visit>
   void ForEach(Visit visit) const {
     thread_.Check();
     for (HeldRegion* region : sorted_) visit(region);
   }
 
-  // Of nodes and extents.
+  // Returns the bytes that nodes and extents use.
   uint64_t bytes_used() const {
     thread_.Check();
     uint64_t bytes = 0;
@@ -56,15 +56,15 @@ class Regions {
     return bytes;
   }
 
-  // Null: not held.
+  // Returns null if the region is not held.
   HeldRegion* Find(uint32_t region) const {
     thread_.Check();
     const auto it = regions_.find(region);
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // Creates an empty region in `state`. Returns AlreadyExists if it is here, or on its way, and ResourceExhausted if the
-  // worker holds as many as it may, or there is no memory.
+  // Creates an empty region in `state`. Returns AlreadyExists if it is held or arriving, and ResourceExhausted if the
+  // worker holds as many regions as it may, or if there is no memory.
   absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content,
                                      RegionState state = RegionState::kServing) {
     RETURN_IF_ERROR(IsNew(region));
@@ -78,7 +78,7 @@ class Regions {
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);
     CELL_CHECK_NE(held, nullptr);
-    if (held->readable()) held->store->Invalidate();  // As of NotArrived.
+    if (held->readable()) held->store->Invalidate();  // For the same reason as in NotArrived.
     held->memory->set_written(nullptr);
     std::erase(sorted_, held);
     regions_.erase(region);
@@ -86,38 +86,40 @@ class Regions {
     departed_.Notify();
   }
 
-  // Whether what was copied to `memory` is a region of this worker's shape.
+  // Checks that a copy in `memory` is a region of this worker's shape.
   absl::Status CheckHeader(const RegionMemory& memory, uint32_t region) const {
     if (HashTable::IsIn(memory)) return HashTable::CheckHeader(memory, region, shape_);
     return Meganode::CheckHeader(memory.header(), region, shape_);
   }
 
-  // Memory that is ready for regions to come.
+  // Returns for how many more regions there is prepared memory.
   size_t free() const { return fabric_->free_regions(); }
-  // Whether there may be memory for `count` more regions ready. ResourceExhausted: that is more than this worker may hold.
+  // Returns OK if memory for `count` more regions may be prepared, and ResourceExhausted if this worker may not hold
+  // that many.
   absl::Status CheckRoom(uint64_t count) const {
     if (size() + free() + count <= regions_max_) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         fmt::format("this worker holds {} regions and has memory for {} more: {} is its limit (--regions-max)", size(),
                     free(), regions_max_));
   }
-  // Gets `slice` bytes of memory for one more ready; true: it is all there. ResourceExhausted: there would be more than
-  // this worker may hold, or there is no memory.
+  // Prepares `slice` bytes of memory for one more region. Returns true if all of it is there. Returns ResourceExhausted
+  // if this worker may not hold one more, or if there is no memory.
   absl::StatusOr<bool> Prepare(uint64_t slice) {
     RETURN_IF_ERROR(CheckRoom(1));
     return fabric_->PrepareRegion(shape_.region_bytes(), slice);
   }
 
-  // Whether one more may come, beside those that `table` gives to `self` and that are not here yet: they are being
-  // recovered, and need their places. ResourceExhausted: it may not.
+  // Returns OK if one more region may come in addition to those that `table` assigns to `self` and that are not here
+  // yet: they are being recovered and need their slots. Returns ResourceExhausted otherwise.
   absl::Status CheckRoomBeside(const RegionTable& table, const WorkerId& self) const {
     const auto missing = std::count_if(table.regions.begin(), table.regions.end(), [&](const auto& one) {
       return one.second.owner == self && Find(one.first) == nullptr && !Arriving(one.first);
     });
     return HasRoom(static_cast<size_t>(missing));
   }
-  // Keeps room for a region that may come here: from now on it is arriving, and nothing else arrives under its id.
-  // Receive follows, or Unexpect. AlreadyExists: it is here, or on its way. ResourceExhausted: there is no room.
+  // Reserves a slot for a region that may come here. It counts as arriving from now on, and no other region can arrive
+  // under its id. Receive or Unexpect must follow. Returns AlreadyExists if it is held or arriving already, and
+  // ResourceExhausted if there is no room.
   absl::Status Expect(uint32_t region) {
     RETURN_IF_ERROR(IsNew(region));
     RETURN_IF_ERROR(HasRoom());
@@ -128,20 +130,20 @@ class Regions {
     arriving_.erase(region);
     departed_.Notify();
   }
-  // Memory to copy a region to that comes from another worker; Arrived or NotArrived follows. After an error it is
-  // still expected. REQUIRES: it is expected.
+  // Returns memory for a copy of a region that comes from another worker. Arrived or NotArrived must follow. After an
+  // error the region is still expected. REQUIRES: it is expected.
   absl::StatusOr<RegionMemory*> Receive(uint32_t region) {
     CELL_CHECK(Arriving(region));
     return fabric_->CreateRegion(region, shape_.region_bytes());
   }
-  // Both in one, of a region that comes from a log: no client sees what is not all there until it has arrived.
+  // Combines Expect and Receive for a region that comes from a log. Clients see nothing of it until it has arrived.
   absl::StatusOr<RegionMemory*> ReceiveStaged(uint32_t region) {
     RETURN_IF_ERROR(Expect(region));
     const absl::StatusOr<RegionMemory*> memory = fabric_->CreateStagedRegion(region, shape_.region_bytes());
     if (!memory.ok()) Unexpect(region);
     return memory;
   }
-  // Puts zeros into so many bytes, but not into extents; where they end.
+  // Zeroes `bytes` bytes from `from` on, up to the extents at most. Returns the end of the zeroed bytes.
   uint64_t Zero(RegionMemory* memory, uint64_t from, uint64_t bytes) const {
     static constexpr std::array<std::byte, 4096> kZeros{};
     const uint64_t end = std::min(from + bytes, shape_.extents_offset());
@@ -152,7 +154,8 @@ class Regions {
     thread_.Check();
     return arriving_.contains(region);
   }
-  // `written`: what was copied. The memory holds a whole region, which begins in `state`.
+  // Takes a region that has arrived: the memory holds a whole region, which begins in `state`. `written` lists the
+  // pages that were copied.
   HeldRegion* Arrived(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
                       RegionState state) {
     Unexpect(region);
@@ -160,8 +163,9 @@ class Regions {
     memory->set_written(written.get());
     return Hold(region, memory, std::move(written), epoch, state);
   }
-  // `written`: what was written to it. None of its nodes, slots, buckets must be there when the region comes once more:
-  // readers that have seen it before would take them for what it holds then.
+  // Gives up a region that did not arrive. `written` lists the pages that were written to its memory. Invalidates all
+  // of its nodes, slots and buckets: when the region comes again, readers that knew it before would take them for
+  // valid.
   void NotArrived(uint32_t region, RegionMemory* memory, const WrittenPages& written) {
     Unexpect(region);
     memory->set_written(nullptr);
@@ -169,7 +173,7 @@ class Regions {
     for (uint64_t at = kRegionHeaderBytes; at < kRegionHeaderBytes + shape_.meganode_bytes; at += sizeof(HashSlot)) {
       if (written.Has(at)) memory->StoreWord(at, kVersionGone);
     }
-    memory->header().magic = kRegionMagic;  // It is not zeros.
+    memory->header().magic = kRegionMagic;  // Marks the memory as not being zeros.
     fabric_->DropRegion(region);
   }
 
@@ -200,7 +204,7 @@ class Regions {
   const size_t regions_max_;
   absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
-  std::vector<HeldRegion*> sorted_;  // By their ids.
+  std::vector<HeldRegion*> sorted_;  // Sorted by id.
 };
 
 }  // namespace cell

@@ -13,7 +13,7 @@ class RegionsTest : public ::testing::Test {
   Regions regions_{&fabric_, {1024, 1 << 20, 1 << 20}, 2};
 };
 
-// A fabric that is given an id twice may hand out memory that is another region's.
+// A fabric that gets the same id twice could return another region's memory.
 TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   ASSERT_TRUE(regions_.Create(1, {}).ok());
   EXPECT_EQ(regions_.Create(1, {}).status().code(), absl::StatusCode::kAlreadyExists);
@@ -32,7 +32,7 @@ TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   EXPECT_TRUE(regions_.Expect(2).ok());
 }
 
-// Before any of it is taken.
+// The limit is checked before any memory is taken.
 TEST_F(RegionsTest, MoreThanItMayHoldIsRefusedAtOnce) {
   EXPECT_TRUE(regions_.CheckRoom(2).ok());
   EXPECT_EQ(regions_.CheckRoom(3).code(), absl::StatusCode::kResourceExhausted);

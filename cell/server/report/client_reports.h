@@ -1,4 +1,5 @@
-// ClientReports: what clients tell a worker about themselves (kReport), for its status. One thread: the worker's.
+// ClientReports holds what clients report about themselves to a worker (kReport), for its status. Not thread-safe: used
+// only on the worker's thread.
 #pragma once
 
 #include <array>
@@ -17,9 +18,9 @@ class ClientReports {
  public:
   // Replaces the report of a client. Returns InvalidArgument if it is not a JSON object, or too long.
   absl::Status Set(ConnectionId client, std::string_view text);
-  // Forgets a client that is gone, but adds its counters to those of all that are.
+  // Forgets a client that is gone, and adds its counters to the sum of departed clients.
   void Forget(ConnectionId client);
-  // Adds the fields "clients", of which it shows the first ones, and "departed_clients".
+  // Adds the fields "clients", which shows the first ones, and "departed_clients".
   void AddTo(nlohmann::json* status) const;
 
  private:

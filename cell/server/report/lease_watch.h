@@ -1,5 +1,5 @@
-// LeaseWatch: reports when a worker's lease on its membership has lapsed, and when it was renewed. One thread: the
-// worker's.
+// LeaseWatch logs when a worker's lease on its membership has lapsed, and when it was renewed. Not thread-safe: used
+// only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class LeaseWatch {
  public:
   explicit LeaseWatch(const WorkerContext& context);
 
-  // Logs a change since the last look.
+  // Logs a change since the last call.
   void Step();
 
  private:

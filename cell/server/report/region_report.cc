@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-constexpr uint32_t kUnitsSampled = 256;  // Of a table's region, for its probes.
+constexpr uint32_t kUnitsSampled = 256;  // Units of a table's region that are sampled for its probes.
 
 std::string Hex(std::string_view bytes) {
   std::string hex;

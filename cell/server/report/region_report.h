@@ -1,4 +1,4 @@
-// What a worker reports of one region, as JSON.
+// Reports the state of one region of a worker as JSON.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace cell {
 // Returns a region's entry in a status.
 nlohmann::json RegionStatus(const HeldRegion& region);
 
-// Checks a region, and returns what was found: a meganode's TreeReport without its routes, or a summary of a part of a
-// table. Takes time in proportion to what the region holds.
+// Checks a region and returns the result: a meganode's TreeReport without its routes, or a summary of a part of a
+// table. Takes time proportional to the region's content.
 std::string CheckReport(const HeldRegion& region);
-// Checks a meganode, and returns its routes from the `first` on, as many as fit into a message: [[key, region], ...].
+// Checks a meganode and returns its routes from number `first` on, as many as fit into a message: [[key, region], ...].
 // REQUIRES: region.tree is not null.
 std::string RoutesReport(const HeldRegion& region, size_t first);
 

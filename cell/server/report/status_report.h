@@ -1,5 +1,5 @@
-// StatusReport: collects a worker's state and statistics, to which each of its parts adds its own. One thread: the
-// worker's.
+// StatusReport collects a worker's state and statistics, to which each of its parts contributes. Not thread-safe: used
+// only on the worker's thread.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class StatusReport {
   // Adds fields to the JSON object of a status.
   using Part = std::function<void(nlohmann::json* status)>;
 
-  // Calls `part` for each status from now on. What it refers to must outlive the last status.
+  // Registers `part`, which is called for each later status. The objects that it uses must outlive the last status.
   void Add(Part part) { parts_.push_back(std::move(part)); }
   // Adds the fields of all parts.
   void AddTo(nlohmann::json* status) const {

@@ -1,4 +1,4 @@
-// kAddRoute: a worker asks that a meganode of routes learn of a new one below it.
+// Serves kAddRoute, by which a worker tells a meganode of routes about a new meganode below it.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace cell {
 
-// Adds the route, or leads on to the meganode where it belongs. Writes the reply to `to`, and returns its size. Returns
-// Unavailable if the route is not on disk yet: the caller is to ask again.
+// Adds the route, or leads on to the meganode where it belongs. Writes the reply to `to` and returns its size. Returns
+// Unavailable if the route is not on disk yet; the caller must ask again.
 absl::StatusOr<size_t> ServeAddRoute(const ServedRegions& served, ConstBytes request, MutableBytes to);
 
-// The same, of a request by this worker to itself. Returns the reply, be it an error's.
+// Does the same for a request of this worker to itself. Returns the reply, which may be an error's.
 std::string AnswerAddRoute(const ServedRegions& served, ConstBytes request);
 
 }  // namespace cell

@@ -1,4 +1,5 @@
-// HeldWrites: a worker's writes that wait for their regions, in the order of their arrival. One thread: the worker's.
+// HeldWrites holds a worker's writes that wait for their regions, in the order of their arrival. Not thread-safe: used
+// only on the worker's thread.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +16,11 @@
 namespace cell {
 
 struct HeldWrite {
-  IncomingCall call;  // Without its request's bytes.
-  std::string bytes;  // Those bytes. `request` points into them.
+  IncomingCall call;  // Without the bytes of its request.
+  std::string bytes;  // These bytes. `request` points into them.
   KeyedRequest request;
   int64_t since_ns = 0;
-  bool withdrawn = false;  // By its client.
+  bool withdrawn = false;  // Its client has given it up.
 
   uint32_t region() const { return request.root.region(); }
 };
@@ -33,8 +34,8 @@ class HeldWrites {
     held.request = *ParseKeyedRequest(kind, AsBytes(held.bytes));
     ++ever_;
   }
-  // Calls `retry` for each write in order, and removes those for which it returns true: they are answered. When it
-  // returns false the region's later writes are left out, so that they keep their order. Returns how many were removed.
+  // Calls `retry` for each write in order. Removes those for which it returns true, because they are answered. When it
+  // returns false, skips the region's later writes, so that they keep their order. Returns how many were removed.
   template <typename Retry>
   size_t RetryEach(Retry retry) {
     std::vector<uint32_t> waiting;
@@ -53,18 +54,18 @@ class HeldWrites {
     }
     return answered;
   }
-  // Removes a peer's writes, which are not to be answered any more.
+  // Removes a peer's writes, which must not be answered any more.
   void Remove(ConnectionId peer) {
     writes_.remove_if([peer](const HeldWrite& held) { return held.call.peer == peer; });
   }
-  // Marks the writes that were to take this upload as given up by their client.
+  // Marks the writes that would use this upload as given up by their client.
   void Withdraw(ConnectionId peer, uint16_t upload) {
     for (HeldWrite& held : writes_) held.withdrawn |= held.call.peer == peer && held.request.upload == upload;
   }
-  // Notes how long a write waited that is answered now.
+  // Records how long a write waited that is answered now.
   void NoteWaited(int64_t ns) { longest_ns_ = std::max(longest_ns_, ns); }
 
-  // Returns how many writes wait: for one region, and for all.
+  // Return how many writes wait: for one region, and for all.
   size_t size(uint32_t region) const {
     return static_cast<size_t>(std::count_if(writes_.begin(), writes_.end(),
                                              [region](const HeldWrite& held) { return held.region() == region; }));

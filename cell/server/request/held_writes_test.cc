@@ -17,7 +17,7 @@ class HeldWritesTest : public ::testing::Test {
     call.request = AsBytes(message);
     held_.Add(call, MessageKind::kDelete, now_ns);
   }
-  // Retries all; those in `waiting` go on waiting. Returns the keys that were tried, in order.
+  // Retries all writes; those in `waiting` keep waiting. Returns the keys that were tried, in order.
   std::vector<std::string> Retry(const std::vector<std::string>& waiting) {
     std::vector<std::string> tried;
     held_.RetryEach([&](const HeldWrite& held) {
@@ -30,7 +30,7 @@ class HeldWritesTest : public ::testing::Test {
   HeldWrites held_;
 };
 
-// What a held write refers to is its own: the bytes of its request are gone by then.
+// A held write owns the data that it refers to, because the bytes of its request are gone by then.
 TEST_F(HeldWritesTest, AreTriedInOrder) {
   Hold(1, 7, "a");
   Hold(2, 7, "b");

@@ -1,4 +1,4 @@
-// KeyedRequest: a search, get, put or delete, parsed. Pure.
+// KeyedRequest is a parsed search, get, put or delete. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace cell {
 
-// Its views point into the message.
+// The views point into the message.
 struct KeyedRequest {
   MessageKind kind{};
-  Pointer root;  // Of the region that the client takes for the key's.
-  Pointer hint;  // Of a write: the key's leaf as far as the client knows; else null.
+  Pointer root;  // Root of the region that the client believes to have the key.
+  Pointer hint;  // Writes: the key's leaf as far as the client knows, or null.
   std::string_view key;
-  std::string_view value;    // Of a put whose value was not uploaded.
-  uint64_t crc = 0;          // Of a put: of key and value.
-  uint32_t value_bytes = 0;  // Of a put.
-  uint16_t upload = 0;       // Of a put. Not 0: the number of the upload that is the value.
-  uint16_t copy = 0;         // Of a get. Not 0: the number under which a large value is copied, to be fetched.
+  std::string_view value;    // Puts whose value was not uploaded.
+  uint64_t crc = 0;          // Puts: CRC64 of key and value.
+  uint32_t value_bytes = 0;  // Puts.
+  uint16_t upload = 0;       // Puts: if not 0, the number of the upload that is the value.
+  uint16_t copy = 0;         // Gets: if not 0, the number under which a large value is copied, to be fetched.
 };
 
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
 constexpr bool IsWrite(MessageKind kind) { return kind == MessageKind::kPut || kind == MessageKind::kDelete; }
 
-// REQUIRES: `message` begins with a whole header, of `kind`, which is a lookup or a write. Returns InvalidArgument if
-// the rest does not make sense.
+// Parses a request. REQUIRES: `message` begins with a whole header of `kind`, which is a lookup or a write. Returns
+// InvalidArgument if the rest is not valid.
 inline absl::StatusOr<KeyedRequest> ParseKeyedRequest(MessageKind kind, ConstBytes message) {
   if (kind != MessageKind::kPut) {
     const absl::StatusOr<Parsed<KeyRequest>> parsed = ParseKeyRequest(message);

@@ -1,7 +1,7 @@
-// Lookups: answers searches and gets. Those that came together are walked together, so that their cache misses overlap
-// (Meganode::FindBatch), and the leaves of the writes that came with them.
+// Lookups answers searches and gets. Those that came together are searched together, so that their cache misses overlap
+// (Meganode::FindBatch). It also finds the leaves of the writes that came with them.
 //
-// One thread: the worker's.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <vector>
@@ -19,19 +19,19 @@ namespace cell {
 struct BatchedRequest {
   const IncomingCall* call = nullptr;
   MessageKind kind{};
-  absl::Status status;  // What is wrong with it.
-  KeyedRequest keyed;   // Of a lookup or write that is right; and where it goes.
+  absl::Status status;  // An error if the request is not valid.
+  KeyedRequest keyed;   // For valid lookups and writes: the request and its target.
   Target target;
 };
 
 class Lookups {
  public:
-  // All must outlive this. `batching`: without it each search is walked by itself, to measure what batching gains.
+  // All arguments must outlive this. Without `batching` each search runs by itself, to measure the gain of batching.
   Lookups(Replies* replies, ValueCopies* copies, bool batching)
       : replies_(replies), copies_(copies), batching_(batching) {}
 
-  // Answers all searches and gets among the requests. Gives each write that has no hint one: its leaf. It is no more
-  // than a hint, since another write before it may split that leaf.
+  // Answers all searches and gets among the requests. Gives each write without a hint one: its leaf. It is only a hint,
+  // because an earlier write may split that leaf.
   void Serve(absl::Span<BatchedRequest> requests);
 
  private:
@@ -43,7 +43,8 @@ class Lookups {
   void Begin(BatchedRequest* request);
   void End(BatchedRequest* request, const Meganode::Lookup& lookup);
   void End(const HashLookup& lookup);
-  // Writes the reply in `to`, with the value if it fits. Else a copy is kept, or it stays where `reply->extent` says.
+  // Writes the reply to `to`, with the value if it fits. Otherwise a copy is kept, or the value stays in the extent
+  // that `reply->extent` names.
   void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, GetReply* reply);
 
   Replies* const replies_;
@@ -52,7 +53,7 @@ class Lookups {
   // Scratch space of Serve.
   bool gets_ = false;
   std::vector<Meganode::Lookup> walks_;
-  std::vector<BatchedRequest*> walkers_;  // Whose they are.
+  std::vector<BatchedRequest*> walkers_;  // The requests that these searches belong to.
   std::vector<HashLookup> hash_lookups_;
 };
 

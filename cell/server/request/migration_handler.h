@@ -1,4 +1,4 @@
-// MigrationHandler: serves what other servers ask of this one while a region moves between them.
+// MigrationHandler serves other servers' requests while a region migrates between them and this one.
 #pragma once
 
 #include "cell/base/bytes.h"
@@ -8,9 +8,9 @@ namespace cell {
 
 class MigrationHandler {
  public:
-  // Writes the reply to a kMigration request to `to`, and returns its size.
+  // Writes the reply to a kMove request to `to` and returns its size.
   virtual size_t ServeMigration(ConnectionId peer, ConstBytes request, MutableBytes to) = 0;
-  // Ends what went on with a peer whose connection has ended.
+  // Ends everything that depends on a peer whose connection has ended.
   virtual void Disconnected(ConnectionId peer) = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// Replies: composes replies in the fabric's memory, and counts them. One thread: the worker's.
+// Replies composes replies in the fabric's memory, and counts them. Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@ class Replies {
   // The fabric must outlive this.
   Replies(Fabric* fabric, uint32_t node_bytes) : fabric_(fabric), node_bytes_(node_bytes) {}
 
-  // Begins a reply. End follows, or Finish, before another begins.
+  // Begins a reply. End or Finish must follow before another reply begins.
   MutableBytes Begin(const IncomingCall& call) { return fabric_->BeginReply(call); }
-  // Ends the reply in `to`, which says what the call took.
+  // Ends the reply in `to`, and adds the call's service times.
   void End(const IncomingCall& call, MessageKind kind, MutableBytes to, size_t bytes) {
     ++served_[static_cast<size_t>(kind)];
     Send(call, to, bytes);
@@ -55,7 +55,7 @@ class Replies {
 
   Fabric* const fabric_;
   const uint32_t node_bytes_;
-  std::array<uint64_t, 33> served_{};  // By MessageKind.
+  std::array<uint64_t, 33> served_{};  // Indexed by MessageKind.
   uint64_t routed_ = 0;
   uint64_t refused_ = 0;
 };

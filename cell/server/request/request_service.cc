@@ -15,7 +15,7 @@
 namespace cell {
 namespace {
 
-constexpr size_t kRegionsPerStatus = 60;  // As many fit into a message.
+constexpr size_t kRegionsPerStatus = 60;  // This many fit into a message.
 
 }  // namespace
 
@@ -44,7 +44,8 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   batch_.clear();
   for (const IncomingCall& call : calls) Parse(call, &batch_.emplace_back());
   lookups_.Serve(absl::MakeSpan(batch_));
-  bool moved = false;  // A step of a migration may have dropped regions that others of the batch go to.
+  bool moved = false;  // A step of a migration may have dropped regions that are targets of other requests in the
+                       // batch.
   for (BatchedRequest& request : batch_) {
     if (moved && IsWrite(request.kind)) request.target = served_->Find(request.keyed.root, request.keyed.key);
     ServeOne(request);
@@ -69,7 +70,7 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) co
 void RequestService::ServeOne(const BatchedRequest& request) {
   const IncomingCall& call = *request.call;
   if (!request.status.ok()) return replies_.Error(call, request.kind, request.status);
-  if (IsLookup(request.kind)) return;  // It is answered.
+  if (IsLookup(request.kind)) return;  // It is answered already.
   if (IsWrite(request.kind)) return writes_.Serve(call, request.keyed, request.target);
   const MutableBytes to = replies_.Begin(call);
   replies_.Finish(call, request.kind, to, ServeInPlace(request.kind, call, to));
@@ -119,7 +120,7 @@ absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to)
   return ServeScan(*target.region->tree, request, to);
 }
 
-// The bytes may be another extent's by now: the client checks the CRC over all pieces.
+// Serves a fetch. The bytes may belong to another extent by now: the client checks the CRC over all pieces.
 absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
   if (request.copy != 0) {
@@ -159,7 +160,8 @@ absl::StatusOr<size_t> RequestService::Weigh(MutableBytes to) const {
   return sizeof(reply);
 }
 
-// "FIRST", or nothing for 0: with the regions from the FIRST on, as many as fit into a message for sure.
+// Serves a status request: "FIRST", or nothing for 0. The reply lists the regions from number FIRST on, as many as are
+// sure to fit into a message.
 absl::StatusOr<size_t> RequestService::Status(std::string_view text, MutableBytes to) const {
   unsigned first = 0;
   if (!text.empty() && std::sscanf(std::string(text).c_str(), "%u", &first) != 1) {
@@ -203,7 +205,8 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
   return WriteTextReply(to, MessageKind::kReport, "");
 }
 
-// "REGION": its report. "REGION FIRST": its routes from the FIRST on, as many as fit.
+// Serves a check. "REGION" returns the region's report. "REGION FIRST" returns its routes from number FIRST on, as many
+// as fit.
 absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes to) {
   unsigned id = 0, first = 0;
   const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);

@@ -1,7 +1,7 @@
-// RequestService: what a worker does with the calls that its fabric hands it. It parses each request once, and gives it
-// to who serves it: lookups to Lookups, puts and deletes to WritePipeline, steps of migrations to a MigrationHandler.
+// RequestService serves the calls that a worker's fabric delivers. It parses each request once and passes it on:
+// lookups to Lookups, puts and deletes to WritePipeline, steps of migrations to a MigrationHandler.
 //
-// Everything but a write is answered before Serve returns. One thread: the worker's.
+// Everything except writes is answered before Serve returns. Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -28,34 +28,35 @@ namespace cell {
 class RequestService : public Service {
  public:
   struct Options {
-    std::string name;      // Of the server, for its status.
-    bool batching = true;  // Off: each search by itself, to measure what batching gains.
-    int64_t held_max_ns = 1'000'000'000;  // How long a write waits for its region to have room, or to have moved.
+    std::string name;      // Name of the server, for its status.
+    bool batching = true;  // If off, each search runs by itself, to measure the gain of batching.
+    int64_t held_max_ns = 1'000'000'000;  // How long a write waits until its region has room, or has migrated.
     Uploads::Limits uploads = {};
   };
 
-  // What serves what it does not serve by itself.
+  // Serve the requests that this class does not serve itself.
   struct Handlers {
-    MigrationHandler* migrations = nullptr;  // Null where no region ever moves.
-    RoomMaker* room = nullptr;               // Null where none is ever split.
+    MigrationHandler* migrations = nullptr;  // Null if regions never migrate.
+    RoomMaker* room = nullptr;               // Null if regions are never split.
   };
 
-  // All must outlive this.
+  // All arguments must outlive this.
   RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
                  Options options);
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
-  // Looks for what has expired.
+  // Drops what has expired.
   void Step();
 
-  // The writes that wait. The worker calls their RetryHeld and ApplyDurable with each Poll, after all that may have
-  // made room; nobody else does, since they compose replies, and another may be half composed.
+  // Returns the pipeline of writes. The worker calls its RetryHeld and ApplyDurable in each Poll, after everything that
+  // may have made room. Nobody else may call them, because they compose replies, and another reply may be half
+  // composed.
   WritePipeline* writes() { return &writes_; }
   const WritePipeline& writes() const { return writes_; }
   const Uploads& uploads() const { return uploads_; }
 
-  // Returns the worker's state and statistics, with at most `regions_max` of its regions, from the `first` on.
+  // Returns the worker's state and statistics, with at most `regions_max` of its regions, starting with number `first`.
   std::string StatusJson(size_t first, size_t regions_max) const;
 
  private:
@@ -63,7 +64,7 @@ class RequestService : public Service {
 
   void Parse(const IncomingCall& call, BatchedRequest* request) const;
   void ServeOne(const BatchedRequest& request);
-  // These write a reply to `to`, and return its size.
+  // These write a reply to `to` and return its size.
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
@@ -87,7 +88,7 @@ class RequestService : public Service {
   WritePipeline writes_;
   ClientReports clients_;
   uint64_t batches_ = 0;
-  std::vector<BatchedRequest> batch_;  // What is being served.
+  std::vector<BatchedRequest> batch_;  // Requests that are being served.
 };
 
 }  // namespace cell

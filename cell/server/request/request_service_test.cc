@@ -29,7 +29,7 @@ class Reply : public Completion {
   std::string bytes;
 };
 
-// Does what a test wants with a step of a migration.
+// Handles a step of a migration as a test wants.
 struct Migrations : MigrationHandler {
   size_t ServeMigration(ConnectionId, ConstBytes, MutableBytes to) override {
     on_move();
@@ -40,7 +40,7 @@ struct Migrations : MigrationHandler {
   std::function<void()> on_move = [] {};
 };
 
-// Says whether a region that is full will have room, as a test wants.
+// Says whether a full region will have room, as a test wants.
 struct Room : RoomMaker {
   bool MakeRoom(HeldRegion*) override { return will_have; }
   void FreeAll() override {}
@@ -70,7 +70,7 @@ class RequestServiceTest : public ::testing::Test {
     const std::string reply = Call(MakePutRequest(root_, {}, crc, key, static_cast<uint32_t>(value.size()), 0), value);
     return ParseWriteReply(AsBytes(reply), MessageKind::kPut);
   }
-  // Sends a put, and lets the server see it.
+  // Sends a put, and runs the server until it has seen it.
   void SendPut(const std::string& key, const std::string& value, Reply* reply) {
     const std::string head =
         MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0);
@@ -122,7 +122,8 @@ TEST_F(RequestServiceTest, ItsStatusNamesAFailedLog) {
   EXPECT_NE(service_.StatusJson(0, 1).find("takes no writes, its log failed: EIO"), std::string::npos);
 }
 
-// A large value that is overwritten while it is fetched comes whole, as it was when it was asked for, to its peer alone.
+// A large value that is overwritten while it is fetched arrives whole, as it was when it was requested, and only at the
+// peer that requested it.
 TEST_F(RequestServiceTest, ACopyIsFetchedWholeWhateverIsWrittenMeanwhile) {
   const std::string old(3 * kInlineValueBytesMax, 'o');
   ASSERT_TRUE(Put("key", old).ok());
@@ -148,14 +149,14 @@ TEST_F(RequestServiceTest, ACopyIsFetchedWholeWhateverIsWrittenMeanwhile) {
   }
   EXPECT_EQ(found, old);
   EXPECT_EQ(Crc64(found, Crc64("key"sv)), get->fixed.crc);
-  EXPECT_EQ(fetch(0, 8, 2), "OUT_OF_RANGE");  // It went with its last byte.
+  EXPECT_EQ(fetch(0, 8, 2), "OUT_OF_RANGE");  // It was dropped after its last byte.
 }
 
 TEST(ValueCopies, AreBoundedAndGoWithTheirPeer) {
   ValueCopies copies(100);
   copies.Keep(1, 1, std::string(40, 'a'));
   copies.Keep(2, 1, std::string(40, 'b'));
-  copies.Keep(1, 2, std::string(40, 'c'));  // The oldest makes room.
+  copies.Keep(1, 2, std::string(40, 'c'));  // The oldest copy makes room.
   EXPECT_FALSE(copies.Find(1, 1, 0, 1).has_value());
   EXPECT_EQ(copies.Find(2, 1, 39, 1), "b");
   EXPECT_FALSE(copies.Find(2, 1, 39, 2).has_value());
@@ -209,7 +210,7 @@ TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {
   EXPECT_EQ(CodeOf(Call(MakeUploadRequest(5, 0, 3), "abc")), absl::StatusCode::kInvalidArgument);
 }
 
-// A client that gave a put up uses its upload's number again, while the put still waits here.
+// A client that gave up a put uses its upload's number again, while the put still waits here.
 TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
   const std::string old(1'000, 'o'), next(1'000, 'n');
   const auto piece = [this](uint32_t at, const std::string& bytes) {
@@ -235,7 +236,7 @@ TEST_F(RequestServiceTest, APutThatWaitsDoesNotTakeTheNextUploadOfItsNumber) {
   EXPECT_EQ(ParseGetReply(AsBytes(got))->value, next);
 }
 
-// An upload is the memory of a server: no put that was answered, whatever the answer, leaves one behind.
+// Uploads take a server's memory. No answered put, whatever its answer, may leave an upload behind.
 TEST_F(RequestServiceTest, APutThatIsAnsweredLeavesNoUploadBehind) {
   const auto upload = [this](const std::string& value) {
     return CodeOf(Call(MakeUploadRequest(2, 0, static_cast<uint32_t>(value.size())), value));
@@ -268,7 +269,8 @@ TEST_F(RequestServiceTest, AnUploadThatIsLeftAloneExpires) {
   EXPECT_EQ(CodeOf(Call(MakePutRequest(root_, {}, 0, "k", 3, 2))), absl::StatusCode::kUnavailable);
 }
 
-// A write that waits for its region's move is not acknowledged by a server that others may have taken for dead since.
+// A write that waits for its region's migration is not acknowledged by a server that others may have taken for dead
+// since.
 TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLapsed) {
   for (const bool lapses : {false, true}) {
     SCOPED_TRACE(lapses);
@@ -289,7 +291,7 @@ TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLaps
   EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "before");
 }
 
-// A step of a migration drops a region that a write goes to which came with it.
+// A step of a migration drops a region that is the target of a write in the same batch.
 TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
   migrations_.on_move = [this] { regions_.Drop(1); };
   Reply moved, put;
@@ -304,8 +306,8 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
   EXPECT_EQ(route->kind, RouteKind::kNotHeld);
 }
 
-// A split, or a checkpoint or a sync before it, that takes longer than writes may wait says nothing about the cluster's
-// room: the client tries again.
+// A split, or a checkpoint or a sync before it, may take longer than writes may wait. That says nothing about the
+// cluster's room, so the client tries again.
 TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   const std::string value(kInlineValueBytesMax, 'v');
   absl::Status full;
@@ -319,7 +321,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   for (int i = 0; i < 1000 && service_.writes()->held().size(1) < 2; ++i) Turn();
   ASSERT_EQ(service_.writes()->held().size(1), 2u);
   EXPECT_EQ(service_.writes()->RetryHeld(),
-            0u);  // One that came later does not overtake it, though there is room for it.
+            0u);  // A later write does not overtake it, though there is room for it.
   room_.will_have = false;
   EXPECT_EQ(service_.writes()->RetryHeld(), 2u);
   for (const bool ends : {false, true}) {
@@ -330,7 +332,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     ASSERT_EQ(service_.writes()->held().size(1), 1u);
     EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
     if (ends) {
-      room_.will_have = false;  // It has failed, and there is no room for another region.
+      room_.will_have = false;  // The split has failed, and there is no room for another region.
     } else {
       const int64_t end_ns = server_->NowNs() + 1'100'000'000;
       while (server_->NowNs() < end_ns) server_->Wait(end_ns);
@@ -339,7 +341,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
     while (!reply.done) Turn();
     EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
   }
-  // One that waits for its own route, since the tier above has no room, is full for good as far as anybody knows.
+  // A region that waits for its own route, because the tier above has no room, counts as permanently full.
   room_.will_have = true;
   const RegionClaim claim(regions_.Find(1), ClaimPurpose::kRouteBlocked);
   Reply reply;
@@ -352,7 +354,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kResourceExhausted);
 }
 
-// Nor does a move that takes longer.
+// Nor does a write wait for a migration that takes longer.
 TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply reply;
@@ -366,7 +368,7 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kUnavailable);
 }
 
-// The memory that waiting writes take is bounded.
+// The memory of waiting writes is bounded.
 TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   constexpr size_t kMore = 4;
   std::vector<Reply> replies(4096 + kMore);
@@ -458,7 +460,7 @@ TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
   EXPECT_EQ(code(MakeTextRequest(MessageKind::kReport, "not json")), absl::StatusCode::kInvalidArgument);
 }
 
-// Mutated requests of every kind: an answer each time, and the tree stays whole.
+// Sends mutated requests of every kind. Each gets an answer, and the tree stays whole.
 TEST_F(RequestServiceTest, MutatedRequestsDoNoHarm) {
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
   const std::string to = "0200";
@@ -500,7 +502,7 @@ TEST_F(RequestServiceTest, AClientOfAnotherVersionIsTold) {
   EXPECT_NE(status.message().find("protocol version"), absl::string_view::npos) << status;
 }
 
-// What a client's selector goes by. Without a model of the machine nothing is known.
+// Checks the times that a client's selector uses. Without a model of the machine they are unknown.
 TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   ASSERT_TRUE(Put("k", "v").ok());
   EXPECT_EQ(TimesOf(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "k")))).read_ns, 0u);
@@ -518,7 +520,8 @@ TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   connection_ = *ConnectTo(client_.get(), "modelled");
   ASSERT_TRUE(Put("k", "v").ok());
   for (const MessageKind kind : {MessageKind::kSearch, MessageKind::kGet, MessageKind::kDelete}) {
-    for (const Pointer root : {root_, RootOf(2)}) {  // It does not hold the second: a route.
+    for (const Pointer root : {root_, RootOf(2)}) {  // The worker does not hold the second region, so the reply is a
+                                                     // route.
       for (const std::string& key : {std::string("k"), std::string(4096, 'k')}) {
         const ServiceTimes times = TimesOf(AsBytes(Call(MakeKeyRequest(kind, root, {}, key))));
         EXPECT_EQ(times.call_ns, 3'000u);
@@ -530,7 +533,8 @@ TEST_F(RequestServiceTest, EveryReplySaysWhatItTook) {
   EXPECT_EQ(TimesOf(AsBytes("no reply at all"sv)).call_ns, 0u);
 }
 
-// No walk of nodes is made in a table's region, whatever a message asks for; nor are keys told that it has not.
+// A table's region is not searched for nodes, whatever a message asks for. Keys outside of its range are not reported
+// either.
 TEST_F(RequestServiceTest, ATablesRegionHasNoOrder) {
   RegionContent content;
   content.hash_range = HashRange{0, UINT32_MAX / 2};

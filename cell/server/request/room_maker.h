@@ -1,4 +1,4 @@
-// RoomMaker: whom requests ask for room in a region.
+// RoomMaker is the interface by which requests ask for room in a region.
 #pragma once
 
 namespace cell {
@@ -9,9 +9,9 @@ class RoomMaker {
  public:
   virtual ~RoomMaker() = default;
 
-  // Returns whether a region that is full will have room soon: something is being done about it, or has begun now.
+  // Returns whether a full region will soon have room, because a split is in progress or begins now.
   virtual bool MakeRoom(HeldRegion* region) = 0;
-  // Frees at once what is being freed little by little, in all regions: a check would report it as lost.
+  // Frees at once everything that is normally freed gradually, in all regions. A check would report it as lost.
   virtual void FreeAll() = 0;
 };
 

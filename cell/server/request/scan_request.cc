@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLeavesPerScan = 4096;
 
-// Prefetches what a scan of `leaf` from slot `first` on will touch: the extents, and the leaf to the right.
+// Prefetches what a scan of `leaf` from slot `first` on will read: the extents, and the leaf to the right.
 void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {
   if (!down && leaf.right().region() == tree.region()) {
     Prefetch(tree.Node(leaf.right()).bytes(), leaf.node_bytes());
@@ -25,7 +25,7 @@ void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool
   }
 }
 
-// Composes the reply: its entries, and then the key where the next scan starts, for which room is kept free.
+// Composes the reply: its entries, and then the key where the next scan starts, for which room is reserved.
 class ScanWriter {
  public:
   ScanWriter(MutableBytes to, size_t room, uint32_t limit, bool keys_only)
@@ -44,18 +44,18 @@ class ScanWriter {
       Append(key.data(), key.size());
       const ScanExtent extent{slot.extent, slot.crc};
       if (elsewhere) Append(&extent, sizeof(extent));
-    } else {  // The extent is key and value, just as the entry wants them.
+    } else {  // The extent is key and value, in the format of the entry.
       Append(tree.Extent(slot.extent), slot.extent_bytes);
     }
     ++reply_.count;
     return true;
   }
-  // Ends the reply of a scan that has come to its end.
+  // Ends the reply of a scan that has reached its end.
   size_t Done() {
     reply_.done = 1;
     return End();
   }
-  // Ends the reply of a scan that goes on at `key`: in the meganode `next`, or in this one if that is null.
+  // Ends the reply of a scan that continues at `key`: in the meganode `next`, or in this one if that is null.
   size_t GoOn(const std::string& key, Pointer next) {
     reply_.next = next;
     reply_.next_key_bytes = static_cast<uint16_t>(key.size());
@@ -110,7 +110,7 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
     if (position.EndsWith(leaf)) return writer.Done();
     position.Pass(leaf);
     if (!tree.Covers(position.at())) return writer.GoOn(position.at(), position.down() ? Pointer() : leaf.right());
-    // After many empty leaves it goes on in another call, so that others get their turn.
+    // After many empty leaves the scan continues in another call, so that other requests are served.
     if (leaves == kLeavesPerScan || writer.full()) return writer.GoOn(position.at(), {});
     if (position.down()) {
       ASSIGN_OR_RETURN(leaf, tree.LeafOf(position.at()));

@@ -1,4 +1,4 @@
-// Serves one scan request: as many entries of a meganode, from a place on, as fit into the reply. Pure.
+// Serves one scan request: as many entries of a meganode, from a key on, as fit into the reply. Pure.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -13,7 +13,8 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
   Target target;
   target.region = regions_->Find(root.region());
   if (target.region == nullptr || RootOf(target.region->region()) != root || !Readable(*target.region)) return target;
-  if (target.region->hash != nullptr) {  // By the newest table another region has what is not in its range.
+  if (target.region->hash != nullptr) {  // According to the newest table, another region has the keys outside of its
+                                         // range.
     if (target.region->hash->range().Has(HashKey(key))) target.store = target.region->hash;
     return target;
   }

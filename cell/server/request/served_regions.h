@@ -1,7 +1,7 @@
-// ServedRegions: the regions that requests may use now, and where a request goes on that names the wrong one.
+// ServedRegions finds the regions that requests may use now, and where a request continues that names the wrong one.
 //
-// A region that has a log is used only while this worker's lease lasts: afterwards it may have been recovered
-// elsewhere. One thread: the worker's.
+// A region that has a log is used only while this worker's lease is valid. Afterwards it may have been recovered
+// elsewhere. Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,32 @@
 
 namespace cell {
 
-// Where a request goes. Valid until the worker serves a step of a migration, or runs its other tasks.
+// The target of a request. Valid until the worker serves a step of a migration, or runs its other tasks.
 struct Target {
-  HeldRegion* region = nullptr;  // The one that it names, in whatever state. Null: it is not held here.
-  PairStore* store = nullptr;    // That of `region`, if the key's place is there. Null: `route` leads on.
+  HeldRegion* region = nullptr;  // The region that the request names, in any state. Null: it is not held here.
+  PairStore* store = nullptr;    // The store of `region`, if it covers the key. Null: `route` leads on.
   RouteKind kind = RouteKind::kNotHeld;
   Meganode::Route route;
 };
 
 class ServedRegions {
  public:
-  // All must outlive this.
+  // All arguments must outlive this.
   ServedRegions(const Clock* clock, Regions* regions, const Membership* membership)
       : clock_(clock), regions_(regions), membership_(membership) {}
 
-  // Looks whether the lease still lasts. Call it before each batch of requests.
+  // Checks whether the lease is still valid. Call it before each batch of requests.
   void CheckLease() {
     const int64_t until_ns = membership_->LeaseUntilNs();
     leased_ = until_ns == INT64_MAX || clock_->NowNs() <= until_ns;
   }
   bool leased() const { return leased_; }
 
-  // Returns where a request goes that names the region whose root is `root`.
+  // Returns the target of a request that names the region whose root is `root`.
   Target Find(Pointer root, std::string_view key) const;
   // Returns null if the region is not held here, or must not be read now.
   HeldRegion* FindReadable(uint32_t region) const;
-  // Returns null if the region is not held here, in whatever state.
+  // Returns the region in any state, or null if it is not held here.
   HeldRegion* FindHeld(uint32_t region) const { return regions_->Find(region); }
 
  private:

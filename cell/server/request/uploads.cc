@@ -49,7 +49,7 @@ absl::Status Uploads::MakeRoom(ConnectionId peer, size_t bytes) {
       holders += one.first == peer ? 1 : holds(one);
       if (most == nullptr || one.second.bytes > most->bytes) most = &one.second;
     }
-    // A value fits into a share as long as all shares do.
+    // A value fits into a share if all shares together fit.
     const size_t share = std::max(limits_.bytes_max / holders, std::min(kValueBytesMax, limits_.bytes_max));
     if (peers_[peer].bytes + bytes > share || most->bytes <= share) {
       return absl::ResourceExhaustedError("too many large values are on their way to this server: try again");

@@ -1,10 +1,11 @@
-// Uploads: the large values that clients send ahead of their puts, in pieces. One thread: the worker's.
+// Uploads holds the large values that clients send ahead of their puts, in pieces. Not thread-safe: used only on the
+// worker's thread.
 //
 // Invariants
 //   1. All uploads together hold at most bytes_max.
-//   2. While they do, nobody has to wait for those who hold more than their share: a peer that holds less takes the
-//      place of their longest idle upload.
-//   3. What has not grown for idle_ns is dropped: its client has given up, or has gone on elsewhere.
+//   2. If they hold that much, a peer that holds less than its share does not wait for peers that hold more. It
+//      replaces their longest idle upload.
+//   3. An upload that has not grown for idle_ns is dropped: its client has given up, or has continued elsewhere.
 #pragma once
 
 #include <array>
@@ -29,19 +30,21 @@ class Uploads {
   explicit Uploads(Limits limits) : limits_(limits) {}
   Uploads() : Uploads(Limits{}) {}
 
-  // Appends a piece to upload `number`, 1 to kUploadsMax, of a peer; offset 0 begins it again. InvalidArgument: it does
-  // not go on there. Unavailable: the upload was dropped; begin it again. ResourceExhausted: there is no room.
+  // Appends a piece to upload `number`, 1 to kUploadsMax, of a peer. Offset 0 starts it over. Returns InvalidArgument
+  // if the offset is not the upload's end, Unavailable if the upload was dropped and must be started over, and
+  // ResourceExhausted if there is no room.
   absl::Status Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece, int64_t now_ns);
-  // A whole value, valid until the next change. InvalidArgument: it has another size. Unavailable: it was dropped.
+  // Returns a whole value, valid until the next change. Returns InvalidArgument if it has another size, and Unavailable
+  // if it was dropped.
   absl::StatusOr<std::string_view> Find(ConnectionId peer, uint16_t number, size_t bytes) const;
-  // An upload that is used, or never will be.
+  // Forgets an upload that was used or never will be, or all uploads of a peer.
   void Forget(ConnectionId peer, uint16_t number);
   void Forget(ConnectionId peer);
-  // Drops what is idle. Cheap while nothing can be.
+  // Drops idle uploads. Cheap while there can be none.
   void Expire(int64_t now_ns);
 
   size_t bytes() const { return bytes_; }
-  // The memory that values take, and have kept.
+  // Returns the memory that values take, and have kept.
   size_t capacity() const;
   uint64_t dropped() const { return dropped_; }
 
@@ -56,7 +59,7 @@ class Uploads {
     size_t bytes = 0;
   };
 
-  // Drops uploads of others until the peer has room for so many bytes, if its share allows that.
+  // Drops uploads of other peers until the peer has room for `bytes` bytes, if its share allows that.
   absl::Status MakeRoom(ConnectionId peer, size_t bytes);
   void Clear(Peer* peer, Upload* upload);
   void Drop(Peer* peer, Upload* upload);
@@ -64,7 +67,7 @@ class Uploads {
   const Limits limits_;
   std::map<ConnectionId, Peer> peers_;
   size_t bytes_ = 0;
-  int64_t oldest_ns_ = INT64_MAX;  // Nothing has grown last before.
+  int64_t oldest_ns_ = INT64_MAX;  // No upload has last grown before this time.
   uint64_t dropped_ = 0;
 };
 

@@ -12,7 +12,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 class UploadsTest : public ::testing::Test {
  protected:
-  // A value of 1 MB in pieces; the first error.
+  // Uploads a value of 1 MB in pieces. Returns the first error.
   absl::Status Whole(ConnectionId peer, uint16_t number, int64_t now_ns) {
     for (size_t at = 0; at < kValueBytesMax; at += kPiece) {
       const absl::Status status =
@@ -53,15 +53,15 @@ TEST_F(UploadsTest, WhatDoesNotGrowExpires) {
   EXPECT_EQ(*uploads_.Find(2, 1, 6), "abcdef");
   uploads_.Expire(8 * kSecond);
   EXPECT_EQ(uploads_.bytes(), 0u);
-  EXPECT_LT(uploads_.capacity(), 1000u);  // Their memory has gone, too.
-  // A client that was stopped meanwhile is told to begin again, and not that it is wrong.
+  EXPECT_LT(uploads_.capacity(), 1000u);  // Their memory is gone, too.
+  // A client that was stopped meanwhile is told to start over, and not that it is wrong.
   EXPECT_EQ(uploads_.Find(2, 1, 6).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(uploads_.Add(2, 1, 6, "ghi", 8 * kSecond).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(uploads_.Add(2, 1, 0, "abc", 8 * kSecond).ok());
   EXPECT_EQ(*uploads_.Find(2, 1, 3), "abc");
 }
 
-// Four peers that never put what they sent fill it all; a fifth has its share of it all the same.
+// Four peers fill the whole limit and never put what they sent. A fifth peer still gets its share.
 TEST_F(UploadsTest, APeerThatHoldsLessThanItsShareFindsRoom) {
   for (ConnectionId peer = 1; peer <= 4; ++peer) {
     for (uint16_t number = 1; number <= kUploadsMax; ++number) ASSERT_TRUE(Whole(peer, number, peer).ok());
@@ -72,13 +72,14 @@ TEST_F(UploadsTest, APeerThatHoldsLessThanItsShareFindsRoom) {
     EXPECT_LE(uploads_.bytes(), 16 * kValueBytesMax);
   }
   for (uint16_t number = 1; number <= 3; ++number) EXPECT_TRUE(Has(5, number));
-  for (ConnectionId peer = 1; peer <= 4; ++peer) {  // From each an equal part, and what was idle longest.
+  for (ConnectionId peer = 1; peer <= 4; ++peer) {  // An equal part of each peer is dropped, starting with the longest
+                                                    // idle.
     for (uint16_t number = 2; number <= kUploadsMax; ++number) EXPECT_TRUE(Has(peer, number));
   }
   EXPECT_GE(uploads_.dropped(), 3u);
 }
 
-// As many as there is room for at once: nobody takes another's place.
+// There is exactly room for all of them: nobody replaces another's upload.
 TEST_F(UploadsTest, WhoHasNoMoreThanItsShareKeepsIt) {
   for (ConnectionId peer = 1; peer <= 16; ++peer) ASSERT_TRUE(Whole(peer, 1, 0).ok());
   EXPECT_EQ(Whole(17, 1, 0).code(), absl::StatusCode::kResourceExhausted);

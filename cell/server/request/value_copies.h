@@ -1,8 +1,8 @@
-// ValueCopies: large values as they were at one moment, kept for the peers that fetch them in pieces.
+// ValueCopies keeps large values as they were at one moment, for the peers that fetch them in pieces.
 //
-// A value that is overwritten all the time could never be fetched whole from its extent. A peer names its copies by
-// numbers. A copy goes when the peer has fetched its last byte, keeps another under its number, or disconnects; and,
-// the oldest first, when the copies of all peers together need more room than there is. Not thread-safe.
+// A value that is overwritten all the time could never be fetched whole from its extent. A peer identifies its copies
+// by numbers. A copy is dropped when the peer has fetched its last byte, makes another copy under its number, or
+// disconnects. If the copies of all peers need more room than there is, the oldest are dropped first. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class ValueCopies {
     bytes_ += value.size();
   }
 
-  // `bytes` of a copy, from `offset` on. Nothing: there is no such copy any more, or it is shorter.
+  // Returns `bytes` bytes of a copy, from `offset` on. Returns nullopt if there is no such copy any more, or if it is
+  // shorter.
   std::optional<std::string_view> Find(ConnectionId peer, uint16_t number, uint64_t offset, uint64_t bytes) const {
     const auto it = by_number_.find({peer, number});
     if (it == by_number_.end()) return std::nullopt;
@@ -38,7 +39,7 @@ class ValueCopies {
     return value.substr(offset, bytes);
   }
 
-  // The copy's bytes before `end` have been fetched.
+  // Records that the copy's bytes before `end` have been fetched.
   void Fetched(ConnectionId peer, uint16_t number, uint64_t end) {
     const auto it = by_number_.find({peer, number});
     if (it != by_number_.end() && end >= it->second->value.size()) Drop({peer, number});

@@ -12,7 +12,7 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
   HeldRegion* const region = target.region;
   const bool may_hold = region != nullptr && held_->size() < kHeldMax;
   const auto hold = [&] { held_->Add(call, request.kind, clock_->NowNs()); };
-  // Behind others of its region, in order.
+  // Wait behind other writes to the region, in order.
   if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
   if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region)) return hold();
@@ -45,7 +45,7 @@ bool WritePipeline::Retry(const HeldWrite& held) {
 }
 
 bool WritePipeline::WillHaveRoom(HeldRegion* region) const {
-  // Writes that are logged and not yet applied keep room, some of which comes back when they replace values.
+  // Writes that are logged and not yet applied reserve room, some of which becomes free when they replace values.
   return !region->pending.empty() || (room_ != nullptr && room_->MakeRoom(region));
 }
 
@@ -101,7 +101,7 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& ca
   region->pending.push_back({call, request.kind, sequence, std::string(request.key), prepared, request.hint});
   region->pending.back().call.request = {};
   ++pending_;
-  // The value is in an extent, and in the log.
+  // The value is in an extent and in the log.
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
   return Outcome{Stage::kLogged};
 }
@@ -116,7 +116,7 @@ absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& r
   PairStore::Ahead ahead{region.pending.size(), /*of_key=*/true};
   absl::StatusOr<PairStore::Prepared> prepared = region.store->Prepare(request.key, value, request.crc, ahead);
   if (!absl::IsResourceExhausted(prepared.status()) || IsPending(region, request.key)) return prepared;
-  ahead.of_key = false;  // So that a region that is full takes what replaces a value, as it does without a log.
+  ahead.of_key = false;  // So that a full region accepts a write that replaces a value, as it does without a log.
   return region.store->Prepare(request.key, value, request.crc, ahead);
 }
 
@@ -134,7 +134,7 @@ size_t WritePipeline::ApplyDurable() {
                                                   : region->store->CommitDelete(write.key, write.hint);
       } else if (!failed.ok()) {
         if (write.kind == MessageKind::kPut) region->store->Discard(write.prepared);
-        // It may be on disk all the same.
+        // It may be on disk nevertheless.
         existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
         if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));
       } else {
@@ -161,7 +161,7 @@ void WritePipeline::Disconnected(ConnectionId peer) {
   held_->Remove(peer);
   regions_->ForEach([peer](HeldRegion* region) {
     for (PendingWrite& write : region->pending) {
-      if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // Not to be answered.
+      if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // It must not be answered.
     }
   });
 }
@@ -169,7 +169,7 @@ void WritePipeline::Disconnected(ConnectionId peer) {
 void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
                            const absl::StatusOr<Outcome>& outcome) {
   if (outcome.ok() && outcome->stage == Stage::kLogged) return;
-  // Its client sends the value again if it tries again.
+  // Its client sends the value again if it retries.
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
   if (!outcome.ok()) {
     replies_->Error(call, request.kind, outcome.status());
@@ -181,7 +181,7 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
 }
 
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
-  if (write.call.reply_bytes_max == 0) return;  // Its client has gone.
+  if (write.call.reply_bytes_max == 0) return;  // Its client is gone.
   AnswerExisted(write.call, write.kind, existed);
 }
 

@@ -1,13 +1,13 @@
-// WritePipeline: takes puts and deletes from their arrival to their answer.
+// WritePipeline takes puts and deletes from their arrival to their answer.
 //
-//   lease     without it nothing is written: another worker may hold the region by now
+//   lease     without a lease nothing is written, because another worker may hold the region by now
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
-//             being split. Writes to one region keep their order
-//   log       with `sync` a write is logged first, and goes on when its record is on disk
-//   apply     to the region's store, which logs it by itself with `async`
-//   answer
+//             being split; writes to one region keep their order
+//   log       with `sync` a write is logged first, and continues when its record is on disk
+//   apply     the write is applied to the region's store, which logs it by itself with `async`
+//   answer    the client gets its reply
 //
-// One thread: the worker's.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ namespace cell {
 class WritePipeline {
  public:
   struct Options {
-    std::string server;       // Its name, for errors.
-    int64_t held_max_ns = 0;  // How long a write waits for its region to take it.
+    std::string server;       // Name of the server, for errors.
+    int64_t held_max_ns = 0;  // How long a write waits until its region can take it.
   };
 
-  // What it works with.
+  // Objects that it uses.
   struct Parts {
     ServedRegions* served;
     HeldWrites* held;
-    RoomMaker* room;  // Null where no region is ever split.
+    RoomMaker* room;  // Null if regions are never split.
     Uploads* uploads;
     Replies* replies;
   };
 
-  // All must outlive this.
+  // All arguments must outlive this.
   WritePipeline(const Clock* clock, Regions* regions, const Parts& parts, Options options)
       : clock_(clock),
         regions_(regions),
@@ -52,24 +52,24 @@ class WritePipeline {
         replies_(parts.replies),
         options_(std::move(options)) {}
 
-  // Takes on a put or delete that goes to `target`.
+  // Begins to serve a put or delete with this target.
   void Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target);
-  // Tries writes that wait again, in their order; those that have waited too long fail. Returns how many were answered.
+  // Retries waiting writes in their order. Those that have waited too long fail. Returns how many were answered.
   size_t RetryHeld();
   // Applies and answers writes whose records are on disk by now, or never will be. Returns how many.
   size_t ApplyDurable();
   // Answers the logged writes of a region that another worker has by now: their outcome is unknown.
   void Lose(HeldRegion* region);
-  // Forgets a peer's writes, which are not to be answered any more. Those that are logged are applied all the same.
+  // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
-  // Gives up the waiting puts that were to take this upload, since their client has begun another under its number.
-  // Tried again, such a put would take the other value, or take it away.
+  // Drops the waiting puts that would use this upload, because their client has begun another one with its number. If
+  // such a put were retried, it would use the new value, or remove it.
   void Withdraw(ConnectionId peer, uint16_t upload) { held_->Withdraw(peer, upload); }
 
   const HeldWrites& held() const { return *held_; }
 
  private:
-  // Beyond, writes are not held, but refused.
+  // Beyond this number, writes are refused instead of held.
   static constexpr size_t kHeldMax = 4096;
 
   enum class Stage { kLogged, kDone, kRouted };
@@ -78,21 +78,21 @@ class WritePipeline {
     bool existed = false;  // kDone: the key was there before.
   };
 
-  // Returns whether the region takes writes, as far as its state and its disk go.
+  // Returns whether the region's state and its disk allow writes.
   static bool Open(const HeldRegion& region) { return region.state() != RegionState::kFrozen && !region.late; }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
-  // Returns whether a region that is full will have room soon.
+  // Returns whether a full region will soon have room.
   bool WillHaveRoom(HeldRegion* region) const;
-  // Tries a held write again. Returns whether it is answered.
+  // Retries a held write. Returns whether it is answered.
   bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
                               HeldRegion* region);
   absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value,
                                               const HeldRegion& region) const;
-  // Returns the error that a write's client gets: Unavailable, and so worth another try, while its region may still
-  // have room soon. ResourceExhausted only when no split is possible.
+  // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
+  // ResourceExhausted only if no split is possible.
   absl::Status Refusal(const absl::Status& status, HeldRegion* region) const;
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
               const absl::StatusOr<Outcome>& outcome);
@@ -107,7 +107,7 @@ class WritePipeline {
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
-  size_t pending_ = 0;  // Logged, and not applied, of all regions.
+  size_t pending_ = 0;  // Writes of all regions that are logged and not applied.
 };
 
 }  // namespace cell

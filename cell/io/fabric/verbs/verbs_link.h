@@ -28,7 +28,7 @@ inline constexpr uint32_t kInlineBytesWanted = 512;  // The thesis found 400 B t
 inline constexpr size_t kStagingBytes = size_t{256} << 10;
 inline constexpr uint32_t kPieceBytesMax = 32 << 10;  // A larger part is read in several pieces.
 
-// What both sides send when they connect, in librdmacm's private data.
+// Sent by both sides when they connect, in librdmacm's private data.
 struct CmGreeting {
   uint32_t magic;
   uint8_t version;

@@ -39,9 +39,9 @@ inline absl::Status VerbsError(const std::string& what, int error = errno) {
   return absl::ResourceExhaustedError(fmt::format("{}: {}{}", what, std::strerror(error), hint));
 }
 
-// What a peer may do with this process's memory: read regions.
+// Access of a peer to this process's regions: it may read them.
 inline constexpr int kRegionAccess = IBV_ACCESS_REMOTE_READ;
-// What a peer may do with buffers that this side receives into: nothing.
+// Access of a peer to buffers that this side receives into: none.
 inline constexpr int kBufferAccess = IBV_ACCESS_LOCAL_WRITE;
 
 // A peer that finds no buffer here tries again after 0.64 ms. With credits it always finds one.

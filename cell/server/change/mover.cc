@@ -1,0 +1,429 @@
+#include "cell/server/change/mover.h"
+
+#include <algorithm>
+
+#include "cell/base/mutant.h"
+#include "cell/base/status_macros.h"
+#include "cell/cluster/membership_await.h"
+#include "cell/server/region/commit_table_change.h"
+#include "cell/server/report/status_report.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+// Copying ends when the pages written meanwhile are this small a share of the region, or when rounds do not get
+// shorter.
+constexpr uint64_t kFewShare = 1024;
+constexpr int kRoundsMax = 12;
+constexpr uint32_t kRunPagesMax = 64;  // Per read.
+constexpr uint64_t kZeroedPerTurn = 64 << 10;
+constexpr size_t kReadPartsMax = 16;    // At once...
+constexpr uint32_t kReadPagesMax = 64;  // ...and together.
+constexpr size_t kWhyBytesMax = 300;
+
+absl::Status NoSuchMove(uint32_t region) {
+  return absl::FailedPreconditionError(fmt::format("region {} is not being moved by this worker (any more)", region));
+}
+
+}  // namespace
+
+Mover::Mover(const WorkerContext& context, int64_t silence_ns)
+    : self_(context.self),
+      fabric_(context.fabric),
+      membership_(context.membership),
+      turns_(context.turns),
+      regions_(context.regions),
+      peers_(context.peers),
+      logs_(context.logs),
+      sync_points_(context.sync_points),
+      silence_ns_(silence_ns) {
+  turns_->InterruptOnStop(&giving_ended_);
+  context.status->Add([this](nlohmann::json* status) {
+    (*status)["mover"] = {{"given", counters_.given},
+                          {"taken", counters_.taken},
+                          {"failed", counters_.failed},
+                          {"pages", counters_.pages},
+                          {"longest_frozen_us", static_cast<double>(counters_.longest_frozen_ns) / 1e3}};
+  });
+}
+
+// ---- The source.
+
+Task<absl::Status> Mover::Give(uint32_t id, WorkerId to) {
+  const RegionTable::Entry* entry = membership_->state().table.Find(id);
+  if (entry == nullptr || entry->owner != self_) {  // The table may be out of date.
+    (void)co_await RefreshAwaiter(membership_);
+    entry = membership_->state().table.Find(id);
+  }
+  HeldRegion* const region = regions_->Find(id);
+  if (region == nullptr || entry == nullptr || entry->owner != self_) {
+    co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
+  }
+  if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is busy", id));
+  if (to == self_) co_return absl::OkStatus();  // It is there already.
+  if (region->log != nullptr && !region->log->status().ok()) co_return region->log->status();
+  RegionClaim claim(region, ClaimPurpose::kMigrate);
+  Giving& giving =
+      givings_.emplace(id, Giving(std::move(claim), entry->epoch, to, regions_->shape().region_bytes())).first->second;
+  giving.heard_ns = fabric_->NowNs();
+  const std::shared_ptr<std::string> why = giving.why;
+  sync_points_->Reach("move: giver: before the offer");
+  std::string offer = MakeMoveRequest(MoveStep::kOffer, id, giving.epoch, self_.worker, self_.server);
+  const absl::StatusOr<std::string> reply = co_await peers_->Call(to, std::move(offer));
+  std::vector<PageRun> none;
+  absl::Status status = reply.ok() ? ParseMoveReply(AsBytes(*reply), &none).status() : reply.status();
+  if (!status.ok()) {  // If the offer did arrive, its target may have begun, and Step handles that.
+    const auto it = givings_.find(id);
+    if (it != givings_.end() && !it->second.begun) EndGiving(id, false);
+  }
+  while (givings_.contains(id) && !turns_->stopping()) co_await giving_ended_.Wait(turns_);
+  const HeldRegion* const kept = regions_->Find(id);
+  if (kept == nullptr) co_return absl::OkStatus();
+  if (status.ok() && kept->log != nullptr) status = kept->log->status();
+  if (status.ok()) {
+    status = absl::FailedPreconditionError(
+        fmt::format("{} did not take region {}: {}", ToString(to), id, why->empty() ? "it went silent" : *why));
+  }
+  ++counters_.failed;
+  co_return status;
+}
+
+size_t Mover::ServeMove(ConnectionId peer, ConstBytes message, MutableBytes to) {
+  const absl::StatusOr<Parsed<MoveRequest>> request = ParseMoveRequest(message);
+  absl::Status status = request.status();
+  Giving* tell = nullptr;
+  if (status.ok()) status = ServeStep(peer, *request, &tell);
+  if (!status.ok()) return WriteErrorReply(to, MessageKind::kMove, status);
+  if (tell != nullptr) return WriteRuns(to, regions_->Find(request->fixed.region), tell);
+  Store(to.data(), ReplyOf<MoveReply>(MessageKind::kMove));
+  return sizeof(MoveReply);
+}
+
+absl::Status Mover::ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell) {
+  const uint32_t id = request.fixed.region;
+  if (request.fixed.step == MoveStep::kOffer) {
+    if (turns_->stopping() || membership_->state().table.draining.contains(self_.server)) {
+      return absl::ResourceExhaustedError(fmt::format("{} takes no regions", self_.server));
+    }
+    const WorkerId from{std::string(request.key), request.fixed.worker};
+    if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
+    RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
+    RETURN_IF_ERROR(regions_->Expect(id));  // A source that got no answer offers it again.
+    turns_->Begin(Take(id, request.fixed.epoch, from));
+    return absl::OkStatus();
+  }
+  HeldRegion* const region = regions_->Find(id);
+  const auto it = givings_.find(id);
+  if (region == nullptr || region->lost() || it == givings_.end() || it->second.epoch != request.fixed.epoch ||
+      it->second.settling) {
+    return NoSuchMove(id);
+  }
+  Giving& giving = it->second;
+  const bool cancels = request.fixed.step == MoveStep::kCancel;
+  if (cancels) *giving.why = std::string(request.key.substr(0, kWhyBytesMax));
+  if (cancels && !giving.begun) {
+    EndGiving(id, false);
+    return absl::OkStatus();
+  }
+  // Otherwise its target would wait forever.
+  if (!giving.sealed && region->log != nullptr && !region->log->status().ok()) {
+    const absl::Status failed = region->log->status();
+    EndGiving(id, false);
+    return failed;
+  }
+  const bool begins = request.fixed.step == MoveStep::kBegin;
+  if (begins == giving.begun || (giving.begun && giving.taker != peer)) return NoSuchMove(id);
+  giving.heard_ns = fabric_->NowNs();
+  switch (request.fixed.step) {
+    case MoveStep::kBegin:
+      giving.begun = true;
+      giving.taker = peer;
+      *tell = &giving;
+      sync_points_->Reach("move: giver: begun");
+      return absl::OkStatus();
+    case MoveStep::kWritten:
+      *tell = &giving;
+      sync_points_->Reach("move: giver: copying");
+      return absl::OkStatus();
+    case MoveStep::kFreeze:
+      if (giving.frozen) return NoSuchMove(id);
+      giving.frozen = true;
+      giving.frozen_ns = fabric_->NowNs();
+      region->ChangeState(RegionState::kFrozen);
+      *tell = &giving;
+      sync_points_->Reach("move: giver: frozen");
+      return absl::OkStatus();
+    case MoveStep::kSeal:
+      if (!giving.frozen || giving.sealed || giving.pending.count() != 0 || !Settled(region)) return NoSuchMove(id);
+      giving.sealed = true;
+      region->ChangeState(Mutated(Mutant::kSealedTooLate) ? RegionState::kServing : RegionState::kSealed);
+      if (!Mutated(Mutant::kSealedTooLate)) region->store->GiveUp();
+      sync_points_->Reach("move: giver: sealed");
+      return absl::OkStatus();
+    case MoveStep::kDone:
+      if (!giving.sealed) return NoSuchMove(id);
+      EndGiving(id, true);
+      sync_points_->Reach("move: giver: done");
+      return absl::OkStatus();
+    case MoveStep::kCancel:
+      if (giving.sealed) {
+        giving.settling = true;
+        turns_->Begin(Settle(id));
+      } else {
+        EndGiving(id, false);
+      }
+      return absl::OkStatus();
+    case MoveStep::kOffer:
+      break;
+  }
+  return NoSuchMove(id);
+}
+
+bool Mover::Settled(HeldRegion* region) {
+  if (region->log == nullptr) return true;
+  region->flush_now = true;
+  region->memory->header().log_sequence = region->log->appended();
+  return region->pending.empty() && region->log->durable() == region->log->appended();
+}
+
+size_t Mover::WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const {
+  const bool settled = !giving->frozen || Settled(region);
+  region->written->Mark(0, sizeof(RegionHeader));  // Mark the header: its counts are not stored through RegionMemory.
+  giving->pending.Add(*region->written);
+  giving->noted.Add(*region->written);
+  region->written->Clear();
+  MoveReply reply{};
+  size_t bytes = sizeof(reply);
+  while (bytes + sizeof(PageRun) <= to.size()) {
+    const auto [first, pages] = giving->pending.TakeRun(kRunPagesMax);
+    if (pages == 0) break;
+    Store(to.data() + bytes, PageRun{first, pages});
+    bytes += sizeof(PageRun);
+    ++reply.runs;
+  }
+  reply.more = static_cast<uint32_t>(giving->pending.count()) + (settled ? 0 : 1);
+  reply.header = {MessageKind::kMove, 0, static_cast<uint32_t>(bytes)};
+  Store(to.data(), reply);
+  return bytes;
+}
+
+// Ends a migration at the source. If `given`, the target has the region. Otherwise it is as before: it was not sealed,
+// or is restored.
+void Mover::EndGiving(uint32_t id, bool given) {
+  const auto it = givings_.find(id);
+  HeldRegion* const region = regions_->Find(id);
+  if (it->second.frozen) {
+    counters_.longest_frozen_ns =
+        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(fabric_->NowNs() - it->second.frozen_ns));
+  }
+  if (given) {
+    ++counters_.given;
+    spdlog::info("region {} was given to {}", id, ToString(it->second.to));
+    regions_->Drop(id);
+  } else {
+    region->written->Add(it->second.noted);
+    if (!region->lost() && region->state() != RegionState::kServing) region->ChangeState(RegionState::kServing);
+  }
+  givings_.erase(it);
+  giving_ended_.Notify();
+}
+
+void Mover::Disconnected(ConnectionId peer) {
+  for (auto& [id, giving] : givings_) {
+    if (giving.begun && giving.taker == peer) giving.heard_ns = INT64_MIN / 2;
+  }
+}
+
+void Mover::Step() {
+  std::vector<uint32_t> silent;
+  for (const auto& [id, giving] : givings_) {
+    if (!giving.settling && fabric_->NowNs() - giving.heard_ns > silence_ns_) silent.push_back(id);
+  }
+  for (const uint32_t id : silent) {
+    Giving& giving = givings_.at(id);
+    if (const auto more = repeats_.Due(ToString(giving.to), fabric_->NowNs())) {
+      spdlog::warn("{} does not go on with region {}{}", ToString(giving.to), id, *more);
+    }
+    if (giving.sealed) {
+      giving.settling = true;
+      turns_->Begin(Settle(id));
+    } else {
+      EndGiving(id, false);
+    }
+  }
+}
+
+// Returns the change that makes this worker the owner, from the owner at `epoch`. It succeeds if it was made before and
+// its answer was lost. A claim by the recoverer does not count as that.
+Membership::TableChange Mover::MoveHere(uint32_t id, uint64_t epoch) const {
+  return [id, epoch, self = self_](RegionTable* table) {
+    const RegionTable::Entry* entry = table->Find(id);
+    const bool made = entry != nullptr && entry->owner == self && entry->epoch == epoch + 1 && !entry->recovering;
+    return made ? absl::OkStatus() : table->Move(id, epoch, self);
+  };
+}
+
+// Settles the owner of a sealed region whose target went silent: reads it from the table, or takes the region back.
+Task<bool> Mover::Settle(uint32_t id) {
+  const uint64_t epoch = givings_.at(id).epoch;
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(id, epoch));
+  if (absl::IsUnavailable(status)) co_return false;  // This server ends.
+  if (!status.ok()) {
+    EndGiving(id, true);
+    co_return true;
+  }
+  spdlog::info("region {} stays here", id);
+  HeldRegion* const region = regions_->Find(id);
+  region->epoch = epoch + 1;
+  (void)co_await logs_->Continue(id, epoch + 1);
+  if (!region->lost()) region->store->Restore();
+  EndGiving(id, false);
+  co_return true;
+}
+
+// ---- The target.
+
+Task<bool> Mover::Take(uint32_t id, uint64_t epoch, WorkerId from) {
+  const absl::Status has_log = co_await HasLog(id);
+  const absl::StatusOr<RegionMemory*> memory = has_log.ok() ? regions_->Receive(id) : has_log;
+  if (!memory.ok()) {
+    regions_->Unexpect(id);
+    absl::Status status = memory.status();
+    co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
+  }
+  // Pages that were never written are not copied, and unused slots must be zeros (pilaf/hash_layout.h).
+  if ((*memory)->header().magic != 0) {
+    for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !turns_->stopping();) {
+      at = regions_->Zero(*memory, at, kZeroedPerTurn);
+      co_await turns_->Next();
+    }
+  }
+  auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
+  peers_->ForgetRegion(from, id);
+  StagedCopy copy(*memory, regions_->shape());
+  Taking taking{id, epoch, from, *memory, &copy, written.get()};
+  absl::Status status = co_await Copy(taking);
+  if (status.ok()) status = co_await Commit(taking);
+  if (!status.ok()) {
+    regions_->NotArrived(id, *memory, *written);
+    co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
+  }
+  HeldRegion* const region =
+      regions_->Arrived(id, *memory, std::move(written), epoch + 1,
+                        logs_->on() ? RegionState::kFrozen : RegionState::kServing);
+  region->store->Restore();
+  if (logs_->on()) {
+    const RegionClaim claim(region, ClaimPurpose::kMigrate);
+    (void)co_await logs_->Continue(id, epoch + 1);  // If this fails, the region can be read but not written.
+    region->Unfreeze();
+  }
+  ++counters_.taken;
+  spdlog::info("region {} was taken from {}", id, ToString(from));
+  sync_points_->Reach("move: taker: serves");
+  std::string done = MakeMoveRequest(MoveStep::kDone, id, epoch);
+  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the source reads the table.
+  co_return true;
+}
+
+Task<bool> Mover::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Status why) {
+  ++counters_.failed;
+  std::string reason(why.message().substr(0, kWhyBytesMax));
+  // A stranger may offer regions under any name.
+  const bool member = membership_->state().FindWorker(from) != nullptr;
+  if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", fabric_->NowNs())) {
+    spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)), reason,
+                 *more);
+  }
+  std::string cancel = MakeMoveRequest(MoveStep::kCancel, id, epoch, self_.worker, reason);
+  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the source gets no further message.
+  co_return false;
+}
+
+Task<absl::Status> Mover::HasLog(uint32_t id) {
+  if (!logs_->on()) co_return absl::OkStatus();
+  const Offload::Work look = [this, id]() -> absl::Status {
+    ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(id));
+    if (has) return absl::OkStatus();
+    return absl::FailedPreconditionError("its log is not there: all servers must have the same --log-dir");
+  };
+  co_return co_await logs_->Do(look);
+}
+
+Task<absl::Status> Mover::Copy(Taking taking) {
+  absl::StatusOr<uint64_t> pages = co_await CopyWritten(taking, MoveStep::kBegin);
+  sync_points_->Reach("move: taker: first copy");
+  const uint64_t few = 1 + regions_->shape().region_bytes() / WrittenPages::kPageBytes / kFewShare;
+  uint64_t last = UINT64_MAX;
+  for (int round = 0; pages.ok() && *pages > few && *pages < last && round < kRoundsMax; ++round) {
+    last = *pages;
+    pages = co_await CopyWritten(taking, MoveStep::kWritten);
+    if (turns_->stopping()) co_return absl::CancelledError("this server ends");
+  }
+  if (pages.ok()) pages = co_await CopyWritten(taking, MoveStep::kFreeze);
+  if (!pages.ok()) co_return pages.status();
+  sync_points_->Reach("move: taker: last copy");
+  co_return regions_->CheckHeader(*taking.memory, taking.region);
+}
+
+Task<absl::StatusOr<uint64_t>> Mover::CopyWritten(const Taking& taking, MoveStep step) {
+  uint64_t copied = 0;
+  for (uint32_t more = 1; more > 0; step = MoveStep::kWritten) {
+    std::string request = MakeMoveRequest(step, taking.region, taking.epoch);
+    const absl::StatusOr<std::string> answer = co_await peers_->Call(taking.from, std::move(request));
+    if (!answer.ok()) co_return answer.status();
+    std::vector<PageRun> runs;
+    const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*answer), &runs);
+    if (!reply.ok()) co_return reply.status();
+    more = reply->more;
+    const uint64_t pages_max = taking.memory->bytes() / WrittenPages::kPageBytes;
+    std::vector<std::byte> pages_read((kReadPagesMax + kRunPagesMax) * WrittenPages::kPageBytes);
+    for (size_t at = 0; at < runs.size();) {
+      std::vector<ReadPart> parts;
+      std::vector<PageRun> placed;
+      uint32_t pages = 0;
+      for (; at < runs.size() && parts.size() < kReadPartsMax && pages < kReadPagesMax; ++at) {
+        const PageRun run = runs[at];
+        if (run.pages == 0 || run.pages > kRunPagesMax || run.first >= pages_max || run.pages > pages_max - run.first) {
+          co_return absl::DataLossError(fmt::format("{} names pages that are none", ToString(taking.from)));
+        }
+        const uint64_t offset = uint64_t{run.first} * WrittenPages::kPageBytes;
+        const uint64_t bytes = uint64_t{run.pages} * WrittenPages::kPageBytes;
+        std::byte* const to = pages_read.data() + uint64_t{pages} * WrittenPages::kPageBytes;
+        parts.push_back({Pointer(taking.region, offset), to, static_cast<uint32_t>(bytes)});
+        placed.push_back(run);
+        taking.written->Mark(offset, bytes);
+        pages += run.pages;
+      }
+      absl::Status status = co_await peers_->Read(taking.from, parts);
+      std::byte* from = pages_read.data();
+      for (const PageRun run : placed) {
+        if (status.ok()) status = taking.copy->Place(from, uint64_t{run.first} * WrittenPages::kPageBytes, run.pages);
+        from += uint64_t{run.pages} * WrittenPages::kPageBytes;
+      }
+      if (!status.ok()) co_return status;
+      copied += pages;
+    }
+  }
+  counters_.pages += copied;
+  co_return copied;
+}
+
+// Completes the migration, from the seal to the change of the table.
+Task<absl::Status> Mover::Commit(const Taking& taking) {
+  std::string seal = MakeMoveRequest(MoveStep::kSeal, taking.region, taking.epoch);
+  const absl::StatusOr<std::string> sealed = co_await peers_->Call(taking.from, std::move(seal));
+  if (!sealed.ok()) co_return sealed.status();
+  std::vector<PageRun> none;
+  const absl::StatusOr<MoveReply> reply = ParseMoveReply(AsBytes(*sealed), &none);
+  if (!reply.ok()) co_return reply.status();
+  sync_points_->Reach("move: taker: before the table");
+  // Nobody may serve the region until it is known whether the table was changed. Aborted means that the source has
+  // taken it back.
+  const absl::Status status = co_await CommitTableChange(membership_, turns_, MoveHere(taking.region, taking.epoch));
+  sync_points_->Reach("move: taker: after the table");
+  co_return status;
+}
+
+}  // namespace cell

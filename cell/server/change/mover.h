@@ -1,0 +1,132 @@
+// Migrates regions to and from other workers, while clients read and write them.
+//
+// A region migrates as it is, page by page, under the same id. No pointer in the tree changes, and only the region
+// table says where the region is. The target pulls it with one-sided reads, so the source's thread does little more
+// than record what is written meanwhile (as in live migration of virtual machines: Clark et al., NSDI 2005).
+//
+//   source                               target
+//   Offer (region, epoch)           ->   has room
+//                                   <-   Begin: all written pages, which the target reads and stages (staged_copy.h)
+//                                   <-   Written, repeatedly: those written since, until there are few
+//                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
+//                                   <-   Seal: the source invalidates all nodes, so that nobody reads them any more
+//                                        the region table is changed, from the offered epoch; the copy becomes
+//                                        visible
+//                                   <-   Done: the source drops its copy; waiting writes are redirected to the target
+//                                   <-   Cancel, instead of any of these: the target does not take it, and says why
+//
+// The log stays where it is and continues in a segment of the new epoch, which the target opens before it serves the
+// region. Both workers must therefore see the same store.
+//
+// If the log fails before Seal, the source ends the migration, and the region stays.
+//
+// If the target goes silent before Seal, the source continues as if nothing had happened. After Seal only the table
+// knows the owner. The source asks it, and takes the region back with an epoch of its own, after which the target's
+// change fails. Reads wait for one change of the table; writes also wait for the last pages.
+//
+// Not thread-safe: used only on the worker's thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cell/base/repeats.h"
+#include "cell/base/sync_points.h"
+#include "cell/cluster/membership.h"
+#include "cell/server/change/peers.h"
+#include "cell/server/change/staged_copy.h"
+#include "cell/server/region/log_keeper.h"
+#include "cell/server/request/migration_handler.h"
+#include "cell/server/sched/turns.h"
+#include "cell/server/worker_context.h"
+
+namespace cell {
+
+class Mover : public MigrationHandler {
+ public:
+  // All arguments must outlive this. After `silence_ns` without a message the other side is assumed to be gone.
+  Mover(const WorkerContext& context, int64_t silence_ns);
+
+  // Migrates a held region to another worker. REQUIRES: the region is not claimed. Returns OK once the other worker has
+  // it, ResourceExhausted if that has no room, and Aborted if it refused, with its reason in the message. After any
+  // error the region is still here.
+  Task<absl::Status> Give(uint32_t region, WorkerId to);
+
+  // Serves a request of another worker.
+  size_t ServeMove(ConnectionId peer, ConstBytes request, MutableBytes to) override;
+  void Disconnected(ConnectionId peer) override;
+  // Checks for targets that went silent.
+  void Step();
+
+  struct Counters {
+    uint64_t given = 0, taken = 0, failed = 0;
+    uint64_t pages = 0;              // Pages that the target has copied.
+    uint64_t longest_frozen_ns = 0;  // How long writes waited at the source.
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  // The source's state of a migration, from the offer on.
+  struct Giving {
+    Giving(RegionClaim claim, uint64_t epoch, WorkerId to, uint64_t region_bytes)
+        : claim(std::move(claim)), epoch(epoch), to(std::move(to)), pending(region_bytes), noted(region_bytes) {}
+    RegionClaim claim;
+    uint64_t epoch;
+    WorkerId to;
+    bool begun = false;
+    ConnectionId taker = 0;
+    WrittenPages pending;  // Pages that the target does not know of yet.
+    WrittenPages noted;    // All pages that were taken from the region's own list.
+    bool frozen = false;
+    bool sealed = false;
+    bool settling = false;
+    int64_t heard_ns = 0;
+    int64_t frozen_ns = 0;
+    std::shared_ptr<std::string> why = std::make_shared<std::string>();  // The target's reason for refusing.
+  };
+
+  absl::Status ServeStep(ConnectionId peer, const Parsed<MoveRequest>& request, Giving** tell);
+  // Returns whether everything that was written is in the tree and on disk. If not, it soon will be.
+  static bool Settled(HeldRegion* region);
+  size_t WriteRuns(MutableBytes to, HeldRegion* region, Giving* giving) const;
+  void EndGiving(uint32_t region, bool given);
+  Task<bool> Settle(uint32_t region);
+  Membership::TableChange MoveHere(uint32_t region, uint64_t epoch) const;
+
+  // The target's state of a migration.
+  struct Taking {
+    uint32_t region;
+    uint64_t epoch;
+    WorkerId from;
+    RegionMemory* memory;
+    StagedCopy* copy;  // Writes into `memory`.
+    WrittenPages* written;
+  };
+  Task<bool> Take(uint32_t region, uint64_t epoch, WorkerId from);
+  // Tells the source, and this server's log, why its region is not taken.
+  Task<bool> Refuse(uint32_t region, uint64_t epoch, WorkerId from, absl::Status why);
+  Task<absl::Status> Copy(Taking taking);
+  // Makes one step, and copies all pages that it names. Returns their number.
+  Task<absl::StatusOr<uint64_t>> CopyWritten(const Taking& taking, MoveStep step);
+  Task<absl::Status> Commit(const Taking& taking);
+  // Checks that the region's log is where this worker would continue it.
+  Task<absl::Status> HasLog(uint32_t region);
+
+  const WorkerId self_;
+  Fabric* const fabric_;
+  Membership* const membership_;
+  Turns* const turns_;
+  Regions* const regions_;
+  Peers* const peers_;
+  LogKeeper* const logs_;
+  const SyncPoints* const sync_points_;
+  const int64_t silence_ns_;
+  std::map<uint32_t, Giving> givings_;
+  Event giving_ended_;
+  Repeats repeats_;
+  Counters counters_;
+};
+
+}  // namespace cell
