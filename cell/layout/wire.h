@@ -162,7 +162,7 @@ struct PageRun {
 enum class RouteKind : uint8_t {
   kChild = 1,    // Continue at `next`, which covers the range if one is given.
   kRight = 2,    // Continue at `next`: the key is past this meganode's end.
-  kLost = 3,     // The key is below this meganode: start again at the root of the tree.
+  kRestart = 3,  // The key is below this meganode: start again at the root of the tree.
   kNotHeld = 4,  // This worker does not hold the region: read the region table again.
   kTooLow = 5,   // AddRoute: this meganode belongs to a lower tier, and there is no tier above it.
 };

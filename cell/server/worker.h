@@ -79,7 +79,7 @@ class Worker {
   void Wait(int64_t until_ns);
   // Ends everything in progress as far as possible. All acknowledged writes are on disk then, and only the destructor
   // may be called. Returns DeadlineExceeded if a disk, or the membership, has not answered for
-  // `LogKeeperOptions::finish_patience_ns`. Work that waits for it still refers to this worker, which must not be
+  // `LogFlusherOptions::finish_patience_ns`. Work that waits for it still refers to this worker, which must not be
   // destroyed: the process must end.
   absl::Status Stop();
 

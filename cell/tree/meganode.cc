@@ -95,12 +95,12 @@ absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
 
 Meganode::Route Meganode::RouteOf(std::string_view key) const {
   const NodeView root = Node(root_);
-  if (root.BelowLow(key)) return {Route::Kind::kLost, {}, {}, {}};
+  if (root.BelowLow(key)) return {Route::Kind::kRestart, {}, {}, {}};
   if (root.PastHigh(key)) return {Route::Kind::kRight, root.right(), {}, {}};
   if (root.tier() == 0) return {Route::Kind::kHere, root_, {}, {}};
   const absl::StatusOr<NodeView> bottom = LeafOf(key);
   const int slot = bottom.ok() ? bottom->ChildSlot(key) : -1;
-  if (slot < 0) return {Route::Kind::kLost, {}, {}, {}};
+  if (slot < 0) return {Route::Kind::kRestart, {}, {}, {}};
   Route route{Route::Kind::kChild, bottom->inner_slot(slot).child(), bottom->key(slot), {}};
   if (slot + 1 < bottom->count()) {
     route.high = bottom->key(slot + 1);
@@ -417,7 +417,7 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
 }
 
 absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {
-  if (tier() == 0) return NotHere(Walk::Step::kLost, key);
+  if (tier() == 0) return NotHere(Walk::Step::kRestart, key);
   if (!key.empty()) RETURN_IF_ERROR(CheckKey(key));
   if (child != RootOf(child.region()) || child.region() == region()) {
     return absl::InvalidArgumentError(fmt::format("{} is not another meganode's root", ToString(child)));

@@ -75,10 +75,10 @@ class Meganode : public PairStore {
   // Says where the search for a key continues.
   struct Route {
     enum class Kind : uint8_t {
-      kHere,   // This meganode covers the key.
-      kChild,  // In the child `next`, which covers [low, high).
-      kRight,  // In the neighbour `next` or beyond it: the key is past this meganode's end.
-      kLost,   // The key is below this meganode.
+      kHere,     // This meganode covers the key.
+      kChild,    // In the child `next`, which covers [low, high).
+      kRight,    // In the neighbour `next` or beyond it: the key is past this meganode's end.
+      kRestart,  // The key is below this meganode.
     };
     Kind kind = Kind::kHere;
     Pointer next;

@@ -128,7 +128,7 @@ TEST_F(MeganodeSplitTest, HalfGoesToTheNewMeganode) {
   EXPECT_EQ(left_.Put("002999", "", CrcOf("002999", "")).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(right_->Put("000000", "", CrcOf("000000", "")).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(left_.RouteOf("002999").next, right_->root());
-  EXPECT_EQ(right_->RouteOf("000000").kind, Meganode::Route::Kind::kLost);
+  EXPECT_EQ(right_->RouteOf("000000").kind, Meganode::Route::Kind::kRestart);
 }
 
 // Runs with regions of its own for each seed.

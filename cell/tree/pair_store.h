@@ -73,7 +73,7 @@ class PairStore {
   // Applies a Delete that is on disk. Like Commit it does not call on_write, because the log has the record already.
   virtual absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) = 0;
 
-  // GiveUp invalidates the whole region, whose content was copied elsewhere: readers find nothing here any more.
+  // Invalidate marks the whole region, whose content was copied elsewhere: readers find nothing here any more.
   // Restore undoes that. REQUIRES for Restore: nothing was changed since.
   virtual void Invalidate() = 0;
   virtual void Restore() = 0;

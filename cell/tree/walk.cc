@@ -8,10 +8,10 @@ Walk::Step Walk::Visit(const NodeView& node) {
   torn_ = 0;
   if (level_ < 0) {  // The node is the root.
     if (node.gone() || node.tier() < stop_tier_ || (node.tier() == stop_tier_ && node.level() < stop_level_)) {
-      return Step::kLost;
+      return Step::kRestart;
     }
     below_ = node.BelowLow(key_);
-    if (below_) return Step::kLost;
+    if (below_) return Step::kRestart;
     tier_ = static_cast<int8_t>(node.tier());
   } else if (node.gone() || node.level() != level_ || node.tier() != tier_ || node.BelowLow(key_)) {
     return SetBack();
@@ -37,7 +37,7 @@ Walk::Step Walk::Failed(NodeFault fault) {
   if (++visits_ > kVisitsMax) return Step::kGaveUp;
   if (fault == NodeFault::kTorn && ++torn_ < kTornReadsBeforeSetback) return Step::kRead;
   torn_ = 0;
-  if (level_ < 0 && fault != NodeFault::kTorn) return Step::kLost;
+  if (level_ < 0 && fault != NodeFault::kTorn) return Step::kRestart;
   return SetBack();
 }
 

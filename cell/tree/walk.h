@@ -9,7 +9,7 @@
 //
 // A walk stays in the meganode where it began. A right link or a child that is another meganode's root ends it with
 // kElsewhere, and the driver continues there with another walk. A root that is not (or no longer) the key's ends it
-// with kLost, and the search begins again from the root of the tree.
+// with kRestart, and the search begins again from the root of the tree.
 //
 // Not thread-safe. `key` must outlive the walk.
 #pragma once
@@ -32,7 +32,7 @@ class Walk {
     kRead,       // Fetch wants().
     kArrived,    // The visited node covers the key.
     kElsewhere,  // wants() is the root of another meganode; moved_right() tells a neighbour from a child.
-    kLost,       // The meganode is gone, or the key is below it.
+    kRestart,    // The meganode is gone, or the key is below it.
     kGaveUp,     // Out of budget: Unavailable.
   };
 
@@ -55,7 +55,7 @@ class Walk {
 
   // Returns whether the last Visit followed a right link: the parent is out of date, or a split is not finished.
   bool moved_right() const { return moved_right_; }
-  // After kLost: returns whether the meganode is there and the key is below it.
+  // After kRestart: returns whether the meganode is there and the key is below it.
   bool below() const { return below_; }
   // Returns false once anything was wrong. Nodes must then come from the server and not from a cache.
   bool may_use_cache() const { return setbacks_ == 0; }

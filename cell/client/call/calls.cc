@@ -46,8 +46,8 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
 // Handles a failed read: a lost server is looked up again.
 template <typename T>
 Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
-  if (!LostServer(status)) return status;
-  (void)router->Lose();
+  if (!IsServerGone(status)) return status;
+  (void)router->Restart();
   return std::nullopt;
 }
 
@@ -92,7 +92,7 @@ absl::Status CheckValue(std::string_view key, std::string_view value) {
       fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
 }
 
-bool LostServer(const absl::Status& status) {
+bool IsServerGone(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
 }
 

@@ -56,16 +56,16 @@ absl::Status KeyRouter::Follow(const RouteView& route) {
       return GoTo(route.next);
     case RouteKind::kRight:
       return GoRight(route.next);
-    case RouteKind::kLost:
+    case RouteKind::kRestart:
     case RouteKind::kNotHeld:
     case RouteKind::kTooLow:
       break;
   }
-  return Lose();
+  return Restart();
 }
 
 absl::Status KeyRouter::Follow(const Walk& walk, Walk::Step step, bool cached) {
-  if (step == Walk::Step::kLost) return Lose();
+  if (step == Walk::Step::kRestart) return Restart();
   if (walk.moved_right()) return GoRight(walk.wants());
   absl::Status status = GoTo(walk.wants());
   if (cached) cached_node_ = walk.path(0);
@@ -84,7 +84,7 @@ absl::Status KeyRouter::GoRight(Pointer next) {
   return absl::OkStatus();
 }
 
-absl::Status KeyRouter::Lose() {
+absl::Status KeyRouter::Restart() {
   session_->tree()->routes()->Drop(key_);
   session_->tree()->nodes()->Drop(cached_node_);
   if (server() != nullptr && server()->up) session_->connections()->ForgetRegion(*server(), root_.region());
@@ -130,7 +130,7 @@ Task<absl::Status> KeyRouter::Find() {
     }
     if (session_->view()->WillBeServed(region)) {
       if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
-      (void)Lose();
+      (void)Restart();
       continue;
     }
     // Try once more with the newest table: the region may have moved.
@@ -143,7 +143,7 @@ Task<absl::Status> KeyRouter::Find() {
       co_return server.status();
     }
     if (!to_come) unreachable_ = {region, epoch};
-    (void)Lose();
+    (void)Restart();
   }
 }
 

@@ -43,11 +43,11 @@ class KeyRouter {
 
   // Follows a server's answer that leads on. Returns an error only if this never ends.
   absl::Status Follow(const RouteView& route);
-  // Follows this client's own search of the meganode, which led on: `walk` ended with kElsewhere or kLost. `cached`
+  // Follows this client's own search of the meganode, which led on: `walk` ended with kElsewhere or kRestart. `cached`
   // says whether the last node came from the cache.
   absl::Status Follow(const Walk& walk, Walk::Step step, bool cached);
   // Reports that the meganode is not as expected.
-  absl::Status Lose();
+  absl::Status Restart();
   // Goes to a neighbour that the meganode named.
   absl::Status GoTo(Pointer root);
 

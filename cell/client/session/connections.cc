@@ -85,7 +85,7 @@ Task<bool> Connections::TryConnect(ServerConnection* server) {
   co_return true;
 }
 
-void Connections::CloseLost() {
+void Connections::CloseBroken() {
   for (const ConnectionId id : std::exchange(lost_, {})) loop_->fabric()->Disconnect(id);
 }
 

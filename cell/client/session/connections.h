@@ -69,7 +69,7 @@ class Connections {
   // failed a moment ago. An attempt continues after the deadline, for the benefit of other operations.
   Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
   // Closes connections that were lost. Call it outside of completions.
-  void CloseLost();
+  void CloseBroken();
   // Forgets the location of the region's memory at the server: the next read looks it up. Does nothing once the loop is
   // closed.
   void ForgetRegion(const ServerConnection& server, uint32_t region);

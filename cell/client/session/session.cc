@@ -49,7 +49,7 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 }
 
 void Session::Poll(int64_t until_ns) {
-  connections_.CloseLost();
+  connections_.CloseBroken();
   loop_.DestroyEnded();
   size_t done = view_.Poll();
   loop_.Touch();

@@ -38,7 +38,7 @@ class ConnectionsFixture {
 
   // Does what there is to do, or lets time pass.
   void Turn() {
-    connections_.CloseLost();
+    connections_.CloseBroken();
     loop_.DestroyEnded();
     loop_.Touch();
     if (loop_.Step() + loop_.fabric()->Poll() == 0) loop_.Wait(loop_.NowNs() + 1'000'000);

@@ -60,7 +60,7 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server
         }
       }
     }
-    if (step == Walk::Step::kArrived || step == Walk::Step::kLost) co_return step;
+    if (step == Walk::Step::kArrived || step == Walk::Step::kRestart) co_return step;
     if (walk->moved_right()) {
       ++metrics_->moved_right;
       const Pointer parent = walk->path(walk->level() + 1);

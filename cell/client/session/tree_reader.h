@@ -27,7 +27,7 @@ class TreeReader {
   TreeReader& operator=(const TreeReader&) = delete;
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
-  // kElsewhere and kLost are as in Walk. Returns Aborted if nodes kept changing while they were read. Reports each
+  // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Reports each
   // read's latency to `selector`, and adds the number of reads to *reads.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, Selector* selector, int* reads);

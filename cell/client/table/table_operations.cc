@@ -49,7 +49,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   const uint32_t region = router->root().region();
   const RegionTable::HashParts* const parts = router->parts();
   if (parts == nullptr) {  // The table has just been dropped.
-    (void)router->Lose();
+    (void)router->Restart();
     co_return std::nullopt;
   }
   const HashGeometry geometry = GeometryOf(region, session->view()->cluster().shape, parts->bucket_bytes);
@@ -81,8 +81,8 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
     server->lookups.ObserveReads(rounds);
     co_return found ? Value(std::string(lookup->value())) : Value();
   }
-  if (!status.ok() && !LostServer(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
-  (void)router->Lose();
+  if (!status.ok() && !IsServerGone(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
+  (void)router->Restart();
   co_return std::nullopt;
 }
 

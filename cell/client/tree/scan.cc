@@ -97,8 +97,8 @@ class Scan::Cursor : public DetachedTask {
       if (KeptChanging(status)) {
         context.path = Path::kServer;
         status = absl::OkStatus();
-      } else if (LostServer(status)) {
-        if (router_.has_value()) (void)router_->Lose();  // The region table may name another server.
+      } else if (IsServerGone(status)) {
+        if (router_.has_value()) (void)router_->Restart();  // The region table may name another server.
         status = absl::OkStatus();
       }
       if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
@@ -157,7 +157,7 @@ class Scan::Cursor : public DetachedTask {
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
       if (!route.ok()) co_return route.status();
-      if (position_.down() && from_here_ && route->kind == RouteKind::kLost) {
+      if (position_.down() && from_here_ && route->kind == RouteKind::kRestart) {
         NextAt({});  // The meganode to the left has no pointer from here. Search for it by key.
         co_return absl::OkStatus();
       }

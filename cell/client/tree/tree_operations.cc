@@ -21,8 +21,8 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
   const absl::StatusOr<Walk::Step> step = co_await session->tree()->WalkToLeaf(
       server, &walk, router->may_use_cache(), to, context.deadline_ns, &server->searches, &reads);
   if (!step.ok()) {
-    if (!LostServer(step.status())) co_return step.status();
-    if (absl::Status status = router->Lose(); !status.ok()) co_return status;
+    if (!IsServerGone(step.status())) co_return step.status();
+    if (absl::Status status = router->Restart(); !status.ok()) co_return status;
     co_return false;
   }
   server->searches.ObserveReads(reads, extents);
@@ -42,7 +42,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     const std::optional<int> found = walked.leaf.Find(key);
     if (!found.has_value()) {
       if (session->view()->Leased(router->holder())) co_return Value();
-      (void)router->Lose();
+      (void)router->Restart();
       co_return std::nullopt;
     }
     const LeafSlot slot = walked.leaf.leaf_slot(*found);
@@ -62,13 +62,13 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
         if (!session->view()->Leased(router->holder())) {
-          (void)router->Lose();
+          (void)router->Restart();
           co_return std::nullopt;
         }
         co_return Value(std::string(extent.substr(key.size())));
       }
-    } else if (LostServer(status)) {
-      (void)router->Lose();
+    } else if (IsServerGone(status)) {
+      (void)router->Restart();
       co_return std::nullopt;
     } else if (status.code() != absl::StatusCode::kOutOfRange) {
       co_return status;
@@ -88,7 +88,7 @@ Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::st
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
   if (!session->view()->Leased(router->holder())) {
-    (void)router->Lose();
+    (void)router->Restart();
     co_return std::nullopt;
   }
   co_return walked.leaf.Find(key).has_value();

@@ -13,10 +13,11 @@
 namespace cell {
 namespace {
 
-// Rounds of copying end when what was written meanwhile is this little of the region, or they do not get shorter.
+// Copying ends when the pages written meanwhile are this small a share of the region, or when rounds do not get
+// shorter.
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
-constexpr uint32_t kRunPagesMax = 64;  // Of one read.
+constexpr uint32_t kRunPagesMax = 64;  // Per read.
 constexpr uint64_t kZeroedPerStep = 64 << 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
@@ -52,7 +53,7 @@ Migrator::Migrator(const WorkerContext& context, int64_t silence_ns)
 
 Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   const RegionTable::Entry* entry = membership_->state().table.Find(id);
-  if (entry == nullptr || entry->owner != self_) {  // The table may be old.
+  if (entry == nullptr || entry->owner != self_) {  // The table may be out of date.
     (void)co_await RefreshAwaiter(membership_);
     entry = membership_->state().table.Find(id);
   }
@@ -74,7 +75,7 @@ Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   const absl::StatusOr<std::string> reply = co_await peers_->Call(to, std::move(offer));
   std::vector<PageRun> none;
   absl::Status status = reply.ok() ? ParseMigrationReply(AsBytes(*reply), &none).status() : reply.status();
-  if (!status.ok()) {  // But if the offer did arrive, its target may have begun; then Step sees to it.
+  if (!status.ok()) {  // If the offer did arrive, its target may have begun, and Step handles that.
     const auto it = outgoing_.find(id);
     if (it != outgoing_.end() && !it->second.begun) EndOutgoing(id, false);
   }
@@ -110,7 +111,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     const WorkerId from{std::string(request.key), request.fixed.worker};
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
     RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
-    RETURN_IF_ERROR(regions_->Expect(id));  // A source that heard nothing offers it again.
+    RETURN_IF_ERROR(regions_->Expect(id));  // A source that got no answer offers it again.
     scheduler_->Spawn(Pull(id, request.fixed.epoch, from));
     return absl::OkStatus();
   }
@@ -127,7 +128,8 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     EndOutgoing(id, false);
     return absl::OkStatus();
   }
-  if (!outgoing.sealed && region->log != nullptr && !region->log->status().ok()) {  // Its target would wait for ever.
+  // Otherwise its target would wait forever.
+  if (!outgoing.sealed && region->log != nullptr && !region->log->status().ok()) {
     const absl::Status failed = region->log->status();
     EndOutgoing(id, false);
     return failed;
@@ -190,7 +192,7 @@ bool Migrator::Settled(HeldRegion* region) {
 
 size_t Migrator::WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoing) const {
   const bool settled = !outgoing->frozen || Settled(region);
-  region->written->Mark(0, sizeof(RegionHeader));  // Its counts are stored in other ways.
+  region->written->Mark(0, sizeof(RegionHeader));  // Mark the header: its counts are not stored through RegionMemory.
   outgoing->pending.Add(*region->written);
   outgoing->noted.Add(*region->written);
   region->written->Clear();
@@ -209,7 +211,8 @@ size_t Migrator::WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoi
   return bytes;
 }
 
-// `given`: it is the target's. Else it is as it was before, and was not sealed, or is restored.
+// Ends a migration at the source. If `given`, the target has the region. Otherwise it is as before: it was not sealed,
+// or is restored.
 void Migrator::EndOutgoing(uint32_t id, bool given) {
   const auto it = outgoing_.find(id);
   HeldRegion* const region = regions_->Find(id);
@@ -254,8 +257,8 @@ void Migrator::Step() {
   }
 }
 
-// To this worker, as the one who has it at `epoch`. If that was made before, and the answer lost, it is right. A claim
-// of the recoverer is not that.
+// Returns the change that makes this worker the owner, from the owner at `epoch`. It succeeds if it was made before and
+// its answer was lost. A claim by the recoverer does not count as that.
 Membership::TableChange Migrator::ClaimHere(uint32_t id, uint64_t epoch) const {
   return [id, epoch, self = self_](RegionTable* table) {
     const RegionTable::Entry* entry = table->Find(id);
@@ -264,7 +267,7 @@ Membership::TableChange Migrator::ClaimHere(uint32_t id, uint64_t epoch) const {
   };
 }
 
-// The region was sealed, and then its target was heard no more: the table knows whose it is, or is made to.
+// Settles the owner of a sealed region whose target went silent: reads it from the table, or takes the region back.
 Task<bool> Migrator::Settle(uint32_t id) {
   const uint64_t epoch = outgoing_.at(id).epoch;
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, ClaimHere(id, epoch));
@@ -292,7 +295,7 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
     absl::Status status = memory.status();
     co_return co_await Refuse(id, epoch, std::move(from), std::move(status));
   }
-  // What was never written is not copied, and is zeros in slots (pilaf/hash_layout.h).
+  // Pages that were never written are not copied, and unused slots must be zeros (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
     for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !scheduler_->stopping();) {
       at = regions_->Zero(*memory, at, kZeroedPerStep);
@@ -314,28 +317,28 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
   region->store->Restore();
   if (logs_->on()) {
     const RegionClaim claim(region, ClaimPurpose::kMigrate);
-    (void)co_await logs_->Continue(id, epoch + 1);  // Else it can be read, and not written.
+    (void)co_await logs_->Continue(id, epoch + 1);  // If this fails, the region can be read but not written.
     region->Unfreeze();
   }
   ++counters_.received;
   spdlog::info("region {} was migrated here from {}", id, ToString(from));
   sync_points_->Reach("migration: target: serves");
   std::string done = MakeMigrationRequest(MigrationStep::kDone, id, epoch);
-  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the source asks the table.
+  (void)co_await peers_->Call(from, std::move(done));  // If it does not arrive, the source reads the table.
   co_return true;
 }
 
 Task<bool> Migrator::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::Status why) {
   ++counters_.failed;
   std::string reason(why.message().substr(0, kWhyBytesMax));
-  // Strangers may offer regions under any name.
+  // A stranger may offer regions under any name.
   const bool member = membership_->state().FindWorker(from) != nullptr;
   if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", clock_->NowNs())) {
     spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)),
                  reason, *more);
   }
   std::string cancel = MakeMigrationRequest(MigrationStep::kCancel, id, epoch, self_.worker, reason);
-  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the source hears nothing more.
+  (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the source gets no further message.
   co_return false;
 }
 
@@ -409,7 +412,7 @@ Task<absl::StatusOr<uint64_t>> Migrator::CopyWritten(const Incoming& incoming, M
   co_return copied;
 }
 
-// Goes from the source's seal to the change of the table.
+// Completes the migration, from the seal to the change of the table.
 Task<absl::Status> Migrator::Commit(const Incoming& incoming) {
   std::string seal = MakeMigrationRequest(MigrationStep::kSeal, incoming.region, incoming.epoch);
   const absl::StatusOr<std::string> sealed = co_await peers_->Call(incoming.from, std::move(seal));
@@ -418,7 +421,8 @@ Task<absl::Status> Migrator::Commit(const Incoming& incoming) {
   const absl::StatusOr<MigrationReply> reply = ParseMigrationReply(AsBytes(*sealed), &none);
   if (!reply.ok()) co_return reply.status();
   sync_points_->Reach("migration: target: before the table");
-  // Until it is known whether the table was changed nobody may serve the region. Aborted: the source has taken it back.
+  // Nobody may serve the region until it is known whether the table was changed. Aborted means that the source has
+  // taken it back.
   const absl::Status status =
       co_await CommitTableChange(membership_, scheduler_, ClaimHere(incoming.region, incoming.epoch));
   sync_points_->Reach("migration: target: after the table");

@@ -14,7 +14,7 @@
 // too; otherwise it is removed. The change of the table that makes the parent served does that. A worker that fails to
 // recover a region, for another reason than a damaged log, passes it on to another worker, which claims it again.
 //
-// A region of this worker whose log has failed (log_keeper.h) is recovered in the same way. Writes that async
+// A region of this worker whose log has failed (log_flusher.h) is recovered in the same way. Writes that async
 // durability had acknowledged and not brought to disk are lost then, as in a crash.
 //
 // Not thread-safe: used only on the worker's thread.

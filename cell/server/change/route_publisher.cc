@@ -80,7 +80,7 @@ Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& k
         break;
       case RouteKind::kTooLow:
         co_return co_await MakeRoot(root, tier, key, child);
-      case RouteKind::kLost:
+      case RouteKind::kRestart:
       case RouteKind::kNotHeld:
         co_return absl::AbortedError(fmt::format("the way was lost at {}", ToString(at)));
     }

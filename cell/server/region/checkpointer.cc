@@ -10,9 +10,9 @@
 namespace cell {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;  // Of a checkpoint, written at once.
+constexpr size_t kChunkBytes = size_t{1} << 20;  // Bytes of a checkpoint that are written at once.
 constexpr int kLeavesPerStep = 8;
-constexpr uint32_t kHashBytesPerStep = 8192;  // Of slots or buckets.
+constexpr uint32_t kHashBytesPerStep = 8192;  // Bytes of slots or buckets.
 constexpr int64_t kClaimedPauseNs = 1'000'000;
 
 }  // namespace
@@ -56,7 +56,8 @@ Task<absl::Status> Checkpointer::CheckpointAll(Made* made) {
   for (const uint32_t region : regions) {
     HeldRegion* held = regions_->Find(region);
     while (held != nullptr && held->claimed() && !scheduler_->stopping()) {
-      co_await scheduler_->Sleep(kClaimedPauseNs);  // Not its event: a claim may outlast the worker's end.
+      co_await scheduler_->Sleep(kClaimedPauseNs);  // Do not wait for its event, because a claim may outlast the
+                                                    // worker's end.
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.
@@ -143,13 +144,14 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
   }
 }
 
-// The region is claimed, so that it stays here, and whole.
+// REQUIRES: the region is claimed, so that it stays here, and whole.
 Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
   const std::shared_ptr<RegionLog> log = held->log;
   const uint32_t region = log->region();
-  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next try comes when the log is as long again.
+  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next attempt follows when the log has grown as much
+                                                 // again.
 
-  // A new segment, so that the old ones can go. What comes before it must be on disk, and in the tree.
+  // Begin a new segment, so that the old ones can be removed. All earlier records must be on disk, and in the tree.
   const uint64_t sequence = log->BeginRoll();
   while (log->status().ok() &&
          (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
@@ -160,7 +162,7 @@ Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
   std::unique_ptr<LogWriter> segment;
   absl::Status status = co_await logs_->Open(region, log->epoch(), sequence, &segment);
   if (!status.ok()) {
-    held->FailLog(status);  // It cannot go on in the old segment: the sequence is another's.
+    held->FailLog(status);  // It cannot continue in the old segment, because the sequence belongs to another one.
     co_return status;
   }
   log->EndRoll(std::move(segment));
@@ -178,7 +180,7 @@ Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
     ++counters_.checkpoints;
     co_return status;
   }
-  // What there is of it would take room until the next one. It may be that nothing is there.
+  // Remove what there is of it, because it would take room until the next one. There may be nothing.
   const RunInPool::Work discard = [this, region, epoch = log->epoch(), sequence] {
     return logs_->store()->DiscardCheckpoint(region, epoch, sequence);
   };
@@ -200,7 +202,7 @@ Task<absl::Status> Checkpointer::WriteCheckpoint(HeldRegion* held, std::shared_p
     status = co_await AddTable(&draft);
   }
   if (!status.ok()) co_return status;
-  // What it holds of later records must be on disk with them.
+  // Later records that it includes must be on disk as well.
   const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
     held->flush_now = true;

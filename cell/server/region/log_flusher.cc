@@ -18,7 +18,7 @@ Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t se
   bool said = false;
   for (;;) {
     absl::Status status = co_await RunOnDisk(open);
-    // That is nothing that the disk said: connections have taken all descriptors, and some will go.
+    // This is not an error of the disk: connections have taken all descriptors, and some will become free.
     const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
     if (!again || scheduler_->stopping()) co_return status;
     if (!std::exchange(said, true)) {
@@ -97,7 +97,7 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
     absl::Status status;
   };
   region->flush_begun_ns = fabric_->NowNs();
-  region->flush_now = false;  // Whoever waits for a later one asks again.
+  region->flush_now = false;  // A coroutine that waits for a later flush asks again.
   auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
   disk_->Run([job] { job->status = job->flush.Write(); },
              [this, job] {
@@ -126,7 +126,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
     return;
   }
   region->idle_since_ns = 0;
-  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended: what is left came while it went on.
+  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended. What is left came during it.
     region->dirty_since_ns = region->flush_begun_ns;
     region->flush_begun_ns = 0;
   }
@@ -142,7 +142,8 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   }
 }
 
-// While a region is frozen, its last record's number is told to who gets it: nothing is appended then.
+// Appends a marker to an idle log. Not while the region is frozen: the number of its last record is passed to the
+// migration's target, so nothing may be appended then.
 void LogFlusher::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
   if (!region->log->unmarked() || !region->writable()) return;
   if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
@@ -208,7 +209,7 @@ absl::Status LogFlusher::NoteEnds() {
 
 absl::Status LogFlusher::Unfinished() const {
   std::string behind;
-  regions_->ForEach([&](const HeldRegion* region) {  // With sync, nothing of it was acknowledged.
+  regions_->ForEach([&](const HeldRegion* region) {  // With sync, none of it was acknowledged.
     if (log_first() || region->log == nullptr || !region->log->unwritten()) return;
     behind += fmt::format("{}{}", behind.empty() ? "" : ", ", region->region());
   });

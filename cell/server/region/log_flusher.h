@@ -65,8 +65,8 @@ class LogFlusher {
   bool log_first() const { return options_.durability == Durability::kSync && !Mutated(Mutant::kAppliedBeforeLog); }
   LogStore* store() { return store_; }
 
-  // Runs a blocking function on the disk pool: co_await Do(work). DoReplay does the same with long work, on the replay
-  // pool (Offload).
+  // Runs a blocking function on the disk pool: co_await RunOnDisk(work). RunReplay does the same with long work, on the
+  // replay pool.
   RunInPool RunOnDisk(const RunInPool::Work& work) { return RunInPool(disk_, work); }
   RunInPool RunReplay(const RunInPool::Work& work) { return RunInPool(replay_, work); }
 

@@ -27,7 +27,7 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
   using Kind = Meganode::Route::Kind;
   target.kind = target.route.kind == Kind::kChild   ? RouteKind::kChild
                 : target.route.kind == Kind::kRight ? RouteKind::kRight
-                                                    : RouteKind::kLost;
+                                                    : RouteKind::kRestart;
   return target;
 }
 
