@@ -27,13 +27,13 @@ inline constexpr uint32_t kBucketBytesMax = 4096;
 inline constexpr size_t kAwayMax = 16;
 
 struct BucketHeader {
-  uint64_t crc;             // Covers everything after it, to the end of the last record.
-  uint32_t version;         // Counts this bucket's changes.
-  uint16_t used;            // Bytes of records.
-  uint16_t count;           // Number of records.
-  HashRange range;          // Range of the region.
-  uint16_t away;            // Number of keys of this bucket that are in their second one.
-  uint16_t any;  // Number of those when they are too many for `tags`: any key may be away then, until none is.
+  uint64_t crc;      // Covers everything after it, to the end of the last record.
+  uint32_t version;  // Counts this bucket's changes.
+  uint16_t used;     // Bytes of records.
+  uint16_t count;    // Number of records.
+  HashRange range;   // Range of the region.
+  uint16_t away;     // Number of keys of this bucket that are in their second one.
+  uint16_t any;      // Number of those when they are too many for `tags`: any key may be away then, until none is.
   uint16_t tags[kAwayMax];  // Their tags otherwise.
   uint16_t reserved[2];
 };

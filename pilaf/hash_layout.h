@@ -37,7 +37,7 @@ struct HashHeader {
   uint32_t units;  // Number of slots or buckets.
   HashRange range;
   uint32_t bucket_bytes;  // 0: the units are slots.
-  uint32_t invalidated;      // Not 0: the region was invalidated because another worker has it.
+  uint32_t invalidated;   // Not 0: the region was invalidated because another worker has it.
   uint32_t reserved[6];
   uint64_t crc;  // Covers everything before it.
 

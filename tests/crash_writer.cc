@@ -83,12 +83,13 @@ int Verify(const Flags& flags, const Store& store, std::vector<Key>* keys) {
                           ns > flags.killed_ns - static_cast<int64_t>(flags.bound_ms * 1e6) &&
                           ns <= flags.killed_ns + kAnswersNs;
       if (!recent) must = acknowledged;
-      if (ns > 0) when += fmt::format(" {} at {:.1f} ms", acknowledged, static_cast<double>(ns - flags.killed_ns) / 1e6);
+      if (ns > 0)
+        when += fmt::format(" {} at {:.1f} ms", acknowledged, static_cast<double>(ns - flags.killed_ns) / 1e6);
     }
     lost += version < last;
     if (!value.ok() || version < must || version > key.begun || (value->has_value() && **value != Value(i, version))) {
-      fmt::print("{}: version {}, must be {} to {} ({}); acknowledged, counted from the kill:{}\n", Name(i), version, must,
-                 key.begun, value.status().ToString(), when);
+      fmt::print("{}: version {}, must be {} to {} ({}); acknowledged, counted from the kill:{}\n", Name(i), version,
+                 must, key.begun, value.status().ToString(), when);
       ++wrong;
     }
     key.begun = version;

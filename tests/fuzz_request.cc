@@ -271,7 +271,8 @@ class Fuzzed {
     slots.hash_range = HashRange{0, UINT32_MAX / 4 * 3};
     buckets.hash_range = HashRange{UINT32_MAX / 4, UINT32_MAX};
     buckets.bucket_bytes = 512;
-    for (const auto& [id, content] : {std::pair(kRoutes, routes), std::pair(kSlots, slots), std::pair(kBuckets, buckets)}) {
+    for (const auto& [id, content] :
+         {std::pair(kRoutes, routes), std::pair(kSlots, slots), std::pair(kBuckets, buckets)}) {
       const absl::StatusOr<HeldRegion*> made = regions->Create(id, content);
       if (!made.ok()) std::abort();
       claims.emplace_back(*made, ClaimPurpose::kFill);

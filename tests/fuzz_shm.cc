@@ -56,7 +56,8 @@ Fd Descriptor(uint8_t kind) {
       return Fd(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
     default: {
       Fd memory(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-      if (kind % 6 < 5 && ::ftruncate(memory.get(), static_cast<off_t>(kind % 6 == 3 ? kRingsBytes : bytes)) != 0) std::abort();
+      if (kind % 6 < 5 && ::ftruncate(memory.get(), static_cast<off_t>(kind % 6 == 3 ? kRingsBytes : bytes)) != 0)
+        std::abort();
       if (kind % 2 == 1) (void)::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
       return memory;
     }
@@ -153,8 +154,7 @@ void FeedClient(bool welcomed, Input in) {
     if (welcomed) {
       rings = *ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
       const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
-      (void)SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(&welcome), sizeof(welcome)},
-                       {rings.fd()});
+      (void)SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(&welcome), sizeof(welcome)}, {rings.fd()});
       poll();
       if (connected.told != 1 || !connected.status.ok()) std::abort();
     } else {

@@ -50,8 +50,8 @@ class Writers {
   }
   Task<bool> Loop(const std::string& value) {
     while (!stop_) {
-      const absl::StatusOr<bool> put = table_.has_value() ? co_await table_->AsyncPut(key_, value)
-                                                          : co_await client_.client->AsyncPut(key_, value);
+      const absl::StatusOr<bool> put =
+          table_.has_value() ? co_await table_->AsyncPut(key_, value) : co_await client_.client->AsyncPut(key_, value);
       CELL_CHECK(put.ok());
     }
     co_return true;

@@ -19,7 +19,8 @@ class LaterReleaseStore : public DirectoryLogStore {
 
   absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                   std::string_view first) override {
-    return Wrap(region, DirectoryLogStore::Open(region, epoch, sequence, later_ ? Later(region, first) : std::string(first)));
+    return Wrap(region,
+                DirectoryLogStore::Open(region, epoch, sequence, later_ ? Later(region, first) : std::string(first)));
   }
   absl::StatusOr<std::unique_ptr<LogWriter>> BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                              uint64_t sequence) override {
@@ -61,7 +62,8 @@ class LaterReleaseStore : public DirectoryLogStore {
     const std::string begin = WithFormat(region, bytes, kLogFormat, kLogFormat + 1);
     return begin + std::string(bytes.substr(begin.size()));
   }
-  absl::StatusOr<std::unique_ptr<LogWriter>> Wrap(uint32_t region, absl::StatusOr<std::unique_ptr<LogWriter>> writer) const {
+  absl::StatusOr<std::unique_ptr<LogWriter>> Wrap(uint32_t region,
+                                                  absl::StatusOr<std::unique_ptr<LogWriter>> writer) const {
     if (!writer.ok() || !later_) return writer;
     return std::make_unique<Writer>(region, *std::move(writer));
   }

@@ -47,11 +47,11 @@ TEST_F(NonsenseTest, AStatusIsDataLoss) {
 }
 
 TEST_F(NonsenseTest, AReportOfARegionIsDataLoss) {
-  for (const char* text :
-       {"", "junk", "7", "[]", "{}", R"({"region": -1, "keys": 1})", R"({"region": 9, "keys": "1"})",
-        R"({"region": 9, "keys": 1, "hash": 7})", R"({"region": 9, "keys": 1, "tier": 999, "low": "", "right": 0, "routes": 0})",
-        R"({"region": 9, "keys": 1, "tier": 0, "low": "x", "right": 0, "routes": 0})",
-        R"({"region": 9, "keys": 1, "tier": 1, "low": "", "right": 0, "routes": 1})"}) {
+  for (const char* text : {"", "junk", "7", "[]", "{}", R"({"region": -1, "keys": 1})", R"({"region": 9, "keys": "1"})",
+                           R"({"region": 9, "keys": 1, "hash": 7})",
+                           R"({"region": 9, "keys": 1, "tier": 999, "low": "", "right": 0, "routes": 0})",
+                           R"({"region": 9, "keys": 1, "tier": 0, "low": "x", "right": 0, "routes": 0})",
+                           R"({"region": 9, "keys": 1, "tier": 1, "low": "", "right": 0, "routes": 1})"}) {
     liar_.Say(text);
     const absl::Status status = client_->Check().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;

@@ -28,8 +28,7 @@ TEST(FailedLog, ItsOwnWritesMayHaveBeenApplied) {
     auto client = cluster.NewClient(Quiet());
     ASSERT_TRUE(client->Put("key", "before").ok());
     cluster.files()->FailAt(1, absl::UnavailableError("EIO"));  // The append succeeds, and the sync fails.
-    const absl::Status status =
-        deletes ? client->Delete("key").status() : client->Put("key", "after").status();
+    const absl::Status status = deletes ? client->Delete("key").status() : client->Put("key", "after").status();
     EXPECT_TRUE(IsMaybeApplied(status)) << status;
     EXPECT_EQ(client->Get("key")->value_or("absent"), "before");  // It was not applied.
     cluster.Kill(0);

@@ -35,8 +35,8 @@ void BackupWriter::Append(RecordKind kind, std::string_view key, std::string_vie
 
 absl::Status BackupWriter::Add(std::string_view key, std::string_view value) {
   if (key <= last_key_) {
-    return absl::DataLossError(fmt::format("the scan went wrong after {} pairs: a key is not greater than the last one",
-                                           sum_.pairs));
+    return absl::DataLossError(
+        fmt::format("the scan went wrong after {} pairs: a key is not greater than the last one", sum_.pairs));
   }
   last_key_ = key;
   sum_.Add(key, value);
@@ -47,8 +47,8 @@ absl::Status BackupWriter::Add(std::string_view key, std::string_view value) {
 void BackupWriter::End() { Append(RecordKind::kEnd, "", BytesOf(BackupEnd{sum_.pairs, sum_.checksum})); }
 
 absl::Status BackupReader::Damaged(uint64_t offset, const std::string& what) const {
-  return absl::DataLossError(fmt::format("{} is damaged at offset {}: {}. Take another copy, or another backup", name_,
-                                         offset, what));
+  return absl::DataLossError(
+      fmt::format("{} is damaged at offset {}: {}. Take another copy, or another backup", name_, offset, what));
 }
 
 absl::Status BackupReader::CheckBegin(const LogRecord& record) {

@@ -46,9 +46,12 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   put->add_option("value", flags->value)->required();
   create->footer(
       "When the servers have no room for the parts that are asked for, no table is made. When a server does not take\n"
-      "its parts after all, the table has fewer: it can be used, the message has their number, and the exit status is 2.");
+      "its parts after all, the table has fewer: it can be used, the message has their number, and the exit status is "
+      "2.");
   AddHashLayoutFlags(create, &flags->layout);
-  create->add_option("--parts", flags->parts, "Parts that it begins with; 0: one for each worker, as far as there is room")
+  create
+      ->add_option("--parts", flags->parts,
+                   "Parts that it begins with; 0: one for each worker, as far as there is room")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
 }

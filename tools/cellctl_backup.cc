@@ -79,7 +79,8 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
     ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
     if (!record.has_value()) {
       if (reader.offset() == size) return reader.sum();
-      return absl::DataLossError(fmt::format("{} is damaged at offset {}: it goes on after its end", path, reader.offset()));
+      return absl::DataLossError(
+          fmt::format("{} is damaged at offset {}: it goes on after its end", path, reader.offset()));
     }
     if (record->key.size() > key_bytes_max) {
       return absl::InvalidArgumentError(
@@ -201,8 +202,8 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
   }
   if (!restoring.status.ok()) {
     return absl::Status(restoring.status.code(),
-                        fmt::format("{} ({} of {} pairs were restored before)",
-                                    std::string(restoring.status.message()), restoring.pairs, whole.pairs));
+                        fmt::format("{} ({} of {} pairs were restored before)", std::string(restoring.status.message()),
+                                    restoring.pairs, whole.pairs));
   }
   return restoring.pairs;
 }

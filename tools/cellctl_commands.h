@@ -30,7 +30,7 @@ struct CtlFlags {
   bool merge = false;
   bool raw = false;     // Lines without escapes.
   bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.
-  std::string table;  // Empty: the tree.
+  std::string table;    // Empty: the tree.
   HashLayoutFlags layout;
   uint32_t parts = 0;
   uint64_t limit = UINT64_MAX;

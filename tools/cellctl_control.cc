@@ -178,15 +178,22 @@ int Regions(Client* client, const CtlFlags& flags) {
     const bool told = it != listed.held.end();
     std::string state = told ? it->second.state : "";
     if (!told) {
-      state = owner.recovering                        ? "being recovered from its log"
+      state = owner.recovering                       ? "being recovered from its log"
               : listed.silent.contains(owner.server) ? "its server does not answer"
               : owner.in_making                      ? "being made"
                                                      : "not served: its server is gone, or has not begun to serve it";
     }
-    nlohmann::json json = {{"server", owner.server}, {"worker", owner.worker}, {"region", owner.region},
-                           {"epoch", owner.epoch},   {"state", state},         {"served", told},
-                           {"tier", 0},              {"keys", 0},              {"fill", 0.0},
-                           {"table", ""},            {"busy", false}};
+    nlohmann::json json = {{"server", owner.server},
+                           {"worker", owner.worker},
+                           {"region", owner.region},
+                           {"epoch", owner.epoch},
+                           {"state", state},
+                           {"served", told},
+                           {"tier", 0},
+                           {"keys", 0},
+                           {"fill", 0.0},
+                           {"table", ""},
+                           {"busy", false}};
     if (told) {
       const ControlClient::Region& r = it->second;
       json.update({{"tier", r.tier}, {"keys", r.keys}, {"fill", r.fill}, {"table", r.table}, {"busy", r.busy}});

@@ -191,7 +191,8 @@ int RunPrompt(Client* client, const CtlFlags& given) {
     for (const CLI::App* sub : line.app.get_subcommands([](const CLI::App*) { return true; })) {
       names += " " + sub->get_name();
     }
-    fmt::print("Commands:{}\nhelp [COMMAND], exit; the Tab key completes words, Ctrl-C abandons a line, Ctrl-D ends.\n", names);
+    fmt::print("Commands:{}\nhelp [COMMAND], exit; the Tab key completes words, Ctrl-C abandons a line, Ctrl-D ends.\n",
+               names);
   }
   int last = kDone;
   for (std::string text; editor != nullptr ? editor->Next(&text) : static_cast<bool>(std::getline(std::cin, text));) {

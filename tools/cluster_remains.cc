@@ -53,9 +53,10 @@ absl::Status CheckProcesses(const std::string& directory) {
     const int64_t pid = process["pid"].get<int64_t>();
     const auto start = process.find("start_time");
     if (start == process.end() || !start->is_number_unsigned() || start->get<uint64_t>() != StartTime(pid)) continue;
-    return absl::FailedPreconditionError(fmt::format("process {} of the cluster in {} runs: end it first (//tools:down "
-                                                     "--dir {})",
-                                                     pid, directory, directory));
+    return absl::FailedPreconditionError(
+        fmt::format("process {} of the cluster in {} runs: end it first (//tools:down "
+                    "--dir {})",
+                    pid, directory, directory));
   }
   return absl::OkStatus();
 }
@@ -101,7 +102,8 @@ absl::Status ClusterRemains::AddLogs(const std::string& directory, bool check) {
   check_logs_ = check;
   std::error_code error;
   if (fs::is_directory(directory, error)) {
-    listed_.push_back(fmt::format("the logs in {}: {:.1f} MB", directory, static_cast<double>(BytesIn(directory)) / 1e6));
+    listed_.push_back(
+        fmt::format("the logs in {}: {:.1f} MB", directory, static_cast<double>(BytesIn(directory)) / 1e6));
   }
   return absl::OkStatus();
 }
@@ -186,10 +188,11 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address"}) {
     remains.AddFile(path(name));
   }
-  for (const char* const name : {"cluster.json", "durable.json", "up.json", "regions.lock"}) remains.AddFile(path(name));
+  for (const char* const name : {"cluster.json", "durable.json", "up.json", "regions.lock"})
+    remains.AddFile(path(name));
   for (const std::string& server : servers) remains.AddFile(path(server + ".lock"));
-  remains.listed_.push_back(fmt::format("{} files in {}: constants, locks, and the servers' messages",
-                                        remains.files_.size(), directory));
+  remains.listed_.push_back(
+      fmt::format("{} files in {}: constants, locks, and the servers' messages", remains.files_.size(), directory));
   return remains;
 }
 

@@ -193,9 +193,8 @@ CLI::Validator Between(double low, double high) {
 CLI::Validator Count() {
   return CLI::Validator(
       [](std::string& text) {
-        const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-          return std::isdigit(c) != 0;
-        });
+        const bool digits = !text.empty() &&
+                            std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
         return digits ? std::string() : fmt::format("{} is not a whole number from 0 on", text);
       },
       "COUNT");

@@ -11,9 +11,11 @@ TEST(PairText, EscapesWhatIsNotText) {
   EXPECT_EQ(EscapeText("plain, gr\xc3\xbc\xc3\x9f"), "plain, gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(EscapeText("a\tb\nc\rd\\e"), R"(a\tb\nc\rd\\e)");
   EXPECT_EQ(EscapeText(std::string_view("\0\x1b[2J\x7f", 6)), R"(\x00\x1b[2J\x7f)");
-  EXPECT_EQ(EscapeText("\xc2\x9b""1m"), R"(\xc2\x9b1m)");  // The beginning of a control sequence, in UTF-8.
+  EXPECT_EQ(EscapeText("\xc2\x9b"
+                       "1m"),
+            R"(\xc2\x9b1m)");  // The beginning of a control sequence, in UTF-8.
   EXPECT_EQ(EscapeText("\xff\xc3"), R"(\xff\xc3)");
-  EXPECT_EQ(EscapeText("\xed\xa0\x80"), R"(\xed\xa0\x80)");  // Half of a surrogate pair.
+  EXPECT_EQ(EscapeText("\xed\xa0\x80"), R"(\xed\xa0\x80)");          // Half of a surrogate pair.
   EXPECT_EQ(EscapeText("\xf0\x8f\xbf\xbf"), R"(\xf0\x8f\xbf\xbf)");  // More bytes than the character needs.
   EXPECT_EQ(BytesAsJson("\xc2\x9b").dump(), R"({"hex":"c29b"})");
   EXPECT_TRUE(IsPrintable("two\nlines\tand \xe2\x82\xac"));
@@ -53,10 +55,10 @@ TEST(PairText, RandomPairsComeBack) {
 }
 
 TEST(PairText, SaysWhatIsWrongWithALine) {
-  for (const char* line : {"no tab", "\tno key", "{", "{}", R"({"key": "a"})", R"({"key": "a", "value": 1})",
-                           R"({"key": "a", "value": {"hex": "0"}})", R"({"key": {"hex": "zz"}, "value": ""})",
-                           R"({"key": {"hex": "00", "b": 1}, "value": ""})", "[]",
-                           "{\"key\": \"\xff\", \"value\": \"\"}"}) {
+  for (const char* line :
+       {"no tab", "\tno key", "{", "{}", R"({"key": "a"})", R"({"key": "a", "value": 1})",
+        R"({"key": "a", "value": {"hex": "0"}})", R"({"key": {"hex": "zz"}, "value": ""})",
+        R"({"key": {"hex": "00", "b": 1}, "value": ""})", "[]", "{\"key\": \"\xff\", \"value\": \"\"}"}) {
     EXPECT_EQ(ParsePair(line, false).status().code(), absl::StatusCode::kInvalidArgument) << line;
   }
   EXPECT_EQ(*ParsePair("a\\q\tb\\", true), std::pair(std::string("a\\q"), std::string("b\\")));

@@ -34,8 +34,8 @@ class Progress {
     if (total_ > 0) {
       constexpr size_t kWidth = 30;
       const uint64_t reached = std::min(done, total_);
-      const auto filled = static_cast<size_t>(static_cast<double>(kWidth) * static_cast<double>(reached) /
-                                              static_cast<double>(total_));
+      const auto filled =
+          static_cast<size_t>(static_cast<double>(kWidth) * static_cast<double>(reached) / static_cast<double>(total_));
       line += fmt::format(" [{:<{}}] {:3}%", std::string(filled, '#'), kWidth, 100 * reached / total_);
     }
     line += " " + std::string(text());

@@ -231,9 +231,9 @@ class Runs {
       fmt::print("its trace ended:\n");
       for (const std::string& line : trace_end) fmt::print("  {:.300}\n", line);
     }
-    fmt::print("again, with all of its trace:\n  {} {} --trace -\n", Program(),
-               flags_.plan.has_value() ? fmt::format("--plan-file {}", flags_.plan_file)
-                                       : fmt::format("--seed {}", seed));
+    fmt::print(
+        "again, with all of its trace:\n  {} {} --trace -\n", Program(),
+        flags_.plan.has_value() ? fmt::format("--plan-file {}", flags_.plan_file) : fmt::format("--seed {}", seed));
     std::fflush(stdout);
     if (flags_.shrink_seconds > 0 && failed_.size() == 1) Shrink(seed);
   }
@@ -383,9 +383,8 @@ int Main(int argc, char** argv) {
     std::ifstream file(flags.plan_file);
     std::stringstream text;
     text << file.rdbuf();
-    absl::StatusOr<SimulationPlan> read = file.good() || !text.str().empty()
-                                              ? ParsePlan(text.str())
-                                              : absl::NotFoundError("it cannot be read");
+    absl::StatusOr<SimulationPlan> read =
+        file.good() || !text.str().empty() ? ParsePlan(text.str()) : absl::NotFoundError("it cannot be read");
     if (!read.ok()) {
       fmt::print(stderr, "sim: {}: {}\n", flags.plan_file, std::string(read.status().message()));
       return 2;

@@ -44,7 +44,8 @@ int Main(int argc, char** argv) {
   bool dry_run = false;
   CLI::App app{
       "Deletes a cluster whose servers have all ended: its region table, its logs, and so its keys. Says what that is, "
-      "and asks for the cluster's name before.\nExit status: 0 deleted, 1 there is no such cluster, 2 refused or failed."};
+      "and asks for the cluster's name before.\nExit status: 0 deleted, 1 there is no such cluster, 2 refused or "
+      "failed."};
   CLI::Option* const in_dir = app.add_option("--dir", dir, "The cluster's directory, as //tools:up made it");
   app.add_option("--cluster", cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps")
       ->excludes(in_dir);
@@ -60,9 +61,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kError;
   }
-  absl::StatusOr<ClusterRemains> remains =
-      dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, log_dir)
-                  : ClusterRemains::InDirectory(dir, digest, log_dir);
+  absl::StatusOr<ClusterRemains> remains = dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, log_dir)
+                                                       : ClusterRemains::InDirectory(dir, digest, log_dir);
   if (!remains.ok()) return Fail(remains.status());
   fmt::print("Cluster {}{}:\n", remains->name(), remains->uuid().empty() ? "" : " (" + remains->uuid() + ")");
   for (const std::string& line : remains->listed()) fmt::print("  {}\n", line);

@@ -89,8 +89,8 @@ template std::optional<double> JsonView::As() const;
 template std::optional<std::string> JsonView::As() const;
 
 absl::Status JsonView::NoSuch(std::string_view name) const {
-  return absl::InvalidArgumentError(
-      fmt::format("{} is {}", ForMessage(name), (*this)[name].there() ? "not of its type, or out of range" : "missing"));
+  return absl::InvalidArgumentError(fmt::format(
+      "{} is {}", ForMessage(name), (*this)[name].there() ? "not of its type, or out of range" : "missing"));
 }
 
 }  // namespace cell

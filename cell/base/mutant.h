@@ -21,9 +21,9 @@ enum class Mutant {
   kNoServerLease,    // A server keeps serving however long ago its session was last renewed.
   kLeaseByFollower,  // A coordinator that has lost its leader renews a server's lease.
   // Available only in builds with mutants.
-  kNoVersionCheck,        // A reader ignores a node's versions.
-  kNoNodeCrc,             // A reader ignores a node's CRC.
-  kNoExtentCrc,           // Keys and values that were read one-sided are not checked against their CRC.
+  kNoVersionCheck,  // A reader ignores a node's versions.
+  kNoNodeCrc,       // A reader ignores a node's CRC.
+  kNoExtentCrc,     // Keys and values that were read one-sided are not checked against their CRC.
   kLostSeparator,  // Nobody tells the parent of a node's split: neither the splitter nor a later writer that passes by.
   kRightLinkTooEarly,     // A meganode's split cuts the left part and links right before the right part is copied.
   kOldCopyStays,          // The nodes that a meganode's split has moved are not invalidated at their old location.

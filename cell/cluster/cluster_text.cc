@@ -54,9 +54,8 @@ std::string Differences(const ClusterConstants& started_with, const ClusterConst
 }
 
 std::string ToText(const WorkerText& worker) {
-  return JsonText({{"address", worker.worker.address},
-                   {"regions_max", worker.worker.regions_max},
-                   {"control", worker.control}});
+  return JsonText(
+      {{"address", worker.worker.address}, {"regions_max", worker.worker.regions_max}, {"control", worker.control}});
 }
 
 absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text) {

@@ -38,7 +38,8 @@ TEST(ClusterConstants, ThoseThatDifferAreNamedWithBothValues) {
 
 TEST(WorkerId, IsASeverAndANumber) {
   EXPECT_EQ(ParseWorkerId("a.b.3"), (WorkerId{"a.b", 3}));
-  for (const char* text : {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.1025", "a.4294967296"}) {
+  for (const char* text :
+       {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.1025", "a.4294967296"}) {
     EXPECT_EQ(ParseWorkerId(text), std::nullopt) << text;
   }
 }

@@ -31,14 +31,12 @@ absl::Status Failed(const char* what, const std::string& path) {
 }
 
 // Converts an error that is not the change's own: the change may have been made.
-absl::Status Unavailable(const absl::Status& status) {
-  return absl::UnavailableError(std::string(status.message()));
-}
+absl::Status Unavailable(const absl::Status& status) { return absl::UnavailableError(std::string(status.message())); }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory,
-                                                                              Options options) {
+                                                                             Options options) {
   ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadTextFile(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(

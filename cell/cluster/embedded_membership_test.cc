@@ -217,8 +217,11 @@ TEST_F(EmbeddedMembershipTest, AStoppedServersLockHoldsUpNobodysThread) {
   {
     const Fd lock(::open(Path("regions.lock").c_str(), O_RDWR));
     ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
-    membership->Change([](RegionTable* table) { return table->Add({"server-0", 1}).status(); },
-                       [&result](const absl::Status& status) { result = status; });
+    membership->Change(
+        [](RegionTable* table) {
+          return table->Add({"server-0", 1}).status();
+        },
+        [&result](const absl::Status& status) { result = status; });
     EXPECT_EQ(membership->Poll(), 0u);
     bool refreshed = false;
     membership->Refresh([&refreshed](const absl::Status& status) { refreshed = status.ok(); });
@@ -415,8 +418,11 @@ TEST_F(EmbeddedMembershipTest, ListsTheOwnersInATableThatItHasChanged) {
   Replace("\"servers\": [", kServer1);
   const auto other = *EmbeddedMembership::Open(directory_);
   absl::Status moved = absl::UnknownError("not told");
-  other->Change([](RegionTable* table) { return table->Move(1, 1, {"server-1", 0}); },
-                [&moved](const absl::Status& status) { moved = status; });
+  other->Change(
+      [](RegionTable* table) {
+        return table->Move(1, 1, {"server-1", 0});
+      },
+      [&moved](const absl::Status& status) { moved = status; });
   PollAll(other.get());
   ASSERT_TRUE(moved.ok()) << moved;
   ASSERT_TRUE(Add(membership.get()).ok());

@@ -81,7 +81,8 @@ TEST(Placement, GivesWhatBringsTwoClosest) {
   EXPECT_FALSE(BestTransfer(90, 80, weights).has_value());
   EXPECT_FALSE(BestTransfer(90, 100, weights).has_value());
   EXPECT_FALSE(BestTransfer(90, 0, {}).has_value());
-  EXPECT_FALSE(BestTransfer(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have the same weight then.
+  EXPECT_FALSE(
+      BestTransfer(30, 0, std::vector<uint64_t>{30}).has_value());  // The other would have the same weight then.
 }
 
 // All regions start on one worker, with weights between a third and three quarters. Pairs of workers balance theirs.

@@ -202,7 +202,9 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
     if (!first.has_value() || !region.has_value() || table->Find(*region) == nullptr || *region == table->root ||
         table->Find(*region)->split_parent.has_value() || !taken->insert(*region).second ||
         !parts.parts.emplace(*first, *region).second) {
-      return Bad(fmt::format("table {} has a part that is there twice, or whose region is not listed or not part of it yet", ForMessage(name)));
+      return Bad(
+          fmt::format("table {} has a part that is there twice, or whose region is not listed or not part of it yet",
+                      ForMessage(name)));
     }
   }
   if (!RegionTable::CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
@@ -228,7 +230,8 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   ASSIGN_OR_RETURN(table->next_region, json.Get<uint32_t>("next_region"));
   ASSIGN_OR_RETURN(table->root, json.Get<uint32_t>("root"));
   if (table->version == UINT64_MAX) return Bad("its version is out of range");
-  if (table->next_region == 0 || table->next_region > Pointer::kRegionMax + 1) return Bad("next_region is out of range");
+  if (table->next_region == 0 || table->next_region > Pointer::kRegionMax + 1)
+    return Bad("next_region is out of range");
   if (!json["regions"].is_array()) return Bad("it lists no regions");
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");

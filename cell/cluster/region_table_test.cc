@@ -172,26 +172,26 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
     EXPECT_NE(text.find(from), std::string::npos) << from;
     return text.replace(text.find(from), from.size(), to);
   };
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"\"epoch\": 1", "\"epoch\": 0"},
-           {"\"epoch\": 1", "\"epoch\": 4294967295"},
-           {"\"epoch\": 1", "\"epoch\": -1"},
-           {"\"epoch\": 1", "\"epoch\": 1.5"},
-           {"\"epoch\": 1", "\"epoch\": null"},
-           {"\"made_for\": 1", "\"made_for\": 2"},
-           {"\"made_for\": 1", "\"made_for\": 3"},
-           {"\"made_for\": 1", "\"made_for\": \"1\""},
-           {"\"server\": \"a\"", "\"server\": \"\""},
-           {"\"server\": \"a\"", "\"server\": {}"},
-           {"\"worker\": 0", "\"worker\": 4294967295"},
-           {"\"next_region\": 3", "\"next_region\": 2"},
-           {"\"next_region\": 3", "\"next_region\": 0"},
-           {"\"root\": 1", "\"root\": 9"},
-           {"\"version\": 0", "\"version\": 18446744073709551615"},
-           {"\"made\": []", "\"made\": 7"},
-           {"\"made\": []", "\"made\": [7]"},
-           {"\"draining\": []", "\"draining\": {\"a\": 1}"},
-           {"\"regions\": [", "\"regions\": 7, \"others\": ["}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{"\"epoch\": 1", "\"epoch\": 0"},
+                                                        {"\"epoch\": 1", "\"epoch\": 4294967295"},
+                                                        {"\"epoch\": 1", "\"epoch\": -1"},
+                                                        {"\"epoch\": 1", "\"epoch\": 1.5"},
+                                                        {"\"epoch\": 1", "\"epoch\": null"},
+                                                        {"\"made_for\": 1", "\"made_for\": 2"},
+                                                        {"\"made_for\": 1", "\"made_for\": 3"},
+                                                        {"\"made_for\": 1", "\"made_for\": \"1\""},
+                                                        {"\"server\": \"a\"", "\"server\": \"\""},
+                                                        {"\"server\": \"a\"", "\"server\": {}"},
+                                                        {"\"worker\": 0", "\"worker\": 4294967295"},
+                                                        {"\"next_region\": 3", "\"next_region\": 2"},
+                                                        {"\"next_region\": 3", "\"next_region\": 0"},
+                                                        {"\"root\": 1", "\"root\": 9"},
+                                                        {"\"version\": 0", "\"version\": 18446744073709551615"},
+                                                        {"\"made\": []", "\"made\": 7"},
+                                                        {"\"made\": []", "\"made\": [7]"},
+                                                        {"\"draining\": []", "\"draining\": {\"a\": 1}"},
+                                                        {"\"regions\": [", "\"regions\": 7, \"others\": ["}}) {
     EXPECT_EQ(RegionTable::Parse(with(from, to)).status().code(), absl::StatusCode::kInvalidArgument) << to;
   }
   EXPECT_EQ(RegionTable::Parse(std::string(1'000'000, '[')).status().code(), absl::StatusCode::kInvalidArgument);

@@ -132,10 +132,9 @@ class ZooKeeperMembership::Client {
     const std::string config = ConfigJson(wanted);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
                                      std::pair(root_ + "/table", RegionTable().ToJson())}) {
-      const int rc =
-          Retry([&, &path = path, &data = data] {
-            return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0);
-          });
+      const int rc = Retry([&, &path = path, &data = data] {
+        return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0);
+      });
       if (rc != ZOK && rc != ZNODEEXISTS) return ToStatus(rc, path);
     }
     ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
@@ -435,8 +434,7 @@ class ZooKeeperMembership::Client {
       table.Made(id);
       const std::string json = table.ToJson();
       sent = true;
-      const int rc =
-          Confirmed([&] { return zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version); });
+      const int rc = Confirmed([&] { return zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version); });
       if (rc == ZOK) {
         read_.table = std::move(table);
         return absl::OkStatus();

@@ -189,9 +189,10 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
   WarnIfOpenToAll(flags, serving.address);
-  spdlog::info("worker {} holds up to {} regions of {} MB of nodes and {} MB of extents, which is {} MB when all are full",
-               index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
-               options.regions_max * (shape.region_bytes() >> 20));
+  spdlog::info(
+      "worker {} holds up to {} regions of {} MB of nodes and {} MB of extents, which is {} MB when all are full",
+      index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
+      options.regions_max * (shape.region_bytes() >> 20));
   if (flags.huge_pages && !pool->huge_pages()) {
     spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
                  (shape.region_bytes() >> 21) + 1);
@@ -232,8 +233,9 @@ absl::Status CheckFlags(const Flags& flags) {
   const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
                                  [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
   if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
-    return absl::InvalidArgumentError(fmt::format("{} names no server: --name is of 1 to {} printable characters, without / and spaces",
-                                                  ForMessage(flags.name), kNameBytesMax));
+    return absl::InvalidArgumentError(
+        fmt::format("{} names no server: --name is of 1 to {} printable characters, without / and spaces",
+                    ForMessage(flags.name), kNameBytesMax));
   }
   return absl::OkStatus();
 }
@@ -328,9 +330,10 @@ int Main(int argc, char** argv) {
   app.add_option("--listen", flags.listen,
                  "HOST[:PORT] for clients on other machines; worker N takes PORT + N; no port: free ones")
       ->needs(cluster);
-  app.add_option("--secret-file", flags.secret_file,
-                 "Only clients and servers that have the same secret come in. shm does not ask for it: with a secret, its "
-                 "socket is for this user alone (mode 0600); without one, the umask decides")
+  app.add_option(
+         "--secret-file", flags.secret_file,
+         "Only clients and servers that have the same secret come in. shm does not ask for it: with a secret, its "
+         "socket is for this user alone (mode 0600); without one, the umask decides")
       ->envname("CELL_SECRET_FILE");
   app.add_flag_callback(
       "--list-devices",

@@ -95,8 +95,8 @@ absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
   ControlClient::Regions regions{{}, reply.free(), {}, reply.table_version()};
   for (const auto& one : reply.regions()) {
-    regions.regions.push_back(
-        {one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(), one.table(), one.state()});
+    regions.regions.push_back({one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(),
+                               one.table(), one.state()});
   }
   for (const auto& one : reply.owners()) {
     regions.owners.push_back(

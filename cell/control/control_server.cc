@@ -215,9 +215,9 @@ class ControlServer::RpcService : public control::Control::Service {
       most = *room;
       roomy = worker;
     }
-    return ToGrpc(
-        Task1(roomy, [name = request->table(), bucket_bytes = request->bucket_bytes(), parts = request->parts()](
-                         Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
+    return ToGrpc(Task1(
+        roomy, [name = request->table(), bucket_bytes = request->bucket_bytes(),
+                parts = request->parts()](Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
   }
 
   grpc::Status DropTable(grpc::ServerContext*, const control::DropTableRequest* request,

@@ -36,7 +36,18 @@
 
 namespace cell {
 
-enum class RecordKind : uint8_t { kBegin = 1, kRange, kPut, kDelete, kRoute, kCut, kEnd, kHashRange, kHashCut, kMarker };
+enum class RecordKind : uint8_t {
+  kBegin = 1,
+  kRange,
+  kPut,
+  kDelete,
+  kRoute,
+  kCut,
+  kEnd,
+  kHashRange,
+  kHashCut,
+  kMarker
+};
 
 struct RecordHeader {
   uint64_t crc;       // Covers everything after this field except the padding. Seeded with the region's id.

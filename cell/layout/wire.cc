@@ -265,8 +265,7 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
   return result;
 }
 
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key,
-                           uint16_t copy) {
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy) {
   KeyRequest fixed{};
   fixed.header.kind = kind;
   fixed.root = root;

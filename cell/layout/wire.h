@@ -42,9 +42,9 @@ enum class MessageKind : uint16_t {
   kReport = 10,  // Reports a client's own counters as JSON, for `cellctl top`.
 
   // Sent between servers.
-  kAddRoute = 16,  // Tells the tier above about a meganode's root.
-  kMigration = 17,      // Takes one step of a region's migration (cell/server/change/migrator.h).
-  kWeigh = 18,     // Asks how much a worker holds.
+  kAddRoute = 16,   // Tells the tier above about a meganode's root.
+  kMigration = 17,  // Takes one step of a region's migration (cell/server/change/migrator.h).
+  kWeigh = 18,      // Asks how much a worker holds.
 
   // Only in replies, to any request that names a meganode: the key belongs to another meganode.
   kRoute = 32,
@@ -248,8 +248,8 @@ static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;    // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
-                           // server.
+  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
+                         // server.
   std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest: `to`.
 };
 
@@ -333,7 +333,7 @@ std::string MakeScanRequest(Pointer root, std::string_view from, const std::opti
 std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy = 0);
 std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
 std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
-                            std::string_view server = {});
+                                 std::string_view server = {});
 // Makes a message that consists of a header and text: status, check, report.
 std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
 

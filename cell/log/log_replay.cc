@@ -13,7 +13,7 @@
 namespace cell {
 namespace {
 
-constexpr ptrdiff_t kPrefetch = 12;              // Distance in records.
+constexpr ptrdiff_t kPrefetch = 12;                // Distance in records.
 constexpr uint64_t kSequenceMax = UINT64_MAX / 2;  // No log reaches this.
 
 void Prefetch(const char* bytes, int lines) {
@@ -97,9 +97,10 @@ absl::Status LogReplay::Open() {
   }
   ASSIGN_OR_RETURN(const uint64_t noted, store_->NotedEnd(region_));
   if (noted >= next_sequence_) {
-    return Damaged(parts.back(), log_bytes_,
-                   fmt::format("record {} is the last one that is there, and record {} was on disk when its server ended",
-                               next_sequence_ - 1, noted));
+    return Damaged(
+        parts.back(), log_bytes_,
+        fmt::format("record {} is the last one that is there, and record {} was on disk when its server ended",
+                    next_sequence_ - 1, noted));
   }
   if (!has_range_) {
     if (next_sequence_ <= 2) return absl::NotFoundError(fmt::format("the log of region {} was only begun", region_));
@@ -149,8 +150,9 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
       RETURN_IF_ERROR(known);
     }
     if (!record.has_value()) {  // The frame is whole, so this is not the torn end.
-      return ForeignFile(part.name, fmt::format("it has a record of kind {} at offset {}, which this release does not know",
-                                                static_cast<int>(frame->kind), at));
+      return ForeignFile(part.name,
+                         fmt::format("it has a record of kind {} at offset {}, which this release does not know",
+                                     static_cast<int>(frame->kind), at));
     }
     if (expected >= next_sequence_) RETURN_IF_ERROR(Apply(*record, part, at));
     synced_ = std::max(synced_, record->synced);

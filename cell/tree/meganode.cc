@@ -536,8 +536,9 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
   while (!pending.empty() && !Mutated(Mutant::kLostSeparator)) {
     const Separator separator = std::move(pending.back());
     pending.pop_back();
-    if (separator.level > Node(root_).level()) continue;  // The root was not yet raised that far; raising it will list
-                                                          // this child.
+    if (separator.level > Node(root_).level())
+      continue;  // The root was not yet raised that far; raising it will list
+                 // this child.
     absl::StatusOr<Descent> descent = Descend(separator.key, separator.level);
     CELL_CHECK(descent.ok());
     const NodeView parent = Node(descent->node);

@@ -67,7 +67,7 @@ class MeganodeSplit {
   Meganode* const from_;
   Meganode* const to_;
   const std::string key_;
-  std::string next_;  // Everything below this key, a low key of leaves, is copied.
+  std::string next_;   // Everything below this key, a low key of leaves, is copied.
   Pointer next_leaf_;  // Location of the next leaf, after the first.
   bool copied_ = false;
   absl::Status mirrored_;

@@ -226,8 +226,7 @@ TEST(MeganodeOfRoutes, LeadsToItsChildrenAndSplits) {
   // A key that no node can hold is refused, and changes nothing.
   EXPECT_EQ(left.InsertRoute(std::string(left.key_bytes_max() + 1, '0'), RootOf(99)).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(left.InsertRoute(std::string(60'000, '0'), RootOf(99)).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(left.InsertRoute(std::string(60'000, '0'), RootOf(99)).status().code(), absl::StatusCode::kInvalidArgument);
   // So is a route that leads back here, or that does not lead to a root.
   EXPECT_EQ(left.InsertRoute("000006", RootOf(left.region())).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(left.InsertRoute("000006", Pointer(99, 8)).status().code(), absl::StatusCode::kInvalidArgument);

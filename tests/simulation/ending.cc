@@ -14,8 +14,7 @@ constexpr int64_t kLookEveryNs = 20'000;
 
 bool Ending::Settle() {
   const int64_t begin_ns = world_->now_ns();
-  const bool ended =
-      world_->RunUntil(begin_ns + kSettleNs, [this] { return users_->tasks_left() == 0 && Settled(); });
+  const bool ended = world_->RunUntil(begin_ns + kSettleNs, [this] { return users_->tasks_left() == 0 && Settled(); });
   world_->report.settled_ns = world_->now_ns() - begin_ns;
   world_->journal.Trace("settled after {} us: {}", world_->report.settled_ns / 1000, ended);
   if (!ended && world_->journal.right()) {
@@ -96,8 +95,7 @@ void Ending::CheckHistories() {
   // Lost writes were acknowledged within one bound, after which nothing was acknowledged until the disk had them. They
   // may therefore be up to this old.
   const int64_t slack_ns = 2 * kAsyncBoundNs + 3 * kSlowestDisk * world_->plan.disk_ns;
-  const History::Verdict verdict =
-      world_->history.Check(world_->plan.MayLose(), slack_ns, Journal::kViolationsMax);
+  const History::Verdict verdict = world_->history.Check(world_->plan.MayLose(), slack_ns, Journal::kViolationsMax);
   for (const std::string& violation : verdict.violations) world_->journal.Violate("{}", violation);
   world_->report.checked = verdict.checked;
   world_->report.gave_up = verdict.gave_up;

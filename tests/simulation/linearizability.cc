@@ -55,7 +55,8 @@ class Search {
         const uint64_t mark = Mix64(event.operation + 1);
         const bool applies = Applies(operations_[event.operation], &after);
         // Place an operation that never changes anything as soon as it is possible: it excludes no other order.
-        const bool harmless = applies && ChangesNothing(operations_[event.operation]) && return_[event.operation] != kEnd;
+        const bool harmless =
+            applies && ChangesNothing(operations_[event.operation]) && return_[event.operation] != kEnd;
         if (harmless ||
             (applies &&
              been_.insert(Mix64((ordered_ ^ mark) + 1) ^ Mix64(static_cast<uint64_t>(after) * 2 + 1)).second)) {

@@ -20,10 +20,11 @@ constexpr size_t kHurriedSteps =
     16;  // While writes wait, a step copies this many times as much (cell/server/change/splitter.cc).
 
 constexpr std::array<std::string_view, kFaults> kNames = {
-    "kill",  "power loss", "stop",   "partition",       "one way", "slow host", "slow disk",  "delay",
-    "break", "disk error", "expire", "coordinator cut", "join",    "drain",     "checkpoint", "client cut",
-    "disk full", "slow directory", "no descriptors", "membership error", "leaderless", "freeze",
-    "rollback"};
+    "kill",       "power loss",      "stop",           "partition",      "one way",
+    "slow host",  "slow disk",       "delay",          "break",          "disk error",
+    "expire",     "coordinator cut", "join",           "drain",          "checkpoint",
+    "client cut", "disk full",       "slow directory", "no descriptors", "membership error",
+    "leaderless", "freeze",          "rollback"};
 
 // Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {
@@ -242,10 +243,12 @@ bool Draws::Set(std::string_view name, bool on) {
     if (name == kNames[i]) return faults[i - kFirst] = on, true;
   }
   const std::map<std::string_view, bool*> by_name = {
-      {"large values", &large_values}, {"short timeouts", &short_timeouts}, {"scan modes", &scan_modes},
-      {"mixes", &mixes},               {"regions max", &regions_max},       {"clients go", &clients_go},
-      {"disk steps", &disk_steps},     {"disk cached", &disk_cached},       {"files account", &files_account},
-      {"suspicion", &suspicion},       {"deadlines", &deadlines},       {"disks heal", &disks_heal}};
+      {"large values", &large_values},   {"short timeouts", &short_timeouts},
+      {"scan modes", &scan_modes},       {"mixes", &mixes},
+      {"regions max", &regions_max},     {"clients go", &clients_go},
+      {"disk steps", &disk_steps},       {"disk cached", &disk_cached},
+      {"files account", &files_account}, {"suspicion", &suspicion},
+      {"deadlines", &deadlines},         {"disks heal", &disks_heal}};
   const auto it = by_name.find(name);
   if (it != by_name.end()) *it->second = on;
   return it != by_name.end();
@@ -347,9 +350,11 @@ std::string SimulationPlan::Summary() const {
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue), {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; faults: {}",
+      "flight on {} keys ({} hot, {:.0f} % in a queue), {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B "
+      "buckets), clocks within {} ppm; {} us; faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
-      keys, hot_keys, queue_share * 100, large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      keys, hot_keys, queue_share * 100, large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes,
+      clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

@@ -17,22 +17,22 @@
 namespace cell {
 
 enum class Fault : uint8_t {
-  kKill,         // A server's process dies, and is restarted some time later.
-  kPowerLoss,    // Its machine dies, too: unsynced data is lost in part, the last writes are torn.
-  kStop,         // A server stops for a while, as with SIGSTOP; its memory can be read.
-  kPartition,    // Two hosts do not reach each other.
-  kOneWay,       // One host does not reach another, which reaches it.
-  kSlowHost,     // A server's cores take many times as long.
-  kSlowDisk,     // Its disk takes many times as long.
-  kDelay,        // Messages are delayed.
-  kBreak,        // The connections of two hosts are lost.
-  kDiskError,    // A call of the disk fails: EIO, or ENOSPC. The server is restarted later.
-  kExpire,       // The coordinator takes a server for dead.
-  kCoordinator,  // A server cannot reach the coordinator.
-  kJoin,         // A server is started that was not there before.
-  kDrain,        // A server is drained for a while.
-  kCheckpoint,   // All its regions are checkpointed.
-  kClientCut,    // A client cannot reach the coordinator: its region table becomes outdated.
+  kKill,           // A server's process dies, and is restarted some time later.
+  kPowerLoss,      // Its machine dies, too: unsynced data is lost in part, the last writes are torn.
+  kStop,           // A server stops for a while, as with SIGSTOP; its memory can be read.
+  kPartition,      // Two hosts do not reach each other.
+  kOneWay,         // One host does not reach another, which reaches it.
+  kSlowHost,       // A server's cores take many times as long.
+  kSlowDisk,       // Its disk takes many times as long.
+  kDelay,          // Messages are delayed.
+  kBreak,          // The connections of two hosts are lost.
+  kDiskError,      // A call of the disk fails: EIO, or ENOSPC. The server is restarted later.
+  kExpire,         // The coordinator takes a server for dead.
+  kCoordinator,    // A server cannot reach the coordinator.
+  kJoin,           // A server is started that was not there before.
+  kDrain,          // A server is drained for a while.
+  kCheckpoint,     // All its regions are checkpointed.
+  kClientCut,      // A client cannot reach the coordinator: its region table becomes outdated.
   kDiskFull,       // A server's disk is full, and then has room again.
   kSlowDirectory,  // Listing and syncing its directories takes many times as long.
   kDescriptors,    // A server's process cannot open anything more, and then it can again.
@@ -55,9 +55,9 @@ struct FaultPlan {
 // One client.
 struct ClientPlan {
   uint64_t seed = 0;
-  int tasks = 1;                       // Operations in flight.
-  bool reads_only = false;             // One-sided reads, so that it waits for no server.
-  int64_t comes_ns = 0;                // From the simulation's begin.
+  int tasks = 1;            // Operations in flight.
+  bool reads_only = false;  // One-sided reads, so that it waits for no server.
+  int64_t comes_ns = 0;     // From the simulation's begin.
   int64_t goes_ns = INT64_MAX;
   bool dies = false;    // Like a process that is killed, with operations in flight.
   bool closes = false;  // It is destroyed with operations in flight. If neither: it finishes its operations.
@@ -76,7 +76,7 @@ struct Draws {
   bool disk_steps = true;
   bool disk_cached = true;
   std::array<bool, 7> faults = {true, true, true, true, true, true, true};  // From kDiskFull on.
-  bool deadlines = true;      // Every call ends soon after its deadline.
+  bool deadlines = true;                                                    // Every call ends soon after its deadline.
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
   bool files_account = true;  // At the end there is no file that nobody needs.
 
@@ -110,20 +110,20 @@ struct SimulationPlan {
   double table_share = 0;     // Fraction of the keys that are in a Pilaf table...
   uint32_t bucket_bytes = 0;  // ...with buckets of this size; 0: slots.
   int value_bytes_max = 100;
-  double large_share = 0;     // Fraction of the values that are larger...
-  int large_bytes_max = 0;    // ...than those that come with a reply, and have at most this many bytes.
+  double large_share = 0;   // Fraction of the values that are larger...
+  int large_bytes_max = 0;  // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};  // Weights of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};    // Weights of server, client, hybrid.
-  bool one_path_each = false;    // Each client uses only one of them instead.
-  double queue_share = 0;        // Fraction of the operations that put keys in order, and take the first one.
-  double short_share = 0;        // Fraction of the calls with a timeout so short that many miss it.
-  bool scan_limits = false;      // Some scans have a limit, some request only keys.
+  std::array<int, 5> weights{};     // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};       // Weights of server, client, hybrid.
+  bool one_path_each = false;       // Each client uses only one of them instead.
+  double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  double short_share = 0;           // Fraction of the calls with a timeout so short that many miss it.
+  bool scan_limits = false;         // Some scans have a limit, some request only keys.
   int64_t late_ns_max = INT64_MAX;  // No call ends later than this after its deadline.
-  int scan_tries = 1;            // A scan continues after this many errors less one.
+  int scan_tries = 1;               // A scan continues after this many errors less one.
 
   bool restarts_after_disk = true;  // A server whose disk failed is restarted. Otherwise it must recover by itself.
-  bool files_account = true;     // At the end there is no file that nobody needs.
+  bool files_account = true;        // At the end there is no file that nobody needs.
 
   // The faults.
   int64_t duration_ns = 0;

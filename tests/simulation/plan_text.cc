@@ -85,10 +85,7 @@ Json ToJson(const ClientPlan& client) {
   return json;
 }
 Json ToJson(const FaultPlan& fault) {
-  return {{"at_ns", fault.at_ns},
-          {"fault", ToString(fault.fault)},
-          {"lasts_ns", fault.lasts_ns},
-          {"seed", fault.seed}};
+  return {{"at_ns", fault.at_ns}, {"fault", ToString(fault.fault)}, {"lasts_ns", fault.lasts_ns}, {"seed", fault.seed}};
 }
 
 // These throw the exceptions of nlohmann::json, or std::invalid_argument.
@@ -123,7 +120,7 @@ void FromJson(const Json& json, FaultPlan* fault) {
   throw std::invalid_argument(fmt::format("names a fault that there is not: {}", name));
 }
 template <typename Item>
-  requires std::is_same_v<Item, ClientPlan> || std::is_same_v<Item, FaultPlan>
+requires std::is_same_v<Item, ClientPlan> || std::is_same_v<Item, FaultPlan>
 void FromJson(const Json& json, std::vector<Item>* items) {
   if (!json.is_array()) throw std::invalid_argument("is to be a list");
   for (const Json& item : json) FromJson(item, &items->emplace_back());
@@ -135,11 +132,11 @@ absl::Status CheckPlan(const SimulationPlan& plan) {
   for (const int one : plan.weights) weight += one;
   for (const int one : plan.paths) path += one;
   const bool right = plan.servers >= 1 && plan.joining >= 0 && plan.regions_max >= 1 &&
-                     plan.large_bytes_max <= static_cast<int>(kValueBytesMax) && ValidNodeBytes(plan.shape.node_bytes) &&
-                     plan.shape.meganode_bytes % plan.shape.node_bytes == 0 && plan.shape.meganode_bytes > 0 &&
-                     plan.shape.extents_bytes % 4096 == 0 && plan.keys >= 1 && plan.hot_keys >= 1 && weight >= 1 &&
-                     path >= 1 && plan.table_share >= 0 && plan.table_share <= 1 && plan.latency_ns >= 1 &&
-                     plan.line_ns >= 1 && plan.writer_step_ns >= 1 && plan.disk_ns >= 1;
+                     plan.large_bytes_max <= static_cast<int>(kValueBytesMax) &&
+                     ValidNodeBytes(plan.shape.node_bytes) && plan.shape.meganode_bytes % plan.shape.node_bytes == 0 &&
+                     plan.shape.meganode_bytes > 0 && plan.shape.extents_bytes % 4096 == 0 && plan.keys >= 1 &&
+                     plan.hot_keys >= 1 && weight >= 1 && path >= 1 && plan.table_share >= 0 && plan.table_share <= 1 &&
+                     plan.latency_ns >= 1 && plan.line_ns >= 1 && plan.writer_step_ns >= 1 && plan.disk_ns >= 1;
   return right ? absl::OkStatus() : absl::InvalidArgumentError("the plan has an impossible size, share or weight");
 }
 

@@ -80,7 +80,8 @@ Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
   for (size_t key = first; key < end; ++key) {
     const auto it = range->seen.find(key);
     const bool there = it != range->seen.end();
-    world_->history.Add(key, {kind, begin_ns, there ? it->second.end_ns : world_->now_ns(), there ? it->second.value : 0});
+    world_->history.Add(key,
+                        {kind, begin_ns, there ? it->second.end_ns : world_->now_ns(), there ? it->second.value : 0});
   }
   co_return true;
 }

@@ -34,9 +34,9 @@ struct SimulationReport {
   uint64_t operations = 0;  // Operations that ended.
   uint64_t maybe = 0;       // With an unknown outcome.
   uint64_t failed = 0;
-  uint64_t checked = 0;  // In histories of keys.
-  uint64_t gave_up = 0;  // Histories too complex to be decided.
-  uint64_t clients = 0;      // Clients that came.
+  uint64_t checked = 0;           // In histories of keys.
+  uint64_t gave_up = 0;           // Histories too complex to be decided.
+  uint64_t clients = 0;           // Clients that came.
   int64_t latest_ns = INT64_MIN;  // Maximum time by which a call ended after its deadline.
   uint64_t scans = 0, torn = 0, splits = 0, moves = 0, recovered = 0, table_splits = 0, checkpoints = 0;
 };

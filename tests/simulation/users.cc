@@ -175,14 +175,14 @@ std::string Users::Value(size_t key, int64_t number) const {
   std::string value = fmt::format("{} {} ", key, number);
   const auto head = value.size();
   if (static_cast<double>(draw >> 40) * 0x1.0p-24 >= plan.large_share) {
-    return value.append(draw % static_cast<uint64_t>(plan.value_bytes_max + 1),
-                        static_cast<char>('a' + number % 26));
+    return value.append(draw % static_cast<uint64_t>(plan.value_bytes_max + 1), static_cast<char>('a' + number % 26));
   }
   // Repeat the head, so that a piece of another value, or at another position, would be visible.
   const uint64_t least = kInlineValueBytesMax + 1;
   const auto most = static_cast<uint64_t>(plan.large_bytes_max);
   value.resize(least + Mix64(draw) % std::max<uint64_t>(1, most - std::min(most, least) + 1));
-  for (size_t at = head; at < value.size(); at += at) value.replace(at, std::min(at, value.size() - at), value, 0, std::min(at, value.size() - at));
+  for (size_t at = head; at < value.size(); at += at)
+    value.replace(at, std::min(at, value.size() - at), value, 0, std::min(at, value.size() - at));
   return value;
 }
 

@@ -34,7 +34,8 @@ const volatile Disk* Shared() {
     void* const at = ::mmap(nullptr, sizeof(Disk), PROT_READ, MAP_SHARED, fd, 0);
     ::close(fd);
     return at == MAP_FAILED ? nullptr : static_cast<const volatile Disk*>(at);
-  }();
+  }
+  ();
   return disk;
 }
 

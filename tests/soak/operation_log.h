@@ -31,9 +31,7 @@ inline constexpr size_t kValueBytesMaxOfSoak = size_t{1} << 20;
 
 // Returns the identity of a value in a history, never kAbsent. A mix of values, or a truncated one, has an identity
 // that nobody put.
-inline int64_t ValueIdentity(std::string_view value) {
-  return static_cast<int64_t>(Crc64(AsBytes(value)) >> 2) + 1;
-}
+inline int64_t ValueIdentity(std::string_view value) { return static_cast<int64_t>(Crc64(AsBytes(value)) >> 2) + 1; }
 
 // Returns the value with this number, of any size from 0 to `bytes_max`: mostly small ones, and those at the borders
 // between inline values, messages and uploads.

@@ -37,7 +37,7 @@ struct Flags {
   double life_seconds = 0;  // How long a client lives, on average. 0: as long as the process.
   int64_t dump_from_ns = 0, dump_to_ns = 0;
   int64_t timeout_ms = 5000;
-  bool leave = false;     // Ends in the middle of its operations, without notice.
+  bool leave = false;    // Ends in the middle of its operations, without notice.
   bool settled = false;  // Each key once, as long as it takes.
   uint64_t seed = 1;
 };
@@ -49,10 +49,8 @@ struct Profile {
   double hot_share;  // Fraction of the operations that use a sixteenth of the keys.
 };
 constexpr std::array kProfiles = {
-    Profile{"mixed", {30, 10, 40, 8, 6, 6}, 0.3},
-    Profile{"hot", {35, 5, 50, 5, 3, 2}, 0.9},
-    Profile{"deletes", {30, 35, 20, 5, 2, 8}, 0.2},
-    Profile{"reads", {0, 0, 70, 10, 10, 10}, 0.5},
+    Profile{"mixed", {30, 10, 40, 8, 6, 6}, 0.3},   Profile{"hot", {35, 5, 50, 5, 3, 2}, 0.9},
+    Profile{"deletes", {30, 35, 20, 5, 2, 8}, 0.2}, Profile{"reads", {0, 0, 70, 10, 10, 10}, 0.5},
     Profile{"scans", {15, 5, 10, 0, 0, 70}, 0.2},
 };
 
@@ -210,7 +208,8 @@ class SoakClient {
     opened_.client.reset();
     opened_.tables.clear();
     const int64_t took_ns = Took(begun);
-    if (took_ns > kDestroyNs + kLateNs) log_.Violation(fmt::format("a client was destroyed in {} ms", took_ns / 1'000'000));
+    if (took_ns > kDestroyNs + kLateNs)
+      log_.Violation(fmt::format("a client was destroyed in {} ms", took_ns / 1'000'000));
     if (!std::all_of(tasks.begin(), tasks.end(), is_done)) {
       log_.Violation("an operation did not end when its client was destroyed");
       std::fflush(nullptr);
@@ -243,8 +242,8 @@ class SoakClient {
       call.path = std::array{Path::kServer, Path::kClient, Path::kHybrid}[random.Below(3)];
       // Some have hardly any time, others more than a takeover takes.
       const int64_t timeout_us = flags_.timeout_ms * 1000;
-      call.timeout_us = random.Below(4) == 0 ? 1 + static_cast<int64_t>(random.Below(static_cast<uint64_t>(timeout_us)))
-                                             : timeout_us;
+      call.timeout_us =
+          random.Below(4) == 0 ? 1 + static_cast<int64_t>(random.Below(static_cast<uint64_t>(timeout_us))) : timeout_us;
       int all = 0;
       for (const int weight : profile_.weights) all += weight;
       int at = static_cast<int>(random.Below(static_cast<uint64_t>(all)));
@@ -430,8 +429,8 @@ class SoakClient {
       call.path = Path::kClient;
       right = right && co_await Read(key, Kind::kGet, call);
       if (!right) {
-        log_.Violation(fmt::format("{} cannot be read and written though nothing goes wrong any more: {}",
-                                   KeyName(key), last_error_));
+        log_.Violation(fmt::format("{} cannot be read and written though nothing goes wrong any more: {}", KeyName(key),
+                                   last_error_));
         co_return false;
       }
     }
@@ -452,8 +451,8 @@ class SoakClient {
 };
 
 absl::Status Run(const Flags& flags) {
-  const auto profile = std::find_if(kProfiles.begin(), kProfiles.end(),
-                                    [&](const Profile& one) { return one.name == flags.profile; });
+  const auto profile =
+      std::find_if(kProfiles.begin(), kProfiles.end(), [&](const Profile& one) { return one.name == flags.profile; });
   if (profile == kProfiles.end()) return absl::InvalidArgumentError("no such --profile");
   SoakClient soak(flags, *profile);
   RETURN_IF_ERROR(flags.dump_to_ns != 0 ? soak.Dump() : soak.Run());

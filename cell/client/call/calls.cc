@@ -31,7 +31,7 @@ size_t ReplyRoom(Session* session) {
 // Sends a request that names the router's meganode. Returns nullopt if the search continues elsewhere. The reply is
 // valid until the caller suspends.
 Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
-                            size_t reply_bytes_max, CallContext context) {
+                                   size_t reply_bytes_max, CallContext context) {
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(router->server(), head, body, reply_bytes_max, context.deadline_ns,
                                             router->selector(), Connections::Learn::kCost);
@@ -101,7 +101,7 @@ namespace {
 // Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
 // value. Returns Aborted if the value was replaced while it was fetched.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                           CallContext context) {
+                             CallContext context) {
   ServerConnection* const server = router->server();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Attempt<ConstBytes> reply =

@@ -487,7 +487,8 @@ TEST_P(FabricConformance, ConnectionsThatFailOrEndLeaveNothing) {
       client_->Disconnect(*connection);
     }
     client_->Poll();
-    for (int i = 0; i < 10'000 && harness_->PeersOf(server_.get()) > 1; ++i) client_->Wait(client_->NowNs() + 1'000'000);
+    for (int i = 0; i < 10'000 && harness_->PeersOf(server_.get()) > 1; ++i)
+      client_->Wait(client_->NowNs() + 1'000'000);
   };
   fail();
   lose();

@@ -145,8 +145,8 @@ TEST(FilesTest, ADirectoryThatCannotBeMadeIsAnError) {
   ASSERT_EQ(::symlink("leads/nowhere", (root + "/link").c_str()), 0);
   ASSERT_EQ(::symlink("there", (root + "/good").c_str()), 0);
   ASSERT_TRUE(files.Create(root + "/file").ok());
-  for (const std::string& no : {root + "/link", root + "/link/a/b", root + "/file", root + "/file/a", std::string("/proc/x"),
-                                std::string("/proc/x/a"), std::string()}) {
+  for (const std::string& no : {root + "/link", root + "/link/a/b", root + "/file", root + "/file/a",
+                                std::string("/proc/x"), std::string("/proc/x/a"), std::string()}) {
     const absl::Status status = files.MakeDirectory(no);
     EXPECT_FALSE(status.ok()) << no;
     EXPECT_NE(status.message().find("cannot make directory"), std::string::npos) << status;

@@ -27,8 +27,7 @@ void SetOption(int socket, int level, int name, int value) { ::setsockopt(socket
 
 absl::StatusOr<std::pair<std::string, uint16_t>> ParseHostPort(const std::string& address) {
   const auto bad = [&] {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is not HOST:PORT (IPv6: [ADDRESS]:PORT)", ForMessage(address)));
+    return absl::InvalidArgumentError(fmt::format("{} is not HOST:PORT (IPv6: [ADDRESS]:PORT)", ForMessage(address)));
   };
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return bad();

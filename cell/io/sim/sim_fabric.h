@@ -178,7 +178,7 @@ class SimFabric : public Fabric {
   int64_t core_free_ns_ = 0;     // When the core of a client is free.
 
   std::vector<Connection> connections_;
-  int64_t expire_ns_ = INT64_MAX;  // When Expire runs next. No operation has an earlier deadline.
+  int64_t expire_ns_ = INT64_MAX;                   // When Expire runs next. No operation has an earlier deadline.
   std::map<ConnectionId, Completion*> connecting_;  // Connects to addresses where nobody answers.
   std::vector<Ready> ready_;
 };

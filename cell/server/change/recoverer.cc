@@ -364,7 +364,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     seen_revision_ = 0;  // If it has another owner, the next step drops it.
     // An error of the membership says nothing about the log: this worker may still have to recover the region.
     co_return held->lost() ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
-                         : status;
+                           : status;
   }
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&

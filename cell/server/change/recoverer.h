@@ -71,7 +71,7 @@ class Recoverer {
 
   struct Counters {
     uint64_t recovered = 0, failed = 0, lost = 0;
-    uint64_t retaken = 0;        // Dropped because their logs had failed, once their disk answered again.
+    uint64_t retaken = 0;                 // Dropped because their logs had failed, once their disk answered again.
     uint64_t log_bytes = 0, records = 0;  // Replayed.
     uint64_t longest_replay_ns = 0;
     int64_t last_served_ns = 0;  // Time from its claim, for the region that was last recovered.

@@ -219,8 +219,8 @@ TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   SimNetwork network{SimOptions{}};
   Worker::Options options = Options();
   options.regions_max = 1;
-  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
-                LogsOf(&network, host.get(), [] {}), options);
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), LogsOf(&network, host.get(), [] {}),
+                options);
   CELL_CHECK(worker.Start("new").ok());
   ASSERT_EQ(worker.regions()->size(), 0u);
   absl::Status made;

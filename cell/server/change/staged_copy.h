@@ -2,8 +2,8 @@
 // here.
 //
 // The former owner continues to write while pages are copied, so nothing that readers find here may look valid. Each
-// node is stored as an invalidated one, each slot and bucket with its CRC inverted, as PairStore::Invalidate does. When the
-// whole region has arrived, PairStore::Restore makes it valid. Not thread-safe.
+// node is stored as an invalidated one, each slot and bucket with its CRC inverted, as PairStore::Invalidate does. When
+// the whole region has arrived, PairStore::Restore makes it valid. Not thread-safe.
 #pragma once
 
 #include "absl/status/status.h"

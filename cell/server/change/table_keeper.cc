@@ -220,8 +220,7 @@ void TableKeeper::Step() {
   for (HeldRegion* region : regions_->all()) {
     // The table is not older than what this worker knew when the region came here, or joined.
     if (region->hash == nullptr || region->state() == RegionState::kFilling || region->claimed() || region->lost() ||
-        !region->pending.empty() ||
-        table.Find(region->region()) != nullptr) {
+        !region->pending.empty() || table.Find(region->region()) != nullptr) {
       continue;
     }
     const uint32_t id = region->region();

@@ -54,7 +54,7 @@ class TableKeeper {
   };
   struct TargetsInTurn {
     std::deque<Target> in_turn;  // The first is the next.
-    std::string refused;      // Why the last one that refused did so; empty if none did.
+    std::string refused;         // Why the last one that refused did so; empty if none did.
   };
   // Migrates a part of the table to the first of `takers`, and moves that one to the end. Removes one that refuses.
   // Returns false if each has been given `share` parts, or if there is no part to give.

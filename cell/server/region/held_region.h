@@ -114,8 +114,8 @@ class HeldRegion {
   const std::unique_ptr<PairStore> store;
   // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
-  HashTable* const hash;   // A part of a Pilaf table.
-  uint64_t epoch;          // The epoch at which this worker has the region.
+  HashTable* const hash;                   // A part of a Pilaf table.
+  uint64_t epoch;                          // The epoch at which this worker has the region.
   int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
 
   // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that

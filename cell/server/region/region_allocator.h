@@ -24,9 +24,9 @@ class RegionAllocator {
   // Prepares memory for `regions` more regions, a bit at a time. Returns ResourceExhausted if the worker may not hold
   // that many, or if there is no memory, and Cancelled if the worker ends.
   Task<absl::Status> PrepareMemory(uint32_t regions);
-  // Creates an empty region, with `split_parent` as its split parent in the region table, and its log if regions have logs.
-  // The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as many
-  // regions as it may, Aborted if `split_parent` has another owner by now, and Cancelled if the worker ends.
+  // Creates an empty region, with `split_parent` as its split parent in the region table, and its log if regions have
+  // logs. The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as
+  // many regions as it may, Aborted if `split_parent` has another owner by now, and Cancelled if the worker ends.
   Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t split_parent);
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
   // `remove_log`. Returns false if it stays in the table because another worker owns it or this worker ends.

@@ -18,9 +18,8 @@ absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
   if (range.tier < kTiersMax && range.high.has_value() == !range.right.null() && (range.right.null() || other)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      fmt::format("its range, of tier {} and with {} to the right, is none that a region has", range.tier,
-                  ToString(range.right)));
+  return absl::InvalidArgumentError(fmt::format(
+      "its range, of tier {} and with {} to the right, is none that a region has", range.tier, ToString(range.right)));
 }
 
 absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,

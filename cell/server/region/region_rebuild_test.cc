@@ -71,13 +71,13 @@ TEST(RebuildRegion, WhatNoRegionCanHoldIsDamage) {
   const Record route{RecordKind::kRoute, "", RouteTo(8)};
   const std::vector<std::vector<Record>> logs = {
       {Range(kTiersMax), route},
-      {Range(0, "m")},                         // It has an end and no right neighbour.
-      {Range(0, {}, RootOf(8))},               // It has no end but a right neighbour.
-      {Range(0, "m", RootOf(kRegion))},        // It is its own neighbour.
-      {Range(0, "m", Pointer(8, 64))},         // The neighbour is not a root.
-      {Range(0, "")},                          // It covers no key.
+      {Range(0, "m")},                   // It has an end and no right neighbour.
+      {Range(0, {}, RootOf(8))},         // It has no end but a right neighbour.
+      {Range(0, "m", RootOf(kRegion))},  // It is its own neighbour.
+      {Range(0, "m", Pointer(8, 64))},   // The neighbour is not a root.
+      {Range(0, "")},                    // It covers no key.
       {Range(0, std::string(5000, 'k'), RootOf(8))},
-      {Range(1)},                              // It has no route.
+      {Range(1)},                                         // It has no route.
       {Range(1), {RecordKind::kRoute, "a", RouteTo(8)}},  // Keys below "a" have no route.
       {Range(1), route, {RecordKind::kRoute, "a", RouteTo(kRegion)}},
       {Range(1), route, {RecordKind::kPut, "a", "1"}},

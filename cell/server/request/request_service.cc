@@ -148,8 +148,7 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
 absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<UploadRequest> request, ParseUploadRequest(call.request));
   if (request.fixed.offset == 0) writes_.Withdraw(call.peer, request.fixed.upload);
-  RETURN_IF_ERROR(
-      uploads_.Add(call.peer, request.fixed.upload, request.fixed.offset, request.value, fabric_->NowNs()));
+  RETURN_IF_ERROR(uploads_.Add(call.peer, request.fixed.upload, request.fixed.offset, request.value, fabric_->NowNs()));
   return WriteTextReply(to, MessageKind::kUpload, "");
 }
 

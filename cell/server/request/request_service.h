@@ -28,8 +28,8 @@ namespace cell {
 class RequestService : public Service {
  public:
   struct Options {
-    std::string name;      // Name of the server, for its status.
-    bool batching = true;  // If off, each search runs by itself, to measure the gain of batching.
+    std::string name;                     // Name of the server, for its status.
+    bool batching = true;                 // If off, each search runs by itself, to measure the gain of batching.
     int64_t held_max_ns = 1'000'000'000;  // How long a write waits until its region has room, or has migrated.
     Uploads::Limits uploads = {};
   };

@@ -15,8 +15,7 @@ absl::Status Dropped() {
 
 }  // namespace
 
-absl::Status Uploads::Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece,
-                          int64_t now_ns) {
+absl::Status Uploads::Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece, int64_t now_ns) {
   if (offset == 0 && piece.empty()) {
     Forget(peer, number);
     return absl::OkStatus();

@@ -221,8 +221,7 @@ void MultiFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   if (Route* const route = Live(id); route != nullptr) route->part->fabric->ForgetRegion(route->id, region);
 }
 
-void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-                       Completion* completion) {
+void MultiFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   Route* const route = Live(id);
   if (route == nullptr) return TellLater(completion, absl::UnavailableError("not connected"));
   route->part->fabric->Read(route->id, parts, deadline_ns, completion);

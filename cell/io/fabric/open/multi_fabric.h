@@ -79,8 +79,8 @@ class MultiFabric : public PollingFabric {
 
   Fd epoll_;
   bool closing_ = false;
-  ConnectionTable<Route> routes_;      // Outlives the parts, which call its attempts when they are destroyed.
-  std::vector<ConnectionId> ended_;    // Disconnected or failed; removed by the next Poll.
+  ConnectionTable<Route> routes_;    // Outlives the parts, which call its attempts when they are destroyed.
+  std::vector<ConnectionId> ended_;  // Disconnected or failed; removed by the next Poll.
   std::vector<std::unique_ptr<Part>> parts_;
   uint32_t polls_ = 0;
   mutable uint32_t checks_ = 0;

@@ -56,12 +56,10 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
   auto pool = std::make_shared<RegionPool>(options.huge_pages);
   auto fabric = std::make_unique<MultiFabric>(options.polling, pool);
   if (wanted(FabricKind::kShm)) {
-    fabric->Add(FabricKind::kShm,
-                std::make_unique<ShmFabric>(
-                    ShmFabricOptions{.polling = options.polling,
-                                 .huge_pages = options.huge_pages,
-                                 .only_this_user = !secret.empty()},
-                pool));
+    fabric->Add(FabricKind::kShm, std::make_unique<ShmFabric>(ShmFabricOptions{.polling = options.polling,
+                                                                               .huge_pages = options.huge_pages,
+                                                                               .only_this_user = !secret.empty()},
+                                                              pool));
   }
   if (wanted(FabricKind::kVerbs)) {
     if (HasActiveRdmaDevice()) {

@@ -44,8 +44,7 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
 
 // Completes the handshake with the server's welcome. Returns Unavailable if it has not come yet.
 absl::Status ShmFabric::FinishHandshake(Connection* connection) {
-  ASSIGN_OR_RETURN(Packet welcome,
-                   connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
+  ASSIGN_OR_RETURN(Packet welcome, connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
   if (welcome.bytes.size() < sizeof(WelcomePacket)) {
     return absl::DataLossError("the server refused the connection; see its log");
   }

@@ -76,8 +76,9 @@ class RingWriter {
   bool HasRoom(size_t needed) {
     if (written_ - consumed_ + needed <= capacity_) return true;
     const uint64_t consumed = control_->consumed.load(std::memory_order_acquire);
-    if (consumed < consumed_ || consumed > written_) return false;  // The ring is damaged: there will never be more
-                                                                    // room.
+    if (consumed < consumed_ || consumed > written_)
+      return false;  // The ring is damaged: there will never be more
+                     // room.
     consumed_ = consumed;
     return written_ - consumed_ + needed <= capacity_;
   }

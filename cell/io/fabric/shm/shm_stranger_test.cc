@@ -51,7 +51,8 @@ std::optional<AnyPacket> TakeAny(const Fd& socket) {
   const ssize_t got = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0 && errno == EAGAIN) return std::nullopt;
   packet.bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); got >= 0 && header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); got >= 0 && header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     for (size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
@@ -196,9 +197,8 @@ TEST_F(StrangerTest, RingsFullOfNonsense) {
 
 // Each of these frames is one that no client of ours writes. The first two ask for more room than there is for a reply.
 TEST_F(StrangerTest, AFrameThatCannotBeClosesTheConnection) {
-  for (const RingFrame& frame :
-       {RingFrame{5, kMessageBytesMax + 1, 1}, RingFrame{5, 0xffffffff, 1}, RingFrame{5, 0, 1},
-        RingFrame{kMessageBytesMax + 1, kReplyBytesMin, 1}}) {
+  for (const RingFrame& frame : {RingFrame{5, kMessageBytesMax + 1, 1}, RingFrame{5, 0xffffffff, 1}, RingFrame{5, 0, 1},
+                                 RingFrame{kMessageBytesMax + 1, kReplyBytesMin, 1}}) {
     SCOPED_TRACE(fmt::format("{} {}", frame.bytes, frame.reply_bytes_max));
     const Fd socket = *ConnectUnix(path_);
     auto rings = ShmMemory::Map(std::move(Greet(socket)[0]), kRingsBytes, ShmMemory::Sharing::kReadWrite);

@@ -512,9 +512,7 @@ TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
   client.Read(connection, parts, deadline_ns, &late);
   const ReadPart last = part(&of_patient, 8);
   client.Read(connection, {&last, 1}, INT64_MAX, &patient);
-  const auto answer = [](uint64_t id, uint32_t bytes) {
-    return Bytes(ReadAnswer{id, bytes, kReadOk});
-  };
+  const auto answer = [](uint64_t id, uint32_t bytes) { return Bytes(ReadAnswer{id, bytes, kReadOk}); };
   // The first part, and half of the second: bytes that have begun to come are dropped like the others.
   server.AnswerReads(answer(0, 8) + Bytes(uint64_t{1}) + answer(1, 16) + Bytes(uint64_t{2}));
   while (!late.done()) {

@@ -43,8 +43,7 @@ struct VerbsFabricOptions {
   // For connections made from here. By default librdmacm chooses all of these (by the route to the server).
   std::string device = {};
   int gid_index = -1;
-  uint32_t mtu_bytes =
-      0;  // Largest packet: 256, 512, 1024, 2048, 4096. The smaller limit of both sides is used.
+  uint32_t mtu_bytes = 0;  // Largest packet: 256, 512, 1024, 2048, 4096. The smaller limit of both sides is used.
 };
 
 class VerbsFabric : public PollingFabric {

@@ -70,15 +70,13 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
   }
 }
 
-void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-                       Completion* completion) {
+void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   Link* link = Live(id);
   if (link == nullptr) return Refuse(id, completion);
   StartRead(link, parts, deadline_ns, completion);
 }
 
-void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-                            Completion* completion) {
+void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   NoteDeadline(deadline_ns);
   for (const ReadPart& part : parts) {
     const auto region = link->regions.find(part.from.region());
