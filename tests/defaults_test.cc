@@ -1,5 +1,5 @@
 // Defaults that belong together: a client with the default timeout waits until a region of a server that was killed is
-// served by another (docs/operations.md, "How long a takeover takes").
+// served by another (docs/operations/failures.md, "How long a takeover takes").
 #include <gtest/gtest.h>
 
 #include "cell/client/client.h"

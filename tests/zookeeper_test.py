@@ -145,7 +145,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(say("get key"), "after")
 
     def server(self, name, *flags, directory=None):
-        """By hand, as docs/operations.md has it."""
+        """By hand, as docs/operations/zookeeper.md has it."""
         directory = self.directory / (directory or name)
         directory.mkdir(exist_ok=True)
         with open(directory / "log.txt", "ab") as log:

@@ -67,7 +67,7 @@ struct ClientOptions {
   int rdma_gid_index = -1;            // Which of its GIDs; -1: the first of an address.
   uint32_t rdma_mtu = 0;              // Bytes; 0: as large as the port takes.
   Path path = Path::kHybrid;
-  // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
+  // Of Open, and of a call that sets none. INT64_MAX: none. Longer than a takeover (docs/operations/failures.md).
   int64_t timeout_us = 15'000'000;
   int64_t reconnect_us = 100'000;  // Until a server that did not answer is tried again; it doubles, three times.
   // Until a write is tried again that its server refused for something that passes: its region moves, or its lease
