@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 // ZooKeeper looks for sessions that have expired once a tick: 2 s by its own default.
 constexpr int64_t kZooKeeperTickNs = 2 * kSecondNs;
-// Of what one server held, spread over the others: as measured for 1 GB (docs/results.md).
+// Of what one server held, spread over the others: as measured for 1 GB (docs/results/durability.md).
 constexpr int64_t kReplayNs = 4 * kSecondNs;
 
 TEST(Defaults, AClientOutwaitsATakeover) {

@@ -1,4 +1,4 @@
-// cell_bench: loads a cluster and measures it. See --help, and README.md for what the figures mean.
+// cell_bench: loads a cluster and measures it. See --help, and docs/results/one-server.md for what the figures mean.
 
 #include <unistd.h>
 

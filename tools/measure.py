@@ -1,4 +1,4 @@
-"""Measures what README.md's table of numbers says, in one run, and prints it as Markdown.
+"""Measures what the table of docs/results/one-server.md says, in one run, and prints it as Markdown.
 
 The server is pinned to core 0 and the client to core 1. Takes about five minutes; leave the machine alone meanwhile.
 """

@@ -1,4 +1,4 @@
-"""Measures what durability costs, and how long recovery takes, and prints the tables of docs/results.md.
+"""Measures what durability costs, and how long recovery takes, and prints the tables of docs/results/durability.md.
 
 Every figure is a ratio within this run, or is given with what it was measured beside. Needs about 12 GB of memory.
 """

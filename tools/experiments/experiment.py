@@ -3,7 +3,7 @@
     ./bazelw run //tools:experiment -- table-6.2
 
 What runs is Cell's own server, client, tree and selector code in virtual time; what the machines take for it is a
-testbed's file (tools/experiments/testbeds). docs/results.md has what came of each.
+testbed's file (tools/experiments/testbeds). docs/results/simulated-experiments.md has what came of each.
 """
 
 import argparse
