@@ -42,7 +42,8 @@ struct Flags {
   double bucket_ms = 50;
 };
 
-// The testbed's file: rates and latencies as they are published, of which a model is made (docs/results/simulated-experiments.md).
+// The testbed's file: rates and latencies as they are published, of which a model is made
+// (docs/results/simulated-experiments.md).
 MachineModel ReadTestbed(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(fmt::format("{} cannot be read", path));
