@@ -1,5 +1,5 @@
 // Checks that defaults fit together: a client with the default timeout waits until another server serves a region of a
-// killed server (docs/operations.md, "How long a takeover takes").
+// killed server (docs/operations/failures.md, "How long a takeover takes").
 #include <gtest/gtest.h>
 
 #include "cell/client/client.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 // ZooKeeper checks for expired sessions once per tick: 2 s by its own default.
 constexpr int64_t kZooKeeperTickNs = 2 * kSecondNs;
-// For the regions of one server, spread over the others, as measured for 1 GB (docs/results.md).
+// For the regions of one server, spread over the others, as measured for 1 GB (docs/results/durability.md).
 constexpr int64_t kReplayNs = 4 * kSecondNs;
 
 TEST(Defaults, AClientOutwaitsATakeover) {

@@ -1,5 +1,5 @@
-"""Checks the examples in the documents: every C++ program is built outside this tree, with the project's warnings, and
-run. The commands of the walks through a cluster in README.md and docs/operations.md are run unchanged."""
+"""Checks that what the documents show works. Builds every C++ program in them outside this tree, with the project's
+warnings, and runs it. Runs the commands of the walks through a cluster as they stand."""
 
 import os
 import re
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from tools import cluster, install
 
-DOCUMENTS = ["README.md", "docs/architecture.md", "docs/operations.md", "docs/protocols.md", "docs/results.md", "docs/testing.md",
-             "CONTRIBUTING.md"]
-# Sections whose commands can be run unchanged on one machine, each in a directory of its own.
-WALKS = [("README.md", "A cluster of your own"), ("docs/operations.md", "One machine")]
-WARNINGS = ["-Wall", "-Wextra", "-Werror"]  # As in .bazelrc.
+ROOT = Path(cluster.binary("README.md")).parent
+PATTERNS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "pilaf/README.md", "cell/tree/README.md"]
+DOCUMENTS = [str(path.relative_to(ROOT)) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
+# Sections whose commands can be run on one machine as they stand, each in a directory of its own.
+WALKS = [("README.md", "A cluster of your own"), ("docs/operations/bring-up.md", "One machine")]
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]  # .bazelrc's.
 TOOL = re.compile(r"\./bazelw run (?:--config=opt )?//tools:(\w+)(?: -- ?)?")
 
 

@@ -147,7 +147,7 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(say("get key"), "after")
 
     def server(self, name, *flags, directory=None):
-        """Starts a server by hand, as in docs/operations.md."""
+        """Starts a server by hand, as in docs/operations/zookeeper.md."""
         directory = self.directory / (directory or name)
         directory.mkdir(exist_ok=True)
         with open(directory / "log.txt", "ab") as log:

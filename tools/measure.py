@@ -1,4 +1,4 @@
-"""Measures the figures of README.md's table in one run, and prints it as Markdown.
+"""Measures the figures of docs/results/one-server.md's table in one run, and prints it as Markdown.
 
 The server is pinned to core 0 and the client to core 1. Takes about five minutes; leave the machine alone meanwhile.
 """

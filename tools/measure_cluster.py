@@ -1,4 +1,4 @@
-"""Measures a cluster that grows by splits, and prints the tables of docs/results.md.
+"""Measures a cluster that grows by splits, and prints the tables of docs/results/growth.md.
 
 Every figure is a ratio within this run, or is given with what it was compared with. Needs about 12 GB of memory.
 """

@@ -1,4 +1,4 @@
-"""Measures the cost of durability and the duration of recovery, and prints the tables of docs/results.md.
+"""Measures the cost of durability and the duration of recovery, and prints the tables of docs/results/durability.md.
 
 Every figure is a ratio within this run, or is given with what it was compared with. Needs about 12 GB of memory.
 """

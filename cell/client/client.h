@@ -67,7 +67,7 @@ struct ClientOptions {
   int rdma_gid_index = -1;            // Index of its GID; -1: the first with an address.
   uint32_t rdma_mtu = 0;              // In bytes; 0: as large as the port allows.
   Path path = Path::kHybrid;
-  // Timeout of Open, and of calls that set none. INT64_MAX: none. Longer than a takeover (docs/operations.md).
+  // Timeout of Open, and of calls that set none. INT64_MAX: none. Longer than a takeover (docs/operations/failures.md).
   int64_t timeout_us = 15'000'000;
   int64_t reconnect_us = 100'000;  // Pause before a server that did not answer is tried again. It doubles up to three
                                    // times.

@@ -3,7 +3,7 @@
     ./bazelw run //tools:experiment -- table-6.2
 
 It runs Cell's own server, client, tree and selector code in virtual time. The times of the machines come from a
-testbed's file (tools/experiments/testbeds). docs/results.md has the results.
+testbed's file (tools/experiments/testbeds). docs/results/simulated-experiments.md has the results.
 """
 
 import argparse
