@@ -1,4 +1,5 @@
-// cell_bench loads a cluster and measures it. See --help, and docs/results/one-server.md for the meaning of the figures.
+// cell_bench loads a cluster and measures it. See --help, and docs/results/one-server.md for the meaning of the
+// figures.
 
 #include <unistd.h>
 

@@ -42,7 +42,8 @@ struct Flags {
   double bucket_ms = 50;
 };
 
-// Reads the testbed's file: published rates and latencies, from which a model is made (docs/results/simulated-experiments.md).
+// Reads the testbed's file: published rates and latencies, from which a model is made
+// (docs/results/simulated-experiments.md).
 MachineModel ReadTestbed(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(fmt::format("{} cannot be read", path));
