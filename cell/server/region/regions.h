@@ -72,7 +72,11 @@ class Regions {
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
     auto written = std::make_unique<WrittenPages>(shape_.region_bytes());
     memory->set_written(written.get());
-    RETURN_IF_ERROR(FormatRegion(memory, region, shape_, content));
+    if (absl::Status formatted = FormatRegion(memory, region, shape_, content); !formatted.ok()) {
+      memory->set_written(nullptr);
+      fabric_->DropRegion(region);
+      return formatted;
+    }
     return Hold(region, memory, std::move(written), 1, state);
   }
   void Drop(uint32_t region) {

@@ -32,6 +32,17 @@ TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   EXPECT_TRUE(regions_.Expect(2).ok());
 }
 
+// A region whose range does not fit into its header's node cannot be formatted. Its id and its memory are free again.
+TEST_F(RegionsTest, ARegionThatCannotBeFormattedLeavesNothingBehind) {
+  RegionContent content;
+  content.range.low = std::string(2000, 'k');
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(regions_.Create(1, content).ok());
+    EXPECT_EQ(regions_.size(), 0u);
+  }
+  EXPECT_TRUE(regions_.Create(1, {}).ok());
+}
+
 // The limit is checked before any memory is taken.
 TEST_F(RegionsTest, MoreThanItMayHoldIsRefusedAtOnce) {
   EXPECT_TRUE(regions_.CheckRoom(2).ok());
