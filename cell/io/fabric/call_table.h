@@ -15,6 +15,15 @@ namespace cell {
 
 class CallTable {
  public:
+  struct Call {
+    Completion* completion = nullptr;  // Null once its caller was notified.
+    int64_t deadline_ns = 0;
+    size_t reply_bytes_max = 0;
+    uint64_t position = 0;
+    uint32_t generation = 0;
+    bool taken = false;
+  };
+
   // Adds a call and returns its id. Fail compares `position` with the position up to which was sent.
   uint64_t Add(Completion* completion, int64_t deadline_ns, size_t reply_bytes_max, uint64_t position) {
     if (free_.empty()) {
@@ -23,7 +32,7 @@ class CallTable {
     }
     const uint32_t index = free_.back();
     free_.pop_back();
-    Entry& call = calls_[index];
+    Call& call = calls_[index];
     call.completion = completion;
     call.deadline_ns = deadline_ns;
     call.reply_bytes_max = reply_bytes_max;
@@ -33,13 +42,21 @@ class CallTable {
     return uint64_t{++call.generation} << 32 | index;
   }
 
+  // Returns a call that has not ended, or null if there is none. Valid until the next Add.
+  const Call* Find(uint64_t id) const {
+    const auto index = static_cast<uint32_t>(id);
+    if (index >= calls_.size()) return nullptr;
+    const Call& call = calls_[index];
+    return call.taken && call.generation == static_cast<uint32_t>(id >> 32) ? &call : nullptr;
+  }
+
   // Ends the call that a reply of `bytes` bytes answers. Sets *completion to the completion to notify, or to null.
   // Returns false if there is no such call, or if its reply has no room, which means that the peer is faulty.
   bool Take(uint64_t id, size_t bytes, Completion** completion) {
+    const Call* const found = Find(id);
+    if (found == nullptr || bytes > found->reply_bytes_max) return false;
     const auto index = static_cast<uint32_t>(id);
-    if (index >= calls_.size()) return false;
-    Entry& call = calls_[index];
-    if (!call.taken || call.generation != static_cast<uint32_t>(id >> 32) || bytes > call.reply_bytes_max) return false;
+    Call& call = calls_[index];
     *completion = std::exchange(call.completion, nullptr);
     call.taken = false;
     --in_flight_;
@@ -53,7 +70,7 @@ class CallTable {
   int64_t Expire(int64_t now_ns, const Tell& tell) {
     int64_t next_ns = INT64_MAX;
     if (in_flight_ == 0) return next_ns;
-    for (Entry& call : calls_) {
+    for (Call& call : calls_) {
       if (call.completion == nullptr) continue;
       if (call.deadline_ns <= now_ns) {
         tell(std::exchange(call.completion, nullptr));
@@ -68,7 +85,7 @@ class CallTable {
   // `sent_to` were sent.
   template <typename Tell>
   void Fail(uint64_t sent_to, const Tell& tell) {
-    for (Entry& call : calls_) {
+    for (Call& call : calls_) {
       if (call.completion != nullptr) tell(std::exchange(call.completion, nullptr), call.position <= sent_to);
     }
     calls_.clear();
@@ -79,16 +96,7 @@ class CallTable {
   size_t in_flight() const { return in_flight_; }
 
  private:
-  struct Entry {
-    Completion* completion = nullptr;
-    int64_t deadline_ns = 0;
-    size_t reply_bytes_max = 0;
-    uint64_t position = 0;
-    uint32_t generation = 0;
-    bool taken = false;
-  };
-
-  std::vector<Entry> calls_;
+  std::vector<Call> calls_;
   std::vector<uint32_t> free_;
   size_t in_flight_ = 0;
 };

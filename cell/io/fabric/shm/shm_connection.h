@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/remote_regions.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "cell/io/fabric/shm/shm_ring.h"
 #include "cell/io/memory/shm_memory.h"
@@ -69,25 +70,10 @@ struct ShmFabric::Peer {
 };
 
 struct ShmFabric::Connection {
-  struct Pending {
-    Completion* completion = nullptr;  // Null: already called (expired), or the slot is free.
-    int64_t deadline_ns = 0;
-    size_t reply_bytes_max = 0;
-    size_t reserved = 0;  // Bytes of the reply ring that are reserved for the reply's frame.
-    uint32_t generation = 0;
-    bool sent = false;
-  };
   struct Queued {
     std::string head;
     std::string body;
     uint64_t id;
-  };
-
-  // Holds a read that waits for its regions to be mapped.
-  struct WaitingRead {
-    std::vector<ReadPart> parts;
-    int64_t deadline_ns;
-    Completion* completion;
   };
 
   ConnectionId id = 0;
@@ -100,27 +86,21 @@ struct ShmFabric::Connection {
   ShmMemory rings;
   RingWriter requests;
   RingReader replies;
+  // A region of the server's, as it is mapped here.
   struct Mapped {
     uint64_t bytes = 0;
     ShmMemory shm;
-    bool asked = false;  // The server was asked for it and has not answered.
-    bool known = false;  // The region may be read.
   };
-  absl::flat_hash_map<uint32_t, Mapped> regions;
-  std::vector<WaitingRead> waiting;
+  RemoteRegions<Mapped> regions;
 
-  std::vector<Pending> pending;
-  std::vector<uint32_t> free_pending;
-  std::deque<Queued> backlog;
-  size_t reply_reserved = 0;
-  size_t in_flight = 0;
+  CallTable calls;  // Positions count the calls that were made.
+  uint64_t calls_made = 0;
+  uint64_t calls_sent = 0;     // Position of the last call in the ring. Later ones are in `backlog`.
+  std::deque<Queued> backlog;  // Calls for which the ring, or the ring of replies, has no room yet.
+  size_t reply_reserved = 0;   // Bytes of the reply ring that are reserved for the replies to calls in the ring.
 
   bool Up() const { return !broken && connecting == nullptr; }
-  // Returns null if the region is not known (yet).
-  const Mapped* Find(uint32_t region) const {
-    const auto it = regions.find(region);
-    return it != regions.end() && it->second.known ? &it->second : nullptr;
-  }
+  // Returns whether a part is inside a region and aligned.
   static bool Holds(const Mapped& region, const ReadPart& part) {
     const uint64_t offset = part.from.offset();
     return offset <= region.bytes && part.bytes <= region.bytes - offset && (offset | part.bytes) % kWordBytes == 0;

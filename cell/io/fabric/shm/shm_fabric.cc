@@ -59,7 +59,7 @@ size_t ShmFabric::Poll() {
 // Returns whether a read waits for a region.
 bool ShmFabric::asking() const {
   for (const Connection* connection : connections_) {
-    if (!connection->waiting.empty()) return true;
+    if (connection->regions.waiting()) return true;
   }
   return false;
 }

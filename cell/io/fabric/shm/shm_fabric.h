@@ -100,7 +100,7 @@ class ShmFabric : public PollingFabric {
   void MapRegion(Connection* connection, Packet packet);
   void AskForRegion(Connection* connection, uint32_t region);
   void StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
-  void Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
+  bool Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id);
   void FlushCalls();
   size_t TakeReplies();
   size_t FinishReads();

@@ -92,39 +92,31 @@ bool ShmFabric::TakePacket(Connection* connection) {
 void ShmFabric::MapRegion(Connection* connection, Packet packet) {
   if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent nonsense");
   const auto answer = Load<RegionPacket>(packet.bytes.data());
-  const auto it = connection->regions.find(static_cast<uint32_t>(answer.region));
-  if (answer.magic != kMagic || answer.region > UINT32_MAX || it == connection->regions.end() || !it->second.asked) {
+  const auto region = static_cast<uint32_t>(answer.region);
+  if (answer.magic != kMagic || answer.region > UINT32_MAX || !connection->regions.asked(region)) {
     return Break(connection, "the server sent a region that was not asked for");
   }
-  it->second = {};
+  std::optional<Connection::Mapped> mapped;
   if (packet.memory.valid()) {
     absl::StatusOr<ShmMemory> shm =
         ShmMemory::Map(std::move(packet.memory), answer.bytes, ShmMemory::Sharing::kReadOnly);
     if (!shm.ok()) return Break(connection, std::string(shm.status().message()));
-    it->second.bytes = answer.bytes;
-    it->second.shm = *std::move(shm);
-    it->second.known = true;
+    mapped = {answer.bytes, *std::move(shm)};
   }
-  // Continue the reads that waited for it. Some may still wait for other regions.
-  std::vector<Connection::WaitingRead> waiting;
-  waiting.swap(connection->waiting);
-  for (const Connection::WaitingRead& read : waiting) {
-    const bool refused = !it->second.known && std::any_of(read.parts.begin(), read.parts.end(), [&](const auto& part) {
-      return part.from.region() == answer.region;
-    });
-    if (refused) {
-      TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}",
-                                                                   answer.region, connection->address)));
-    } else {
-      StartRead(connection->id, read.parts, read.deadline_ns, read.completion);
-    }
-  }
+  using WaitingRead = RemoteRegions<Connection::Mapped>::WaitingRead;
+  const auto refuse = [&](const WaitingRead& read) {
+    TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region,
+                                                                 connection->address)));
+  };
+  const auto start = [&](const WaitingRead& read) {
+    // A read that was started before may have broken the connection, by asking for another region.
+    if (connection->broken) return TellLater(read.completion, absl::UnavailableError(connection->why_broken));
+    StartRead(connection->id, read.parts, read.deadline_ns, read.completion);
+  };
+  (void)connection->regions.Answer(region, std::move(mapped), refuse, start);  // It was asked for.
 }
 
 void ShmFabric::AskForRegion(Connection* connection, uint32_t region) {
-  Connection::Mapped& mapped = connection->regions[region];
-  if (mapped.asked) return;
-  mapped.asked = true;
   const AskRegion ask{kMagic, region};
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&ask), sizeof(ask));
   if (!SendPacket(connection->socket.get(), bytes, {}).ok()) Break(connection, "the server takes no questions");
@@ -132,11 +124,7 @@ void ShmFabric::AskForRegion(Connection* connection, uint32_t region) {
 
 void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   Connection* connection = Live(id);
-  if (connection == nullptr) return;
-  const auto it = connection->regions.find(region);
-  if (it == connection->regions.end() || !it->second.known) return;
-  it->second = {};  // The old location must not be read any more. Reads wait for the answer from now on.
-  AskForRegion(connection, region);
+  if (connection != nullptr && connection->regions.Forget(region)) AskForRegion(connection, region);
 }
 
 // Returns null if the connection is gone, broken, or not connected yet.
@@ -170,15 +158,11 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
     TellLater(std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken));
     failed_.push_back(connection->id);
   }
-  for (const Connection::WaitingRead& read : std::exchange(connection->waiting, {})) {
-    TellLater(read.completion, absl::UnavailableError(connection->why_broken));
-  }
-  for (Connection::Pending& pending : connection->pending) {
-    if (pending.completion == nullptr) continue;
-    TellLater(std::exchange(pending.completion, nullptr), pending.sent
-                                                              ? absl::UnknownError(connection->why_broken)
-                                                              : absl::UnavailableError(connection->why_broken));
-  }
+  const absl::Status lost = absl::UnavailableError(connection->why_broken);
+  connection->regions.Fail([&](Completion* completion) { TellLater(completion, lost); });
+  connection->calls.Fail(connection->calls_sent, [&](Completion* completion, bool sent) {
+    TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
+  });
   if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
 }
 
@@ -191,11 +175,12 @@ void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int
                           Completion* completion) {
   Connection* connection = connections_.Find(id);
   for (const ReadPart& part : parts) {
-    const Connection::Mapped* region = connection->Find(part.from.region());
+    const Connection::Mapped* region = connection->regions.Find(part.from.region());
     if (region == nullptr) {
-      connection->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
+      connection->regions.Wait(parts, deadline_ns, completion);
       NoteDeadline(deadline_ns);
-      return AskForRegion(connection, part.from.region());
+      if (connection->regions.Ask(part.from.region())) AskForRegion(connection, part.from.region());
+      return;
     }
     if (!Connection::Holds(*region, part)) {
       TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
@@ -204,7 +189,7 @@ void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int
     }
   }
   for (const ReadPart& part : parts) {
-    Prefetch(connection->Find(part.from.region())->shm.base() + part.from.offset(), part.bytes);
+    Prefetch(connection->regions.Find(part.from.region())->shm.base() + part.from.offset(), part.bytes);
     parts_.push_back(part);
   }
   reads_.push_back({id, static_cast<uint32_t>(parts.size()), completion});
@@ -220,7 +205,7 @@ size_t ShmFabric::FinishReads() {
     absl::Status status = connection != nullptr ? absl::OkStatus() : absl::UnavailableError("connection lost");
     for (uint32_t i = 0; i < read.parts; ++i, ++part) {
       if (!status.ok()) continue;
-      const Connection::Mapped* region = connection->Find(part->from.region());
+      const Connection::Mapped* region = connection->regions.Find(part->from.region());
       if (region == nullptr || !Connection::Holds(*region, *part)) {  // The region was requested again meanwhile, and
                                                                       // is not there.
         status = absl::OutOfRangeError(fmt::format("region {} is gone", part->from.region()));
@@ -242,39 +227,26 @@ void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
   CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);
-  if (connection->free_pending.empty()) {
-    connection->free_pending.push_back(static_cast<uint32_t>(connection->pending.size()));
-    connection->pending.emplace_back();
-  }
-  const uint32_t index = connection->free_pending.back();
-  connection->free_pending.pop_back();
-  Connection::Pending& pending = connection->pending[index];
-  pending.completion = completion;
-  pending.deadline_ns = deadline_ns;
   NoteDeadline(deadline_ns);
-  pending.reply_bytes_max = reply_bytes_max;
-  pending.reserved = FrameBytes(reply_bytes_max);
-  pending.sent = false;
-  ++connection->in_flight;
-  const uint64_t call = uint64_t{++pending.generation} << 32 | index;
-  if (connection->backlog.empty() && connection->reply_reserved + pending.reserved <= kReplyReserveBytes) {
-    Send(connection, head, body, call);
-    if (pending.sent) return;
-  }
+  const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, ++connection->calls_made);
+  if (connection->backlog.empty() && Send(connection, head, body, call)) return;
   connection->backlog.push_back({std::string(AsText(head)), std::string(AsText(body)), call});
 }
 
-// Puts the call into the ring, and marks it as sent, if there is room.
-void ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id) {
-  Connection::Pending& pending = connection->pending[static_cast<uint32_t>(id)];
+// Puts a call into the ring. Returns false if there is no room for it, or none for its reply.
+bool ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id) {
+  const CallTable::Call& call = *connection->calls.Find(id);
+  const size_t reserved = FrameBytes(call.reply_bytes_max);
+  if (connection->reply_reserved + reserved > kReplyReserveBytes) return false;
   const size_t bytes = head.size() + body.size();
   std::byte* to = connection->requests.Begin(bytes);
-  if (to == nullptr) return;
+  if (to == nullptr) return false;
   std::memcpy(to, head.data(), head.size());
   if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
-  connection->requests.End(bytes, id, static_cast<uint32_t>(pending.reply_bytes_max));
-  connection->reply_reserved += pending.reserved;
-  pending.sent = true;
+  connection->requests.End(bytes, id, static_cast<uint32_t>(call.reply_bytes_max));
+  connection->reply_reserved += reserved;
+  connection->calls_sent = call.position;
+  return true;
 }
 
 void ShmFabric::FlushCalls() {
@@ -282,14 +254,11 @@ void ShmFabric::FlushCalls() {
     if (!connection->Up()) continue;
     while (!connection->backlog.empty()) {
       const Connection::Queued& next = connection->backlog.front();
-      Connection::Pending& pending = connection->pending[static_cast<uint32_t>(next.id)];
-      if (pending.completion != nullptr) {
-        if (connection->reply_reserved + pending.reserved > kReplyReserveBytes) break;
-        Send(connection, AsBytes(next.head), AsBytes(next.body), next.id);
-        if (!pending.sent) break;
-      } else {  // Expired before it was sent.
-        connection->free_pending.push_back(static_cast<uint32_t>(next.id));
-        --connection->in_flight;
+      Completion* expired = nullptr;
+      if (connection->calls.Find(next.id)->completion == nullptr) {  // It expired before it was sent.
+        (void)connection->calls.Take(next.id, 0, &expired);
+      } else if (!Send(connection, AsBytes(next.head), AsBytes(next.body), next.id)) {
+        break;
       }
       connection->backlog.pop_front();
     }
@@ -300,23 +269,19 @@ void ShmFabric::FlushCalls() {
 size_t ShmFabric::TakeReplies() {
   size_t taken = 0;
   for (Connection* connection : connections_) {
-    if (!connection->Up() || connection->in_flight == 0) continue;
+    if (!connection->Up() || connection->calls.in_flight() == 0) continue;
     for (int budget = 256; budget > 0; --budget) {
       const std::optional<RingReader::Message> message = connection->replies.Next();
       if (!message.has_value()) break;
-      const auto index = static_cast<uint32_t>(message->frame.id);
-      const auto generation = static_cast<uint32_t>(message->frame.id >> 32);
-      if (index >= connection->pending.size() || connection->pending[index].generation != generation ||
-          !connection->pending[index].sent || message->frame.bytes > connection->pending[index].reply_bytes_max) {
+      const CallTable::Call* const call = connection->calls.Find(message->frame.id);
+      const size_t reserved = call == nullptr ? 0 : FrameBytes(call->reply_bytes_max);
+      Completion* completion = nullptr;
+      if (call == nullptr || call->position > connection->calls_sent ||
+          !connection->calls.Take(message->frame.id, message->frame.bytes, &completion)) {
         Break(connection, "the server answered a call that was not made");
         break;
       }
-      Connection::Pending& pending = connection->pending[index];
-      Completion* completion = std::exchange(pending.completion, nullptr);
-      pending.sent = false;
-      connection->reply_reserved -= pending.reserved;
-      --connection->in_flight;
-      connection->free_pending.push_back(index);
+      connection->reply_reserved -= reserved;
       std::memcpy(reply_bytes_.data(), message->bytes, message->frame.bytes);
       if (completion != nullptr) {
         ++taken;
@@ -348,23 +313,14 @@ void ShmFabric::Expire() {
       }
       continue;
     }
-    const auto expired = [&](int64_t deadline_ns, Completion* completion, const char* what) {
-      if (deadline_ns > now) {
-        NoteDeadline(deadline_ns);
-        return false;
-      }
-      TellLater(completion,
-                absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
-      return true;
+    const auto expire = [&](const char* what) {
+      return [this, connection, what](Completion* completion) {
+        TellLater(completion,
+                  absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
+      };
     };
-    std::erase_if(connection->waiting, [&](const Connection::WaitingRead& read) {
-      return expired(read.deadline_ns, read.completion, "memory");
-    });
-    if (connection->in_flight == 0) continue;
-    for (Connection::Pending& pending : connection->pending) {
-      if (pending.completion == nullptr) continue;
-      if (expired(pending.deadline_ns, pending.completion, "answer")) pending.completion = nullptr;
-    }
+    NoteDeadline(connection->regions.Expire(now, expire("memory")));
+    NoteDeadline(connection->calls.Expire(now, expire("answer")));
   }
 }
 

@@ -355,6 +355,35 @@ TEST(ShmClient, DescriptorsThatCloseSlowlyDoNotStopIt) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
+// Two reads wait for region 1. Its answer lets both ask for region 2, but nobody is there any more: the first question
+// breaks the connection, and the second read must end with it.
+TEST(ShmClient, ReadsThatWaitForASecondRegionEndWithTheConnection) {
+  LyingServer server;
+  ShmFabric client;
+  Waiter welcomed, first, second;
+  Fd socket = server.Connect(&client, &welcomed);
+  const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
+  const auto rings = ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
+  ASSERT_TRUE(rings.ok() && SendPacket(socket.get(), BytesOf(welcome), {rings->fd()}).ok());
+  ASSERT_TRUE(welcomed.Await(&client).ok());
+  alignas(8) std::byte to[16];
+  const ReadPart parts[] = {{Pointer(1, 0), to, 8}, {Pointer(2, 0), to + 8, 8}};
+  client.Read(server.connection, parts, INT64_MAX, &first);
+  client.Read(server.connection, parts, INT64_MAX, &second);
+  const auto memory = ShmMemory::Create("region", 4096, ShmMemory::Sharing::kReadOnly, false);
+  ASSERT_TRUE(memory.ok());
+  // What the client has sent is read; otherwise closing would discard the answer, too.
+  char sent[64];
+  int packets = 0;
+  while (::recv(socket.get(), sent, sizeof(sent), 0) > 0) ++packets;
+  ASSERT_GE(packets, 2);  // Its greeting, and the question for region 1.
+  ASSERT_TRUE(SendPacket(socket.get(), BytesOf(RegionPacket{kMagic, 1, 4096}), {memory->fd()}).ok());
+  socket = Fd();
+  EXPECT_EQ(first.Await(&client).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(second.Await(&client).code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(first.status().message().find("takes no questions"), std::string_view::npos) << first.status();
+}
+
 TEST(ShmClient, IsToldOfAnotherVersionAndTakesNothingElseThanRings) {
   LyingServer server;
   ShmFabric client;

@@ -80,30 +80,6 @@ TEST(ByteQueue, WhatGoesInComesOutInOrder) {
   }
 }
 
-TEST(CallTable, AReplyEndsItsCallAndNoOther) {
-  Waiter first, second;
-  CallTable calls;
-  const uint64_t a = calls.Add(&first, 100, 256, 10);
-  const uint64_t b = calls.Add(&second, 200, 256, 20);
-  Completion* told = nullptr;
-  EXPECT_FALSE(calls.Take(a, 257, &told));
-  EXPECT_FALSE(calls.Take(a + (uint64_t{1} << 32), 0, &told));
-  EXPECT_FALSE(calls.Take(77, 0, &told));
-  EXPECT_TRUE(calls.Take(a, 256, &told));
-  EXPECT_EQ(told, &first);
-  EXPECT_FALSE(calls.Take(a, 0, &told));
-  calls.Expire(200, [&](Completion* completion) { EXPECT_EQ(completion, &second); });
-  EXPECT_EQ(calls.in_flight(), 1u);  // Its reply may still come...
-  EXPECT_TRUE(calls.Take(b, 0, &told));
-  EXPECT_EQ(told, nullptr);  // ...and belongs to nobody.
-  calls.Add(&first, 100, 256, 30);
-  calls.Add(&second, 100, 256, 40);
-  std::vector<bool> sent;
-  calls.Fail(39, [&](Completion*, bool was_sent) { sent.push_back(was_sent); });
-  std::sort(sent.begin(), sent.end());
-  EXPECT_EQ(sent, (std::vector<bool>{false, true}));
-}
-
 template <typename T>
 std::string Bytes(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};

@@ -32,41 +32,31 @@ void VerbsFabric::Refuse(ConnectionId id, Completion* completion) {
 }
 
 void VerbsFabric::AskForRegion(Link* link, uint32_t region) {
-  Link::RemoteRegion& remote = link->regions[region];
-  if (std::exchange(remote.asked, true)) return;
   Send(link, static_cast<uint8_t>(MessageType::kAskRegion), region, 0, {}, {});
 }
 
 void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   Link* link = Live(id);
-  if (link == nullptr) return;
-  const auto it = link->regions.find(region);
-  if (it == link->regions.end() || !it->second.known) return;
-  it->second = {};  // The old location must not be read any more. Reads wait for the answer from now on.
-  AskForRegion(link, region);
+  if (link != nullptr && link->regions.Forget(region)) AskForRegion(link, region);
 }
 
 void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
-  const auto it = link->regions.find(region);
-  if (it == link->regions.end() || !it->second.asked || (!bytes.empty() && bytes.size() != sizeof(RegionKey))) {
-    return Break(link, "the server told of a region that was not asked for");
-  }
-  it->second = {};
-  const bool held = !bytes.empty();
-  if (held) {
-    it->second.key = Load<RegionKey>(bytes.data());
-    it->second.known = true;
-  }
-  // Continue the reads that waited for it. Some may still wait for other regions.
-  for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) {
-    const bool refused = !held && std::any_of(read.parts.begin(), read.parts.end(),
-                                              [&](const auto& part) { return part.from.region() == region; });
-    if (refused) {
-      TellLater(read.completion,
-                absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
-    } else {
-      StartRead(link, read.parts, read.deadline_ns, read.completion);
+  std::optional<RegionKey> key;
+  if (bytes.size() == sizeof(RegionKey)) key = Load<RegionKey>(bytes.data());
+  using WaitingRead = RemoteRegions<RegionKey>::WaitingRead;
+  const auto refuse = [&](const WaitingRead& read) {
+    TellLater(read.completion,
+              absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
+  };
+  const auto start = [&](const WaitingRead& read) {
+    // A read that was started before may have broken the connection, by asking for another region.
+    if (link->state != Link::State::kUp) {
+      return TellLater(read.completion, absl::UnavailableError(link->why_broken));
     }
+    StartRead(link, read.parts, read.deadline_ns, read.completion);
+  };
+  if ((!bytes.empty() && !key.has_value()) || !link->regions.Answer(region, key, refuse, start)) {
+    Break(link, "the server told of a region that was not asked for");
   }
 }
 
@@ -79,13 +69,14 @@ void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_
 void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   NoteDeadline(deadline_ns);
   for (const ReadPart& part : parts) {
-    const auto region = link->regions.find(part.from.region());
-    if (region == link->regions.end() || !region->second.known) {
-      if (link->waiting.empty()) link->waiting_since_ns = NowNs();
-      link->waiting.push_back({{parts.begin(), parts.end()}, deadline_ns, completion});
-      return AskForRegion(link, part.from.region());
+    const RegionKey* const region = link->regions.Find(part.from.region());
+    if (region == nullptr) {
+      if (!link->regions.waiting()) link->waiting_since_ns = NowNs();
+      link->regions.Wait(parts, deadline_ns, completion);
+      if (link->regions.Ask(part.from.region())) AskForRegion(link, part.from.region());
+      return;
     }
-    const RegionKey& key = region->second.key;
+    const RegionKey& key = *region;
     const uint64_t offset = part.from.offset();
     if ((offset | part.bytes) % kWordBytes != 0 || offset > key.bytes || part.bytes > key.bytes - offset) {
       TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
@@ -95,7 +86,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
   }
   const size_t before = link->pieces.size();
   for (const ReadPart& part : parts) {
-    const RegionKey& key = link->regions.find(part.from.region())->second.key;
+    const RegionKey& key = *link->regions.Find(part.from.region());
     for (uint32_t at = 0; at < part.bytes; at += kPieceBytesMax) {
       link->pieces.push_back({key.address + part.from.offset() + at, key.key, part.to + at,
                               std::min(kPieceBytesMax, part.bytes - at), false});
@@ -110,14 +101,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
 // Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
   const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
-  std::erase_if(link->waiting, [&](const Link::WaitingRead& read) {
-    if (read.deadline_ns > now_ns) {
-      NoteDeadline(read.deadline_ns);
-      return false;
-    }
-    TellLater(read.completion, late);
-    return true;
-  });
+  NoteDeadline(link->regions.Expire(now_ns, [&](Completion* completion) { TellLater(completion, late); }));
   bool ended = false;
   for (Link::ReadInFlight& read : link->reads) {
     if (read.completion == nullptr) continue;

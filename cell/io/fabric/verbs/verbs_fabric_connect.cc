@@ -351,7 +351,7 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
     TellLater(std::exchange(link->connecting, nullptr), lost);
     link->forgotten = true;  // It could not be made, so nobody has to disconnect it.
   }
-  for (const Link::WaitingRead& read : std::exchange(link->waiting, {})) TellLater(read.completion, lost);
+  link->regions.Fail([&](Completion* completion) { TellLater(completion, lost); });
   for (const Link::ReadInFlight& read : link->reads) {
     if (read.completion != nullptr) TellLater(read.completion, lost);
   }
@@ -426,7 +426,7 @@ void VerbsFabric::ExpireLinks() {
       }
       continue;
     }
-    if (!link->waiting.empty() && now - link->waiting_since_ns > options_.read_timeout_ns) {
+    if (link->regions.waiting() && now - link->waiting_since_ns > options_.read_timeout_ns) {
       Break(link.get(), "the server does not answer");
       continue;
     }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/remote_regions.h"
 #include "cell/io/fabric/verbs/verbs_domain.h"
 #include "cell/io/fabric/verbs/verbs_fabric.h"
 #include "cell/io/fabric/verbs/verbs_messages.h"
@@ -92,16 +92,6 @@ struct VerbsFabric::Link {
     size_t reply_bytes_max;
     size_t bytes;
   };
-  struct RemoteRegion {
-    RegionKey key{};
-    bool asked = false;  // The server was asked for it and has not answered.
-    bool known = false;  // The region may be read.
-  };
-  struct WaitingRead {
-    std::vector<ReadPart> parts;
-    int64_t deadline_ns;
-    Completion* completion;
-  };
 
   const uint32_t id;
   const bool accepted;
@@ -143,9 +133,8 @@ struct VerbsFabric::Link {
   Completion* connecting = nullptr;
   int64_t connect_deadline_ns = 0;
   CallTable calls;
-  absl::flat_hash_map<uint32_t, RemoteRegion> regions;
-  std::vector<WaitingRead> waiting;
-  int64_t waiting_since_ns = 0;
+  RemoteRegions<RegionKey> regions;
+  int64_t waiting_since_ns = 0;  // Since when a read has been waiting for a region, if one is.
   std::deque<Piece> pieces;  // To be posted.
   uint32_t reads_posted = 0;
   uint32_t reads_max = 1;

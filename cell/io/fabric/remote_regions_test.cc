@@ -1,0 +1,122 @@
+#include "cell/io/fabric/remote_regions.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "cell/io/fabric/waiter.h"
+
+namespace cell {
+namespace {
+
+class RemoteRegionsTest : public ::testing::Test {
+ protected:
+  using Regions = RemoteRegions<std::string>;
+
+  static std::vector<ReadPart> PartsOf(std::initializer_list<uint32_t> regions) {
+    std::vector<ReadPart> parts;
+    for (const uint32_t region : regions) parts.push_back({Pointer(region, 4096), nullptr, 64});
+    return parts;
+  }
+  // Starts a read as a fabric does: it waits for the first region that is not known.
+  void Start(const std::vector<ReadPart>& parts, int64_t deadline_ns, Completion* completion) {
+    for (const ReadPart& part : parts) {
+      if (regions_.Find(part.from.region()) != nullptr) continue;
+      regions_.Wait(parts, deadline_ns, completion);
+      if (regions_.Ask(part.from.region())) asked_.push_back(part.from.region());
+      return;
+    }
+    started_.push_back(completion);
+  }
+  bool Answer(uint32_t region, std::optional<std::string> access) {
+    return regions_.Answer(
+        region, std::move(access), [&](const Regions::WaitingRead& read) { refused_.push_back(read.completion); },
+        [&](const Regions::WaitingRead& read) { Start(read.parts, read.deadline_ns, read.completion); });
+  }
+
+  Regions regions_;
+  std::vector<uint32_t> asked_;
+  std::vector<Completion*> started_, refused_;
+  Waiter first_, second_;
+};
+
+TEST_F(RemoteRegionsTest, TheServerIsAskedOnceForARegion) {
+  Start(PartsOf({1}), 10, &first_);
+  Start(PartsOf({1}), 10, &second_);
+  EXPECT_EQ(asked_, std::vector<uint32_t>{1});
+  EXPECT_TRUE(Answer(1, "there"));
+  EXPECT_EQ(started_, (std::vector<Completion*>{&first_, &second_}));
+  EXPECT_EQ(*regions_.Find(1), "there");
+  EXPECT_FALSE(regions_.waiting());
+}
+
+TEST_F(RemoteRegionsTest, AReadOfTwoRegionsWaitsForBoth) {
+  Start(PartsOf({1, 2}), 10, &first_);
+  EXPECT_TRUE(Answer(1, "one"));
+  EXPECT_TRUE(started_.empty());
+  EXPECT_EQ(asked_, (std::vector<uint32_t>{1, 2}));
+  EXPECT_TRUE(Answer(2, "two"));
+  EXPECT_EQ(started_, std::vector<Completion*>{&first_});
+}
+
+// Each answer makes more reads ask for more regions, so that the map grows while the answer is taken.
+TEST_F(RemoteRegionsTest, TheMapMayGrowWhileAnAnswerIsTaken) {
+  std::vector<Waiter> reads(200);
+  for (uint32_t i = 0; i < reads.size(); ++i) Start(PartsOf({1, 10 + i}), 10, &reads[i]);
+  EXPECT_TRUE(Answer(1, "one"));
+  EXPECT_EQ(asked_.size(), 201u);
+  for (uint32_t i = 0; i < reads.size(); ++i) EXPECT_TRUE(Answer(10 + i, "more"));
+  EXPECT_EQ(started_.size(), reads.size());
+}
+
+TEST_F(RemoteRegionsTest, OnlyReadsOfARegionThatIsNotHeldAreRefused) {
+  Start(PartsOf({1}), 10, &first_);
+  Start(PartsOf({2, 1}), 10, &second_);
+  EXPECT_TRUE(Answer(1, std::nullopt));
+  EXPECT_EQ(refused_, (std::vector<Completion*>{&first_, &second_}));
+  EXPECT_EQ(regions_.Find(1), nullptr);
+  // It may come: the next read asks again.
+  Start(PartsOf({1}), 10, &first_);
+  EXPECT_EQ(asked_, (std::vector<uint32_t>{1, 2, 1}));
+}
+
+TEST_F(RemoteRegionsTest, AnAnswerToNoQuestionIsRefused) {
+  EXPECT_FALSE(Answer(1, "there"));
+  Start(PartsOf({1}), 10, &first_);
+  EXPECT_TRUE(Answer(1, "there"));
+  EXPECT_FALSE(Answer(1, "elsewhere"));
+  EXPECT_EQ(*regions_.Find(1), "there");
+}
+
+TEST_F(RemoteRegionsTest, AForgottenRegionIsAskedForAgainOnce) {
+  EXPECT_FALSE(regions_.Forget(1));
+  Start(PartsOf({1}), 10, &first_);
+  EXPECT_FALSE(regions_.Forget(1));  // The answer to come is new enough.
+  EXPECT_TRUE(Answer(1, "old"));
+  EXPECT_TRUE(regions_.Forget(1));
+  EXPECT_FALSE(regions_.Forget(1));
+  EXPECT_EQ(regions_.Find(1), nullptr);
+  Start(PartsOf({1}), 10, &second_);
+  EXPECT_EQ(asked_, std::vector<uint32_t>{1});  // The owner asks after Forget; no read asks again.
+  EXPECT_TRUE(Answer(1, "new"));
+  EXPECT_EQ(*regions_.Find(1), "new");
+}
+
+TEST_F(RemoteRegionsTest, ReadsEndAtTheirDeadlinesAndWithTheConnection) {
+  Start(PartsOf({1}), 10, &first_);
+  Start(PartsOf({1}), 20, &second_);
+  std::vector<Completion*> told;
+  const auto tell = [&](Completion* completion) { told.push_back(completion); };
+  EXPECT_EQ(regions_.Expire(9, tell), 10);
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(regions_.Expire(10, tell), 20);
+  EXPECT_EQ(told, std::vector<Completion*>{&first_});
+  regions_.Fail(tell);
+  EXPECT_EQ(told, (std::vector<Completion*>{&first_, &second_}));
+  EXPECT_FALSE(regions_.waiting());
+  EXPECT_EQ(regions_.Expire(100, tell), INT64_MAX);
+}
+
+}  // namespace
+}  // namespace cell
