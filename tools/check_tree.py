@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks what no compiler does: the formatting of all C++ files, that every file and page which a comment or a document
-names is in the tree, and that links in documents lead somewhere. Exits with 1 and a line for each finding."""
+names is in the tree, that links in documents lead somewhere, and that Doxygen makes pages of the public headers without a
+warning. Exits with 1 and a line for each finding."""
 
 import argparse
 import re
@@ -89,6 +90,13 @@ def dead_links(files):
     return found
 
 
+def undocumented():
+    """Returns Doxygen's warnings about the public headers (docs/Doxyfile)."""
+    ran = subprocess.run(["doxygen", "docs/Doxyfile"], cwd=TREE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                         check=False)
+    return [line.replace(f"{TREE}/", "") for line in ran.stderr.splitlines() if line.strip()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fix", action="store_true", help="format the files in place")
@@ -96,8 +104,9 @@ def main():
     files = tracked()
     try:
         found = unformatted(files, flags.fix)
-    except FileNotFoundError:
-        sys.exit(f"check_tree: {CLANG_FORMAT} is not installed: ./bazelw installs what tools/bazel/packages.txt lists")
+        found += undocumented()
+    except FileNotFoundError as missing:
+        sys.exit(f"check_tree: {missing.filename} is not installed: ./bazelw installs what tools/bazel/packages.txt lists")
     found += uncited(files) + dead_links(files)
     for line in found:
         print(line)

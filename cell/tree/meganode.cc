@@ -556,7 +556,7 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
 }
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
-  const absl::StatusOr<bool> existed = CommitDelete(key, hint);
+  absl::StatusOr<bool> existed = CommitDelete(key, hint);
   if (existed.ok() && *existed) Wrote(RecordKind::kDelete, key, {});
   return existed;
 }

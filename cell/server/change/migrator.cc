@@ -130,7 +130,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
   }
   // Otherwise its target would wait forever.
   if (!outgoing.sealed && region->log != nullptr && !region->log->status().ok()) {
-    const absl::Status failed = region->log->status();
+    absl::Status failed = region->log->status();
     EndOutgoing(id, false);
     return failed;
   }
