@@ -23,7 +23,7 @@ inline constexpr uint64_t kHashMagic = 0x314853414846504c;  // "LPFHASH1" in mem
 inline constexpr uint64_t kHashHeaderOffset = kRegionHeaderBytes;
 inline constexpr uint64_t kUnitsOffset = kHashHeaderOffset + 4096;
 
-// Gives a part of the hash space, by KeyHash::place. Both ends are inclusive.
+// Gives a part of the hash space, by KeyHash::position. Both ends are inclusive.
 struct HashRange {
   uint32_t first = 0;
   uint32_t last = UINT32_MAX;

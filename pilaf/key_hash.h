@@ -17,7 +17,7 @@ struct KeyHash {
   std::array<uint32_t, kProbes> probes;  // Choose the slots there (SlotOf).
 
   // Returns what a slot stores about its key, so that few extents of other keys are read. It takes the lower bits of
-  // `place`, because keys of a region share the upper bits.
+  // `position`, because keys of a region share the upper bits.
   uint16_t tag() const { return static_cast<uint16_t>(position); }
 };
 

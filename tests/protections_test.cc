@@ -65,7 +65,7 @@ TEST(LostRegion, ItsWritesMayHaveBeenApplied) {
 }
 
 // An abandoned migration has collected written pages and told only its target about them. The next target needs them.
-TEST(AbandonedMove, TheNextTakerGetsWhatTheFirstOneWasTold) {
+TEST(CancelledMigration, TheNextTargetGetsWhatTheFirstOneWasTold) {
   SimCluster cluster({512, 64 << 10, 128 << 10}, {}, Options(3, Durability::kNone));
   auto client = cluster.NewClient(Quiet());
   const uint32_t region = cluster.table().root;

@@ -16,7 +16,7 @@
 // it ends. Coroutines that are in flight when the client is destroyed end with Cancelled; they must still exist then.
 //
 // Guarantees. Get, Put, Delete and Contains are linearizable per key. A scan returns keys in order, each at most once,
-// and every key that was there throughout; it is not a snapshot. See README.md.
+// and every key that was there throughout; it is not a snapshot. See docs/guarantees.md.
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //

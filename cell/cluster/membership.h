@@ -81,7 +81,7 @@ class Membership {
   virtual size_t Poll() = 0;
   // Returns whether a callback is still to come.
   virtual bool pending() const = 0;
-  // Returns until when a worker may acknowledge writes, on CLOCK_MONOTONIC. Until then nobody can take it for dead.
+  // Returns until when a worker may acknowledge writes, on CLOCK_BOOTTIME. Until then nobody can take it for dead.
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
   // Returns whether state() follows the cluster by itself. If not, it is as of the last Refresh or Change.
   virtual bool watches() const { return false; }

@@ -43,7 +43,7 @@ struct RegionTable {
     bool operator==(const Entry&) const = default;
   };
 
-  // Describes a Pilaf table: each region has the keys of a part of the hash space (KeyHash::place).
+  // Describes a Pilaf table: each region has the keys of a part of the hash space (KeyHash::position).
   struct HashParts {
     uint32_t bucket_bytes = 0;           // 0: the table has slots.
     std::map<uint32_t, uint32_t> parts;  // Regions, by the first hash position of each part. The first part begins at

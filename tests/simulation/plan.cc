@@ -296,7 +296,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
-  // A split that hurries copies at least kHurriedTurns buckets in a step, with about two steps of the writer for each
+  // A split that hurries copies at least kHurriedSteps buckets in a step, with about two steps of the writer for each
   // of their lines.
   if (plan.bucket_bytes > 0) {
     const auto steps = static_cast<int64_t>(2 * kHurriedSteps * plan.bucket_bytes / kLineBytes);

@@ -15,8 +15,8 @@
 //                                   <-   Done: the source drops its copy; waiting writes are redirected to the target
 //                                   <-   Cancel, instead of any of these: the target does not take it, and says why
 //
-// The log stays where it is and continues in a segment of the new epoch, which the target opens before it serves the
-// region. Both workers must therefore see the same store.
+// The log stays where it is and continues in a segment of the new epoch, which the target opens before it takes writes
+// to the region. Both workers must therefore see the same store.
 //
 // If the log fails before Seal, the source ends the migration, and the region stays.
 //

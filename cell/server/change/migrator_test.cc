@@ -374,7 +374,7 @@ TEST_F(SourceTest, AnswersItsTakerAlone) {
 }
 
 // A target that gave up already knew of some written pages. The next target must be told of them again.
-TEST_F(SourceTest, TheNextTakerIsToldOfAllPages) {
+TEST_F(SourceTest, TheNextTargetIsToldOfAllPages) {
   const auto begin = [this] {
     absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
     while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);

@@ -42,8 +42,8 @@ class RegionSplit {
   static std::unique_ptr<RegionSplit> Begin(HeldRegion* lower, HeldRegion* upper, const Pace& pace);
   virtual ~RegionSplit() = default;
 
-  // Copies as much as `turns` steps allow. Returns true when all is copied. After an error, destroy this: `lower` is
-  // unchanged.
+  // Copies as much as fits into `steps` steps. Returns true when all is copied. After an error, destroy this: `lower`
+  // is unchanged.
   virtual absl::StatusOr<bool> Copy(size_t steps) = 0;
   // Returns OK if `upper` has taken all writes so far. If so, and if nothing is written any more, Cut does not fail.
   virtual const absl::Status& mirrored() const = 0;

@@ -56,7 +56,7 @@ class TableKeeper {
     std::deque<Target> in_turn;  // The first is the next.
     std::string refused;         // Why the last one that refused did so; empty if none did.
   };
-  // Migrates a part of the table to the first of `takers`, and moves that one to the end. Removes one that refuses.
+  // Migrates a part of the table to the first of `targets`, and moves that one to the end. Removes one that refuses.
   // Returns false if each has been given `share` parts, or if there is no part to give.
   Task<bool> GivePart(const std::string* name, size_t share, TargetsInTurn* targets);
   // Returns an unclaimed part of the table that this worker holds, or null if there is none.

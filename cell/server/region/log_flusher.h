@@ -4,7 +4,7 @@
 //   async   a change is applied, appended and acknowledged at once; a flush begins within half of the bound. While a
 //           region's oldest record that is not on disk is older than the bound, its writes wait. So everything that a
 //           crash can lose was acknowledged within one bound, however slow the disk is
-//   sync    a write is appended first, and applied and acknowledged when it is on disk (RequestService). Flushes follow
+//   sync    a write is appended first, and applied and acknowledged when it is on disk (WritePipeline). Flushes follow
 //           each other; records that come during one go with the next
 //
 // A log that has been idle, or was closed (Finish), ends with a marker, which says that the last record is on disk.
