@@ -135,7 +135,7 @@ struct VerbsFabric::Link {
   CallTable calls;
   RemoteRegions<RegionKey> regions;
   int64_t waiting_since_ns = 0;  // Since when a read has been waiting for a region, if one is.
-  std::deque<Piece> pieces;  // To be posted.
+  std::deque<Piece> pieces;      // To be posted.
   uint32_t reads_posted = 0;
   uint32_t reads_max = 1;
   struct ReadInFlight {
