@@ -59,7 +59,7 @@ struct SelectorOptions {
   // With cell's rule, explores in runs of at most this many searches, because a single probe does not measure a path as
   // it performs in use. A sleeping server has to be woken first: 38 us were measured where 10 us was correct.
   int explore_run = 16;
-  int64_t idle_forget_ns = 3'000'000'000;  // By the thesis's: without a search for so long, the history goes.
+  int64_t idle_forget_ns = 3'000'000'000;  // Thesis rule: forgets its history after a pause this long.
   double reads_per_search = 5;             // m before any search was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
 

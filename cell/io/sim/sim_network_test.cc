@@ -119,7 +119,7 @@ TEST_F(SimNetworkTest, OneAtATimeTakesItsLatency) {
   EXPECT_EQ(loops_[0]->last_ns, 10'000);
   clients_.clear();
   Run(0, 1);
-  EXPECT_EQ(loops_[0]->last_ns, 20'500);  // With the core's time.
+  EXPECT_EQ(loops_[0]->last_ns, 20'500);  // Includes the time on the core.
 }
 
 TEST_F(SimNetworkTest, AServerKnowsWhatIsBusyForHowLong) {
