@@ -118,7 +118,7 @@ class BringUp(unittest.TestCase):
             time.sleep(0.1)
         self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
         self.assertEqual(self.keys(), 1)
-        self.assertIn("it begins again, empty", (self.directory / "server-1.log").read_text())
+        self.assertIn("the cluster starts again empty", (self.directory / "server-1.log").read_text())
 
     def test_what_is_missing_is_started_and_the_rest_is_left(self):
         servers = self.up(servers=3, durability="sync")
@@ -208,7 +208,7 @@ class BringUp(unittest.TestCase):
             with self.assertRaises(cluster.ClusterError) as refused:
                 self.up(**small)
             self.assertIn(says, str(refused.exception))
-            self.assertIn("an older copy was put in its place", str(refused.exception))
+            self.assertIn("replaced by an older copy", str(refused.exception))
             self.assertEqual(content(self.directory / "log"), logs)
             table.write_bytes(newest)
         self.up(**small)

@@ -96,7 +96,7 @@ class Cluster(unittest.TestCase):
         self.assertEqual(len(self.settled()), len(regions) + 1)
         self.done("move", str(one), "server-2")
         # Balancing may already have moved it on. Or the region had been migrated before the command.
-        self.assertIn(f"region {one} was taken from", (self.directory / "server-2.log").read_text())
+        self.assertIn(f"region {one} was migrated here from", (self.directory / "server-2.log").read_text())
         self.assertGreater(next(r["epoch"] for r in self.settled() if r["region"] == one), 1)
         self.refused("the cluster has no region 999", "split", "999")
         self.refused("server-9", "move", str(one), "server-9")

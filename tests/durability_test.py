@@ -184,7 +184,7 @@ class Durable(unittest.TestCase):
         stopped.send_signal(signal.SIGCONT)
         loaded = "key\tafter the takeover\n" + loaded
         deadline = time.monotonic() + 30
-        while "is not this worker's any more" not in (self.directory / f"{root}.log").read_text():
+        while "this worker no longer owns it" not in (self.directory / f"{root}.log").read_text():
             self.assertLess(time.monotonic(), deadline, (self.directory / f"{root}.log").read_text())
             time.sleep(0.1)
         for path in ("server", "client"):

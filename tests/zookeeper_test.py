@@ -234,12 +234,12 @@ class ZooKeeper(unittest.TestCase):
         while "--log-dir" not in refused and time.monotonic() < deadline:
             regions = [json.loads(line) for line in self.ctl("-o", "json", "regions").stdout.splitlines()]
             refused = self.ctl("move", str(next(r["region"] for r in regions if r["tier"] == 0)), "two").stderr
-        self.assertIn("two.0 did not take region", refused)
-        self.assertIn("all servers must have the same --log-dir", refused)
+        self.assertIn("two.0 did not accept region", refused)
+        self.assertIn("all servers must use the same --log-dir", refused)
         time.sleep(3)  # Balancing is retried several times meanwhile.
         told = (self.directory / "one" / "log.txt").read_text() + (self.directory / "two" / "log.txt").read_text()
-        self.assertLessEqual(told.count("was not taken from"), 1, told)
-        self.assertLessEqual(told.count("was not given to"), 1, told)
+        self.assertLessEqual(told.count("was not migrated here from"), 1, told)
+        self.assertLessEqual(told.count("could not be migrated to"), 1, told)
 
     def test_a_cluster_is_wiped_when_all_servers_have_ended(self):
         self.address = f"zk://{self.ensemble(1)}/cell"
