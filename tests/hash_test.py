@@ -77,7 +77,7 @@ class Tables(unittest.TestCase):
         self.refused("no table nope", "hash", "get", "--table", "nope", "key")
         self.refused("no table", "hash", "drop", "nope")
         self.refused("already", "hash", "create", "slots")
-        self.refused("cannot be called", "hash", "create", "a b")
+        self.refused("is not a valid table name", "hash", "create", "a b")
         self.refused("longer than 4096", "hash", "get", "--table", "slots", "k" * 5000)
         listed = [json.loads(line) for line in self.done("-o", "json", "hash", "list").splitlines()]
         self.assertEqual([(t["table"], t["layout"], t["parts"]) for t in listed], [("buckets", "buckets", 2), ("slots", "slots", 2)])

@@ -272,9 +272,9 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(self.ctl("put", "key", "another").returncode, 0)
         one.send_signal(signal.SIGCONT)
         told = self.directory / "one" / "log.txt"
-        while "another has its name" not in told.read_text() and time.monotonic() < deadline:
+        while "a new one has its name" not in told.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.assertIn("another has its name", told.read_text())
+        self.assertIn("a new one has its name", told.read_text())
         self.assertEqual(self.ctl("get", "key").stdout, "another")
         self.wait_for(1)
 
@@ -300,7 +300,7 @@ class ZooKeeper(unittest.TestCase):
         other = subprocess.run([cluster.binary("cell/cmd/cell_server"), *flags, "--name", "other", "--node-bytes", "512"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         self.assertEqual(other.returncode, 2)
-        self.assertIn("was started with other constants than those of the cluster cell: --node-bytes 512 (the cluster has 1024), ", other.stderr)
+        self.assertIn("was started with different constants from those of the cluster cell: --node-bytes 512 (the cluster has 1024), ", other.stderr)
         del os.environ["CELL_ZOOKEEPER_DIGEST"]
         self.assertIn("not authenticated", self.ctl("get", "key").stderr)
         os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"
