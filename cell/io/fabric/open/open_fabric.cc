@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
   }
   const std::optional<FabricKind> only = ParseFabricKind(options.kind);
   if (!only.has_value() && options.kind != "auto") {
-    return absl::InvalidArgumentError(fmt::format("there is no fabric \"{}\": auto, shm, tcp, verbs", options.kind));
+    return absl::InvalidArgumentError(fmt::format("unknown fabric \"{}\": use auto, shm, tcp or verbs", options.kind));
   }
   const auto wanted = [&](FabricKind kind) { return only.value_or(kind) == kind; };
   auto pool = std::make_shared<RegionPool>(options.huge_pages);
