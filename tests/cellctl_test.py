@@ -338,7 +338,7 @@ class Cellctl(unittest.TestCase):
         self.assertIn(b"not there", self.done("hash", "stats", "t"))
         got = [self.ctl("--timeout", "2", "hash", "get", "t", f"key{i}") for i in range(8)]
         self.assertEqual({g.returncode for g in got}, {0, ERROR})
-        self.refused("1 regions are left, and none can be given away", "drain", other)
+        self.refused("1 regions are left, and none can be migrated away", "drain", other)
         self.done("drain", other, "--cancel")
         self.done("log-level", other, "debug")
         # The prompt opens, too, though the tree is not available.
@@ -362,9 +362,9 @@ class Cellctl(unittest.TestCase):
         begun = time.monotonic()
         _, error = draining.communicate(timeout=30)
         self.assertEqual(draining.returncode, ERROR)
-        self.assertRegex(error.decode(), "^cellctl: the drain was cancelled from elsewhere; [0-9]+ regions are left\n$")
+        self.assertRegex(error.decode(), "^cellctl: the drain was cancelled by another command; [0-9]+ regions are left\n$")
         self.assertLess(time.monotonic() - begun, 5)
-        self.refused("none can be given away", "drain", "server-0")
+        self.refused("none can be migrated away", "drain", "server-0")
         self.servers[1].send_signal(signal.SIGCONT)
         shown, status = self.terminal("drain", "server-0")
         self.assertEqual(status, 0, shown)
