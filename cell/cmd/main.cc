@@ -367,7 +367,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 0.95))
       ->capture_default_str();
   app.add_flag("--balance,!--no-balance", flags.balance,
-               "Automatically migrate regions to servers that hold fewer bytes of keys and values")
+               "Automatically migrate regions to servers whose regions use fewer bytes")
       ->default_str("true");
   app.add_option("--control", flags.control.address,
                  "Address where the control plane (gRPC) listens, HOST:PORT; port 0: any free port")

@@ -49,7 +49,7 @@ void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
 void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
   const auto it = link->regions.find(region);
   if (it == link->regions.end() || !it->second.asked || (!bytes.empty() && bytes.size() != sizeof(RegionKey))) {
-    return Break(link, "the server told of a region that was not asked for");
+    return Break(link, "the server described a region that was not requested");
   }
   it->second = {};
   const bool held = !bytes.empty();
@@ -109,7 +109,8 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
 
 // Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
-  const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
+  const absl::Status late =
+      absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", link->address));
   std::erase_if(link->waiting, [&](const Link::WaitingRead& read) {
     if (read.deadline_ns > now_ns) {
       NoteDeadline(read.deadline_ns);
@@ -189,7 +190,7 @@ void VerbsFabric::PostReads(Link* link) {
     if (count == 0) return;
     requests[count - 1].send_flags = IBV_SEND_SIGNALED;
     link->unsignalled = 0;
-    if (!link->queue_pair->Post(requests)) return Break(link, "the NIC takes no more requests");
+    if (!link->queue_pair->Post(requests)) return Break(link, "the NIC accepts no more requests");
   }
 }
 
