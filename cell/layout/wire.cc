@@ -84,7 +84,7 @@ std::string WithFixed(T fixed, size_t more_bytes, std::initializer_list<std::str
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
   if (message.size() < sizeof(MessageHeader) || message.size() > kMessageBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("a message of {} bytes is too short", message.size()));
+    return absl::InvalidArgumentError(fmt::format("a message of {} bytes has an invalid size", message.size()));
   }
   const auto header = Load<MessageHeader>(message.data());
   if (header.version != kWireVersion) {

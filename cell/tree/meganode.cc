@@ -268,17 +268,16 @@ void Meganode::FreeNode(Pointer node) {
 }
 
 absl::Status Meganode::NoNodes() const {
-  return absl::ResourceExhaustedError(fmt::format(
-      "region {} has used {} of {} nodes: the meganode is full and has not been split; raise --regions-max or add "
-      "servers to make room for a split, delete keys, or create a cluster with a larger --meganode-bytes",
-      header().region, header().nodes_used, header().node_count));
+  return absl::ResourceExhaustedError(
+      fmt::format("region {} has used {} of {} nodes: the meganode is full and was not split: make room for a split "
+                  "(--regions-max, more servers), delete keys, or use a larger --meganode-bytes",
+                  header().region, header().nodes_used, header().node_count));
 }
 
 absl::Status Meganode::NoExtent(size_t bytes) const {
   return absl::ResourceExhaustedError(
-      fmt::format("region {} has no room for an extent of {} bytes ({} of {} bytes used) and has not been split; raise "
-                  "--regions-max or add servers to make room for a split, delete keys, or create a cluster with a "
-                  "larger --extents-bytes",
+      fmt::format("region {} has no room for an extent of {} bytes ({} of {} used) and was not split: make room for a "
+                  "split (--regions-max, more servers), delete keys, or use a larger --extents-bytes",
                   header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
 }
 
