@@ -201,7 +201,7 @@ class BringUp(unittest.TestCase):
         newest = table.read_bytes()
         logs = content(self.directory / "log")
         self.assertGreater(json.loads(newest)["next_region"], json.loads(older)["next_region"])
-        for content_then, says in ((older, "the region table knows regions 1 to"), (None, "the region table is empty")):
+        for content_then, says in ((older, "the region table lists regions 1 to"), (None, "the region table is empty")):
             table.unlink()
             if content_then is not None:
                 table.write_bytes(content_then)
@@ -314,7 +314,7 @@ class BringUp(unittest.TestCase):
         self.assertEqual(self.ctl("hash", "create", "users").returncode, 0)
         refused = self.wipe("--confirm", "cell")
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("runs: end it first", refused.stderr)
+        self.assertIn("is running: stop it first", refused.stderr)
         cluster.down(self.directory)
         self.processes += cluster.up(self.directory, only="server-1")
         (self.directory / "processes.json").unlink()  # As if it had been started by hand.
@@ -322,7 +322,7 @@ class BringUp(unittest.TestCase):
         cluster.down(self.directory)
         named = self.wipe()  # Nobody is there to be asked.
         self.assertEqual(named.returncode, 2)
-        self.assertIn("regions, with the hash tables users", named.stdout)
+        self.assertIn("regions, with the Pilaf tables users", named.stdout)
         self.assertIn(f"the logs in {self.directory}/log", named.stdout)
         self.assertIn("nothing was deleted: the cluster's name is cell", named.stderr)
         self.assertEqual(self.wipe("--confirm", "cel").returncode, 2)

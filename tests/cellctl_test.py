@@ -162,7 +162,7 @@ class Cellctl(unittest.TestCase):
         file = Path(self.temporary.name) / "lines"
         self.refused("is a directory", "load", self.temporary.name)
         self.refused("No such file", "load", str(file))
-        for line, part in (("a\\q\tb", "line 3: a backslash that begins none"), ("no tab", "line 3: it is neither"),
+        for line, part in (("a\\q\tb", "line 3: invalid escape"), ("no tab", "line 3: it is neither"),
                            ('{"key": "a"}', 'line 3: it is not {"key"'), ("key\t" + "x" * 5_000_000, "line 3: it is longer than")):
             file.write_text("one\t1\n\n" + line + "\n")
             self.assertIn("1 records were loaded", self.refused(part, "load", str(file))[0])
@@ -188,7 +188,7 @@ class Cellctl(unittest.TestCase):
         self.refused("is longer than 4096 bytes, the maximum for Pilaf tables", "hash", "get", "t", "k" * 4097)
         self.assertIn(b"buckets", self.done("hash", "stats", "t"))
         self.done("hash", "drop", "--table", "t")
-        self.refused("slots have no buckets", "hash", "create", "u", "--layout", "slots", "--bucket-bytes", "512")
+        self.refused("the layout slots has no buckets", "hash", "create", "u", "--layout", "slots", "--bucket-bytes", "512")
         self.refused("server-0 is not draining", "drain", "server-0", "--cancel")
 
     def test_another_users_cluster(self):
@@ -222,7 +222,7 @@ class Cellctl(unittest.TestCase):
         self.assertTrue(json.loads(kept.stdout)["kept_rate"])
         self.assertEqual(len(self.done("scan", "--prefix", "other/", "--keys-only").splitlines()), 2000)
         for flags, part in ((["--json", "/no/such/file"], "cannot write"), (["--cleanup", "--prefix", ""], "--cleanup deletes"),
-                            (["--key-bytes", "9"], "--key-bytes is 14 at least"), (["--sekonds", "1"], "did you mean --seconds?")):
+                            (["--key-bytes", "9"], "--key-bytes must be at least 14"), (["--sekonds", "1"], "did you mean --seconds?")):
             begun = time.monotonic()
             refused = subprocess.run(bench[:-2] + flags, stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=60, check=False)
             self.assertEqual(refused.returncode, ERROR)
