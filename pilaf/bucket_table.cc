@@ -314,7 +314,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
       {memory_->at(geometry_.OffsetOf(at)), geometry_.bucket_bytes}, geometry_.region, geometry_.OffsetOf(at));
   if (!bucket.has_value()) return wrong("it is damaged");
   const BucketHeader bucket_header = bucket->header();
-  if (bucket_header.range != range()) return wrong("it has another range than its region");
+  if (bucket_header.range != range()) return wrong("its range differs from its region's range");
   size_t used = 0, count = 0;
   absl::Status status;
   bucket->ForEach([&](const BucketRecord& record) {
@@ -323,7 +323,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
     if (!status.ok()) return;
     if (record.in_extent) {
       if (!geometry_.InBounds(record.slot)) {
-        status = wrong("a record points out of the region");
+        status = wrong("a record points outside the region");
         return;
       }
       if (Crc64(Extent(record.slot)) != record.slot.extent_crc) {
@@ -341,14 +341,14 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
     status = held({key, record.in_extent ? &record.slot : nullptr});
   });
   RETURN_IF_ERROR(status);
-  if (used != bucket_header.used || count != bucket_header.count) return wrong("its records do not add up");
+  if (used != bucket_header.used || count != bucket_header.count) return wrong("its counts are wrong");
   return absl::OkStatus();
 }
 
 absl::Status BucketTable::CheckCounts() const {
   uint64_t away = 0;
   for (uint32_t i = 0; i < geometry_.units; ++i) away += View(i).header().away;
-  if (away != KeysByProbe(1)[1]) return Damaged("keys are away that no bucket counts, or the other way round");
+  if (away != KeysByProbe(1)[1]) return Damaged("the buckets' counts of keys stored in other buckets are wrong");
   return absl::OkStatus();
 }
 

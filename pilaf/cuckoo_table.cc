@@ -180,13 +180,13 @@ absl::Status CuckooTable::CheckUnit(uint32_t at, const std::function<absl::Statu
   const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
   if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
   if (!slot->in_use()) return absl::OkStatus();
-  if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points out of the region", at));
+  if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points outside the region", at));
   if (Crc64(Extent(*slot)) != slot->extent_crc) return Damaged(fmt::format("the extent of slot {} is damaged", at));
   const std::string_view key = KeyOf(*slot);
   const KeyHash hash = HashKey(key);
   const std::array<uint32_t, kProbes> its = SlotsOf(hash);
   if (slot->tag != hash.tag() || std::find(its.begin(), its.end(), at) == its.end()) {
-    return Damaged(fmt::format("key {} does not belong into slot {}", ForMessage(key), at));
+    return Damaged(fmt::format("key {} does not belong in slot {}", ForMessage(key), at));
   }
   return held({key, &*slot});
 }

@@ -15,15 +15,17 @@ namespace cell {
 absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
                                uint32_t bucket_bytes) {
   if (region == 0 || region > Pointer::kRegionMax || memory->bytes() < shape.region_bytes()) {
-    return absl::InvalidArgumentError(fmt::format("region {}: bad id or too little memory", region));
+    return absl::InvalidArgumentError(
+        fmt::format("region {}: the id is invalid, or there is too little memory", region));
   }
   if (bucket_bytes != 0 && !ValidBucketBytes(bucket_bytes)) {
-    return absl::InvalidArgumentError(fmt::format("bucket size {} is not a power of two from {} to {}", bucket_bytes,
-                                                  kBucketBytesMin, kBucketBytesMax));
+    return absl::InvalidArgumentError(
+        fmt::format("a bucket size of {} is invalid: it must be a power of two from {} to {}", bucket_bytes,
+                    kBucketBytesMin, kBucketBytesMax));
   }
   if (shape.meganode_bytes < 4096 + std::max<uint64_t>(4096, 2 * bucket_bytes) || shape.extents_bytes % 4096 != 0 ||
       shape.extents_bytes > kExtentsBytesMax || range.first > range.last) {
-    return absl::InvalidArgumentError("a shape or range that no hash region has");
+    return absl::InvalidArgumentError("the shape or range is not valid for a region of a Pilaf table");
   }
   const HashGeometry geometry = GeometryOf(region, shape, bucket_bytes);
   RegionHeader& header = memory->header();
@@ -82,7 +84,7 @@ absl::Status HashTable::CheckHeader(const RegionMemory& memory, uint32_t region,
       return absl::OkStatus();
     }
   }
-  return absl::DataLossError(fmt::format("what is in region {}'s memory is no table of this shape", region));
+  return absl::DataLossError(fmt::format("the memory of region {} does not contain a table of this shape", region));
 }
 
 HashHeader HashTable::hash_header() const { return Load<HashHeader>(memory_->at(kHashHeaderOffset)); }
@@ -93,15 +95,17 @@ void HashTable::SetHeader(HashHeader header) {
 }
 
 absl::Status HashTable::CheckKey(std::string_view key) const {
-  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");
   if (key.size() <= kKeyBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes", ForMessage(key), kKeyBytesMax));
+  return absl::InvalidArgumentError(
+      fmt::format("key {} is longer than the maximum of {} bytes", ForMessage(key), kKeyBytesMax));
 }
 
 absl::Status HashTable::CheckRange(std::string_view key, const KeyHash& hash) const {
   RETURN_IF_ERROR(CheckKey(key));
   if (range().Has(hash)) return absl::OkStatus();
-  return absl::OutOfRangeError(fmt::format("{} is not in region {}", ForMessage(key), geometry_.region));
+  return absl::OutOfRangeError(
+      fmt::format("key {} is not in the range of region {}", ForMessage(key), geometry_.region));
 }
 
 absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value,
@@ -109,10 +113,12 @@ absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std:
   RETURN_IF_ERROR(CheckRange(key, hash));
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
-        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+        fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
+                    ForMessage(key), kValueBytesMax));
   }
   if (Crc64(value, Crc64(key)) == crc) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("wrong CRC for key {}: damaged on the way", ForMessage(key)));
+  return absl::InvalidArgumentError(
+      fmt::format("the CRC of key {} and its value is wrong: they were damaged in transit", ForMessage(key)));
 }
 
 absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer) {
@@ -204,7 +210,8 @@ absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::strin
   const std::optional<uint64_t> extent = extents_.Store(key, value);
   if (!extent.has_value()) {
     return absl::ResourceExhaustedError(
-        fmt::format("region {} has no room for a pair of {} bytes", geometry_.region, key.size() + value.size()));
+        fmt::format("region {} has no room for a pair of {} bytes; add servers, raise --regions-max, or delete keys",
+                    geometry_.region, key.size() + value.size()));
   }
   return SlotOfExtent(*extent, key.size() + value.size(), crc, key.size());
 }
@@ -227,8 +234,9 @@ void HashTable::SpoilExtent(const HashSlot& slot) {
 absl::Status HashTable::Full(std::string_view key) {
   ++counters_.full;
   return absl::ResourceExhaustedError(
-      fmt::format("region {} is full: {:.0f} % are in use, and no place can be freed for key {}", geometry_.region,
-                  100 * unit_fill(), ForMessage(key)));
+      fmt::format("region {} is full: {:.0f} % is in use, and no place can be freed for key {}; add servers, raise "
+                  "--regions-max, or delete keys",
+                  geometry_.region, 100 * unit_fill(), ForMessage(key)));
 }
 
 absl::Status HashTable::Damaged(const std::string& what) const {
@@ -244,9 +252,9 @@ absl::Status HashTable::Check() const {
   for (uint32_t at = 0; at < geometry_.units; ++at) {
     const auto held = [&](const Held& pair) -> absl::Status {
       if (!range().Has(HashKey(pair.key))) {
-        return Damaged(fmt::format("key {} is another region's", ForMessage(pair.key)));
+        return Damaged(fmt::format("key {} belongs to another region", ForMessage(pair.key)));
       }
-      if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is there twice", ForMessage(pair.key)));
+      if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is stored twice", ForMessage(pair.key)));
       if (pair.slot != nullptr) extents[geometry_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
       return absl::OkStatus();
     };
@@ -254,7 +262,7 @@ absl::Status HashTable::Check() const {
   }
   RETURN_IF_ERROR(CheckCounts());
   if (keys.size() != this->keys()) {
-    return Damaged(fmt::format("{} keys, and the header says {}", keys.size(), this->keys()));
+    return Damaged(fmt::format("it has {} keys, but its header says {}", keys.size(), this->keys()));
   }
   uint64_t blocks = 0, unowned = 0;
   RETURN_IF_ERROR(extents_.Walk([&](uint64_t offset, uint64_t room) {
@@ -263,7 +271,8 @@ absl::Status HashTable::Check() const {
     ++blocks;
   }));
   if (unowned != 0 || blocks != extents.size()) {
-    return Damaged(fmt::format("{} extents for {} keys, {} of them nobody's", blocks, extents.size(), unowned));
+    return Damaged(
+        fmt::format("it has {} extents for {} keys, and {} of them belong to no key", blocks, extents.size(), unowned));
   }
   return absl::OkStatus();
 }

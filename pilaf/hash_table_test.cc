@@ -299,7 +299,7 @@ TEST(CuckooTable, AKeyThatIsThereTwiceIsDamage) {
   }
   const absl::Status status = table->Check();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find("\"key\" is there twice"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("\"key\" is stored twice"), std::string::npos) << status;
 }
 
 TEST_P(HashTableTest, DamageIsFound) {

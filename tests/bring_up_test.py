@@ -74,7 +74,7 @@ class BringUp(unittest.TestCase):
         self.assertEqual(content(self.directory), before)
         self.assertEqual(self.wipe("--confirm", "cell").returncode, 1)
         (self.directory / "cluster.json").write_text('{"format": 2, "servers": "of another program"}')
-        with self.assertRaisesRegex(cluster.ClusterError, "not a Cell cluster's"):
+        with self.assertRaisesRegex(cluster.ClusterError, "does not belong to a Cell cluster"):
             self.up()
         self.assertEqual(content(self.directory), sorted([*before, "cluster.json"]))
 
@@ -118,7 +118,7 @@ class BringUp(unittest.TestCase):
             time.sleep(0.1)
         self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
         self.assertEqual(self.keys(), 1)
-        self.assertIn("it begins again, empty", (self.directory / "server-1.log").read_text())
+        self.assertIn("the cluster starts again empty", (self.directory / "server-1.log").read_text())
 
     def test_what_is_missing_is_started_and_the_rest_is_left(self):
         servers = self.up(servers=3, durability="sync")
@@ -135,7 +135,7 @@ class BringUp(unittest.TestCase):
             self.assertEqual(self.keys(), 20_000)
         with self.assertRaisesRegex(cluster.ClusterError, "already"):
             cluster.up(self.directory)
-        with self.assertRaisesRegex(cluster.ClusterError, "server-1 runs"):
+        with self.assertRaisesRegex(cluster.ClusterError, "server-1 already runs"):
             cluster.up(self.directory, only="server-1")
         with self.assertRaisesRegex(cluster.ClusterError, "has no server-9"):
             cluster.up(self.directory, only="server-9")
@@ -174,9 +174,9 @@ class BringUp(unittest.TestCase):
 
     def test_sizes_and_the_memory_that_they_mean(self):
         up = [cluster.binary("tools/up"), "--dir", str(self.directory), "--detach", "--durability", "none"]
-        for flags, message in ((("--regions-max", "0"), "--regions-max is from 1 to 65536"),
-                               (("--regions-max", "65537"), "--regions-max is from 1 to 65536"),
-                               (("--meganode-bytes", "2X"), '"2X" is not a size')):
+        for flags, message in ((("--regions-max", "0"), "--regions-max must be from 1 to 65536"),
+                               (("--regions-max", "65537"), "--regions-max must be from 1 to 65536"),
+                               (("--meganode-bytes", "2X"), '"2X" is not a valid size')):
             refused = subprocess.run([*up, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn(message, refused.stderr)
@@ -184,7 +184,7 @@ class BringUp(unittest.TestCase):
         made = subprocess.run([*up, "--meganode-bytes", "2M", "--extents-bytes", "8M", "--regions-max", "65536"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False, text=True, timeout=60)
         self.assertEqual(made.returncode, 0, made.stderr)
-        self.assertIn("all its 65536 regions of 10 MB are full, the cluster needs 640.0 GB of memory, and this machine has", made.stderr)
+        self.assertIn("all its 65536 regions of 10 MB are full, the cluster needs 640.0 GB of memory, but this machine has", made.stderr)
         self.assertEqual(cluster.settings_of(self.directory)["meganode_bytes"], 2 << 20)
         cluster.down(self.directory)
 
@@ -201,14 +201,14 @@ class BringUp(unittest.TestCase):
         newest = table.read_bytes()
         logs = content(self.directory / "log")
         self.assertGreater(json.loads(newest)["next_region"], json.loads(older)["next_region"])
-        for content_then, says in ((older, "the region table knows regions 1 to"), (None, "the region table is empty")):
+        for content_then, says in ((older, "the region table lists regions 1 to"), (None, "the region table is empty")):
             table.unlink()
             if content_then is not None:
                 table.write_bytes(content_then)
             with self.assertRaises(cluster.ClusterError) as refused:
                 self.up(**small)
             self.assertIn(says, str(refused.exception))
-            self.assertIn("an older copy was put in its place", str(refused.exception))
+            self.assertIn("replaced by an older copy", str(refused.exception))
             self.assertEqual(content(self.directory / "log"), logs)
             table.write_bytes(newest)
         self.up(**small)
@@ -271,8 +271,8 @@ class BringUp(unittest.TestCase):
         self.assertEqual((down.returncode, down.stdout), (1, "2 server(s) ended\n"))
         waits, killed = down.stderr.splitlines()
         who = f"server-1 (process {servers[1].pid})"
-        self.assertIn(f"down: waiting for {who} (the process is stopped: state T)", waits)
-        self.assertEqual(killed, f"down: {who} was killed, for it had not ended after 5 s (the process is stopped: state T)")
+        self.assertIn(f"down: waiting for {who} (the process is suspended: state T)", waits)
+        self.assertEqual(killed, f"down: {who} was killed because it had not ended after 5 s (the process is suspended: state T)")
         self.assertEqual((servers[0].wait(10), servers[1].wait(10)), (0, -signal.SIGKILL))
 
     def test_up_that_is_interrupted_or_cannot_begin(self):
@@ -283,10 +283,11 @@ class BringUp(unittest.TestCase):
                 self.assertIsNone(up.poll())
             up.send_signal(ends)
             _, error = up.communicate(timeout=60)
-            self.assertEqual((up.returncode, error), (130, f"up: interrupted; what it had started has ended. In {self.directory}: no cluster\n"))
+            self.assertEqual((up.returncode, error),
+                             (130, f"up: interrupted; the processes that it had started have ended. In {self.directory}: no cluster\n"))
         run = lambda *arguments: subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
         self.assertEqual(run(*command, "--host", "192.0.2.1").stderr,
-                         "up: cannot listen at 192.0.2.1: Cannot assign requested address; name an address of this machine\n")
+                         "up: cannot listen at 192.0.2.1: Cannot assign requested address; use an address of this machine\n")
         file = self.directory.with_name("file")
         file.write_text("mine")
         for program in ("up", "down"):
@@ -314,7 +315,7 @@ class BringUp(unittest.TestCase):
         self.assertEqual(self.ctl("hash", "create", "users").returncode, 0)
         refused = self.wipe("--confirm", "cell")
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("runs: end it first", refused.stderr)
+        self.assertIn("is running: stop it first", refused.stderr)
         cluster.down(self.directory)
         self.processes += cluster.up(self.directory, only="server-1")
         (self.directory / "processes.json").unlink()  # As if it had been started by hand.
@@ -322,7 +323,7 @@ class BringUp(unittest.TestCase):
         cluster.down(self.directory)
         named = self.wipe()  # Nobody is there to be asked.
         self.assertEqual(named.returncode, 2)
-        self.assertIn("regions, with the hash tables users", named.stdout)
+        self.assertIn("regions, with the Pilaf tables users", named.stdout)
         self.assertIn(f"the logs in {self.directory}/log", named.stdout)
         self.assertIn("nothing was deleted: the cluster's name is cell", named.stderr)
         self.assertEqual(self.wipe("--confirm", "cel").returncode, 2)

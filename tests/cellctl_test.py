@@ -162,7 +162,7 @@ class Cellctl(unittest.TestCase):
         file = Path(self.temporary.name) / "lines"
         self.refused("is a directory", "load", self.temporary.name)
         self.refused("No such file", "load", str(file))
-        for line, part in (("a\\q\tb", "line 3: a backslash that begins none"), ("no tab", "line 3: it is neither"),
+        for line, part in (("a\\q\tb", "line 3: invalid escape"), ("no tab", "line 3: it is neither"),
                            ('{"key": "a"}', 'line 3: it is not {"key"'), ("key\t" + "x" * 5_000_000, "line 3: it is longer than")):
             file.write_text("one\t1\n\n" + line + "\n")
             self.assertIn("1 records were loaded", self.refused(part, "load", str(file))[0])
@@ -177,7 +177,7 @@ class Cellctl(unittest.TestCase):
         self.refused('there is no command "delete": did you mean del?', "delete", "a", "key")
         self.refused("did you mean --cluster?", "--clustre", "/tmp", "get", "key")
         self.refused("key is required", "get")
-        self.refused("is longer than 226 bytes, the most that this cluster's nodes take", "get", "k" * 227)
+        self.refused("is longer than 226 bytes, the maximum for this cluster's nodes", "get", "k" * 227)
         none = subprocess.run([cluster.binary("tools/cellctl"), "--cluster", "/no/such", "status"], stderr=subprocess.PIPE, check=False)
         self.assertIn(b"./bazelw run //tools:up -- --dir '/no/such'", none.stderr)
         self.refused("--path: hybird not in", "--path", "hybird", "get", "a")
@@ -185,10 +185,10 @@ class Cellctl(unittest.TestCase):
             self.done(*form)
         self.assertEqual(self.done("hash", "get", "t", "k"), b"w")
         self.assertEqual(self.done("hash", "get", "--table", "t", "k"), b"w")
-        self.refused("is longer than 4096 bytes, the most that Pilaf tables take", "hash", "get", "t", "k" * 4097)
+        self.refused("is longer than 4096 bytes, the maximum for Pilaf tables", "hash", "get", "t", "k" * 4097)
         self.assertIn(b"buckets", self.done("hash", "stats", "t"))
         self.done("hash", "drop", "--table", "t")
-        self.refused("slots have no buckets", "hash", "create", "u", "--layout", "slots", "--bucket-bytes", "512")
+        self.refused("the layout slots has no buckets", "hash", "create", "u", "--layout", "slots", "--bucket-bytes", "512")
         self.refused("server-0 is not draining", "drain", "server-0", "--cancel")
 
     def test_another_users_cluster(self):
@@ -222,7 +222,7 @@ class Cellctl(unittest.TestCase):
         self.assertTrue(json.loads(kept.stdout)["kept_rate"])
         self.assertEqual(len(self.done("scan", "--prefix", "other/", "--keys-only").splitlines()), 2000)
         for flags, part in ((["--json", "/no/such/file"], "cannot write"), (["--cleanup", "--prefix", ""], "--cleanup deletes"),
-                            (["--key-bytes", "9"], "--key-bytes is 14 at least"), (["--sekonds", "1"], "did you mean --seconds?")):
+                            (["--key-bytes", "9"], "--key-bytes must be at least 14"), (["--sekonds", "1"], "did you mean --seconds?")):
             begun = time.monotonic()
             refused = subprocess.run(bench[:-2] + flags, stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=60, check=False)
             self.assertEqual(refused.returncode, ERROR)
@@ -338,7 +338,7 @@ class Cellctl(unittest.TestCase):
         self.assertIn(b"not there", self.done("hash", "stats", "t"))
         got = [self.ctl("--timeout", "2", "hash", "get", "t", f"key{i}") for i in range(8)]
         self.assertEqual({g.returncode for g in got}, {0, ERROR})
-        self.refused("1 regions are left, and none can be given away", "drain", other)
+        self.refused("1 regions are left, and none can be migrated away", "drain", other)
         self.done("drain", other, "--cancel")
         self.done("log-level", other, "debug")
         # The prompt opens, too, though the tree is not available.
@@ -362,9 +362,9 @@ class Cellctl(unittest.TestCase):
         begun = time.monotonic()
         _, error = draining.communicate(timeout=30)
         self.assertEqual(draining.returncode, ERROR)
-        self.assertRegex(error.decode(), "^cellctl: the drain was cancelled from elsewhere; [0-9]+ regions are left\n$")
+        self.assertRegex(error.decode(), "^cellctl: the drain was cancelled by another command; [0-9]+ regions are left\n$")
         self.assertLess(time.monotonic() - begun, 5)
-        self.refused("none can be given away", "drain", "server-0")
+        self.refused("none can be migrated away", "drain", "server-0")
         self.servers[1].send_signal(signal.SIGCONT)
         shown, status = self.terminal("drain", "server-0")
         self.assertEqual(status, 0, shown)

@@ -155,8 +155,8 @@ class Durable(unittest.TestCase):
         loaded = self.load()
         with tempfile.TemporaryDirectory(prefix="cell-backup-") as backup:
             self.assertIn(f"{KEYS} pairs are backed up", self.done("backup", backup))
-            self.assertIn("there is a backup", self.ctl("backup", backup).stderr)
-            self.assertIn("has keys already", self.ctl("restore", backup).stderr)
+            self.assertIn("there is already a backup", self.ctl("backup", backup).stderr)
+            self.assertIn("already has keys", self.ctl("restore", backup).stderr)
             self.tearDown()
             self.setUp()
             self.up(servers=1, node_bytes=512, durability="async")  # This cluster has another shape.
@@ -184,7 +184,7 @@ class Durable(unittest.TestCase):
         stopped.send_signal(signal.SIGCONT)
         loaded = "key\tafter the takeover\n" + loaded
         deadline = time.monotonic() + 30
-        while "is not this worker's any more" not in (self.directory / f"{root}.log").read_text():
+        while "this worker no longer owns it" not in (self.directory / f"{root}.log").read_text():
             self.assertLess(time.monotonic(), deadline, (self.directory / f"{root}.log").read_text())
             time.sleep(0.1)
         for path in ("server", "client"):

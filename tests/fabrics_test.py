@@ -120,7 +120,7 @@ class Fabrics(unittest.TestCase):
         self.up(fabric="shm")
         result = self.ctl("--fabric", "tcp", "get", "key")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("no way leads to shm://", result.stderr)
+        self.assertIn("no fabric of this program reaches shm://", result.stderr)
 
 
 if __name__ == "__main__":

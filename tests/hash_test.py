@@ -77,7 +77,7 @@ class Tables(unittest.TestCase):
         self.refused("no table nope", "hash", "get", "--table", "nope", "key")
         self.refused("no table", "hash", "drop", "nope")
         self.refused("already", "hash", "create", "slots")
-        self.refused("cannot be called", "hash", "create", "a b")
+        self.refused("is not a valid table name", "hash", "create", "a b")
         self.refused("longer than 4096", "hash", "get", "--table", "slots", "k" * 5000)
         listed = [json.loads(line) for line in self.done("-o", "json", "hash", "list").splitlines()]
         self.assertEqual([(t["table"], t["layout"], t["parts"]) for t in listed], [("buckets", "buckets", 2), ("slots", "slots", 2)])
@@ -88,14 +88,14 @@ class Tables(unittest.TestCase):
         self.up(servers=2, regions_max=6, server_flags=["--no-balance"])
         self.done("hash", "create", "t", "--parts", "9")  # 6 and 6, without the tree's root.
         self.assertEqual(self.stats("t")["parts"], 9)
-        self.refused("a table of 3 parts was asked for, and the cluster's workers have room for 2 more regions", "hash", "create", "u", "--parts", "3")
+        self.refused("a table of 3 parts: the cluster's workers have room for only 2 more regions", "hash", "create", "u", "--parts", "3")
         self.assertEqual([json.loads(line)["table"] for line in self.done("-o", "json", "hash", "list").splitlines()], ["t"])
         self.load("t")
         self.expect("t", "client", 4999)
         self.done("hash", "drop", "t")
         self.servers[1].send_signal(signal.SIGKILL)
         self.servers[1].wait()
-        self.refused("table t was made with 5 of 8 parts, and can be used: ", "hash", "create", "t", "--parts", "8")
+        self.refused("table t was created with 5 of 8 parts, and can be used: ", "hash", "create", "t", "--parts", "8")
         self.assertEqual(self.stats("t")["parts"], 5)
 
     def test_it_grows_over_three_servers_and_a_server_can_be_drained(self):

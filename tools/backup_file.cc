@@ -36,7 +36,7 @@ void BackupWriter::Append(RecordKind kind, std::string_view key, std::string_vie
 absl::Status BackupWriter::Add(std::string_view key, std::string_view value) {
   if (key <= last_key_) {
     return absl::DataLossError(
-        fmt::format("the scan went wrong after {} pairs: a key is not greater than the last one", sum_.pairs));
+        fmt::format("the scan failed after {} pairs: a key is not greater than the previous one", sum_.pairs));
   }
   last_key_ = key;
   sum_.Add(key, value);
@@ -52,25 +52,25 @@ absl::Status BackupReader::Damaged(uint64_t offset, const std::string& what) con
 }
 
 absl::Status BackupReader::CheckBegin(const LogRecord& record) {
-  if (record.kind != RecordKind::kBegin) return Damaged(0, "its first record is no beginning");
+  if (record.kind != RecordKind::kBegin) return Damaged(0, "its first record is not a begin record");
   const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
   has_checksum_ = begin.magic == kBackupMagic;
   if (begin.region != kNoRegion || (!has_checksum_ && begin.magic != kLogMagic)) return Damaged(0, "it is no backup");
   if (!has_checksum_ || begin.format == kBackupFormat) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("{} has format {}, and this release reads formats 1 and {}: use the release that wrote it", name_,
+      fmt::format("{} has format {}, but this release reads formats 1 and {}: use the release that wrote it", name_,
                   begin.format, kBackupFormat));
 }
 
 absl::Status BackupReader::CheckEnd(const LogRecord& record, uint64_t offset) {
   if (!has_checksum_) {
     const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
-    if (end.records != records_ - 1) return Damaged(offset, "its end names another number of records");
+    if (end.records != records_ - 1) return Damaged(offset, "its end record has a different number of records");
     return absl::OkStatus();
   }
   const auto end = Load<BackupEnd>(AsBytes(record.value).data());
   if (PairSum{end.pairs, end.checksum} == sum_) return absl::OkStatus();
-  return Damaged(offset, fmt::format("its end names {} pairs with checksum {:016x}, and it has {} with {:016x}",
+  return Damaged(offset, fmt::format("its end record says {} pairs with checksum {:016x}, but it has {} with {:016x}",
                                      end.pairs, end.checksum, sum_.pairs, sum_.checksum));
 }
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
     const uint64_t at = reader_.offset();
     const absl::StatusOr<LogRecord> record = reader_.Next();
     // The reader's own message says what to do with a log.
-    if (absl::IsDataLoss(record.status())) return Damaged(at, "there is no sound record, and it has not ended");
+    if (absl::IsDataLoss(record.status())) return Damaged(at, "there is no valid record, but the file has not ended");
     if (!record.ok()) return record.status();
     if (++records_ == 1) {
       RETURN_IF_ERROR(CheckBegin(*record));
@@ -91,7 +91,7 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
       sum_.Add(record->key, record->value);
       return *record;
     } else {
-      return Damaged(at, "a record that does not belong there");
+      return Damaged(at, "it has an unexpected record");
     }
   }
   return std::nullopt;

@@ -161,15 +161,21 @@ class Bench {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app{"Measures Redis or memcached as cell_bench measures Cell. Keys have 16 bytes; all are put first."};
+  CLI::App app{
+      "Measure Redis or memcached in the same way as cell_bench measures Cell. Keys have 16 bytes; all keys are put "
+      "first."};
   app.add_option("--store", flags.store)->check(CLI::IsMember({"redis", "memcached"}))->capture_default_str();
   app.add_option("--socket", flags.socket, "The server's Unix socket")->required();
   app.add_option("--keys", flags.keys)->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32))->capture_default_str();
   app.add_option("--value-bytes", flags.value_bytes)->check(CLI::Range(1, 65536))->capture_default_str();
-  app.add_option("--gets", flags.gets, "Percent; the rest are puts")->check(CLI::Range(0, 100))->capture_default_str();
-  app.add_option("--depth", flags.depth, "Requests in flight")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--gets", flags.gets, "Percentage of gets; the rest are puts")
+      ->check(CLI::Range(0, 100))
+      ->capture_default_str();
+  app.add_option("--depth", flags.depth, "Number of requests in flight")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--seconds", flags.seconds)->check(CLI::Range(0.1, 3600.0))->capture_default_str();
-  app.add_flag("--zipfian", flags.zipfian, "Theta 0.99; else uniform");
+  app.add_flag("--zipfian", flags.zipfian, "Choose keys by a Zipf distribution with theta 0.99 instead of uniformly");
   app.add_option("--seed", flags.seed)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -181,7 +187,7 @@ int Main(int argc, char** argv) {
   }
   flags.socket.copy(address.sun_path, flags.socket.size());
   if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    fmt::print(stderr, "beside_bench: nobody listens at {}\n", flags.socket);
+    fmt::print(stderr, "beside_bench: no server listens at {}\n", flags.socket);
     return 2;
   }
   const absl::StatusOr<nlohmann::json> result = Bench(flags, fd).Run();

@@ -52,8 +52,8 @@ absl::Status MakeTable(Client* client, const BenchFlags& flags) {
     ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlClient::Open(server.control, {}));
     return control->CreateTable(flags.table, flags.layout.wanted(), 0);
   }
-  return absl::UnavailableError(
-      fmt::format("no server tells of a control plane: make the table with cellctl hash create {}", flags.table));
+  return absl::UnavailableError(fmt::format(
+      "no server has a reachable control plane: create the table with cellctl hash create {}", flags.table));
 }
 
 absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
@@ -100,7 +100,7 @@ absl::StatusOr<uint64_t> CleanUp(const BenchFlags& flags) {
       RETURN_IF_ERROR(control->DropTable(flags.table));
       return 0;
     }
-    return absl::UnavailableError("no server tells of a control plane, so the table stays");
+    return absl::UnavailableError("no server has a reachable control plane, so the table was not dropped");
   }
   ScanOptions options = PrefixScan(flags.shape.prefix);
   options.keys_only = true;
@@ -202,10 +202,11 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     json["kept_rate"] = not_begun == 0;
   }
   if (not_begun > 0) {
-    fmt::print(stderr,
-               "cell_bench: the rate of {:.0f} was not kept: {:.0f} operations a second were done, and {} that were "
-               "due never began, so latencies are too low. More --depth or --threads, or a lower --rate\n",
-               flags.rate, per_second, not_begun);
+    fmt::print(
+        stderr,
+        "cell_bench: the rate of {:.0f} was not kept: {:.0f} operations per second were done, and {} operations that "
+        "were due never began, so the latencies are too low. Use more --depth or --threads, or a lower --rate\n",
+        flags.rate, per_second, not_begun);
   }
   json["tier"] = flags.tier;
   if (flags.tier == "pilaf") {
@@ -292,16 +293,16 @@ absl::Status CheckFlags(const BenchFlags& flags) {
   }
   if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < flags.shape.prefix.size() + kNumberBytes) {
     return absl::InvalidArgumentError(
-        fmt::format("--key-bytes is {} at least: 8 by which keys are told apart, and the {} of --prefix",
+        fmt::format("--key-bytes must be at least {}: 8 to distinguish keys, and the {} of --prefix",
                     flags.shape.prefix.size() + kNumberBytes, flags.shape.prefix.size()));
   }
-  if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor is of a --rate");
+  if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor needs --rate");
   if (flags.timeline_ms > 0 && flags.seconds * 1e3 / flags.timeline_ms > static_cast<double>(Timeline::kBucketsMax)) {
-    return absl::InvalidArgumentError(fmt::format("{} s have more than {} times {} ms: make --timeline-ms larger",
+    return absl::InvalidArgumentError(fmt::format("{} s are more than {} intervals of {} ms: increase --timeline-ms",
                                                   flags.seconds, Timeline::kBucketsMax, flags.timeline_ms));
   }
   if (flags.cleanup && flags.shape.prefix.empty() && flags.table_asked().empty()) {
-    return absl::InvalidArgumentError("--cleanup deletes what begins with --prefix: give one that is not empty");
+    return absl::InvalidArgumentError("--cleanup deletes the keys that begin with --prefix, which must not be empty");
   }
   if (!flags.json.empty() && flags.json != "-") {
     std::ofstream file(flags.json, std::ios::app);
@@ -320,7 +321,8 @@ absl::Status Run(const BenchFlags& flags) {
       const bool scans =
           std::any_of(mix.parts.begin(), mix.parts.end(), [](const auto& p) { return p.first == Op::kScan; });
       if (flags.workload == mix.workload && scans && flags.tier == "pilaf") {
-        return absl::InvalidArgumentError(fmt::format("{} scans, and a Pilaf table has no order", flags.workload));
+        return absl::InvalidArgumentError(
+            fmt::format("{} is a scan workload, but Pilaf tables have no order and cannot be scanned", flags.workload));
       }
       if (flags.workload == mix.workload) json = RunCluster(flags, mix);
     }
@@ -355,94 +357,100 @@ int Main(int argc, char** argv) {
   BenchFlags flags;
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
-  CLI::App app{"Measures a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
+  CLI::App app{"Measure a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
   AddClientFlags(&app, &flags.client);
-  app.add_option(
-         "--workload", flags.workload,
-         "What to run. raw-read and raw-call: the fabric alone; local: the tree in this process; lmdb: LMDB beside it")
+  app.add_option("--workload", flags.workload,
+                 "Workload to run. raw-read and raw-call: only the fabric; local: the tree in this process; lmdb: "
+                 "LMDB, for comparison")
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
-  app.add_option("--operation", flags.operation, "Of local and lmdb")
+  app.add_option("--operation", flags.operation, "Operation of the workloads local and lmdb")
       ->check(CLI::IsMember({"get", "search", "scan"}))
       ->capture_default_str();
-  app.add_option("--path", flags.path, "Who walks the tree")
+  app.add_option("--path", flags.path, "Search path: by the server's CPU, by one-sided reads of the client, or hybrid")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Client threads")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option("--depth", flags.depth, "Operations in flight per thread")
+  app.add_option("--threads", flags.threads, "Number of client threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--depth", flags.depth, "Number of operations in flight per thread")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--seconds", flags.seconds, "How long to measure, after half a second of warm-up")
+  app.add_option("--seconds", flags.seconds, "Seconds to measure, after half a second of warm-up")
       ->check(Between(0.1, 86400))
       ->capture_default_str();
-  app.add_option("--keys", flags.keys, "Keys in the store")
+  app.add_option("--keys", flags.keys, "Number of keys in the store")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str();
-  app.add_option("--distribution", flags.distribution, "Of the keys asked for; zipfian has theta 0.99")
+  app.add_option("--distribution", flags.distribution, "Distribution of the requested keys; zipfian has theta 0.99")
       ->check(CLI::IsMember({"uniform", "zipfian"}))
       ->capture_default_str();
-  app.add_flag("--reverse", flags.reverse, "Scans go down from their key");
-  app.add_option("--scan-length", flags.scan_length, "Entries per scan")
+  app.add_flag("--reverse", flags.reverse, "Scan from the start key downwards");
+  app.add_option("--scan-length", flags.scan_length, "Number of entries per scan")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--rate", flags.rate, "Operations per second of all threads, begun when due; 0: as fast as it goes")
+  app.add_option("--rate", flags.rate,
+                 "Operations per second of all threads together, each begun when it is due; 0: as many as possible")
       ->check(Between(0, 1e12))
       ->capture_default_str();
-  app.add_option("--spike-from", flags.spike_from, "Seconds after the warm-up from which on the rate is higher")
+  app.add_option("--spike-from", flags.spike_from, "Seconds from the end of the warm-up until the rate rises")
       ->check(Between(0, 1e12))
       ->capture_default_str();
-  app.add_option("--spike-seconds", flags.spike_seconds, "For how long")
+  app.add_option("--spike-seconds", flags.spike_seconds, "Seconds for which the rate is higher")
       ->check(Between(0, 1e12))
       ->capture_default_str();
-  app.add_option("--spike-factor", flags.spike_factor, "How many times as high; with --rate")
+  app.add_option("--spike-factor", flags.spike_factor, "Factor by which the rate is higher; needs --rate")
       ->check(Between(1, 1e6))
       ->capture_default_str();
   app.add_option("--timeline-ms", flags.timeline_ms,
-                 "Also tell latencies and paths of each of these many milliseconds, as JSON; 0: not")
+                 "Also report latencies and paths as JSON for each interval of this many milliseconds; 0: do not")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--seed", flags.seed, "Of all random choices")->capture_default_str();
-  app.add_option("--json", flags.json, "Write the result as JSON to this file; -: to standard output");
-  app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last one is not there");
+  app.add_option("--seed", flags.seed, "Seed of all random choices")->capture_default_str();
+  app.add_option("--json", flags.json, "File to which the result is written as JSON; -: standard output");
+  app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last key is missing");
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
-  app.add_option("--cache-level-min", flags.cache_level_min, "Cache nodes at least so far above the leaves")
+  app.add_option("--cache-level-min", flags.cache_level_min,
+                 "Cache only nodes at least this many levels above the leaves")
       ->capture_default_str();
-  app.add_option("--node-bytes", flags.node_bytes, "Of local")
+  app.add_option("--node-bytes", flags.node_bytes, "Size of a tree node in bytes, for the workload local")
       ->check(CLI::IsMember({512, 1024, 2048, 4096}))
       ->capture_default_str();
-  app.add_option("--tier", flags.tier, "What is measured: the sorted tree, or a Pilaf table, which is made if need be")
+  app.add_option("--tier", flags.tier,
+                 "What to measure: the sorted tree, or a Pilaf table, which is created if it does not exist")
       ->check(CLI::IsMember({"tree", "pilaf"}))
       ->capture_default_str();
-  app.add_option("--table", flags.table, "Of --tier pilaf")->capture_default_str();
+  app.add_option("--table", flags.table, "Name of the table for --tier pilaf")->capture_default_str();
   AddHashLayoutFlags(&app, &flags.layout);
   app.add_flag("--serializable,!--no-serializable", flags.serializable,
-               "Look once more before a table's key is called absent");
-  app.add_option("--key-bytes", flags.shape.key_bytes, "Of all keys, with the prefix; 0: 8 to 64 after it")
+               "Look up a key of a table a second time before reporting it as absent");
+  app.add_option("--key-bytes", flags.shape.key_bytes,
+                 "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app.add_option("--value-bytes", flags.shape.value_bytes, "Of all values; 0: 8 to 256")
+  app.add_option("--value-bytes", flags.shape.value_bytes, "Size of each value in bytes; 0: 8 to 256")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--prefix", flags.shape.prefix, "How all its keys begin; of local and lmdb: not")
+  app.add_option("--prefix", flags.shape.prefix, "Prefix of all keys; not used by local and lmdb")
       ->capture_default_str();
   app.add_flag("--cleanup", flags.cleanup,
-               "Delete all keys that begin with the prefix afterwards; of --tier pilaf, drop the table");
+               "Delete all keys that begin with the prefix afterwards; with --tier pilaf, drop the table");
   app.footer(
-      "What it tells\n"
-      "  ops_per_second      operations that ended, of all threads; entries_per_second: pairs that scans gave\n"
+      "Output\n"
+      "  ops_per_second      finished operations of all threads; entries_per_second: pairs returned by scans\n"
       "  latency_us          microseconds from an operation's start (latency_from), with --rate from when it was due\n"
       "  kept_rate           whether all operations that were due began before the end; not_begun: how many did not\n"
-      "  server_share        of the walks of the tree, those by the server (1: all)\n"
+      "  server_share        share of tree searches done by the server (1: all)\n"
       "  calls_per_op        RPCs; node_reads_per_op: one-sided reads of nodes; cache_hits_per_op: nodes from the\n"
-      "                      cache; route_hits_per_op: walks that began at a meganode that was known\n"
-      "  retries             reads and walks that were begun again; errors: operations that failed; absent: keys that\n"
-      "                      were not there\n"
-      "  lookups, reads_per_lookup, lookup_retries    of a table's keys by reads, and why they were read again\n"
-      "  load_...            of the keys that were loaded first; deleted: keys that --cleanup deleted\n"
+      "                      cache; route_hits_per_op: searches that began at a known meganode\n"
+      "  retries             repeated reads and searches; errors: operations that failed; absent: keys that\n"
+      "                      did not exist\n"
+      "  lookups, reads_per_lookup, lookup_retries    lookups of a table's keys by reads, and why they were repeated\n"
+      "  load_...            figures of loading the keys; deleted: keys that --cleanup deleted\n"
       "  node_reads_per_second    one-sided reads of nodes, of all threads\n"
-      "  data_bytes_per_key  of local and lmdb: bytes of a key and its value; stored_bytes_per_key: memory they take\n"
-      "  commit              the commit of the source tree that it was called in");
+      "  data_bytes_per_key  for local and lmdb: bytes of a key and its value; stored_bytes_per_key: memory used\n"
+      "  commit              the commit of the source tree in which cell_bench was called");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

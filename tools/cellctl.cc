@@ -24,34 +24,35 @@ int Fail(const absl::Status& status) {
 namespace {
 
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
-  CLI::App* hash = app->add_subcommand("hash", "Pilaf tables: maps without order, found by one or two reads");
+  CLI::App* hash = app->add_subcommand(
+      "hash", "Manage and use Pilaf tables: unordered maps that are read with one or two one-sided reads");
   hash->require_subcommand(1);
   const auto add = [&](const char* name, const char* what, Command command) {
     CLI::App* sub = hash->add_subcommand(name, what);
     sub->callback([chosen, command] { *chosen = command; });
     return sub;
   };
-  CLI::App* create = add("create", "Make TABLE, its parts spread over all servers", HashCreate);
-  CLI::App* drop = add("drop", "Drop TABLE and all that is in it", HashDrop);
-  add("list", "All tables", HashList);
-  CLI::App* put = add("put", "Store VALUE under KEY; VALUE - reads standard input", Put);
+  CLI::App* create = add("create", "Create TABLE, with its parts spread over all servers", HashCreate);
+  CLI::App* drop = add("drop", "Drop TABLE and its contents", HashDrop);
+  add("list", "List all tables", HashList);
+  CLI::App* put = add("put", "Store VALUE under KEY; if VALUE is -, read it from standard input", Put);
   CLI::App* get = add("get", "Write KEY's value to standard output", Get);
   CLI::App* del = add("del", "Delete KEY", Del);
-  CLI::App* has = add("has", "Is KEY stored? By the exit status", Has);
-  CLI::App* stats = add("stats", "How full a table is, probes per lookup, keys kicked; part by part", HashStats);
+  CLI::App* has = add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has);
+  CLI::App* stats =
+      add("stats", "Show the fill of a table, probes per lookup and moved keys, for each part", HashStats);
   for (CLI::App* sub : {create, drop, put, get, del, has, stats}) {
-    sub->add_option("table,--table", flags->table, "The table, as the first argument or by this flag")->required();
+    sub->add_option("table,--table", flags->table, "Name of the table, as the first argument or with this flag")
+        ->required();
   }
   for (CLI::App* sub : {put, get, del, has}) sub->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   create->footer(
-      "When the servers have no room for the parts that are asked for, no table is made. When a server does not take\n"
-      "its parts after all, the table has fewer: it can be used, the message has their number, and the exit status is "
-      "2.");
+      "If the servers have no room for the requested parts, no table is created. If a server does not accept its "
+      "parts\nafterwards, the table has fewer parts: it can be used, the message says how many it has, and the exit "
+      "status is\n2.");
   AddHashLayoutFlags(create, &flags->layout);
-  create
-      ->add_option("--parts", flags->parts,
-                   "Parts that it begins with; 0: one for each worker, as far as there is room")
+  create->add_option("--parts", flags->parts, "Initial number of parts; 0: one for each worker that has room")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
 }
@@ -65,68 +66,77 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
     sub->callback([chosen, command] { *chosen = command; });
     return sub;
   };
-  CLI::App* put = add("put", "Store VALUE under KEY; VALUE - reads standard input", Put);
+  CLI::App* put = add("put", "Store VALUE under KEY; if VALUE is -, read it from standard input", Put);
   put->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   add("get", "Write KEY's value to standard output", Get)->add_option("key", flags->key)->required();
   add("del", "Delete KEY", Del)->add_option("key", flags->key)->required();
-  add("has", "Is KEY stored? By the exit status", Has)->add_option("key", flags->key)->required();
-  CLI::App* scan = add("scan", "List key TAB value from FROM (inclusive) to TO (exclusive)", RunScan);
+  add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has)
+      ->add_option("key", flags->key)
+      ->required();
+  CLI::App* scan = add("scan", "List the pairs from FROM (inclusive) to TO (exclusive) as key TAB value", RunScan);
   scan->footer(
-      "Keys and values are escaped: \\\\ \\t \\n \\r, and \\xHH for a byte that is no text. With -o json each pair is\n"
-      "an object, whose strings that are no text are {\"hex\": \"00ff\"}. load reads both.");
+      "Keys and values are escaped: \\\\ \\t \\n \\r, and \\xHH for a byte that is not text. With -o json each pair "
+      "is\nan object, in which strings that are not text are {\"hex\": \"00ff\"}. load reads both.");
   scan->add_option("from", flags->from);
   CLI::Option* to = scan->add_option("to", flags->to);
-  CLI::Option* prefix = scan->add_option("--prefix", flags->prefix, "All keys that begin with this");
-  scan->add_option("--limit", flags->limit, "The number of pairs at most")->check(Count());
-  scan->add_flag("--keys-only", flags->keys_only, "Keys without values");
-  scan->add_flag("--reverse", flags->reverse, "From the last key down to the first");
+  CLI::Option* prefix = scan->add_option("--prefix", flags->prefix, "List all keys that begin with this prefix");
+  scan->add_option("--limit", flags->limit, "Maximum number of pairs")->check(Count());
+  scan->add_flag("--keys-only", flags->keys_only, "List keys without values");
+  scan->add_flag("--reverse", flags->reverse, "List from the last key down to the first");
   scan->parse_complete_callback([flags, to, prefix] {
     flags->has_to = to->count() > 0;
     flags->has_prefix = prefix->count() > 0;
-    if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot go with FROM");
+    if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot be used with FROM");
   });
-  CLI::App* load = add("load", "Store the pairs of FILE, or of standard input (-), as scan writes them", Load);
+  CLI::App* load =
+      add("load", "Store the pairs from FILE, or from standard input (-), in the format that scan writes", Load);
   load->footer(
       "A line is \"key TAB value\", each escaped (\\\\ \\t \\n \\r \\xHH), or {\"key\": ..., \"value\": ...}. Empty\n"
-      "lines are skipped. What comes before a line that is neither is stored.");
+      "lines are skipped. If a line is invalid, the lines before it are stored.");
   load->add_option("file", flags->file)->required();
-  load->add_option("--table", flags->table, "In this Pilaf table; else in the tree");
-  load->add_flag("--raw", flags->raw, "Lines are \"key TAB value\", and a backslash is a byte like any other");
+  load->add_option("--table", flags->table, "Store the pairs in this Pilaf table instead of the tree");
+  load->add_flag("--raw", flags->raw,
+                 "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
   DeclareHash(app, flags, chosen);
-  add("status", "Every server, its state and what is wrong; its regions, keys and fill", Status);
+  add("status", "Show each server's state, problems, regions, keys and fill", Status);
   add("check",
-      "Check every invariant of every tree, a region at a time, which stops its server meanwhile (a second per GB)",
+      "Check every invariant of the tree and the tables, region by region; each server stops during its regions (1 s "
+      "per GB)",
       Check);
-  add("regions", "All regions: whose each is, its state, epoch, tier and fill", Regions);
-  CLI::App* allocate = add("allocate", "Get memory for new regions on SERVER ready", Allocate);
+  add("regions", "List all regions with owner, state, epoch, tier and fill", Regions);
+  CLI::App* allocate = add("allocate", "Prepare memory for new regions on SERVER", Allocate);
   allocate->add_option("server", flags->server)->required();
-  allocate->add_option("--count", flags->allocate, "How many regions")
+  allocate->add_option("--count", flags->allocate, "Number of regions")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  add("split", "Split a region's meganode now", Split)->add_option("region", flags->region)->required();
-  CLI::App* move = add("move", "Move REGION to SERVER", Move);
+  add("split", "Split REGION now", Split)->add_option("region", flags->region)->required();
+  CLI::App* move = add("move", "Migrate REGION to SERVER", Move);
   move->add_option("region", flags->region)->required();
   move->add_option("server", flags->server)->required();
-  CLI::App* drain = add("drain", "Move all regions away from SERVER, and give it no more", Drain);
+  CLI::App* drain = add("drain", "Migrate all regions away from SERVER, and assign it no new ones", Drain);
   drain->add_option("server", flags->server)->required();
-  drain->add_flag("--cancel", flags->cancel, "Give it regions again");
+  drain->add_flag("--cancel", flags->cancel, "End the drain: SERVER can be assigned regions again");
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
-  add("backup", "Write all pairs to a new backup in directory DIR", Backup)->add_option("dir", flags->file)->required();
-  CLI::App* restore = add("restore", "Put all pairs of the backup in DIR into this cluster, which is empty", Restore);
+  add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup)
+      ->add_option("dir", flags->file)
+      ->required();
+  CLI::App* restore =
+      add("restore", "Restore all pairs of the backup in DIR into this cluster, which must be empty", Restore);
   restore->add_option("dir", flags->file)->required();
-  restore->add_flag("--merge", flags->merge, "The cluster may have keys: the backup's replace those of the same name");
-  add("rebalance", "Move regions to servers that hold less, until that would not help", Rebalance);
-  CLI::App* log_level = add("log-level", "Set what SERVER logs: trace, debug, info, warning, error", LogLevel);
+  restore->add_flag("--merge", flags->merge,
+                    "Allow a cluster that has keys; the backup's values replace those of equal keys");
+  add("rebalance", "Migrate regions to servers that use fewer bytes, until the load is balanced", Rebalance);
+  CLI::App* log_level = add("log-level", "Set the log level of SERVER: trace, debug, info, warning or error", LogLevel);
   log_level->add_option("server", flags->server)->required();
   log_level->add_option("level", flags->level)->required();
-  CLI::App* top = add("top", "What clients do, line by line: rate, latency, paths, retries", Top);
-  top->add_option("--interval", flags->interval, "Seconds between lines")->check(Between(0.1, 3600));
-  top->add_option("--count", flags->count, "End after this number of lines; 0: never")->check(CLI::NonNegativeNumber);
+  CLI::App* top = add("top", "Show the clients' rate, latency, paths and retries at each interval", Top);
+  top->add_option("--interval", flags->interval, "Interval in seconds")->check(Between(0.1, 3600));
+  top->add_option("--count", flags->count, "Number of lines to show; 0: no limit")->check(CLI::NonNegativeNumber);
 }
 
 void AddOutputFlag(CLI::App* app, CtlFlags* flags) {
-  app->add_option("-o,--output", flags->output, "text or json")
+  app->add_option("-o,--output", flags->output, "Output format: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
 }
@@ -138,7 +148,7 @@ int RunCommand(const Command& command, Client* client, const CtlFlags& flags) {
     const absl::Status written = FlushOutput();
     return written.ok() ? result : Fail(written);
   } catch (const nlohmann::json::exception& error) {
-    return Fail(absl::DataLossError(fmt::format("a server's answer makes no sense: {}", error.what())));
+    return Fail(absl::DataLossError(fmt::format("a server's answer is malformed: {}", error.what())));
   } catch (const std::system_error& error) {  // fmt::print throws it when a write fails.
     return Fail(std::ferror(stdout) != 0 ? OutputError(error.code().value()) : absl::InternalError(error.what()));
   }
@@ -149,7 +159,7 @@ namespace {
 absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
   ClientOptions options = flags.client;
   if (options.cluster.empty()) {
-    return absl::InvalidArgumentError("say which cluster: --cluster DIR, or CELL_CLUSTER=DIR");
+    return absl::InvalidArgumentError("no cluster was given: use --cluster DIR, or set CELL_CLUSTER=DIR");
   }
   options.path = *ParsePath(flags.path);
   options.timeout_us = static_cast<int64_t>(flags.timeout * 1e6);
@@ -164,17 +174,19 @@ int Main(int argc, char** argv) {
   CtlFlags flags;
   Command command;
   CLI::App app{
-      "Looks at a Cell cluster and changes what is in it. Without a command: a prompt.\n"
-      "Exit status: 0 found or done, 1 absent, 2 error (one line on standard error)."};
+      "Inspect and administer a Cell cluster, and read and write its data. Without a command, start a prompt.\n"
+      "Exit status: 0 found or done, 1 key absent, 2 error (one line on standard error)."};
   AddClientFlags(&app, &flags.client);
-  app.add_option("--tls-authority", flags.tls.authority, "PEM: who signs the control planes' certificates");
-  app.add_option("--tls-certificate", flags.tls.certificate, "PEM: ours, if they ask for one");
-  app.add_option("--tls-key", flags.tls.key, "PEM: its key");
-  app.add_option("--path", flags.path, "Who walks the tree")
+  app.add_option("--tls-authority", flags.tls.authority,
+                 "PEM file with the authority that signed the control planes' certificates");
+  app.add_option("--tls-certificate", flags.tls.certificate,
+                 "PEM file with this client's certificate, if the control planes require one");
+  app.add_option("--tls-key", flags.tls.key, "PEM file with the key of --tls-certificate");
+  app.add_option("--path", flags.path, "Search path: by the server's CPU, by one-sided reads of the client, or hybrid")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
   AddOutputFlag(&app, &flags);
-  app.add_option("--timeout", flags.timeout, "Seconds that one operation may take")
+  app.add_option("--timeout", flags.timeout, "Timeout of one operation in seconds")
       ->check(Between(0.001, 3600))
       ->capture_default_str();
   app.fallthrough();

@@ -80,12 +80,12 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
     if (!record.has_value()) {
       if (reader.offset() == size) return reader.sum();
       return absl::DataLossError(
-          fmt::format("{} is damaged at offset {}: it goes on after its end", path, reader.offset()));
+          fmt::format("{} is damaged at offset {}: it has data after its end record", path, reader.offset()));
     }
     if (record->key.size() > key_bytes_max) {
       return absl::InvalidArgumentError(
-          fmt::format("{} has a key of {} bytes, and keys of this cluster have {} at most: bring it up with larger "
-                      "--node-bytes. Nothing was restored",
+          fmt::format("{} has a key of {} bytes, but keys of this cluster can have at most {}: create a cluster with "
+                      "larger --node-bytes. Nothing was restored",
                       path, record->key.size(), key_bytes_max));
     }
     progress.Show(reader.offset(), [&] { return Pairs(reader.sum().pairs); });
@@ -128,7 +128,7 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   PosixFiles files;
   const std::string path = BackupPath(flags), unfinished = path + ".unfinished";
   if (files.Size(path).ok())
-    return absl::AlreadyExistsError(fmt::format("there is a backup in {} already", flags.file));
+    return absl::AlreadyExistsError(fmt::format("there is already a backup in {}", flags.file));
   RETURN_IF_ERROR(files.MakeDirectory(flags.file));
   (void)files.Remove(unfinished);
   const RemovedBySignal removed(unfinished);
@@ -137,8 +137,9 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get()));
   ASSIGN_OR_RETURN(const PairSum written, ReadPairs(unfinished, SIZE_MAX));
   if (written != seen) {
-    return absl::DataLossError(fmt::format("the scan gave {} pairs, and the file has {}, or others: no backup was made",
-                                           seen.pairs, written.pairs));
+    return absl::DataLossError(
+        fmt::format("the scan returned {} pairs, but the file has {}, or different ones: no backup was made",
+                    seen.pairs, written.pairs));
   }
   RETURN_IF_ERROR(files.Rename(unfinished, path));
   std::move(remove).Cancel();
@@ -180,7 +181,8 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
     ASSIGN_OR_RETURN(const bool any, scan.Next());
     if (any) {
       return absl::FailedPreconditionError(
-          "the cluster has keys already, which a restore would mix with others: bring up an empty one, or --merge");
+          "the cluster already has keys, which a restore would mix with those of the backup: use an empty cluster, or "
+          "--merge");
     }
   }
   // Check the whole backup first, so that nothing of a damaged one is put.
@@ -198,7 +200,7 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
     }
   }
   if (restoring.status.ok() && restoring.pairs != whole.pairs) {
-    restoring.status = absl::DataLossError(fmt::format("{} was changed while it was read", path));
+    restoring.status = absl::DataLossError(fmt::format("{} was changed while it was being read", path));
   }
   if (!restoring.status.ok()) {
     return absl::Status(restoring.status.code(),
@@ -223,7 +225,7 @@ int Say(const absl::StatusOr<uint64_t>& pairs, const char* what, const CtlFlags&
 int Backup(Client* client, const CtlFlags& flags) {
   if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   if (const size_t tables = client->Tables().size(); tables > 0) {
-    fmt::print(stderr, "cellctl: the tree alone is backed up, not the cluster's {} hash tables\n", tables);
+    fmt::print(stderr, "cellctl: only the tree is backed up, not the cluster's {} Pilaf tables\n", tables);
   }
   return Say(Write(client, flags), "are backed up in", flags);
 }

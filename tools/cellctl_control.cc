@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const C
                                                          const std::string& name) {
   for (const auto& server : client->Servers()) {
     if (server.name != name) continue;
-    if (server.control.empty()) return absl::UnavailableError(fmt::format("{} tells of no control plane", name));
+    if (server.control.empty()) return absl::UnavailableError(fmt::format("{} has no reachable control plane", name));
     return ControlClient::Open(server.control, flags.tls);
   }
   return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
@@ -71,7 +71,7 @@ Result Watch(Client* client, const CtlFlags& flags, const std::string& server, P
     if (result.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;  // Its result is more precise.
     if (!now.ok() && ++silences == kSilencesMax) {
       return absl::UnavailableError(
-          fmt::format("{} does not answer any more: {}", server, std::string(now.status().message())));
+          fmt::format("{} no longer answers: {}", server, std::string(now.status().message())));
     }
     if (!now.ok()) continue;
     silences = 0;
@@ -80,9 +80,9 @@ Result Watch(Client* client, const CtlFlags& flags, const std::string& server, P
     last = *now;
     progress->Show(0, [&] { return server + ": " + text(*now, *before); });
     if (std::chrono::steady_clock::now() - moved_at > kPatience) {
-      return absl::DeadlineExceededError(
-          fmt::format("nothing has moved at {} for {} s; it goes on there (status shows what is wrong)", server,
-                      kPatience.count()));
+      return absl::DeadlineExceededError(fmt::format(
+          "{} has made no progress for {} s; the operation continues there (cellctl status shows what is wrong)",
+          server, kPatience.count()));
     }
   }
   progress->Clear();
@@ -180,8 +180,8 @@ int Regions(Client* client, const CtlFlags& flags) {
     if (!told) {
       state = owner.recovering                       ? "being recovered from its log"
               : listed.silent.contains(owner.server) ? "its server does not answer"
-              : owner.in_making                      ? "being made"
-                                                     : "not served: its server is gone, or has not begun to serve it";
+              : owner.in_making                      ? "being created"
+                                                     : "not served: its server is gone, or does not serve it yet";
     }
     nlohmann::json json = {{"server", owner.server},
                            {"worker", owner.worker},
@@ -309,7 +309,7 @@ int Rebalance(Client* client, const CtlFlags& flags) {
     const auto its = Watch<absl::StatusOr<uint64_t>>(
         client, flags, server.name, &progress,
         [](const Moved& now, const Moved& before) {
-          return fmt::format("{} regions given away", now.sent - before.sent);
+          return fmt::format("{} regions migrated", now.sent - before.sent);
         },
         [](ControlClient* control) { return control->Rebalance(); });
     if (!its.ok()) return Fail(its.status());
@@ -318,7 +318,7 @@ int Rebalance(Client* client, const CtlFlags& flags) {
   if (flags.json()) {
     fmt::print("{}\n", nlohmann::json{{"moved", moved}}.dump());
   } else {
-    fmt::print("{} regions moved\n", moved);
+    fmt::print("{} regions migrated\n", moved);
   }
   return kDone;
 }

@@ -46,7 +46,7 @@ class LineReader {
   absl::StatusOr<std::optional<std::string_view>> Next() {
     in_->getline(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
     const auto bytes = static_cast<size_t>(in_->gcount());
-    if (in_->bad()) return absl::DataLossError("it cannot be read");
+    if (in_->bad()) return absl::DataLossError("the input cannot be read");
     if (in_->eof() && bytes == 0) return std::nullopt;
     if (in_->fail()) return absl::InvalidArgumentError(fmt::format("it is longer than {} bytes", kLineBytesMax));
     return std::string_view(buffer_.data(), in_->eof() ? bytes : bytes - 1);
@@ -104,7 +104,7 @@ absl::Status OpenLines(const std::string& path, std::ifstream* file, uint64_t* b
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) {
-      return absl::InvalidArgumentError(fmt::format("\"{}\" is a directory: load takes a file of lines", path));
+      return absl::InvalidArgumentError(fmt::format("\"{}\" is a directory: load reads a file of lines", path));
     }
     *bytes = static_cast<uint64_t>(info.st_size);
     file->open(path, std::ios::binary);

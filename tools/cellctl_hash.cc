@@ -12,7 +12,7 @@ namespace {
 // Returns the first server that answers and has room for `regions` more regions. If there is none, returns the one with
 // the most room.
 absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions = 0) {
-  absl::Status failed = absl::UnavailableError("no server tells of a control plane");
+  absl::Status failed = absl::UnavailableError("no server has a reachable control plane");
   std::unique_ptr<ControlClient> roomiest;
   uint32_t most = 0;
   for (const auto& server : client->Servers()) {

@@ -51,14 +51,14 @@ struct ServerSum {
   // Returns what is wrong, or "".
   std::string Wrong() const {
     std::vector<std::string> wrong;
-    if (workers == 0) wrong.push_back("it has ended, is stopped, or cannot be reached");
+    if (workers == 0) wrong.push_back("it has ended, is suspended, or cannot be reached");
     if (not_served > 0) wrong.push_back(fmt::format("{} of its regions are not served", not_served));
     if (workers == 0) return fmt::format("{}", fmt::join(wrong, "; "));
-    if (lapsed) wrong.push_back("it cannot renew its session, and takes no writes");
+    if (lapsed) wrong.push_back("it cannot renew its session, and accepts no writes");
     if (failed_logs > 0) {
-      wrong.push_back(fmt::format("the logs of {} regions have failed: they take no writes", failed_logs));
+      wrong.push_back(fmt::format("the logs of {} regions have failed: these regions accept no writes", failed_logs));
     }
-    if (regions >= regions_max) wrong.push_back("it holds as many regions as it may (--regions-max)");
+    if (regions >= regions_max) wrong.push_back("it holds its maximum number of regions (--regions-max)");
     return fmt::format("{}", fmt::join(wrong, "; "));
   }
 };
@@ -126,7 +126,7 @@ std::string WhyNotServed(const Client::RegionInfo& region, const std::map<std::s
   const auto owner = servers.find(region.server);
   if (owner == servers.end()) return "not served: its server is gone";
   if (owner->second.workers == 0) return "not served: its server does not answer";
-  return "not served: its server has not begun to serve it";
+  return "not served: its server does not serve it yet";
 }
 
 // Makes an overview once. Ignores regions that are not part of the tree yet. A region that migrates meanwhile may seem
@@ -180,9 +180,9 @@ Overview Look(Client* client) {
                                                         one.region.server, one.why));
   }
   if (overview.wrong.ok() && table.root == 0) {
-    overview.wrong = absl::UnavailableError(overview.answers.empty()
-                                                ? "the cluster has no root yet: no server has started"
-                                                : "the cluster has no root yet: its first server is about to make it");
+    overview.wrong = absl::UnavailableError(
+        overview.answers.empty() ? "the cluster has no root yet: no server has started"
+                                 : "the cluster has no root yet: its first server is about to create it");
   }
   return overview;
 }
@@ -269,7 +269,7 @@ int Check(Client* client, const CtlFlags& flags) {
     return Fail(absl::DataLossError(fmt::format("{} errors", check->errors.size())));
   }
   if (!flags.json()) {
-    fmt::print("{} keys{} in {} regions, {} routes still missing: no errors\n", check->keys,
+    fmt::print("{} keys{} in {} regions, {} routes not added yet: no errors\n", check->keys,
                check->table_keys == 0 ? "" : fmt::format(", and {} in tables,", check->table_keys),
                check->regions_json.size(), check->missing_routes);
   }
@@ -356,7 +356,7 @@ int Top(Client* client, const CtlFlags& flags) {
                          : fmt::format("{:.0f}, {:.2f}, {:.1f}, {:.1f}, {:.1f}", lookups / seconds,
                                        row["reads_per_lookup"].get<double>(), (now.torn - last.torn) / seconds,
                                        (now.replaced - last.replaced) / seconds, (now.moved - last.moved) / seconds);
-        if (wrong != said) fmt::print("{}\n", wrong.empty() ? "nothing is wrong any more" : wrong);
+        if (wrong != said) fmt::print("{}\n", wrong.empty() ? "all problems are resolved" : wrong);
         said = wrong;
         fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {}\n",
                    row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99, 100 * share,

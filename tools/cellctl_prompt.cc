@@ -108,7 +108,7 @@ class Editor {
       const LineInfo* const info = el_line(edit_);
       const bool empty = info->lastchar == info->buffer;
       el_reset(edit_);
-      fmt::print("^C{}", !empty || again ? "" : "  (once more, or Ctrl-D, ends cellctl)");
+      fmt::print("^C{}", !empty || again ? "" : "  (press Ctrl-C again or Ctrl-D to exit)");
       if (empty && again) break;
       fmt::print("\n");
       std::fflush(stdout);
@@ -191,7 +191,7 @@ int RunPrompt(Client* client, const CtlFlags& given) {
     for (const CLI::App* sub : line.app.get_subcommands([](const CLI::App*) { return true; })) {
       names += " " + sub->get_name();
     }
-    fmt::print("Commands:{}\nhelp [COMMAND], exit; the Tab key completes words, Ctrl-C abandons a line, Ctrl-D ends.\n",
+    fmt::print("Commands:{}\nhelp [COMMAND], exit; Tab completes words, Ctrl-C discards the line, Ctrl-D exits.\n",
                names);
   }
   int last = kDone;

@@ -12,29 +12,29 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("cell"));  // Standard output is for the requested data.
   app->add_option_function<std::string>(
          "--log-level", [](const std::string& level) { spdlog::set_level(spdlog::level::from_str(level)); },
-         "trace, debug (which fabric reaches which server, and why), info, warning, error")
+         "Log level: trace, debug (shows which fabric reaches which server, and why), info, warning or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
-  app->add_option("--cluster", options->cluster, "The cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
+  app->add_option("--cluster", options->cluster, "Cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->envname("CELL_CLUSTER");
-  app->add_option("--zookeeper-digest", options->zookeeper_digest, "USER:PASSWORD, if the cluster's znodes need it")
+  app->add_option("--zookeeper-digest", options->zookeeper_digest,
+                  "ZooKeeper credentials, USER:PASSWORD, if the cluster's znodes need them")
       ->envname("CELL_ZOOKEEPER_DIGEST");
   app->add_option("--fabric", options->fabric,
-                  "How to reach servers. auto: shm on the same machine, else verbs, else tcp")
+                  "How to reach servers. auto: shm on the same machine, otherwise verbs if possible, otherwise tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->envname("CELL_FABRIC")
       ->capture_default_str();
-  app->add_option("--selector", options->selector, "What the hybrid path chooses by (selector/selector.h)")
+  app->add_option("--selector", options->selector, "Rule by which the hybrid path chooses (selector/selector.h)")
       ->check(CLI::IsMember({"cell", "unpriced", "thesis"}))
       ->capture_default_str();
-  app->add_option("--secret-file", options->secret_file, "The cluster's secret, if it has one")
+  app->add_option("--secret-file", options->secret_file, "File with the cluster's secret, if it has one")
       ->envname("CELL_SECRET_FILE");
   app->add_option("--rdma-device", options->rdma_device,
-                  "For verbs, NAME or NAME:PORT; else the route to the server decides");
+                  "RDMA device for verbs, NAME or NAME:PORT; by default the route to the server decides");
   app->add_option("--rdma-gid-index", options->rdma_gid_index,
-                  "For verbs: which of its GIDs; -1: the first of an address")
+                  "Index of the RDMA device's GID for verbs; -1: the first GID with an address")
       ->capture_default_str();
-  app->add_option("--rdma-mtu", options->rdma_mtu,
-                  "For verbs, bytes: packets are at most so large; 0: as the port takes")
+  app->add_option("--rdma-mtu", options->rdma_mtu, "Maximum packet size for verbs in bytes; 0: the maximum of the port")
       ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
 }
 

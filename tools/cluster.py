@@ -40,7 +40,7 @@ def parse_bytes(text):
     """Parses '64M' as a number of bytes."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.upper())
     if not match:
-        raise ClusterError(f'"{text}" is not a size: write for example 64M or 1G')
+        raise ClusterError(f'"{text}" is not a valid size: use for example 64M or 1G')
     return int(match[1]) * UNITS[match[2]]
 
 
@@ -49,7 +49,7 @@ def binary(name):
     path = Path(__file__).absolute().parent.parent / name  # Unresolved: in the runfiles, not in the source tree.
     if path.exists():
         return str(path)
-    raise ClusterError(f"{name} is not built: run this by ./bazelw run")
+    raise ClusterError(f"{name} is not built: run this program with ./bazelw run")
 
 
 def user_path(text):
@@ -75,7 +75,7 @@ def running(directory):
     except FileNotFoundError:
         return []
     except ValueError as error:
-        raise ClusterError(f"{directory}/processes.json is damaged ({error}): end the servers by hand and remove it")
+        raise ClusterError(f"{directory}/processes.json is damaged ({error}): stop the servers by hand and remove the file")
     return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
 
 
@@ -138,7 +138,7 @@ def settings_of(directory):
                 settings["name"] = address.rsplit("/", 1)[1]
             return settings
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ClusterError(f"{directory}/{file} is not a Cell cluster's, or damaged ({error!r})") from error
+            raise ClusterError(f"{directory}/{file} does not belong to a Cell cluster, or is damaged ({error!r})") from error
     return None
 
 
@@ -151,7 +151,7 @@ def settle(directory, given):
     known = settings_of(directory)
     if known is None:
         if not is_empty(directory):
-            raise ClusterError(f"{directory} is not empty and has no cluster in it: name a directory that is empty, or not there yet")
+            raise ClusterError(f"{directory} is not empty and contains no cluster: use a directory that is empty or does not exist")
         return {**DEFAULTS, **given}, True
     if known["durability"] == "none" and known["zookeeper"] in (None, "start") and not running(directory) and \
             not any(lock_holder(directory, name) is not None for name in servers_of(directory)):
@@ -160,11 +160,11 @@ def settle(directory, given):
     settings = {**known, **given}
     for key in CONSTANTS:
         if settings[key] != known[key]:
-            raise ClusterError(f"the cluster in {directory} has {key} {known[key]}, not {settings[key]}: bring it up as it is, or delete "
-                               f"it first, with its keys (./bazelw run //tools:wipe -- --dir {directory})")
+            raise ClusterError(f"the cluster in {directory} has {key} {known[key]}, not {settings[key]}: start it with its own "
+                               f"settings, or delete it first, with its keys (./bazelw run //tools:wipe -- --dir {directory})")
     if settings["servers"] < known["servers"]:
         raise ClusterError(f"the cluster in {directory} has servers 0 to {known['servers'] - 1}, which is more than {settings['servers']}: "
-                           "drain those that are to hold nothing (cellctl drain)")
+                           "drain the servers that should hold nothing (cellctl drain)")
     return settings, False
 
 
@@ -243,7 +243,7 @@ def free_ports(count, host="127.0.0.1"):
             try:
                 probe.bind((host, 0))
             except OSError as error:
-                raise ClusterError(f"cannot listen at {host}: {error.strerror}; name an address of this machine") from error
+                raise ClusterError(f"cannot listen at {host}: {error.strerror}; use an address of this machine") from error
         return [probe.getsockname()[1] for probe in sockets]
 
 
@@ -258,7 +258,7 @@ def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", pr
     elsewhere.
     """
     if not Path(ZOOKEEPER).exists():
-        raise ClusterError("there is no ZooKeeper: apt-get install zookeeper")
+        raise ClusterError("ZooKeeper is not installed: apt-get install zookeeper")
     directory.mkdir(parents=True, exist_ok=True)
     lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
              f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
@@ -294,7 +294,7 @@ def alone_in(directory):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ClusterError(f"another up or down is at work in {directory}") from error
+            raise ClusterError(f"another up or down is running in {directory}") from error
         yield
     finally:
         os.close(fd)
@@ -322,7 +322,7 @@ def up(directory, only=None, wait_seconds=60, **given):
     try:
         with alone_in(directory):
             if only is not None and settings_of(directory) is None:
-                raise ClusterError(f"there is no cluster in {directory} whose {only} could be started")
+                raise ClusterError(f"there is no cluster in {directory}, so {only} cannot be started")
             settings, new = settle(directory, {key: value for key, value in given.items() if value is not None})
             return start(directory, settings, new, only, wait_seconds)
     except BaseException:
@@ -336,7 +336,7 @@ def start(directory, settings, new, only, wait_seconds):
     if only is not None and only not in names_of(settings):
         raise ClusterError(f"the cluster in {directory} has no {only}: it has {', '.join(names_of(settings))}; --servers adds more")
     if only in alive or (only is None and len(alive) == settings["servers"]):
-        raise ClusterError(f"{only or f'a cluster of {len(alive)} server(s)'} runs in {directory} already: end it with "
+        raise ClusterError(f"{only or f'a cluster of {len(alive)} server(s)'} already runs in {directory}: stop it with "
                            f"./bazelw run //tools:down -- --dir {directory}")
     names = [only] if only else [name for name in names_of(settings) if name not in alive]
     zookeeper, fabric, host = settings["zookeeper"], settings["fabric"], settings["host"]
@@ -436,7 +436,7 @@ def wait_until_they_listen(directory, names, processes, seconds):
     while not all((directory / f"{name}.control").exists() for name in names):
         check_they_run(directory, names, processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"the servers are not up after {seconds} s; see the logs in {directory}{complaints(directory, names, processes)}")
+            raise ClusterError(f"the servers have not started after {seconds} s; see the logs in {directory}{complaints(directory, names, processes)}")
         time.sleep(0.01)
 
 
@@ -476,7 +476,7 @@ def state_of(pid):
 def why_it_runs(pid):
     """Says why a process may not have ended with SIGTERM, as far as that is visible."""
     state = state_of(pid)
-    return {"T": "the process is stopped: state T", "t": "a debugger has stopped the process: state t",
+    return {"T": "the process is suspended: state T", "t": "a debugger has suspended the process: state t",
             "D": "the process waits for a disk or a device: state D"}.get(state, f"state {state}")
 
 
@@ -501,7 +501,7 @@ def down(directory, kill_after=60, say=lambda text: None):
     was killed or ended with an error.
     """
     if settings_of(directory) is None:
-        raise ClusterError(f"no cluster in {directory}")
+        raise ClusterError(f"there is no cluster in {directory}")
     wrong = []
     with alone_in(directory):
         ours = running(directory)
@@ -512,7 +512,7 @@ def down(directory, kill_after=60, say=lambda text: None):
             noted = next((p for p in ours if p["pid"] == pid), None)
             if noted is None and (pid == 0 or not has_open(pid, directory / f"{name}.lock")):
                 if not ours:
-                    raise ClusterError(f"{name} runs in {directory}, and it is not known as which process: end it by hand")
+                    raise ClusterError(f"{name} runs in {directory}, but its process is unknown: stop it by hand")
                 continue  # It is one of those of an earlier release.
             if noted is None:
                 noted = {"pid": pid, "start_time": start_time(pid)}
@@ -532,9 +532,9 @@ def down(directory, kill_after=60, say=lambda text: None):
                 if left and not said and time.monotonic() > begun + 3:
                     said = True
                     say("waiting for " + ", ".join(f"{called(p)} ({why_it_runs(p['pid'])})" for p in left) +
-                        f", which may be writing to disk; kills what runs after {kill_after:g} s (--kill-after)")
+                        f", which may be writing to disk; processes that still run after {kill_after:g} s will be killed (--kill-after)")
             for p in left:
-                wrong.append(f"{called(p)} was killed, for it had not ended after {kill_after:g} s ({why_it_runs(p['pid'])})")
+                wrong.append(f"{called(p)} was killed because it had not ended after {kill_after:g} s ({why_it_runs(p['pid'])})")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(p["pid"], signal.SIGKILL)
             for p in told:
@@ -559,8 +559,8 @@ def add_kill_after_flag(parser):
         return number
 
     parser.add_argument("--kill-after", metavar="SECONDS", type=seconds, default=60,
-                        help="kill servers that were told to end and run yet after so long; what waits for the disk then is lost "
-                             "(default: %(default)s)")
+                        help="seconds after which servers that were told to end but still run are killed; "
+                             "writes that then wait for the disk are lost (default: %(default)s)")
 
 
 def end_cluster(program, directory, kill_after):
@@ -571,7 +571,7 @@ def end_cluster(program, directory, kill_after):
         print(f"{program}: {error}", file=sys.stderr)
         return 2, 0
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; servers may run yet: ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", file=sys.stderr)
+        print(f"{program}: interrupted; servers may still run: ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", file=sys.stderr)
         return 130, 0
     for line in wrong:
         print(f"{program}: {line}", file=sys.stderr)

@@ -54,7 +54,7 @@ absl::Status CheckProcesses(const std::string& directory) {
     const auto start = process.find("start_time");
     if (start == process.end() || !start->is_number_unsigned() || start->get<uint64_t>() != StartTime(pid)) continue;
     return absl::FailedPreconditionError(
-        fmt::format("process {} of the cluster in {} runs: end it first (//tools:down "
+        fmt::format("process {} of the cluster in {} is running: stop it first (//tools:down "
                     "--dir {})",
                     pid, directory, directory));
   }
@@ -92,7 +92,7 @@ void ClusterRemains::AddFile(const std::string& path) {
 
 void ClusterRemains::AddTable(const RegionTable& table) {
   std::string tables;
-  for (const auto& [name, parts] : table.tables) tables += (tables.empty() ? ", with the hash tables " : ", ") + name;
+  for (const auto& [name, parts] : table.tables) tables += (tables.empty() ? ", with the Pilaf tables " : ", ") + name;
   listed_.push_back(fmt::format("the region table: {} regions{}", table.regions.size(), tables));
 }
 
@@ -116,7 +116,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InZooKeeper(const std::string& cl
   ASSIGN_OR_RETURN(const std::unique_ptr<ZooKeeperMembership> membership, ZooKeeperMembership::Open(options));
   const ClusterState& state = membership->state();
   if (!state.servers.empty()) {
-    return absl::FailedPreconditionError(fmt::format("{} is a member of the cluster {}: end all of its servers first",
+    return absl::FailedPreconditionError(fmt::format("{} is a member of the cluster {}: stop all its servers first",
                                                      state.servers.front().name, options.name));
   }
   remains.name_ = options.name;
@@ -127,7 +127,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InZooKeeper(const std::string& cl
   if (!log_dir.empty()) {
     RETURN_IF_ERROR(remains.AddLogs(log_dir, true));
   } else if (state.durability != Durability::kNone) {
-    remains.listed_.push_back("not its logs: name their directory (--log-dir), or remove them yourself");
+    remains.listed_.push_back("not included, its logs: give their directory (--log-dir), or remove them yourself");
   }
   return remains;
 }
@@ -139,7 +139,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   std::error_code error;
   const bool listed_here = fs::exists(path("cluster.json"), error);
   if (!listed_here && !fs::exists(path("up.json"), error) && !fs::exists(path("durable.json"), error)) {
-    return absl::NotFoundError(fmt::format("no cluster in \"{}\"", directory));
+    return absl::NotFoundError(fmt::format("there is no cluster in \"{}\"", directory));
   }
   RETURN_IF_ERROR(CheckProcesses(directory));
   std::string address = TextOf(path("address"));
@@ -160,7 +160,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     RETURN_IF_ERROR(remains.AddLogs(log_dir.empty() ? path("log") : log_dir, config.ok() || !log_dir.empty()));
     if (own_zookeeper) {
       remains.zookeeper_dir_ = path("zookeeper");
-      remains.listed_.push_back(fmt::format("its ZooKeeper's data in {}", remains.zookeeper_dir_));
+      remains.listed_.push_back(fmt::format("the data of its ZooKeeper in {}", remains.zookeeper_dir_));
     }
   }
   PosixFiles files;
@@ -172,7 +172,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     const std::string server = name.substr(0, name.size() - 5);
     if (!lock.valid() || !TryLock(lock)) {
       return absl::FailedPreconditionError(fmt::format(
-          "{} of the cluster in {} runs: end it first (//tools:down --dir {})", server, directory, directory));
+          "{} of the cluster in {} is running: stop it first (//tools:down --dir {})", server, directory, directory));
     }
     remains.locks_.push_back(std::move(lock));
     servers.insert(server);
@@ -192,7 +192,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     remains.AddFile(path(name));
   for (const std::string& server : servers) remains.AddFile(path(server + ".lock"));
   remains.listed_.push_back(
-      fmt::format("{} files in {}: constants, locks, and the servers' messages", remains.files_.size(), directory));
+      fmt::format("{} files in {}: constants, locks, and the servers' logs", remains.files_.size(), directory));
   return remains;
 }
 

@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<std::string>> SplitWords(std::string_view line) {
       words.back() += c;
     }
   }
-  if (quote != 0) return absl::InvalidArgumentError(fmt::format("a quote ({}) is not closed", quote));
+  if (quote != 0) return absl::InvalidArgumentError(fmt::format("a quotation mark ({}) is not closed", quote));
   return words;
 }
 
@@ -130,7 +130,7 @@ std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
     if (const std::vector<std::string> commands = CommandsOf(*at); !commands.empty()) {
       return fmt::format("{}there is no command \"{}\"{}", command, word, Meant(word, commands));
     }
-    if (extra) return fmt::format("{}\"{}\" is one argument too many", command, word);
+    if (extra) return fmt::format("{}unexpected argument \"{}\"", command, word);
   }
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -195,7 +195,7 @@ CLI::Validator Count() {
       [](std::string& text) {
         const bool digits = !text.empty() &&
                             std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-        return digits ? std::string() : fmt::format("{} is not a whole number from 0 on", text);
+        return digits ? std::string() : fmt::format("{} is not a whole number of at least 0", text);
       },
       "COUNT");
 }

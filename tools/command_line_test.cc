@@ -63,9 +63,9 @@ TEST(CommandLine, NamesWhatWasMeant) {
             "scan: there is no flag --clustre: did you mean --cluster?");
   EXPECT_EQ(Program().Message({"get", "key", "--no-lod"}), "get: there is no flag --no-lod: did you mean --no-load?");
   EXPECT_EQ(Program().Message({"hash", "dropp", "t"}), "hash: there is no command \"dropp\": did you mean drop?");
-  EXPECT_EQ(Program().Message({"get", "a", "b", "c"}), "get: \"b\" is one argument too many");
+  EXPECT_EQ(Program().Message({"get", "a", "b", "c"}), "get: unexpected argument \"b\"");
   EXPECT_EQ(Program().Message({"get"}), "get: key is required");
-  EXPECT_EQ(Program().Message({"scan", "--limit", "-1"}), "scan: --limit: -1 is not a whole number from 0 on");
+  EXPECT_EQ(Program().Message({"scan", "--limit", "-1"}), "scan: --limit: -1 is not a whole number of at least 0");
 }
 
 TEST(CommandLine, ANumberThatIsNoneIsInNoRange) {

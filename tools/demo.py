@@ -81,9 +81,10 @@ class Demo:
         held = sum(r["server"] == root for r in table["regions"])
         processes[int(root[7:])].kill()
         start = time.monotonic()
-        print(f"\nkill -9 of {root}, which held the root and {held - 1} other regions. All of it, at once:", flush=True)
+        print(f"\nkill -9 of {root}, which held the root and {held - 1} other regions. All records, right after the kill:", flush=True)
         self.query("all of it", [], list(self.records), paths=("hybrid",))
-        print(f"  answered {time.monotonic() - start:.1f} s after the kill, from the others, by the logs; and again:", flush=True)
+        print(f"  answered {time.monotonic() - start:.1f} s after the kill by the other servers, which recovered the regions from the logs; "
+              "and again:", flush=True)
         self.query("all of it", [], list(self.records))
 
     def bench(self):
@@ -104,9 +105,9 @@ class Demo:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2, help="of each benchmark")
-    parser.add_argument("--meganode-bytes", default="1M", help="nodes of each meganode: small, so that they split")
-    parser.add_argument("--extents-bytes", default="8M", help="keys and values of each")
+    parser.add_argument("--seconds", type=float, default=2, help="seconds per benchmark")
+    parser.add_argument("--meganode-bytes", default="1M", help="bytes for the nodes of each meganode; small, so that they split")
+    parser.add_argument("--extents-bytes", default="8M", help="bytes for the keys and values of each meganode")
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="cell-demo-"))
     processes = []
@@ -116,11 +117,11 @@ def main():
         print(f"{len(records)} package records ({size / 1e6:.1f} MB) from {source}")
         processes = cluster.up(directory, servers=3, regions_max=32, meganode_bytes=cluster.parse_bytes(args.meganode_bytes),
                                extents_bytes=cluster.parse_bytes(args.extents_bytes), durability="sync")
-        print(f"three servers are up (processes {', '.join(str(p.pid) for p in processes)}); loading")
+        print(f"three servers are up (processes {', '.join(str(p.pid) for p in processes)}); loading the records")
         demo = Demo(directory, records, args.seconds)
         demo.load()
         time.sleep(0.5)
-        print("\nThe meganodes have split meanwhile, and spread over the servers:\n" + demo.cellctl("status").decode().rstrip())
+        print("\nThe meganodes have split in the meantime and were spread over the servers:\n" + demo.cellctl("status").decode().rstrip())
         print("\nRange queries, each compared with the input:")
         demo.queries()
         demo.takeover(processes)
@@ -138,7 +139,7 @@ def main():
     finally:
         cluster.end(processes)
         shutil.rmtree(directory, ignore_errors=True)
-    print("the servers have ended; all is taken down")
+    print("the servers have ended, and the cluster was deleted")
     return 0
 
 

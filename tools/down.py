@@ -1,4 +1,4 @@
-"""Ends the cluster in a directory: all of its servers on this machine, however they were started, and no other process.
+"""Stops the cluster in a directory: all its servers on this machine, however they were started, and no other process.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from tools import cluster
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory (default: %(default)s)")
+    parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster (default: %(default)s)")
     cluster.add_kill_after_flag(parser)
     args = parser.parse_args()
     status, ended = cluster.end_cluster("down", cluster.user_path(args.dir), args.kill_after)

@@ -17,16 +17,17 @@ struct HashLayoutFlags {
 
 inline void AddHashLayoutFlags(CLI::App* app, HashLayoutFlags* flags) {
   app->add_option("--layout", flags->layout,
-                  "buckets: small pairs inline, found by one read; slots: all pairs in extents, as in the thesis")
+                  "Layout of the table. buckets: small pairs are inline and found by one read; slots: all pairs are in "
+                  "extents, as in the thesis")
       ->check(CLI::IsMember({"buckets", "slots"}))
       ->capture_default_str();
-  CLI::Option* bucket_bytes =
-      app->add_option("--bucket-bytes", flags->bucket_bytes, "Of buckets; pairs up to an eighth of it are inline")
-          ->check(CLI::IsMember({512, 1024, 2048, 4096}))
-          ->capture_default_str();
+  CLI::Option* bucket_bytes = app->add_option("--bucket-bytes", flags->bucket_bytes,
+                                              "Size of a bucket in bytes; pairs of up to an eighth of it are inline")
+                                  ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+                                  ->capture_default_str();
   app->parse_complete_callback([flags, bucket_bytes] {
     if (flags->layout == "slots" && bucket_bytes->count() > 0) {
-      throw CLI::ValidationError("--bucket-bytes", "slots have no buckets: it goes with --layout buckets");
+      throw CLI::ValidationError("--bucket-bytes", "needs --layout buckets: the layout slots has no buckets");
     }
   });
 }

@@ -47,14 +47,14 @@ def install(prefix):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("prefix", help="a directory such as /usr/local; gets include/, lib/ and bin/")
+    parser.add_argument("prefix", help="directory such as /usr/local, in which include/, lib/ and bin/ are created")
     prefix = cluster.user_path(parser.parse_args().prefix)
     try:
         install(prefix)
     except (cluster.ClusterError, OSError) as error:
         print(f"install: {error}", file=sys.stderr)
         return 2
-    print(f"Cell is in {prefix}. To build a program with it:\n"
+    print(f"Cell was installed in {prefix}. To build a program with it:\n"
           f"  export PKG_CONFIG_PATH={shlex.quote(str(prefix))}/lib/pkgconfig\n"
           f"  g++ program.cc $(pkg-config --cflags --libs cell)")
     return 0

@@ -140,8 +140,8 @@ def measure(keys, seconds, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--keys", type=int, default=2_000_000)
-    parser.add_argument("--seconds", type=float, default=2, help="of each run")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turns; the median counts")
+    parser.add_argument("--seconds", type=float, default=2, help="seconds per run")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each measurement, in turns; the median is reported")
     args = parser.parse_args()
     try:
         rows, memory = measure(args.keys, args.seconds, args.rounds)

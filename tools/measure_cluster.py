@@ -109,9 +109,9 @@ def gets_during_splits(m):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=10_000_000, help="of the growing clusters")
-    parser.add_argument("--fewer-keys", type=int, default=3_000_000, help="of the rest")
-    parser.add_argument("--only", choices=("growth", "loading", "reading"), help="one part of it")
+    parser.add_argument("--keys", type=int, default=10_000_000, help="number of keys in the growing clusters")
+    parser.add_argument("--fewer-keys", type=int, default=3_000_000, help="number of keys in the other measurements")
+    parser.add_argument("--only", choices=("growth", "loading", "reading"), help="measure only this part")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cell-measure-") as temporary:
         directory = Path(temporary)

@@ -149,9 +149,9 @@ def restart(directory, keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--dir", help="on the disk that is to be measured; default: a temporary one")
+    parser.add_argument("--dir", help="directory on the disk to measure (default: a temporary directory)")
     parser.add_argument("--keys", type=int, default=500_000)
-    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of puts")
+    parser.add_argument("--seconds", type=float, default=4, help="seconds per measurement of puts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("puts", "size", "takeover", "restart"))
     args = parser.parse_args()

@@ -144,12 +144,12 @@ def measure(keys, seconds, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--keys", type=int, default=200_000)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3, help="the median of so many is told")
+    parser.add_argument("--seconds", type=float, default=1.5, help="seconds per run")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs; the median is reported")
     args = parser.parse_args()
     missing = [program for program in ("redis-server", "redis-benchmark", "sockperf", "taskset") if shutil.which(program) is None]
     if missing:
-        parser.error(f"there is no {', '.join(missing)}: apt-get install redis-server sockperf")
+        parser.error(f"not installed: {', '.join(missing)}. apt-get install redis-server sockperf")
     try:
         measure(args.keys, args.seconds, args.rounds)
     except (cluster.ClusterError, OSError) as error:

@@ -226,13 +226,13 @@ def growth(base, keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--only", choices=("sizes", "retries", "mixes", "busy", "layouts", "growth"), help="one table; all if not given")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each run")
-    parser.add_argument("--keys", type=int, default=4_000_000, help="of growth")
+    parser.add_argument("--only", choices=("sizes", "retries", "mixes", "busy", "layouts", "growth"), help="measure only this table (default: all tables)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="seconds per run")
+    parser.add_argument("--keys", type=int, default=4_000_000, help="number of keys of the growth measurement")
     args = parser.parse_args()
     missing = [program for program in ("redis-server", "memcached", "taskset") if shutil.which(program) is None]
     if missing and args.only in (None, "mixes"):
-        parser.error(f"there is no {', '.join(missing)}: apt-get install redis-server memcached")
+        parser.error(f"not installed: {', '.join(missing)}. apt-get install redis-server memcached")
     try:
         with tempfile.TemporaryDirectory(prefix="cell-pilaf-") as name:
             base = Path(name)

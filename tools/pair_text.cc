@@ -115,7 +115,7 @@ absl::StatusOr<std::string> UnescapeText(std::string_view text) {
       i += 2;
     } else {
       return absl::InvalidArgumentError(
-          "a backslash that begins none of \\\\ \\t \\n \\r \\xHH: write \\\\ for a backslash, or load with --raw");
+          "invalid escape: only \\\\ \\t \\n \\r \\xHH are allowed; write \\\\ for a backslash, or load with --raw");
     }
   }
   return bytes;
@@ -147,7 +147,7 @@ absl::StatusOr<std::string> BytesFromJson(const nlohmann::json& json) {
   std::string bytes;
   for (size_t i = 0; i < text.size(); i += 2) {
     const std::optional<char> byte = HexByte(std::string_view(text).substr(i));
-    if (!byte.has_value()) return absl::InvalidArgumentError("has something else than pairs of hexadecimal digits");
+    if (!byte.has_value()) return absl::InvalidArgumentError("is not made of pairs of hexadecimal digits");
     bytes += *byte;
   }
   return bytes;

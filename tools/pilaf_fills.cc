@@ -8,6 +8,7 @@
 #include "cell/base/crc64.h"
 #include "fmt/format.h"
 #include "pilaf/bucket.h"
+#include "pilaf/bucket_table.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {
@@ -78,7 +79,9 @@ void Run() {
       buckets.push_back(std::make_unique<Table>(uint64_t{32} << 20, 4096, bytes));
     }
   }
-  fmt::print("{} slots; buckets in as many bytes. Reads for a key that is there.\n\n", linear.used.size());
+  fmt::print(
+      "Reads for a stored key: {} slots, and buckets in as many bytes. Buckets accept no new keys above {:.0f} %.\n\n",
+      linear.used.size(), 100 * BucketTable::kFillMax);
   fmt::print("| full | 3-way cuckoo: mean | longest chain | linear probing: mean | most |");
   for (const uint32_t bytes : sizes) {
     for (const size_t pair : pairs) fmt::print(" buckets of {} B, pairs of {} |", bytes, pair);

@@ -197,12 +197,12 @@ class Runs {
   void End(const Child& child, const SimProcess::Outcome& outcome) {
     if (!outcome.text.has_value()) return Fail(child.seed, {outcome.died}, {});
     const nlohmann::json report = nlohmann::json::parse(*outcome.text, nullptr, false);
-    if (report.is_discarded()) return Fail(child.seed, {"its report is no JSON"}, {});
+    if (report.is_discarded()) return Fail(child.seed, {"its report is not JSON"}, {});
     const auto hash = report.at("trace_hash").get<uint64_t>();
     if (child.again) {
       ++twice_;
       const auto before = running_again_.extract(child.seed);
-      if (before.mapped() != hash) Fail(child.seed, {"another trace the second time"}, {});
+      if (before.mapped() != hash) Fail(child.seed, {"the second run had a different trace"}, {});
       return;
     }
     ++done_;
@@ -228,11 +228,11 @@ class Runs {
     fmt::print("seed {} is wrong\n", seed);
     for (const std::string& violation : violations) fmt::print("  {}\n", violation);
     if (!trace_end.empty()) {
-      fmt::print("its trace ended:\n");
+      fmt::print("the end of its trace:\n");
       for (const std::string& line : trace_end) fmt::print("  {:.300}\n", line);
     }
     fmt::print(
-        "again, with all of its trace:\n  {} {} --trace -\n", Program(),
+        "to run it again with its whole trace:\n  {} {} --trace -\n", Program(),
         flags_.plan.has_value() ? fmt::format("--plan-file {}", flags_.plan_file) : fmt::format("--seed {}", seed));
     std::fflush(stdout);
     if (flags_.shrink_seconds > 0 && failed_.size() == 1) Shrink(seed);
@@ -243,7 +243,7 @@ class Runs {
            flags_.draws_said;
   }
   void Shrink(uint64_t seed) {
-    fmt::print("looking for a smaller plan that fails, for {} s at most...\n", flags_.shrink_seconds);
+    fmt::print("looking for a smaller plan that fails, for at most {} s...\n", flags_.shrink_seconds);
     std::fflush(stdout);
     Flags quiet = flags_;
     quiet.trace.clear();
@@ -252,12 +252,12 @@ class Runs {
     const std::string path = PlanPath(seed);
     std::FILE* const file = std::fopen(path.c_str(), "w");
     const std::string text = PlanText(plan);
-    fmt::print("after {} tries {} faults and {} clients are left: {}\n{}", runs.ran(), plan.faults.size(),
+    fmt::print("after {} attempts, {} faults and {} clients remain: {}\n{}", runs.ran(), plan.faults.size(),
                plan.clients.size(), plan.Summary(), text);
-    if (file == nullptr) return fmt::print("it could not be written to {}\n", path);
+    if (file == nullptr) return fmt::print("the plan could not be written to {}\n", path);
     fmt::print(file, "{}", text);
     std::fclose(file);
-    fmt::print("it is in {}; to run it:\n  {} --plan-file {} --trace -\n", path, Program(), path);
+    fmt::print("the plan is in {}; to run it:\n  {} --plan-file {} --trace -\n", path, Program(), path);
     std::fflush(stdout);
   }
   // Returns where the caller will look for it: a test's outputs, or the directory where `bazel run` was called.
@@ -290,16 +290,16 @@ class Runs {
     }
     fmt::print("{} seeds in {:.0f} s ({:.1f} a second, {:.0f} a minute): {} wrong\n", done_, seconds,
                static_cast<double>(done_) / seconds, 60 * static_cast<double>(done_) / seconds, failed_.size());
-    fmt::print("  simulated {:.3f} s; after the faults all had settled within {:.1f} ms\n",
+    fmt::print("  simulated {:.3f} s; after the faults, all clusters settled within {:.1f} ms\n",
                static_cast<double>(sum("simulated_ns")) / 1e9, static_cast<double>(settled_max_ns_) / 1e6);
     fmt::print("  faults: {}\n", faults);
     fmt::print("  {} operations ({} failed, {} with an unknown outcome), {} scans, {} torn reads\n", sum("operations"),
                sum("failed"), sum("maybe"), sum("scans"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
-    fmt::print("  {} splits of meganodes, {} of tables, {} moves, {} regions recovered, {} checkpoints\n",
+    fmt::print("  {} splits of meganodes, {} of tables, {} migrations, {} regions recovered, {} checkpoints\n",
                sum("splits"), sum("table_splits"), sum("moves"), sum("recovered"), sum("checkpoints"));
-    fmt::print("  {} operations checked in their keys' histories ({} histories undecided); {} seeds run twice\n",
+    fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;
     nlohmann::json out(sums_);
@@ -333,35 +333,37 @@ class Runs {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
-      "Simulated clusters with faults, one for each seed: every answer is checked, and the end state. Exits "
-      "with 1 when one is wrong, and says how to run it again.");
-  auto* const seeds = app.add_option("--seeds", flags.seeds, "How many.")->check(CLI::PositiveNumber);
-  auto* const seed = app.add_option("--seed", flags.first, "The first one; without --seeds, this one alone.");
-  app.add_option("--jobs", flags.jobs, "How many at once.")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option("--twice-every", flags.twice_every,
-                 "Of these seeds' multiples, run each twice and compare the traces; 0: of none.")
+      "Run simulated clusters with faults, one for each seed, and check every answer and the final state. Exits with 1 "
+      "if a seed fails, and says how to run it again.");
+  auto* const seeds = app.add_option("--seeds", flags.seeds, "Number of seeds.")->check(CLI::PositiveNumber);
+  auto* const seed = app.add_option("--seed", flags.first, "First seed; without --seeds, the only one.");
+  app.add_option("--jobs", flags.jobs, "Number of seeds to run at the same time.")
+      ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--failures", flags.failures_max, "End after so many wrong seeds.")
+  app.add_option("--twice-every", flags.twice_every,
+                 "Run each seed that is a multiple of this number twice, and compare the traces; 0: none.")
+      ->capture_default_str();
+  app.add_option("--failures", flags.failures_max, "Stop after this many failed seeds.")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--trace", flags.trace, "Write the trace of one seed to this file; -: to the terminal.");
-  app.add_option("--summary", flags.summary, "Write what came of it to this file, as JSON.");
-  app.add_option("--log-level", flags.log_level, "The servers' log.")->capture_default_str();
-  app.add_option("--mutant", flags.mutant_name, "Take this protection out: then a seed must be wrong.");
-  app.add_option("--plan-file", flags.plan_file,
-                 "Run the plan in this file instead of what a seed draws: as --plan prints it, or as it is left of a "
-                 "wrong seed.");
+  app.add_option("--trace", flags.trace, "File to which the trace of one seed is written; -: the terminal.");
+  app.add_option("--summary", flags.summary, "File to which a summary is written as JSON.");
+  app.add_option("--log-level", flags.log_level, "Log level of the servers.")->capture_default_str();
+  app.add_option("--mutant", flags.mutant_name, "Disable this protection; a seed must then fail.");
+  app.add_option(
+      "--plan-file", flags.plan_file,
+      "Run the plan in this file instead of one drawn from a seed; in the format that --plan and a failed seed print.");
   app.add_option("--shrink-seconds", flags.shrink_seconds,
-                 "Take faults, clients and operations away from the first wrong seed while it still fails, for so "
-                 "long at most, and print the plan that is left; 0: do not.")
+                 "Seconds for which faults, clients and operations are removed from the first failed seed while it "
+                 "still fails; prints the smaller plan. 0: do not.")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   std::vector<std::string> with, without;
-  app.add_option("--with", with, "Let seeds draw this, too, which they do not by themselves.");
-  app.add_option("--without", without, "Do not let seeds draw this.");
+  app.add_option("--with", with, "Allow seeds to draw this, which they do not by default.");
+  app.add_option("--without", without, "Do not allow seeds to draw this.");
   bool list = false, plan = false;
-  app.add_flag("--list-mutants", list, "Print the mutants that there are.");
-  app.add_flag("--plan", plan, "Print the plan that the seed draws, and do no more.");
+  app.add_flag("--list-mutants", list, "List the mutants.");
+  app.add_flag("--plan", plan, "Print the plan that the seed draws, and exit.");
   EnterCallersDirectory();
   CLI11_PARSE(app, argc, argv);
   if (list) {
@@ -375,7 +377,7 @@ int Main(int argc, char** argv) {
     for (const std::string& name : *names) {
       flags.draws_said += fmt::format(" --with{} '{}'", on ? "" : "out", name);
       if (flags.draws.Set(name, on)) continue;
-      fmt::print(stderr, "sim: there is no draw \"{}\"\n", name);
+      fmt::print(stderr, "sim: unknown draw \"{}\"\n", name);
       return 2;
     }
   }
@@ -384,7 +386,7 @@ int Main(int argc, char** argv) {
     std::stringstream text;
     text << file.rdbuf();
     absl::StatusOr<SimulationPlan> read =
-        file.good() || !text.str().empty() ? ParsePlan(text.str()) : absl::NotFoundError("it cannot be read");
+        file.good() || !text.str().empty() ? ParsePlan(text.str()) : absl::NotFoundError("the file cannot be read");
     if (!read.ok()) {
       fmt::print(stderr, "sim: {}: {}\n", flags.plan_file, std::string(read.status().message()));
       return 2;
@@ -400,14 +402,14 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (!flags.trace.empty() && flags.seeds != 1) {
-    fmt::print(stderr, "sim: --trace is of one seed: say which with --seed\n");
+    fmt::print(stderr, "sim: --trace needs exactly one seed: give it with --seed\n");
     return 2;
   }
   if (!flags.mutant_name.empty()) {
     const auto known = std::find_if(kMutantNames.begin(), kMutantNames.end(),
                                     [&](const MutantName& one) { return one.name == flags.mutant_name; });
     if (known == kMutantNames.end()) {
-      fmt::print(stderr, "sim: there is no mutant {}; --list-mutants prints them\n", flags.mutant_name);
+      fmt::print(stderr, "sim: unknown mutant {}: --list-mutants lists them\n", flags.mutant_name);
       return 2;
     }
     if (!known->in_any_build && !kMutants) {

@@ -31,10 +31,10 @@ class SimProcess {
   // Begins `run` in a process with a limit of CPU time in seconds.
   static SimProcess Begin(const std::function<std::string()>& run, unsigned cpu_seconds_max) {
     int ends[2];
-    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    if (::pipe(ends) != 0) throw std::runtime_error("cannot create a pipe");
     std::fflush(nullptr);
     const pid_t process = ::fork();
-    if (process < 0) throw std::runtime_error("no process");
+    if (process < 0) throw std::runtime_error("cannot create a process");
     if (process == 0) {
       ::close(ends[0]);
       const rlimit limit{cpu_seconds_max, cpu_seconds_max + 1};
@@ -69,7 +69,7 @@ class SimProcess {
     const bool out_of_time = signal && (number == SIGXCPU || number == SIGKILL);
     return Outcome{std::nullopt,
                    fmt::format("the process ended with {} {}{}", signal ? "signal" : "status", number,
-                               out_of_time ? ": it took more CPU time than it may" : ""),
+                               out_of_time ? ": it used more CPU time than allowed" : ""),
                    out_of_time};
   }
   // Ends a process that is not needed any more.

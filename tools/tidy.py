@@ -41,10 +41,10 @@ def commits():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", help="the files to check, from the top of the tree; default: all")
+    parser.add_argument("files", nargs="*", help="files to check, relative to the top of the tree (default: all)")
     parser.add_argument("--rotate", action="store_true", help=f"check one of {PARTS} parts, a different one at each commit")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further file after this time")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files at once")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more files after this number of seconds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of files to check at the same time")
     flags = parser.parse_args()
     begun = time.monotonic()
     entries = compile_commands.commands()
@@ -54,7 +54,7 @@ def main():
     if flags.rotate:
         entries = entries[commits() % PARTS::PARTS]
     if not entries:
-        sys.exit("tidy: no such file is compiled")
+        sys.exit("tidy: none of these files is compiled")
     left = 0
 
     def run(entry):

@@ -1,7 +1,7 @@
-"""Brings a Cell cluster up on this machine and waits until it answers.
+"""Starts a Cell cluster on this machine and waits until it answers.
 
-An empty or missing directory gets a new cluster. An existing cluster is brought up as it was, without further flags,
-and with its keys if it is durable. If it is running, its servers that have ended are started again.
+An empty or missing directory gets a new cluster. An existing cluster is started as it was, without further flags,
+and with its keys if it is durable. If it is running, those of its servers that have ended are started again.
 """
 
 import argparse
@@ -22,37 +22,37 @@ def parse(arguments=None):
     def add(flag, text, default=None, **options):
         parser.add_argument(flag, help=text if default is None else f"{text} (new clusters: {default})", **options)
 
-    parser.add_argument("--dir", default="/tmp/cell", help="the cluster's directory; made if it is not there (default: %(default)s)")
-    parser.add_argument("--server", metavar="NAME", help="start this server of the cluster again, and no other")
-    add("--servers", "server processes; keys spread over them as meganodes split. A cluster can get more later", 1, type=int)
-    add("--zookeeper", "let ZooKeeper keep the membership: the one there, or without an address one of its own", nargs="?", const="start",
-        metavar="HOST:PORT")
-    add("--name", "of the cluster, in ZooKeeper", "cell")
-    add("--workers", "threads of each server, each with regions of its own", 1, type=int)
-    add("--node-bytes", "of each node of the tree", 1024, type=int, choices=(512, 1024, 2048, 4096))
-    add("--meganode-bytes", "nodes of each region", "64M")
-    add("--extents-bytes", "keys and values of each region", "256M")
-    add("--regions-max", "that each worker may hold, as meganodes split", 16, type=int)
+    parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster, which is created if it does not exist (default: %(default)s)")
+    parser.add_argument("--server", metavar="NAME", help="start only this server of the cluster again")
+    add("--servers", "number of server processes; keys spread over them as meganodes split, and a cluster can get more servers later", 1, type=int)
+    add("--zookeeper", "keep the membership in the ZooKeeper at this address, or, without an address, in one that is started for the cluster",
+        nargs="?", const="start", metavar="HOST:PORT")
+    add("--name", "name of the cluster in ZooKeeper", "cell")
+    add("--workers", "number of worker threads per server, each with its own regions", 1, type=int)
+    add("--node-bytes", "size of a tree node in bytes", 1024, type=int, choices=(512, 1024, 2048, 4096))
+    add("--meganode-bytes", "bytes for the nodes of each region", "64M")
+    add("--extents-bytes", "bytes for the keys and values of each region", "256M")
+    add("--regions-max", "maximum number of regions that each worker holds", 16, type=int)
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
-    add("--host", "an address of this machine where clients on others can connect; 127.0.0.1 if tcp needs one")
-    add("--secret-file", "only clients that have the same secret come in; at least 16 bytes, not for others to read. Shared memory does not ask "
-        "for it: with a secret, only processes of this user reach the servers by it; without one, the umask decides")
-    add("--poll", "adaptive: servers that have nothing to do sleep; busy: they never do", "adaptive", choices=("adaptive", "busy"))
-    add("--durability", "when a write is on disk: never; within 10 ms of being acknowledged; before", "async",
+    add("--host", "address of this machine where clients on other machines can connect; if tcp needs an address and none is given, 127.0.0.1")
+    add("--secret-file", "file with a secret of at least 16 bytes, not readable by others; only clients with the same secret can connect. "
+        "Shared memory does not check it: with a secret, only processes of this user can connect; without one, the umask decides")
+    add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
+    add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
-    parser.add_argument("--no-batching", action="store_true", help="servers walk each search by itself")
-    parser.add_argument("--detach", action="store_true", help="return once it answers; end it with //tools:down")
+    parser.add_argument("--no-batching", action="store_true", help="process each search separately")
+    parser.add_argument("--detach", action="store_true", help="return as soon as the cluster answers; stop it with //tools:down")
     cluster.add_kill_after_flag(parser)
     args = parser.parse_args(arguments)
     for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
         if value is not None and not 1 <= value <= 64:
-            parser.error(f"{flag} is from 1 to 64")
+            parser.error(f"{flag} must be from 1 to 64")
     if args.regions_max is not None and not 1 <= args.regions_max <= REGIONS_MAX:
-        parser.error(f"--regions-max is from 1 to {REGIONS_MAX}")
+        parser.error(f"--regions-max must be from 1 to {REGIONS_MAX}")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
     if args.server and args.servers:
-        parser.error("--server starts one that the cluster has; --servers is how many it is to have")
+        parser.error("--server starts one existing server, --servers sets how many servers the cluster has: use only one of them")
     return args
 
 
@@ -90,7 +90,7 @@ def memory_note(settings, machine_bytes):
     if regions * region_bytes <= machine_bytes:
         return ""
     return (f"note: when all its {regions} regions of {region_bytes / 2**20:.0f} MB are full, the cluster needs {regions * region_bytes / 2**30:.1f} GB "
-            f"of memory, and this machine has {machine_bytes / 2**30:.1f} GB (--regions-max, --meganode-bytes, --extents-bytes)\n")
+            f"of memory, but this machine has {machine_bytes / 2**30:.1f} GB (--regions-max, --meganode-bytes, --extents-bytes)\n")
 
 
 def watch(directory, processes, kill_after):
@@ -122,7 +122,7 @@ def watch(directory, processes, kill_after):
 
 
 def tell_of_end(directory, name, how):
-    print(f"up: {name} has ended{how}; see {directory / name}.log. The others go on. To start it again:\n"
+    print(f"up: {name} has ended{how}; see {directory / name}.log. The other servers continue. To start it again:\n"
           f"  ./bazelw run //tools:up -- --dir {shlex.quote(str(directory))} --server {name} --detach", file=sys.stderr, flush=True)
 
 
@@ -136,8 +136,8 @@ def main():
         print(f"up: {error}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, SystemExit):
-        print(f"up: interrupted; what it had started has ended. In {directory}: "
-              f"{'no cluster' if not directory.exists() or cluster.settings_of(directory) is None else 'the cluster that was there'}", file=sys.stderr)
+        print(f"up: interrupted; the processes that it had started have ended. In {directory}: "
+              f"{'no cluster' if not directory.exists() or cluster.settings_of(directory) is None else 'the cluster as it was before'}", file=sys.stderr)
         return 130
     if args.detach:
         return 0

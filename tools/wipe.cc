@@ -43,18 +43,20 @@ int Main(int argc, char** argv) {
   std::string dir, cluster, digest, log_dir, confirm;
   bool dry_run = false;
   CLI::App app{
-      "Deletes a cluster whose servers have all ended: its region table, its logs, and so its keys. Says what that is, "
-      "and asks for the cluster's name before.\nExit status: 0 deleted, 1 there is no such cluster, 2 refused or "
+      "Delete a cluster whose servers have all ended: its region table, its logs, and so its keys. Lists what will be "
+      "deleted, and asks for the cluster's name first.\nExit status: 0 deleted, 1 no such cluster, 2 refused or "
       "failed."};
-  CLI::Option* const in_dir = app.add_option("--dir", dir, "The cluster's directory, as //tools:up made it");
-  app.add_option("--cluster", cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps")
+  CLI::Option* const in_dir = app.add_option("--dir", dir, "Directory of the cluster, as //tools:up created it");
+  app.add_option("--cluster", cluster, "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->excludes(in_dir);
-  app.add_option("--zookeeper-digest", digest, "USER:PASSWORD, if the cluster's znodes need it")
+  app.add_option("--zookeeper-digest", digest,
+                 "ZooKeeper credentials, USER:PASSWORD, if the cluster's znodes need them")
       ->envname("CELL_ZOOKEEPER_DIGEST");
-  app.add_option("--log-dir", log_dir,
-                 "The directory of its logs. Without this, DIR/log, or with --cluster none: logs stay where they are");
-  app.add_option("--confirm", confirm, "The cluster's name, for scripts: nobody is asked");
-  app.add_flag("--dry-run", dry_run, "Say what would be deleted, and end");
+  app.add_option(
+      "--log-dir", log_dir,
+      "Directory of the cluster's logs. By default DIR/log; with --cluster there is no default, and the logs are kept");
+  app.add_option("--confirm", confirm, "Name of the cluster, for scripts; wipe then does not ask");
+  app.add_flag("--dry-run", dry_run, "List what would be deleted, and exit");
   try {
     app.parse(argc, argv);
     if (dir.empty() == cluster.empty()) throw CLI::RequiredError("One of --dir and --cluster");
@@ -72,7 +74,7 @@ int Main(int argc, char** argv) {
         fmt::format("nothing was deleted: the cluster's name is {} (--confirm)", remains->name())));
   }
   if (const absl::Status status = remains->Delete(); !status.ok()) return Fail(status);
-  fmt::print("cluster {} is deleted\n", remains->name());
+  fmt::print("cluster {} was deleted\n", remains->name());
   return kDone;
 }
 

@@ -68,7 +68,7 @@ TEST(Repeats, WritesAMessageOnceInAWhileAndCountsTheOthers) {
   EXPECT_EQ(repeats.Due("full", 6), std::nullopt);
   EXPECT_EQ(repeats.Due("gone", 7), "");  // A different kind.
   EXPECT_EQ(repeats.Due("full", 1004), std::nullopt);
-  EXPECT_EQ(repeats.Due("full", 1005), " (and 2 times since this was last written)");
+  EXPECT_EQ(repeats.Due("full", 1005), " (and 2 more times since this was last logged)");
   EXPECT_EQ(repeats.Due("full", 9000), "");
   for (int i = 0; i < 10'000; ++i) EXPECT_EQ(repeats.Due(std::to_string(i), 9001), "");  // Memory stays bounded.
 }

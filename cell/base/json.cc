@@ -36,7 +36,7 @@ int DepthOf(std::string_view text) {
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text) {
   if (DepthOf(text) > kJsonDepthMax) return absl::InvalidArgumentError("it is nested too deeply");
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("it is not JSON (damaged?)");
+  if (json.is_discarded()) return absl::InvalidArgumentError("it is not valid JSON (damaged?)");
   return json;
 }
 
@@ -90,7 +90,7 @@ template std::optional<std::string> JsonView::As() const;
 
 absl::Status JsonView::NoSuch(std::string_view name) const {
   return absl::InvalidArgumentError(fmt::format(
-      "{} is {}", ForMessage(name), (*this)[name].there() ? "not of its type, or out of range" : "missing"));
+      "{} is {}", ForMessage(name), (*this)[name].there() ? "of the wrong type, or out of range" : "missing"));
 }
 
 }  // namespace cell

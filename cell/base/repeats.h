@@ -27,7 +27,7 @@ class Repeats {
     }
     const uint64_t left_out = it->second.left_out;
     it->second = {now_ns, 0};
-    return left_out == 0 ? "" : fmt::format(" (and {} times since this was last written)", left_out);
+    return left_out == 0 ? "" : fmt::format(" (and {} more times since this was last logged)", left_out);
   }
 
  private:

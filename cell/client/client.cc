@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
 absl::StatusOr<std::unique_ptr<Client>> Client::Over(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
                                                      std::unique_ptr<Membership> membership) {
   if (!ParseSelector(options.selector).has_value()) {
-    return absl::InvalidArgumentError(fmt::format("there is no selector \"{}\"", options.selector));
+    return absl::InvalidArgumentError(fmt::format("unknown selector \"{}\"", options.selector));
   }
   std::unique_ptr<Client> client(
       new Client(std::make_unique<Session>(options, std::move(fabric), std::move(membership))));
@@ -185,7 +185,7 @@ absl::StatusOr<Table> Client::OpenTable(const std::string& name) {
   if (!named.ok()) return named;
   Run(session_->view()->Refresh(session_->Begin({}).deadline_ns));
   if (!session_->view()->cluster().table.tables.contains(name)) {
-    return absl::NotFoundError(fmt::format("there is no table {}: make it with cellctl hash create", name));
+    return absl::NotFoundError(fmt::format("there is no table {}: create it with cellctl hash create", name));
   }
   return Table(this, name);
 }

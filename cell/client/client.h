@@ -21,8 +21,11 @@
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
 // Errors
-//   InvalidArgument     a key or value of a wrong size
-//   ResourceExhausted   the store is full; nothing was changed
+//   InvalidArgument     a key or value of a wrong size, or an invalid option
+//   NotFound            the cluster (Open) or the table does not exist
+//   PermissionDenied    Open is not allowed to read the cluster's directory or its znodes
+//   FailedPrecondition  Open found a cluster of another format, or no RDMA device that is up
+//   ResourceExhausted   the store is full, or too many large values are being uploaded; nothing was changed
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
 //   DeadlineExceeded    the call's time was over before anything was written
 //   IsMaybeApplied(s)   a write was sent and its answer was lost: it may or may not have happened

@@ -21,14 +21,14 @@ absl::StatusOr<RegionShape> ParseShape(JsonView json) {
   ASSIGN_OR_RETURN(shape.meganode_bytes, json.Get<uint64_t>("meganode_bytes"));
   ASSIGN_OR_RETURN(shape.extents_bytes, json.Get<uint64_t>("extents_bytes"));
   if (!ValidNodeBytes(shape.node_bytes)) {
-    return absl::InvalidArgumentError("node_bytes is not a power of two from 512 to 4096");
+    return absl::InvalidArgumentError("node_bytes must be a power of two from 512 to 4096");
   }
   if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
       shape.meganode_bytes > kMeganodeBytesMax) {
-    return absl::InvalidArgumentError("meganode_bytes is not a multiple of node_bytes from 4 nodes to 32 GB");
+    return absl::InvalidArgumentError("meganode_bytes must be a multiple of node_bytes, from 4 nodes to 32 GB");
   }
   if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
-    return absl::InvalidArgumentError("extents_bytes is not a multiple of 4096 up to 32 GB");
+    return absl::InvalidArgumentError("extents_bytes must be a multiple of 4096, up to 32 GB");
   }
   return shape;
 }
@@ -36,7 +36,7 @@ absl::StatusOr<RegionShape> ParseShape(JsonView json) {
 absl::StatusOr<Durability> ParseDurability(JsonView json) {
   ASSIGN_OR_RETURN(const std::string text, json.Get<std::string>("durability", "none"));
   const std::optional<Durability> durability = ParseDurability(text);
-  if (!durability.has_value()) return absl::InvalidArgumentError("durability is not none, async or sync");
+  if (!durability.has_value()) return absl::InvalidArgumentError("durability must be none, async or sync");
   return *durability;
 }
 

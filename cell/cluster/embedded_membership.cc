@@ -40,8 +40,8 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
   ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadTextFile(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(
-        "no cluster in \"{}\" (no cluster.json there): start one with ./bazelw run //tools:up -- --dir '{}'", directory,
-        directory));
+        "there is no cluster in \"{}\" (it has no cluster.json): start one with ./bazelw run //tools:up -- --dir '{}'",
+        directory, directory));
   }
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
   std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, options, std::move(state)));
@@ -57,12 +57,13 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
 absl::Status EmbeddedMembership::ReadServers() {
   ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/cluster.json"));
   if (!text.has_value()) {
-    return absl::UnavailableError(fmt::format("{}/cluster.json is gone: was the cluster deleted?", directory_));
+    return absl::UnavailableError(
+        fmt::format("{}/cluster.json no longer exists: was the cluster deleted?", directory_));
   }
   if (*text != config_text_) {
     ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory_));
     if (state.uuid != state_.uuid) {
-      return absl::UnavailableError(fmt::format("another cluster is in \"{}\" by now", directory_));
+      return absl::UnavailableError(fmt::format("\"{}\" now contains another cluster", directory_));
     }
     servers_ = std::move(state.servers);
     controls_.clear();
@@ -130,11 +131,11 @@ absl::StatusOr<ClusterState> ParseServers(JsonView json, const std::string& dire
     }
     if (server.workers.empty()) return absl::InvalidArgumentError(fmt::format("{} has no workers", server.name));
     if (!names.insert(server.name).second) {
-      return absl::InvalidArgumentError(fmt::format("lists two servers named {}", server.name));
+      return absl::InvalidArgumentError(fmt::format("it lists two servers named {}", server.name));
     }
     state.servers.push_back(std::move(server));
   }
-  if (state.servers.empty()) return absl::InvalidArgumentError("lists no server");
+  if (state.servers.empty()) return absl::InvalidArgumentError("it lists no servers");
   return state;
 }
 
@@ -147,11 +148,10 @@ absl::StatusOr<ClusterState> EmbeddedMembership::ParseConfig(const std::string& 
   const absl::StatusOr<nlohmann::json> parsed = ParseJson(text);
   const JsonView json = parsed.ok() ? JsonView(*parsed) : JsonView();
   const std::optional<uint32_t> format = json["format"].As<uint32_t>();
-  if (!format.has_value()) return bad("is not a cluster file (damaged?)");
+  if (!format.has_value()) return bad("it is not a cluster file (damaged?)");
   if (*format != kFormat) {
     return absl::FailedPreconditionError(
-        fmt::format("{}/cluster.json has format {}, this program reads format {}: use "
-                    "the release that made it",
+        fmt::format("{}/cluster.json has format {}, but this program reads format {}: use the release that created it",
                     directory, *format, kFormat));
   }
   absl::StatusOr<ClusterState> state = ParseServers(json, directory);
@@ -173,7 +173,7 @@ absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
     return *std::move(text);
   }
   if (!seen_table_) return "";  // No server has started yet.
-  return absl::UnavailableError(fmt::format("{}/regions.json is gone: was the cluster deleted?", directory_));
+  return absl::UnavailableError(fmt::format("{}/regions.json no longer exists: was the cluster deleted?", directory_));
 }
 
 absl::StatusOr<RegionTable> EmbeddedMembership::ParseText(const std::string& text) const {
@@ -203,12 +203,12 @@ absl::StatusOr<Fd> EmbeddedMembership::Lock() {
       char holder[32] = {};
       (void)!::pread(lock.get(), holder, sizeof(holder) - 1, 0);
       return absl::UnavailableError(
-          fmt::format("process {} has had {} locked for more than {} ms: is it stopped, or its disk slow?",
+          fmt::format("process {} has held the lock on {} for more than {} ms: is it stopped, or is its disk slow?",
                       std::atoi(holder), path, options_.lock_wait.count()));
     }
     std::unique_lock guard(mutex_);
     if (wake_.wait_for(guard, kLockPause, [this] { return stopping_; })) {
-      return absl::UnavailableError("this member ends");
+      return absl::UnavailableError("this member is shutting down");
     }
   }
   const std::string self = fmt::format("{:<16}\n", ::getpid());

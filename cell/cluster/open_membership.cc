@@ -17,8 +17,8 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cl
     const std::string config = cluster + "/cluster.json";
     errno = 0;
     if (::access(config.c_str(), R_OK) != 0 && errno == EACCES) {
-      return absl::PermissionDeniedError(
-          fmt::format("permission denied: \"{}\" is another user's cluster, who has to let you read it", config));
+      return absl::PermissionDeniedError(fmt::format(
+          "permission denied: \"{}\" is another user's cluster; ask that user for permission to read it", config));
     }
     // If this is the directory of servers whose cluster is in ZooKeeper, //tools:up wrote the cluster's address there.
     const std::string address = errno == ENOENT ? FirstLineOf(cluster + "/address").value_or("") : "";

@@ -22,7 +22,7 @@ size_t RegionTable::CountOf(const WorkerId& worker) const {
 }
 
 absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner, std::optional<uint32_t> split_parent) {
-  if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids were handed out");
+  if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids have been used");
   regions[next_region] = {owner, 1, split_parent};
   return next_region++;
 }
@@ -35,10 +35,10 @@ void RegionTable::Joined(uint32_t region) {
 absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
   const auto it = regions.find(region);
   if (it == regions.end() || (it->second.epoch != epoch && !Mutated(Mutant::kEpochUnchecked))) {
-    return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
+    return absl::AbortedError(fmt::format("region {} now belongs to another worker", region));
   }
   if (it->second.epoch + 1 >= kEpochEnd) {
-    return absl::ResourceExhaustedError(fmt::format("region {} has had all epochs that there are", region));
+    return absl::ResourceExhaustedError(fmt::format("region {} has used all its epochs", region));
   }
   it->second.owner = to;
   it->second.epoch = epoch + 1;
@@ -54,7 +54,7 @@ absl::Status RegionTable::Claim(uint32_t region, uint64_t epoch, const WorkerId&
 absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts) {
   const auto it = regions.find(region);
   if (it == regions.end() || it->second.epoch != epoch) {
-    return absl::AbortedError(fmt::format("region {} has changed hands meanwhile", region));
+    return absl::AbortedError(fmt::format("region {} now belongs to another worker", region));
   }
   it->second.recovering = false;
   std::erase_if(regions,
@@ -69,8 +69,8 @@ absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::
 }
 
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
-  if (root != from) return absl::AbortedError(fmt::format("the root is in region {} by now", root));
-  if (!regions.contains(to)) return absl::AbortedError(fmt::format("region {} is gone", to));
+  if (root != from) return absl::AbortedError(fmt::format("the root is now in region {}", root));
+  if (!regions.contains(to)) return absl::AbortedError(fmt::format("region {} no longer exists", to));
   root = to;
   Joined(to);
   return absl::OkStatus();
@@ -79,7 +79,7 @@ absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
 absl::Status RegionTable::Remove(uint32_t region) {
   if (region == root) return absl::FailedPreconditionError(fmt::format("region {} holds the root", region));
   if (TableOf(region) != tables.end()) {
-    return absl::FailedPreconditionError(fmt::format("region {} is part of a table", region));
+    return absl::FailedPreconditionError(fmt::format("region {} is part of a Pilaf table", region));
   }
   regions.erase(region);
   return absl::OkStatus();
@@ -94,15 +94,14 @@ absl::Status RegionTable::CheckTableName(std::string_view name) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      fmt::format("a table cannot be called {}: a name is 1 to {} letters, digits, '-', "
-                  "'_', '.'",
-                  ForMessage(name), kTableNameMax));
+      fmt::format("{} is not a valid table name: a name has 1 to {} letters, digits, '-', '_' or '.'", ForMessage(name),
+                  kTableNameMax));
 }
 
 absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region) {
   RETURN_IF_ERROR(CheckTableName(name));
-  if (tables.contains(name)) return absl::AlreadyExistsError(fmt::format("there is a table {} already", name));
-  if (!regions.contains(region)) return absl::AbortedError(fmt::format("region {} is gone", region));
+  if (tables.contains(name)) return absl::AlreadyExistsError(fmt::format("a table {} already exists", name));
+  if (!regions.contains(region)) return absl::AbortedError(fmt::format("region {} no longer exists", region));
   tables[name] = {bucket_bytes, {{0, region}}};
   Joined(region);
   return absl::OkStatus();
@@ -122,7 +121,7 @@ absl::Status RegionTable::DropTable(const std::string& name) {
 absl::Status RegionTable::SplitPart(uint32_t region, uint32_t first, uint32_t to) {
   const auto table = TableOf(region);
   if (table == tables.end() || !regions.contains(to)) {
-    return absl::NotFoundError(fmt::format("region {} is part of no table (any more)", region));
+    return absl::NotFoundError(fmt::format("region {} is not part of a table, or no longer", region));
   }
   tables.find(table->first)->second.parts.emplace(first, to);
   Joined(to);
@@ -180,11 +179,11 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
     ASSIGN_OR_RETURN(entry.split_parent, one.Get<uint32_t>("made_for"));
   }
   if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
-    return Bad(fmt::format("region {} has no owner that can be", region));
+    return Bad(fmt::format("region {} has an invalid owner", region));
   }
-  if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has no epoch", region));
+  if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has an invalid epoch", region));
   // A split parent is always older than its child, so there are no cycles.
-  if (entry.split_parent.value_or(0) >= region) return Bad(fmt::format("region {} is made for a later one", region));
+  if (entry.split_parent.value_or(0) >= region) return Bad(fmt::format("region {} has a newer split parent", region));
   if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
     return Bad(fmt::format("region {} is out of range or listed twice", region));
   }
@@ -203,12 +202,12 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
         table->Find(*region)->split_parent.has_value() || !taken->insert(*region).second ||
         !parts.parts.emplace(*first, *region).second) {
       return Bad(
-          fmt::format("table {} has a part that is there twice, or whose region is not listed or not part of it yet",
+          fmt::format("table {} lists a part twice, or a part whose region is missing or not part of the table yet",
                       ForMessage(name)));
     }
   }
   if (!RegionTable::CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
-    return Bad(fmt::format("table {} has no name or no beginning", ForMessage(name)));
+    return Bad(fmt::format("table {} has no name or no first part", ForMessage(name)));
   }
   table->tables.emplace(name, std::move(parts));
   return absl::OkStatus();
@@ -216,10 +215,10 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
 
 absl::StatusOr<std::vector<std::string>> ParseTexts(JsonView json, const char* name) {
   std::vector<std::string> texts;
-  if (json[name].there() && !json[name].is_array()) return Bad(fmt::format("\"{}\" is no list", name));
+  if (json[name].there() && !json[name].is_array()) return Bad(fmt::format("\"{}\" is not a list", name));
   for (const JsonView one : json[name].elements()) {
     std::optional<std::string> text = one.As<std::string>();
-    if (!text.has_value()) return Bad(fmt::format("\"{}\" lists what is no text", name));
+    if (!text.has_value()) return Bad(fmt::format("\"{}\" contains something that is not a string", name));
     texts.push_back(*std::move(text));
   }
   return texts;
@@ -232,12 +231,12 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   if (table->version == UINT64_MAX) return Bad("its version is out of range");
   if (table->next_region == 0 || table->next_region > Pointer::kRegionMax + 1)
     return Bad("next_region is out of range");
-  if (!json["regions"].is_array()) return Bad("it lists no regions");
+  if (!json["regions"].is_array()) return Bad("it has no list of regions");
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
   // The root would be removed together with its split parent, and the remaining table could not be parsed.
-  if (table->root != 0 && table->Find(table->root)->split_parent.has_value()) return Bad("the root is not made yet");
-  if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is no object");
+  if (table->root != 0 && table->Find(table->root)->split_parent.has_value()) return Bad("the root is incomplete");
+  if (json["tables"].there() && !json["tables"].is_object()) return Bad("\"tables\" is not an object");
   std::set<uint32_t> taken;
   for (const auto& [name, one] : json["tables"].members()) RETURN_IF_ERROR(ParseParts(name, one, &taken, table));
   ASSIGN_OR_RETURN(const std::vector<std::string> made, ParseTexts(json, "made"));

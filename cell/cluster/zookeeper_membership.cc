@@ -67,7 +67,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text) {
   if (!format.ok()) return bad(format.status());
   if (*format != kFormat) {
     return absl::FailedPreconditionError(
-        fmt::format("the cluster has format {}, this program reads format {}", *format, kFormat));
+        fmt::format("the cluster has format {}, but this program reads format {}", *format, kFormat));
   }
   const absl::StatusOr<RegionShape> shape = ParseShape(json);
   if (!shape.ok()) return bad(shape.status());
@@ -124,7 +124,7 @@ class ZooKeeperMembership::Client {
                     const std::string& control) {
     self_ = ToString(self);
     if (ParseWorkerId(self_) != self || self.server.find('/') != std::string::npos) {
-      return absl::InvalidArgumentError(fmt::format("a server cannot be called {}", ForMessage(self.server)));
+      return absl::InvalidArgumentError(fmt::format("{} is not a valid server name", ForMessage(self.server)));
     }
     announcement_ = ToText({worker, control});
     RETURN_IF_ERROR(Connect());
@@ -142,7 +142,7 @@ class ZooKeeperMembership::Client {
     const std::string other = Differences({wanted.shape, wanted.durability}, {theirs.shape, theirs.durability});
     if (!other.empty()) {
       return absl::FailedPreconditionError(fmt::format(
-          "this server was started with other constants than those of the cluster {}: {}", options_.name, other));
+          "this server was started with different constants from those of the cluster {}: {}", options_.name, other));
     }
     RETURN_IF_ERROR(Announce());
     return Open();
@@ -153,7 +153,8 @@ class ZooKeeperMembership::Client {
     RETURN_IF_ERROR(Connect());
     RETURN_IF_ERROR(ReadConfig());
     if (read_.uuid != uuid) {
-      return absl::FailedPreconditionError(fmt::format("the cluster {} was deleted and made again meanwhile", root_));
+      return absl::FailedPreconditionError(
+          fmt::format("the cluster {} was deleted and created again in the meantime", root_));
     }
     // ZooKeeper does not delete znodes with children: while there is a worker, nothing is deleted.
     const std::string workers = root_ + "/workers", table = root_ + "/table";
@@ -165,7 +166,7 @@ class ZooKeeperMembership::Client {
     const int rc = zoo_multi(handle_, 3, deletes, results);
     if (rc == ZNOTEMPTY) {
       return absl::FailedPreconditionError(
-          fmt::format("servers are members of the cluster {}: end them first", options_.name));
+          fmt::format("the cluster {} still has running servers: stop them first", options_.name));
     }
     return rc == ZOK ? absl::OkStatus() : ToStatus(rc, root_);
   }
@@ -241,7 +242,7 @@ class ZooKeeperMembership::Client {
     const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
     while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
       if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
-        return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} refuses the digest", options_.servers));
+        return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} rejected the digest", options_.servers));
       }
       if (options_.clock->NowNs() > give_up_ns) {
         return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
@@ -271,7 +272,7 @@ class ZooKeeperMembership::Client {
       if (options_.clock->NowNs() > give_up_ns) {
         if (rc == ZNODEEXISTS) {
           return absl::AlreadyExistsError(
-              fmt::format("a worker {} is in the cluster {} already", self_, options_.name));
+              fmt::format("a worker {} is already in the cluster {}", self_, options_.name));
         }
         return ToStatus(rc, path);
       }
@@ -344,10 +345,10 @@ class ZooKeeperMembership::Client {
   absl::Status ReadConfig() {
     const absl::StatusOr<std::string> config = Get(root_, nullptr, false);
     if (config.status().code() == absl::StatusCode::kNotFound) {
-      return absl::NotFoundError(
-          fmt::format("no cluster {} in the ZooKeeper at {}: start one with ./bazelw run //tools:up -- --zookeeper {} "
-                      "--name {}",
-                      options_.name, options_.servers, options_.servers, options_.name));
+      return absl::NotFoundError(fmt::format(
+          "there is no cluster {} in the ZooKeeper at {}: start one with ./bazelw run //tools:up -- --zookeeper {} "
+          "--name {}",
+          options_.name, options_.servers, options_.servers, options_.name));
     }
     if (!config.ok()) return config.status();
     ASSIGN_OR_RETURN(const Config parsed, ParseConfig(*config));
@@ -375,7 +376,7 @@ class ZooKeeperMembership::Client {
       if (!data.ok()) return data.status();
       const std::optional<WorkerId> id = ParseWorkerId(child);
       if (!id.has_value()) {
-        spdlog::warn("ZooKeeper: {}/{} is not a worker's, and ignored", workers, ForMessage(child));
+        spdlog::warn("ZooKeeper: ignoring {}/{}, which is not a worker's znode", workers, ForMessage(child));
         continue;
       }
       const WorkerText worker = WorkerOf(*id, *data);
@@ -397,7 +398,7 @@ class ZooKeeperMembership::Client {
   WorkerText WorkerOf(const WorkerId& id, const std::string& text) const {
     absl::StatusOr<WorkerText> worker = ParseWorkerText(text);
     if (worker.ok()) return *std::move(worker);
-    spdlog::warn("ZooKeeper: the znode of worker {} makes no sense: {}", ToString(id),
+    spdlog::warn("ZooKeeper: the znode of worker {} is malformed: {}", ToString(id),
                  std::string(worker.status().message()));
     const ClusterState::Server* const server = read_.FindServer(id.server);
     const ClusterState::Worker* const known = read_.FindWorker(id);
@@ -442,7 +443,7 @@ class ZooKeeperMembership::Client {
       // BADVERSION: another member was faster, or our own earlier call was, if its answer was lost.
       if (rc != ZBADVERSION && !Lost(rc)) return Failed(rc, path);
     }
-    return absl::UnavailableError("the region table changes too fast to be changed");
+    return absl::UnavailableError("the region table could not be changed, because other servers keep changing it");
   }
 
   void Run() {
@@ -476,7 +477,7 @@ class ZooKeeperMembership::Client {
     }
     const std::lock_guard lock(mutex_);
     for (Job& job : jobs_) {
-      told_.Tell({std::move(job.done), absl::UnavailableError("this member ends"), read_, read_in_});
+      told_.Tell({std::move(job.done), absl::UnavailableError("this member is shutting down"), read_, read_in_});
     }
     jobs_.clear();
   }
@@ -511,7 +512,7 @@ class ZooKeeperMembership::Client {
     if (read_.uuid == before) return absl::OkStatus();
     read_.uuid = before;
     return absl::FailedPreconditionError(
-        fmt::format("the cluster {} was deleted, and another has its name: end this server", options_.name));
+        fmt::format("the cluster {} was deleted and a new one has its name: stop this server", options_.name));
   }
 
   const ZooKeeperOptions options_;

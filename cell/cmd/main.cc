@@ -126,7 +126,7 @@ void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
     const bool loopback = one.address.rfind("127.", 0) == 0 || one.address.rfind("localhost:", 0) == 0 ||
                           one.address.rfind("[::1]", 0) == 0;
     if (one.kind == FabricKind::kShm || loopback) continue;
-    spdlog::warn("no --secret-file: whoever reaches {} can read and change the store", one.address);
+    spdlog::warn("no --secret-file: anyone who can reach {} can read and change the store", one.address);
   }
 }
 
@@ -138,8 +138,8 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
     const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
     if (!left.ok() || left->empty()) return Worker::Logs();
     return absl::FailedPreconditionError(
-        fmt::format("{} has the logs of a cluster that was durable, and this one is not: start it with the durability "
-                    "that it had, or remove them",
+        fmt::format("{} has the logs of a durable cluster, but this one has durability none: start it with its former "
+                    "durability, or remove the logs",
                     directory));
   }
   RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   if (!flags.stop_at.empty()) {
     options.sync_points.on_reach = [stop_at = flags.stop_at](std::string_view point) {
       if (point != stop_at) return;
-      spdlog::warn("stops at \"{}\", as --stop-at says", point);
+      spdlog::warn("stopping at \"{}\" because of --stop-at", point);
       ::raise(SIGSTOP);
     };
   }
@@ -194,8 +194,9 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
       index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
       options.regions_max * (shape.region_bytes() >> 20));
   if (flags.huge_pages && !pool->huge_pages()) {
-    spdlog::warn("no huge pages for all regions; reads will be slower (sysctl vm.nr_hugepages={} for each)",
-                 (shape.region_bytes() >> 21) + 1);
+    spdlog::warn(
+        "there are not enough huge pages for all regions, so reads will be slower (sysctl vm.nr_hugepages={} for each)",
+        (shape.region_bytes() >> 21) + 1);
   }
   return worker;
 }
@@ -228,14 +229,14 @@ void EndOnSignals() {
 // Checks what the flag parser accepts, before anything is started.
 absl::Status CheckFlags(const Flags& flags) {
   for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
-    if (std::isnan(number)) return absl::InvalidArgumentError("nan is no number for a flag");
+    if (std::isnan(number)) return absl::InvalidArgumentError("nan is not a valid number for a flag");
   }
   const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
                                  [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
   if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} names no server: --name is of 1 to {} printable characters, without / and spaces",
-                    ForMessage(flags.name), kNameBytesMax));
+    return absl::InvalidArgumentError(fmt::format(
+        "{} is not a valid server name: --name must have 1 to {} printable characters, without / and spaces",
+        ForMessage(flags.name), kNameBytesMax));
   }
   return absl::OkStatus();
 }
@@ -243,11 +244,11 @@ absl::Status CheckFlags(const Flags& flags) {
 absl::Status Run(Flags flags) {
   RETURN_IF_ERROR(CheckFlags(flags));
   const uint64_t descriptors = RaiseDescriptorLimit();
-  spdlog::debug("up to {} descriptors", descriptors);
+  spdlog::debug("up to {} file descriptors can be open", descriptors);
   if (descriptors < kDescriptorsMin) {
-    return absl::ResourceExhaustedError(
-        fmt::format("this process may have {} files and connections open, and needs {}: raise its limit (ulimit -n)",
-                    descriptors, kDescriptorsMin));
+    return absl::ResourceExhaustedError(fmt::format(
+        "this process can have only {} files and connections open, but needs {}: raise its limit (ulimit -n)",
+        descriptors, kDescriptorsMin));
   }
   ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
   uint32_t count = flags.workers;
@@ -271,7 +272,7 @@ absl::Status Run(Flags flags) {
   for (const auto& worker : workers) all.push_back(worker.get());
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
-  spdlog::info("control plane at {}", control->address());
+  spdlog::info("the control plane is listening at {}", control->address());
   EndOnSignals();
   std::vector<std::future<absl::Status>> running;
   for (const auto& worker : workers) running.push_back(std::async(std::launch::async, RunWorker, worker.get()));
@@ -279,7 +280,7 @@ absl::Status Run(Flags flags) {
   absl::Status ended;
   for (std::future<absl::Status>& worker : running) ended.Update(worker.get());
   if (!ended.ok()) {  // Threads wait for something that does not answer, and cannot be joined.
-    spdlog::error("{} ends without waiting any longer: {}", flags.name, std::string(ended.message()));
+    spdlog::error("{} stops waiting for its disk and ends: {}", flags.name, std::string(ended.message()));
     spdlog::default_logger()->flush();
     ::_exit(kUnfinishedStatus);
   }
@@ -293,47 +294,54 @@ int Main(int argc, char** argv) {
   EnterCallersDirectory();
   Flags flags;
   CLI::App app{
-      "A Cell server: holds regions of a cluster and serves them. Without --cluster, the cluster is the directory DIR "
-      "(//tools:up makes one)."};
-  app.add_option("--dir", flags.dir, "Where its sockets are; without --cluster, the cluster's directory")->required();
-  CLI::Option* cluster =
-      app.add_option("--cluster", flags.cluster, "zk://HOST:PORT[,HOST:PORT...]/NAME: one that ZooKeeper keeps");
-  app.add_option("--zookeeper-digest", flags.zookeeper_digest,
-                 "USER:PASSWORD: the cluster's znodes are for those who know it")
+      "Run a Cell server, which holds and serves regions of a cluster. Without --cluster, the cluster is the one in "
+      "the directory DIR, as //tools:up creates it."};
+  app.add_option("--dir", flags.dir,
+                 "Directory for the server's sockets; without --cluster, also the cluster's directory")
+      ->required();
+  CLI::Option* cluster = app.add_option("--cluster", flags.cluster,
+                                        "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME");
+  app.add_option(
+         "--zookeeper-digest", flags.zookeeper_digest,
+         "ZooKeeper credentials, USER:PASSWORD; only clients and servers with them can read the cluster's znodes")
       ->envname("CELL_ZOOKEEPER_DIGEST");
-  app.add_option("--workers", flags.workers, "Threads, each with regions of its own")
+  app.add_option("--workers", flags.workers, "Number of worker threads, each with its own regions")
       ->needs(cluster)
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--regions-max", flags.regions_max, "That each worker may hold")
+  app.add_option("--regions-max", flags.regions_max, "Maximum number of regions that each worker holds")
       ->needs(cluster)
       ->check(CLI::Range(1, 65'536))
       ->capture_default_str();
-  app.add_option("--node-bytes", flags.shape.node_bytes, "All servers of a cluster must have the same")
+  app.add_option("--node-bytes", flags.shape.node_bytes,
+                 "Size of a tree node in bytes; must be the same for all servers of a cluster")
       ->needs(cluster)
       ->capture_default_str();
-  app.add_option("--meganode-bytes", flags.shape.meganode_bytes, "The same; 64M, for example")
-      ->needs(cluster)
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option("--extents-bytes", flags.shape.extents_bytes, "The same")
+  app.add_option("--meganode-bytes", flags.shape.meganode_bytes,
+                 "Bytes for the nodes of each region, such as 64M; must be the same for all servers of a cluster")
       ->needs(cluster)
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  app.add_option("--name", flags.name, "Which of the cluster's servers this is")->capture_default_str();
   app.add_option(
-         "--fabric", flags.fabric,
-         "How clients reach it. auto: shm for those on this machine and, with --listen, tcp for others, and verbs "
-         "if that is the address of an RDMA device")
+         "--extents-bytes", flags.shape.extents_bytes,
+         "Bytes for the keys and values of each region, such as 256M; must be the same for all servers of a cluster")
+      ->needs(cluster)
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--name", flags.name, "Name of this server in the cluster")->capture_default_str();
+  app.add_option("--fabric", flags.fabric,
+                 "How clients reach this server. auto: shm for clients on this machine; with --listen also tcp for "
+                 "other machines, and verbs if it is the address of an RDMA device")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   app.add_option("--listen", flags.listen,
-                 "HOST[:PORT] for clients on other machines; worker N takes PORT + N; no port: free ones")
+                 "Address for clients on other machines, HOST[:PORT]; worker N listens at PORT + N, or at a free port "
+                 "if none is given")
       ->needs(cluster);
   app.add_option(
          "--secret-file", flags.secret_file,
-         "Only clients and servers that have the same secret come in. shm does not ask for it: with a secret, its "
-         "socket is for this user alone (mode 0600); without one, the umask decides")
+         "File with a secret; only clients and servers with the same secret can connect. shm does not check it: with a "
+         "secret, only this user can open the shm socket (mode 0600); without one, the umask decides")
       ->envname("CELL_SECRET_FILE");
   app.add_flag_callback(
       "--list-devices",
@@ -341,50 +349,61 @@ int Main(int argc, char** argv) {
         fmt::print("{}", Describe(ListRdmaDevices()));
         throw CLI::Success();
       },
-      "What RDMA devices there are, and end");
+      "List this machine's RDMA devices, and exit");
   app.add_option("--rdma-device", flags.rdma_device,
-                 "NAME or NAME:PORT, for connections to other servers; else the route decides");
-  app.add_option("--rdma-gid-index", flags.rdma_gid_index, "The same: which of its GIDs; -1: the first of an address");
-  app.add_option("--rdma-mtu", flags.rdma_mtu, "Bytes; packets are at most so large; 0: as large as the port takes")
+                 "RDMA device for connections to other servers, NAME or NAME:PORT; by default the route decides");
+  app.add_option("--rdma-gid-index", flags.rdma_gid_index,
+                 "Index of the RDMA device's GID for connections to other servers; -1: the first GID with an address");
+  app.add_option("--rdma-mtu", flags.rdma_mtu, "Maximum RDMA packet size in bytes; 0: the maximum of the port")
       ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
-  app.add_option("--poll", flags.poll, "adaptive: spin for 50 us, then sleep. busy: never sleep (pinned cores)")
+  app.add_option(
+         "--poll", flags.poll,
+         "How workers wait for requests. adaptive: spin for 50 us, then sleep. busy: never sleep (for pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
       ->capture_default_str();
-  app.add_flag("--batching,!--no-batching", flags.batching, "Walk searches that arrive together together");
-  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages, "Use huge pages where there are enough");
-  app.add_option("--split-at", flags.split_at, "Split a meganode when this much of its nodes or extents is used")
+  app.add_flag("--batching,!--no-batching", flags.batching, "Process searches that arrive together as one batch");
+  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages, "Use huge pages if enough of them are available");
+  app.add_option("--split-at", flags.split_at, "Split a meganode when this fraction of its nodes or extents is used")
       ->check(CLI::Range(0.1, 0.95))
       ->capture_default_str();
-  app.add_flag("--balance,!--no-balance", flags.balance, "Give regions to servers that hold fewer, by itself")
+  app.add_flag("--balance,!--no-balance", flags.balance,
+               "Automatically migrate regions to servers whose regions use fewer bytes")
       ->default_str("true");
-  app.add_option("--control", flags.control.address, "Where the control plane (gRPC) listens; port 0: a free one")
+  app.add_option("--control", flags.control.address,
+                 "Address where the control plane (gRPC) listens, HOST:PORT; port 0: any free port")
       ->capture_default_str();
-  app.add_option("--tls-certificate", flags.control.tls_certificate, "PEM: TLS for the control plane");
-  app.add_option("--tls-key", flags.control.tls_key, "PEM: its key");
-  app.add_option("--tls-authority", flags.control.tls_authority, "PEM: only clients with a certificate by this one");
+  app.add_option("--tls-certificate", flags.control.tls_certificate,
+                 "PEM file with the control plane's TLS certificate");
+  app.add_option("--tls-key", flags.control.tls_key, "PEM file with the key of --tls-certificate");
+  app.add_option(
+      "--tls-authority", flags.control.tls_authority,
+      "PEM file with a certificate authority; only clients with a certificate signed by it can use the control plane");
   app.add_option("--durability", flags.durability,
-                 "none: no logs. async: writes are on disk soon after they are acknowledged. sync: before. All servers "
-                 "of a cluster must have the same")
+                 "When writes are on disk. none: never, there are no logs. async: soon after they are acknowledged. "
+                 "sync: before they are acknowledged. Must be the same for all servers of a cluster")
       ->needs(cluster)
       ->check(CLI::IsMember({"none", "async", "sync"}))
       ->capture_default_str();
   app.add_option("--log-dir", flags.log_dir,
-                 "Where the logs are: for takeovers and moves, one directory that all servers see; default: DIR/log");
+                 "Directory of the logs; takeovers and migrations need one directory that all servers can access; "
+                 "default: DIR/log");
   app.add_option("--sync-bound-ms", flags.sync_bound_ms,
-                 "async: what is not on disk after so long makes writes wait; what a crash may lose was acknowledged "
-                 "within that time")
+                 "With --durability async, the maximum time in milliseconds from acknowledging a write until it is on "
+                 "disk; a crash loses at most the writes of this time, and writes wait while the disk is slower")
       ->check(CLI::Range(1.0, 10'000.0))
       ->capture_default_str();
-  app.add_option("--checkpoint-mb", flags.checkpoint_mb,
-                 "A region gets a checkpoint when its log is this long, and twice as long as what it holds")
+  app.add_option(
+         "--checkpoint-mb", flags.checkpoint_mb,
+         "Write a checkpoint of a region when its log has this many MB and is twice as large as the region's data")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--takeover-after", flags.takeover_after_s,
-                 "Seconds that a server must be gone until others take its regions over")
+                 "Seconds after a server is gone until other servers take over its regions")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  app.add_option("--stop-at", flags.stop_at, "For tests: SIGSTOP at this point of a split or move");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error")
+  app.add_option("--stop-at", flags.stop_at,
+                 "For tests: stop the process (SIGSTOP) at this point of a split or migration");
+  app.add_option("--log-level", flags.log_level, "Log level: trace, debug, info, warning or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();
   try {

@@ -17,10 +17,10 @@ absl::StatusOr<std::string> ListenAddress(const std::string& listen, uint32_t in
   const auto& [host, port] = parts;
   if (host == "0.0.0.0" || host == "::") {
     return absl::InvalidArgumentError(fmt::format(
-        "--listen {}: clients cannot connect to \"every address\"; name the one that they shall use", host));
+        "--listen {}: clients cannot connect to a wildcard address; give the address that they should use", host));
   }
   if (port == 0) return WithFreePort(with_port);
-  if (port + index > 65535) return absl::InvalidArgumentError(fmt::format("--listen: no port {} + {}", port, index));
+  if (port + index > 65535) return absl::InvalidArgumentError(fmt::format("--listen: bad port {} + {}", port, index));
   return fmt::format("{}:{}", with_port.substr(0, with_port.rfind(':')), port + index);
 }
 
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> WithFreePort(const std::string& host_port) {
 absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, uint32_t index) {
   const std::optional<FabricKind> only = ParseFabricKind(flags.fabric);
   if (!only.has_value() && flags.fabric != "auto") {
-    return absl::InvalidArgumentError(fmt::format("there is no fabric \"{}\"", flags.fabric));
+    return absl::InvalidArgumentError(fmt::format("unknown fabric \"{}\"", flags.fabric));
   }
   ServingAddress chosen{{}, fmt::format("--fabric {}", flags.fabric)};
   std::vector<FabricAddress> addresses;
@@ -46,10 +46,10 @@ absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, u
   }
   if (flags.listen.empty() && only.has_value() && *only != FabricKind::kShm) {
     return absl::InvalidArgumentError(
-        fmt::format("--fabric {} needs --listen HOST[:PORT]: where clients can connect", flags.fabric));
+        fmt::format("--fabric {} needs --listen HOST[:PORT], the address where clients can connect", flags.fabric));
   }
   if (flags.listen.empty() && !only.has_value()) {
-    chosen.why += "; no tcp or verbs: no --listen";
+    chosen.why += "; no tcp or verbs without --listen";
   } else if (only != FabricKind::kShm) {
     // RDMA's ports are separate from those of TCP. Both fabrics use the same number.
     ASSIGN_OR_RETURN(const std::string address, ListenAddress(flags.listen, index));
@@ -57,13 +57,13 @@ absl::StatusOr<ServingAddress> ChooseServingAddress(const ServingFlags& flags, u
     const std::string device = RdmaDeviceOf(parts.first);
     if (only == FabricKind::kVerbs || (!only.has_value() && !device.empty())) {
       addresses.push_back({FabricKind::kVerbs, address, {}});
-      chosen.why += fmt::format("; verbs for those with an RDMA device, on {}", device.empty() ? "none" : device);
+      chosen.why += fmt::format("; verbs for clients with an RDMA device, on {}", device.empty() ? "none" : device);
     } else if (!only.has_value()) {
       chosen.why += fmt::format("; no verbs: {} is not the address of an RDMA device", parts.first);
     }
     if (only.value_or(FabricKind::kTcp) == FabricKind::kTcp) {
       addresses.push_back({FabricKind::kTcp, address, {}});
-      chosen.why += "; tcp for others";
+      chosen.why += "; tcp for all others";
     }
   }
   chosen.address = ToString(std::move(addresses));
@@ -76,10 +76,10 @@ absl::StatusOr<ServingAddress> ChooseOfListed(const std::string& fabric, const s
     std::erase_if(addresses, [&](const FabricAddress& one) { return ToString(one.kind) != fabric; });
     if (addresses.empty()) {
       return absl::InvalidArgumentError(
-          fmt::format("--fabric {}: the cluster lists this worker at {} alone", fabric, listed));
+          fmt::format("--fabric {}: the cluster lists this worker only at {}", fabric, listed));
     }
   }
-  return ServingAddress{ToString(std::move(addresses)), fmt::format("--fabric {}; as the cluster lists it", fabric)};
+  return ServingAddress{ToString(std::move(addresses)), fmt::format("--fabric {}; as listed in the cluster", fabric)};
 }
 
 }  // namespace cell

@@ -28,7 +28,7 @@ TEST(ServingAddress, SaysWhatIsMissing) {
   EXPECT_EQ(Kinds(ChooseServingAddress({"pigeon", "", "/run/s"}, 0)), "INVALID_ARGUMENT");
   EXPECT_EQ(Kinds(ChooseServingAddress({"tcp", "0.0.0.0:7000", "/run/s"}, 0)), "INVALID_ARGUMENT");
   EXPECT_EQ(Kinds(ChooseServingAddress({"tcp", "127.0.0.1:65535", "/run/s"}, 1)), "INVALID_ARGUMENT");
-  EXPECT_NE(ChooseServingAddress({"auto", "", "/run/s"}, 0)->why.find("no --listen"), std::string::npos);
+  EXPECT_NE(ChooseServingAddress({"auto", "", "/run/s"}, 0)->why.find("without --listen"), std::string::npos);
 }
 
 TEST(ServingAddress, WorkersTakePortsOneAfterTheOther) {

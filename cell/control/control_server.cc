@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::seconds kAnswerTimeout{60};
 constexpr std::chrono::milliseconds kEndLook{20};  // How often a waiting request checks whether the server ends.
 
-absl::Status Ends() { return absl::UnavailableError("this server ends"); }
+absl::Status Ends() { return absl::UnavailableError("this server is shutting down"); }
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Contr
     return grpc::InsecureServerCredentials();
   }
   if (options.tls_certificate.empty() || options.tls_key.empty()) {
-    return absl::InvalidArgumentError("TLS needs both a certificate and its key");
+    return absl::InvalidArgumentError("TLS needs both --tls-certificate and --tls-key");
   }
   grpc::SslServerCredentialsOptions tls;
   grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
@@ -164,12 +164,12 @@ class ControlServer::RpcService : public control::Control::Service {
       if (left == 0) return grpc::Status::OK;
       if (!draining) {
         return {grpc::StatusCode::ABORTED,
-                fmt::format("the drain was cancelled from elsewhere; {} regions are left", left)};
+                fmt::format("the drain was cancelled by another command; {} regions are left", left)};
       }
       if (!stuck.ok()) {
         return {grpc::StatusCode::FAILED_PRECONDITION,
-                fmt::format("{} regions are left, and none can be given away: {}. The drain goes on when that changes; "
-                            "drain --cancel ends it",
+                fmt::format("{} regions are left, and none can be migrated away: {}. The drain continues when that "
+                            "changes; drain --cancel ends it",
                             left, std::string(stuck.message()))};
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -232,7 +232,7 @@ class ControlServer::RpcService : public control::Control::Service {
       spdlog::set_level(spdlog::level::from_str(level));
       return grpc::Status::OK;
     }
-    return {grpc::StatusCode::INVALID_ARGUMENT, "a log level is trace, debug, info, warning or error"};
+    return {grpc::StatusCode::INVALID_ARGUMENT, "the log level must be trace, debug, info, warning or error"};
   }
 
   // Ends waiting requests, because the workers accept no more work.
@@ -269,11 +269,11 @@ class ControlServer::RpcService : public control::Control::Service {
     std::future<absl::Status> future = result->get_future();
     worker->Post([result, work](Worker* its) { its->scheduler()->Spawn(Finish(its, work, result)); });
     while (context != nullptr && future.wait_for(kEndLook) != std::future_status::ready) {
-      if (context->IsCancelled()) return absl::CancelledError("nobody waits for it any more; it goes on");
+      if (context->IsCancelled()) return absl::CancelledError("the caller stopped waiting; the operation continues");
       if (ending_) return Ends();
     }
     if (!Wait(future)) {
-      return ending_ ? Ends() : absl::DeadlineExceededError("it takes longer than a minute; it goes on");
+      return ending_ ? Ends() : absl::DeadlineExceededError("the operation takes longer than a minute; it continues");
     }
     return future.get();
   }

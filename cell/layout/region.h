@@ -145,11 +145,12 @@ class WrittenPages {
 // Checks that such a region is possible: a Pointer must be able to address each of its words.
 inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
   if (region == 0 || region > Pointer::kRegionMax) {
-    return absl::InvalidArgumentError(fmt::format("region {} cannot be: ids are 1 to {}", region, Pointer::kRegionMax));
+    return absl::InvalidArgumentError(
+        fmt::format("region {} is not valid: ids are 1 to {}", region, Pointer::kRegionMax));
   }
   if (bytes == 0 || bytes > Pointer::kOffsetMax || bytes % kWordBytes != 0) {
     return absl::InvalidArgumentError(
-        fmt::format("region {} cannot have {} bytes: not whole words, or beyond 1 TB", region, bytes));
+        fmt::format("region {} cannot have {} bytes: the size must be whole words and at most 1 TB", region, bytes));
   }
   return absl::OkStatus();
 }

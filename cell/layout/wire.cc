@@ -84,12 +84,12 @@ std::string WithFixed(T fixed, size_t more_bytes, std::initializer_list<std::str
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
   if (message.size() < sizeof(MessageHeader) || message.size() > kMessageBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("a message of {} bytes", message.size()));
+    return absl::InvalidArgumentError(fmt::format("a message of {} bytes has an invalid size", message.size()));
   }
   const auto header = Load<MessageHeader>(message.data());
   if (header.version != kWireVersion) {
-    return absl::InvalidArgumentError(
-        fmt::format("message of protocol version {}; this is version {}", header.version, kWireVersion));
+    return absl::InvalidArgumentError(fmt::format("a message has protocol version {}, but this program has version {}",
+                                                  header.version, kWireVersion));
   }
   if (header.bytes != message.size()) return BadRequest(header.kind, message.size());
   return header;

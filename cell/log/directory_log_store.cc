@@ -82,7 +82,8 @@ absl::Status DirectoryLogStore::CheckFence(Directory* directory, uint32_t region
     const std::optional<uint32_t> fence = FenceOf(name);
     if (fence.has_value() && *fence > epoch) {
       return absl::AbortedError(
-          fmt::format("region {} is another server's since epoch {}; this one had it at {}", region, *fence, epoch));
+          fmt::format("region {} belongs to another server since epoch {}; this server held it at epoch {}", region,
+                      *fence, epoch));
     }
     own |= fence == epoch;
   }

@@ -19,9 +19,9 @@ namespace {
 std::string ClaimPath(const std::string& directory) { return directory + "/cluster"; }
 
 absl::Status Anothers(const std::string& directory, const std::string& whose, const std::string& uuid) {
-  return absl::FailedPreconditionError(
-      fmt::format("{} has the logs of {}, and this is {}: name this cluster's directory (--log-dir), or an empty one",
-                  directory, whose, uuid.empty() ? "one of an earlier release" : "cluster " + uuid));
+  return absl::FailedPreconditionError(fmt::format(
+      "{} has the logs of {}, but this is {}: give this cluster's log directory, or an empty one (--log-dir)",
+      directory, whose, uuid.empty() ? "one of an earlier release" : "cluster " + uuid));
 }
 
 // Checks a directory. Sets *claimed if the cluster's claim is there.
@@ -68,7 +68,7 @@ absl::Status ClaimLogDirectory(const std::string& directory, const std::string& 
   RETURN_IF_ERROR(files.Remove(made));
   if (!linked && error != EEXIST) {
     errno = error;
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot make {}", ClaimPath(directory)));
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot create {}", ClaimPath(directory)));
   }
   RETURN_IF_ERROR(files.SyncDirectory(directory));
   return Check(directory, uuid, &claimed);

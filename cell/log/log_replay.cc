@@ -69,7 +69,7 @@ absl::Status LogReplay::Open() {
   for (const LogPart& part : parts) {
     // Records after it would have no number, and the next owner's own segment would count as torn.
     if (part.sequence == 0 || part.sequence > kSequenceMax) {
-      return Damaged(part, 0, fmt::format("by its name it begins with record {}", part.sequence));
+      return Damaged(part, 0, fmt::format("its name says that it begins with record {}", part.sequence));
     }
     if (part.kind == LogPart::Kind::kSegment) {
       segments.push_back(part);
@@ -97,13 +97,12 @@ absl::Status LogReplay::Open() {
   }
   ASSIGN_OR_RETURN(const uint64_t noted, store_->NotedEnd(region_));
   if (noted >= next_sequence_) {
-    return Damaged(
-        parts.back(), log_bytes_,
-        fmt::format("record {} is the last one that is there, and record {} was on disk when its server ended",
-                    next_sequence_ - 1, noted));
+    return Damaged(parts.back(), log_bytes_,
+                   fmt::format("its last record is {}, but record {} was on disk when its server ended",
+                               next_sequence_ - 1, noted));
   }
   if (!has_range_) {
-    if (next_sequence_ <= 2) return absl::NotFoundError(fmt::format("the log of region {} was only begun", region_));
+    if (next_sequence_ <= 2) return absl::NotFoundError(fmt::format("the log of region {} has no content", region_));
     return Damaged(segments[0], 0, "the region's range is missing");
   }
   SortChanges();
@@ -131,7 +130,8 @@ void LogReplay::SortChanges() {
 
 absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool last) {
   if (part.sequence > next_sequence_) {
-    return Damaged(part, 0, fmt::format("records {} to {}, before it, are missing", next_sequence_, part.sequence - 1));
+    return Damaged(part, 0,
+                   fmt::format("the records {} to {} before it are missing", next_sequence_, part.sequence - 1));
   }
   ASSIGN_OR_RETURN(const uint64_t size, store_->Size(region_, part));
   segments_.emplace_back(size);
@@ -166,7 +166,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   if (expected == limit) return absl::OkStatus();
   if (!last) {
     // The next segment was begun after this one was complete.
-    return Damaged(part, at, fmt::format("record {} is not whole, and later ones are there", expected));
+    return Damaged(part, at, fmt::format("record {} is incomplete, but later records exist", expected));
   }
   return FindEnd(part, all.substr(at), at, expected);
 }
@@ -200,7 +200,7 @@ absl::Status LogReplay::FindEnd(const LogPart& part, std::string_view rest, uint
     if (!record.has_value() || record->epoch != part.epoch || record->synced < expected) continue;
     return Damaged(
         part, offset,
-        fmt::format("record {} is not whole, though record {}, at offset {}, was written after it was on disk",
+        fmt::format("record {} is incomplete, although record {} at offset {} was written after it was on disk",
                     expected, record->sequence, offset + at));
   }
   return absl::OkStatus();
@@ -211,7 +211,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
   switch (record.kind) {
     case RecordKind::kBegin:
       if (offset == 0) break;
-      return Damaged(part, offset, "a beginning in the middle");
+      return Damaged(part, offset, "it has a begin record in the middle");
     case RecordKind::kRange:
     case RecordKind::kHashRange:
       SetRange(record);
@@ -235,7 +235,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
     case RecordKind::kHashCut: {
       const auto cut = Load<HashCutValue>(AsBytes(record.value).data());
       if (!hash_range_.has_value() || cut.first <= hash_range_->first) {
-        return Damaged(part, offset, "a cut that leaves nothing");
+        return Damaged(part, offset, "it has a split record that leaves no keys");
       }
       hash_range_->last = std::min(hash_range_->last, cut.first - 1);
       cuts_.emplace(cut.region, cut.first);
@@ -244,7 +244,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
     case RecordKind::kMarker:
       break;  // ReadSegment has evaluated it.
     case RecordKind::kEnd:
-      return Damaged(part, offset, "a checkpoint's end in a log");
+      return Damaged(part, offset, "it has a checkpoint's end record, but is a log");
   }
   return absl::OkStatus();
 }
@@ -262,11 +262,11 @@ absl::Status LogReplay::ReadCheckpoint(
       continue;
     }
     const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
-    if (end.records != records) return Damaged(*checkpoint_, offset, "it has not as many records as its end says");
+    if (end.records != records) return Damaged(*checkpoint_, offset, "its end record has a wrong count");
     if (end.log_sequence < next_sequence_) return absl::OkStatus();
-    return Damaged(
-        *checkpoint_, offset,
-        fmt::format("it needs the log up to record {}, which ends with {}", end.log_sequence, next_sequence_ - 1));
+    return Damaged(*checkpoint_, offset,
+                   fmt::format("it needs the log up to record {}, but the log ends with record {}", end.log_sequence,
+                               next_sequence_ - 1));
   }
 }
 
@@ -278,7 +278,7 @@ absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {
     if (checkpoint_.has_value()) changed.insert(ReadRecord(change.record).key);
   }
   RETURN_IF_ERROR(ReadCheckpoint([&](const LogRecord& record, uint64_t offset) -> absl::Status {
-    if (record.kind != RecordKind::kPut) return Damaged(*checkpoint_, offset, "a record that is no pair");
+    if (record.kind != RecordKind::kPut) return Damaged(*checkpoint_, offset, "it has a record that is not a pair");
     return changed.contains(record.key) ? absl::OkStatus() : visit(record.key, record.value);
   }));
   for (const Change& change : changes_) {

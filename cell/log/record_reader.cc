@@ -11,10 +11,10 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 }  // namespace
 
 absl::Status DamagedFile(const std::string& name, uint64_t offset, const std::string& what) {
-  return absl::DataLossError(fmt::format(
-      "{} is damaged at offset {}: {}. Nothing was recovered from it, and nothing was changed. Bring back a "
-      "copy of the file, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
-      name, offset, what));
+  return absl::DataLossError(
+      fmt::format("{} is damaged at offset {}: {}. Nothing was recovered from it, and nothing was changed. Restore a "
+                  "copy of the file, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
+                  name, offset, what));
 }
 
 absl::Status ForeignFile(const std::string& name, const std::string& what) {
@@ -25,13 +25,13 @@ absl::Status ForeignFile(const std::string& name, const std::string& what) {
 }
 
 absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32_t region) {
-  if (record.kind != RecordKind::kBegin) return DamagedFile(name, 0, "its first record is no beginning");
+  if (record.kind != RecordKind::kBegin) return DamagedFile(name, 0, "its first record is not a begin record");
   const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
   if (begin.magic != kLogMagic || begin.region != region) {
     return DamagedFile(name, 0, "it is not a log or checkpoint of this region");
   }
   if (begin.format >= kLogFormatMin && begin.format <= kLogFormat) return absl::OkStatus();
-  return ForeignFile(name, fmt::format("it has format {}, and this release reads formats {} to {}", begin.format,
+  return ForeignFile(name, fmt::format("it has format {}, but this release reads formats {} to {}", begin.format,
                                        kLogFormatMin, kLogFormat));
 }
 
@@ -57,9 +57,9 @@ absl::StatusOr<LogRecord> RecordReader::Next() {
     RETURN_IF_ERROR(ReadOn());
     record = ParseRecord(Rest(), region_);
   }
-  if (!record.has_value()) return DamagedFile(name_, offset(), "there is no sound record, and it has not ended");
+  if (!record.has_value()) return DamagedFile(name_, offset(), "there is no valid record, but the file has not ended");
   if (record->sequence != ++count_ || record->epoch != epoch_) {
-    return DamagedFile(name_, offset(), fmt::format("record {} is not the one that belongs there", record->sequence));
+    return DamagedFile(name_, offset(), fmt::format("record {} is not the expected record", record->sequence));
   }
   at_ += RecordBytes(record->key.size(), record->value.size());
   return *record;

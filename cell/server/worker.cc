@@ -117,7 +117,7 @@ absl::Status Worker::Stop() {
   RETURN_IF_ERROR(logs_.Finish());
   service_.writes()->ApplyDurable();
   if (scheduler_.idle()) return absl::OkStatus();
-  return absl::DeadlineExceededError("a disk or the membership does not answer; all that was acknowledged is on disk");
+  return absl::DeadlineExceededError("a disk or the membership does not answer; all acknowledged writes are on disk");
 }
 
 void Worker::DoPosted() {

@@ -233,13 +233,13 @@ absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uin
     const Block block = Get(static_cast<uint32_t>(at));
     const auto where = [&] { return fmt::format("extent block at {:#x}", WordOffset(static_cast<uint32_t>(at), 0)); };
     if (block.units == 0 || at + block.units > uint64_t{total_units()} + 1) {
-      return absl::DataLossError(fmt::format("{}: size of {} units leaves the area", where(), block.units));
+      return absl::DataLossError(fmt::format("{}: its size of {} units exceeds the area", where(), block.units));
     }
     if (block.left_units != left_units) {
-      return absl::DataLossError(
-          fmt::format("{}: says {} units to its left, there are {}", where(), block.left_units, left_units));
+      return absl::DataLossError(fmt::format("{}: it says that {} units are to its left, but there are {}", where(),
+                                             block.left_units, left_units));
     }
-    if (block.free && left_free) return absl::DataLossError(fmt::format("{}: two free neighbours", where()));
+    if (block.free && left_free) return absl::DataLossError(fmt::format("{}: it is next to a free block", where()));
     if (block.free) {
       free_blocks.insert(static_cast<uint32_t>(at));
     } else {
@@ -254,13 +254,14 @@ absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uin
     for (int index = 0; index < kExtentClasses; ++index) {
       uint32_t at = state().first_free[group][index];
       for (; at != 0 && listed <= free_blocks.size(); ++listed) {
-        if (!free_blocks.contains(at)) return absl::DataLossError(fmt::format("free list holds block {} in use", at));
+        if (!free_blocks.contains(at)) return absl::DataLossError(fmt::format("a free list holds used block {}", at));
         at = static_cast<uint32_t>(LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed));
       }
     }
   }
   if (listed != free_blocks.size()) {
-    return absl::DataLossError(fmt::format("{} free blocks, {} in the free lists", free_blocks.size(), listed));
+    return absl::DataLossError(
+        fmt::format("there are {} free blocks, but {} in the free lists", free_blocks.size(), listed));
   }
   return absl::OkStatus();
 }

@@ -13,8 +13,7 @@ namespace {
 
 absl::Status GaveUp(std::string_view key) {
   return absl::UnavailableError(
-      fmt::format("search for {} met no right node in {} visits: the tree is damaged "
-                  "(run a check)",
+      fmt::format("the search for key {} found no valid node in {} visits: the tree is damaged (run cellctl check)",
                   ForMessage(key), Walk::kVisitsMax));
 }
 
@@ -22,25 +21,29 @@ absl::Status GaveUp(std::string_view key) {
 
 absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range) {
   if (!ValidNodeBytes(shape.node_bytes)) {
-    return absl::InvalidArgumentError(fmt::format("node size {} is not a power of two from {} to {}", shape.node_bytes,
-                                                  kNodeBytesMin, kNodeBytesMax));
+    return absl::InvalidArgumentError(
+        fmt::format("a node size of {} is invalid: it must be a power of two from {} to {}", shape.node_bytes,
+                    kNodeBytesMin, kNodeBytesMax));
   }
   if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
       shape.meganode_bytes / shape.node_bytes > UINT32_MAX) {
     return absl::InvalidArgumentError(
-        fmt::format("meganode size {} is not a multiple of the node size with at least 4 nodes", shape.meganode_bytes));
+        fmt::format("a meganode size of {} is invalid: it must be a multiple of the node size, at least 4 nodes",
+                    shape.meganode_bytes));
   }
   if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
     return absl::InvalidArgumentError(
-        fmt::format("extents size {} is not a multiple of 4096 up to {}", shape.extents_bytes, kExtentsBytesMax));
+        fmt::format("an extents size of {} is invalid: it must be a multiple of 4096, up to {}", shape.extents_bytes,
+                    kExtentsBytesMax));
   }
   if (region == 0 || region > Pointer::kRegionMax || memory->bytes() < shape.region_bytes()) {
-    return absl::InvalidArgumentError(fmt::format("region {}: bad id or too little memory", region));
+    return absl::InvalidArgumentError(
+        fmt::format("region {}: the id is invalid, or there is too little memory", region));
   }
   const size_t key_max = KeyBytesMax(shape.node_bytes);
   if (range.low.size() > key_max ||
       (range.high.has_value() && (range.high->size() > key_max || *range.high <= range.low))) {
-    return absl::InvalidArgumentError(fmt::format("region {}: a range that no meganode has", region));
+    return absl::InvalidArgumentError(fmt::format("region {}: the range is not valid for a meganode", region));
   }
   RegionHeader& header = memory->header();
   header = {};
@@ -74,9 +77,9 @@ NodeView Meganode::Node(Pointer pointer) const {
 }
 
 absl::Status Meganode::CheckKey(std::string_view key) const {
-  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");
   if (key.size() > key_bytes_max()) {
-    return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes, the most that {}-byte nodes take",
+    return absl::InvalidArgumentError(fmt::format("key {} is longer than {} bytes, the maximum for nodes of {} bytes",
                                                   ForMessage(key), key_bytes_max(), header().node_bytes));
   }
   return absl::OkStatus();
@@ -90,7 +93,7 @@ Meganode::Range Meganode::range() const {
 
 absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
   if (step == Walk::Step::kGaveUp) return GaveUp(key);
-  return absl::OutOfRangeError(fmt::format("{} is not in the meganode of region {}", ForMessage(key), region()));
+  return absl::OutOfRangeError(fmt::format("key {} is not in the range of region {}", ForMessage(key), region()));
 }
 
 Meganode::Route Meganode::RouteOf(std::string_view key) const {
@@ -254,7 +257,7 @@ absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, 
                     header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 &&
                     header.nodes_used <= header.nodes_end && header.nodes_end <= header.node_count;
   if (good) return absl::OkStatus();
-  return absl::DataLossError(fmt::format("what came is not region {} of this cluster's shape", region));
+  return absl::DataLossError(fmt::format("the received data is not region {} with this cluster's sizes", region));
 }
 
 void Meganode::FreeNode(Pointer node) {
@@ -266,16 +269,16 @@ void Meganode::FreeNode(Pointer node) {
 
 absl::Status Meganode::NoNodes() const {
   return absl::ResourceExhaustedError(
-      fmt::format("region {} has used {} of {} nodes: the meganode is full; start the cluster with a larger "
-                  "--meganode-bytes",
+      fmt::format("region {} has used {} of {} nodes: the meganode is full and was not split: make room for a split "
+                  "(--regions-max, more servers), delete keys, or use a larger --meganode-bytes",
                   header().region, header().nodes_used, header().node_count));
 }
 
 absl::Status Meganode::NoExtent(size_t bytes) const {
-  return absl::ResourceExhaustedError(fmt::format(
-      "region {} has no room for an extent of {} bytes ({} of {} bytes used): start the cluster with larger "
-      "--extents-bytes, or delete keys",
-      header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
+  return absl::ResourceExhaustedError(
+      fmt::format("region {} has no room for an extent of {} bytes ({} of {} used) and was not split: make room for a "
+                  "split (--regions-max, more servers), delete keys, or use a larger --extents-bytes",
+                  header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
 }
 
 absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {
@@ -289,10 +292,12 @@ absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, ui
   if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
-        fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+        fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
+                    ForMessage(key), kValueBytesMax));
   }
   if (Crc64(value, Crc64(key)) != crc) {
-    return absl::InvalidArgumentError(fmt::format("wrong CRC for key {}: damaged on the way", ForMessage(key)));
+    return absl::InvalidArgumentError(
+        fmt::format("the CRC of key {} and its value is wrong: they were damaged in transit", ForMessage(key)));
   }
   return absl::OkStatus();
 }
@@ -420,7 +425,7 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
   if (tier() == 0) return NotHere(Walk::Step::kRestart, key);
   if (!key.empty()) RETURN_IF_ERROR(CheckKey(key));
   if (child != RootOf(child.region()) || child.region() == region()) {
-    return absl::InvalidArgumentError(fmt::format("{} is not another meganode's root", ToString(child)));
+    return absl::InvalidArgumentError(fmt::format("{} is not the root of another meganode", ToString(child)));
   }
   ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
   const bool found = Node(descent.node).Find(key).has_value();

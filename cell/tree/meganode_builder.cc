@@ -16,7 +16,7 @@ size_t TailBytes(size_t key_bytes, size_t prefix_bytes) {
 }
 
 // Without such a route a search for keys before the first route would lead nowhere.
-absl::Status NoFirstRoute() { return absl::InvalidArgumentError("no route leads to the beginning of its range"); }
+absl::Status NoFirstRoute() { return absl::InvalidArgumentError("it has no route to the beginning of its range"); }
 
 }  // namespace
 
@@ -30,13 +30,13 @@ MeganodeBuilder::MeganodeBuilder(Meganode* tree, double fill)
 
 absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) {
   if ((begun_ && key <= last_key_) || !tree_->Covers(key)) {
-    return absl::InvalidArgumentError(fmt::format("{} is out of order or range", ForMessage(key)));
+    return absl::InvalidArgumentError(fmt::format("key {} is out of order or out of range", ForMessage(key)));
   }
   if (range_.tier != 0 && !begun_ && key != range_.low) return NoFirstRoute();
   begun_ = true;
   last_key_ = key;
   if (range_.tier != 0) {
-    if (value.size() != sizeof(Pointer)) return absl::InvalidArgumentError("a route that is no pointer");
+    if (value.size() != sizeof(Pointer)) return absl::InvalidArgumentError("a route is not a pointer");
     return tree_->InsertRoute(key, Load<Pointer>(AsBytes(value).data())).status();
   }
   RETURN_IF_ERROR(tree_->CheckKey(key));

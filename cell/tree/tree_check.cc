@@ -30,9 +30,10 @@ class TreeCheck {
     std::vector<Child> expected = {{range.low, root_}};
     for (int level = root->level(); level >= 0 && !expected.empty(); --level) expected = CheckLevel(level, expected);
     CheckExtents();
-    Expect(report_.keys == header_.keys, "header", fmt::format("says {} keys, {} found", header_.keys, report_.keys));
+    Expect(report_.keys == header_.keys, "header",
+           fmt::format("says {} keys, but {} were found", header_.keys, report_.keys));
     Expect(report_.data_bytes == header_.data_bytes, "header",
-           fmt::format("says {} bytes of data, {} found", header_.data_bytes, report_.data_bytes));
+           fmt::format("says {} bytes of data, but {} were found", header_.data_bytes, report_.data_bytes));
     return report_;
   }
 
@@ -49,7 +50,7 @@ class TreeCheck {
 
   bool CheckHeader() {
     if (memory_.bytes() < kRegionHeaderBytes || header_.magic != kRegionMagic) {
-      Expect(false, "header", "no region (bad magic or too short)");
+      Expect(false, "header", "not a region (wrong magic number, or too short)");
       return false;
     }
     const bool sane =
@@ -59,7 +60,7 @@ class TreeCheck {
         header_.extents_offset <= memory_.bytes() &&
         header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
         header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <= header_.extents_offset;
-    Expect(sane, "header", "sizes do not add up, or another layout version");
+    Expect(sane, "header", "its sizes are inconsistent, or it has another layout version");
     return sane;
   }
 
@@ -69,14 +70,14 @@ class TreeCheck {
     if (pointer.region() != header_.region || pointer.offset() < begin ||
         pointer.offset() >= begin + header_.nodes_end * header_.node_bytes ||
         (pointer.offset() - begin) % header_.node_bytes != 0) {
-      Expect(false, where, "pointer is not to a node of this region");
+      Expect(false, where, "the pointer is not to a node of this region");
       return std::nullopt;
     }
     NodeView node;
     const NodeFault fault =
         NodeView::Parse(ConstBytes(memory_.at(pointer.offset()), header_.node_bytes), pointer, &node);
     Expect(fault == NodeFault::kNone, where,
-           fault == NodeFault::kTorn      ? "versions or CRC are wrong"
+           fault == NodeFault::kTorn      ? "its versions or CRC are wrong"
            : fault == NodeFault::kForeign ? "carries another node's pointer"
            : fault == NodeFault::kGone    ? "was invalidated"
                                           : "is malformed");
@@ -94,20 +95,20 @@ class TreeCheck {
     for (uint64_t steps = 0; !next.null(); ++steps) {
       const std::string where = fmt::format("node {} (level {})", ToString(next), level);
       if (steps == header_.nodes_used) {
-        Expect(false, where, "right links form a ring");
+        Expect(false, where, "the right links form a cycle");
         break;
       }
       const std::optional<NodeView> node = Read(next);
       if (!node.has_value()) break;
       ++report_.nodes;
-      Expect(node->level() == level, where, fmt::format("has level {}", node->level()));
-      Expect(node->tier() == report_.range.tier, where, fmt::format("has tier {}", node->tier()));
+      Expect(node->level() == level, where, fmt::format("its level is {}", node->level()));
+      Expect(node->tier() == report_.range.tier, where, fmt::format("its tier is {}", node->tier()));
       if (node->level() != level || node->tier() != report_.range.tier) break;
       Expect(node->low_key() == last_high, where,
-             fmt::format("low key {} is not the left neighbour's high key {}", ForMessage(node->low_key()),
+             fmt::format("its low key {} is not the left neighbour's high key {}", ForMessage(node->low_key()),
                          ForMessage(last_high)));
       if (listed < expected.size() && expected[listed].node == next) {
-        Expect(expected[listed].low_key == node->low_key(), where, "parent's separator is not its low key");
+        Expect(expected[listed].low_key == node->low_key(), where, "the parent's separator is not its low key");
         ++listed;
       } else {
         ++report_.half_splits;
@@ -117,17 +118,17 @@ class TreeCheck {
       if (ended) {
         Expect(node->has_high() == report_.range.high.has_value() &&
                    (!node->has_high() || node->high_key() == *report_.range.high),
-               where, "ends the level at another high key than the root's");
+               where, "it ends its level, but its high key is not the root's");
         break;
       }
-      Expect(node->has_high() && !node->right().null(), where, "high key and right link disagree");
+      Expect(node->has_high() && !node->right().null(), where, "its high key and right link disagree");
       last_high = node->has_high() ? node->high_key() : "";
       next = node->right();
     }
     const std::string where = fmt::format("level {}", level);
     Expect(ended, where, "does not reach the end of the meganode");
     Expect(listed == expected.size(), where,
-           fmt::format("{} of {} children that parents list are in it", listed, expected.size()));
+           fmt::format("only {} of the {} children that parents list are in it", listed, expected.size()));
     return below;
   }
 
@@ -142,17 +143,17 @@ class TreeCheck {
         step = visited.has_value() ? walk.Visit(*visited) : Walk::Step::kGaveUp;
       }
       Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where,
-             "a search for its low key ends elsewhere");
+             "a search for its low key ends at another node");
     }
-    Expect(node.count() > 0 || node.holds_pairs(), where, "is an inner node without children");
+    Expect(node.count() > 0 || node.holds_pairs(), where, "it is an inner node without children");
     for (int i = 0; i < node.count(); ++i) {
       const std::string key = node.key(i);
-      Expect(i == 0 || key > last, where, fmt::format("key {} is not above the one before", ForMessage(key)));
+      Expect(i == 0 || key > last, where, fmt::format("key {} is not greater than the previous key", ForMessage(key)));
       Expect(node.Covers(key), where, fmt::format("key {} is outside the fences", ForMessage(key)));
       if (node.holds_pairs()) {
         CheckLeafSlot(node.leaf_slot(i), key, where);
       } else {
-        Expect(i != 0 || key == node.low_key(), where, "first separator is not the low key");
+        Expect(i != 0 || key == node.low_key(), where, "its first separator is not its low key");
         const Pointer child = node.inner_slot(i).child();
         if (node.level() > 0) {
           below->push_back({key, child});
@@ -192,15 +193,15 @@ class TreeCheck {
       const std::string where = fmt::format("extent at {:#x}", offset);
       const auto it = pointed_.find(offset);
       if (it == pointed_.end()) {
-        Expect(false, where, "is in use but no leaf points at it");
+        Expect(false, where, "it is in use, but no leaf points to it");
         return;
       }
-      Expect(it->second <= room, where, "is shorter than its leaf says");
+      Expect(it->second <= room, where, "it is shorter than its leaf says");
       pointed_.erase(it);
     });
     Expect(status.ok(), "extents", std::string(status.message()));
     for (const auto& [offset, bytes] : pointed_) {
-      Expect(false, fmt::format("extent at {:#x}", offset), "is pointed at but not in use");
+      Expect(false, fmt::format("extent at {:#x}", offset), "a leaf points to it, but it is not in use");
     }
     report_.nodes_used = header_.nodes_used;
   }
@@ -230,7 +231,7 @@ ClusterReport CheckNeighbours(const std::vector<TreeReport>& regions) {
   }
   for (const auto& [tier, by_low] : tiers) {
     if (!by_low.begin()->first.empty())
-      error(by_low.begin()->second->region, "is the first of its tier, and yet keys are below");
+      error(by_low.begin()->second->region, "is the first of its tier, but keys exist below it");
     for (auto it = by_low.begin(); it != by_low.end(); ++it) {
       const TreeReport& region = *it->second;
       const auto next = std::next(it);
@@ -245,7 +246,7 @@ ClusterReport CheckNeighbours(const std::vector<TreeReport>& regions) {
         const auto found =
             below == tiers.end() ? std::map<std::string, const TreeReport*>::const_iterator() : below->second.find(key);
         if (below == tiers.end() || found == below->second.end() || RootOf(found->second->region) != child) {
-          error(region.region, fmt::format("route {} leads to no meganode that begins there", ForMessage(key)));
+          error(region.region, fmt::format("route {} does not lead to a meganode that begins there", ForMessage(key)));
         }
         routed[static_cast<uint8_t>(tier - 1)].insert(key);
       }

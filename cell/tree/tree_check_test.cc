@@ -78,7 +78,7 @@ TEST_F(DamageTest, ASkippedNeighbour) {
 
 TEST_F(DamageTest, ALostKey) {
   Change("01000", [&](NodeDraft* draft) { draft->Remove(0); });
-  ExpectError("no leaf points at it");
+  ExpectError("no leaf points to it");
   ExpectError("says 3000 keys");
 }
 
@@ -106,14 +106,14 @@ TEST_F(DamageTest, KeysOutOfOrder) {
     draft->Remove(0);
     CELL_CHECK(draft->Insert(draft->view().count(), key, slot));
   });
-  ExpectError("not above the one before");
+  ExpectError("not greater than the previous key");
 }
 
 TEST_F(DamageTest, ARegionHeaderThatLies) {
   region_.memory()->header().nodes_used = ~uint64_t{0};
-  ExpectError("sizes do not add up");
+  ExpectError("its sizes are inconsistent");
   region_.memory()->header().magic = 0;
-  ExpectError("no region");
+  ExpectError("not a region");
 }
 
 }  // namespace

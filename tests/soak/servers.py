@@ -120,7 +120,7 @@ class Server:
         message, or before it served."""
         status = self.process.returncode
         if status == 3:
-            return "ends without waiting any longer" in self.said()
+            return "stops waiting for its disk and ends" in self.said()
         return status == 0 or (status == -signal.SIGTERM and "serves with" not in self.said()) or self.could_not_start()
 
     def end(self, seconds=20):

@@ -408,10 +408,10 @@ def main() -> int:
     told = "\n".join(f"  {name:10} {run.__doc__}" for name, run in EXPERIMENTS.items())
     parser = argparse.ArgumentParser(description=__doc__, epilog=f"experiments:\n{told}\n  all        All of them.",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=[*EXPERIMENTS, "all"], metavar="NAME", help="which experiment")
-    parser.add_argument("--out", default="docs/experiments", help="where the files go (default: %(default)s)")
+    parser.add_argument("name", choices=[*EXPERIMENTS, "all"], metavar="NAME", help="experiment to run")
+    parser.add_argument("--out", default="docs/experiments", help="directory for the files (default: %(default)s)")
     parser.add_argument("--testbed", default="nome", choices=sorted(p.stem for p in (HERE / "testbeds").glob("*.json")))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at once (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of runs at the same time (default: %(default)s)")
     parser.add_argument("--program", default=str(HERE / "run_model"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     for name in EXPERIMENTS if options.name == "all" else [options.name]:

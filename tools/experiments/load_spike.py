@@ -41,17 +41,17 @@ def simulate(options: argparse.Namespace) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fabric", choices=["sim", "shm"], default="sim", help="where: in virtual time, or on this machine")
-    parser.add_argument("--baseline", type=float, help="requests a second (default: sim 320,000; shm 600,000)")
-    parser.add_argument("--factor", type=float, help="of the baseline, during the spike (default: sim 2.5; shm 1)")
-    parser.add_argument("--seconds", type=float, default=5, help="of the spike (default: %(default)s)")
-    parser.add_argument("--around", type=float, help="seconds before and after it (default: sim 0.7; shm 2)")
-    parser.add_argument("--out", default="load_spike", help="files are OUT.csv, .png, .svg (default: %(default)s)")
+    parser.add_argument("--fabric", choices=["sim", "shm"], default="sim", help="where to run: sim: in virtual time; shm: on this machine")
+    parser.add_argument("--baseline", type=float, help="requests per second before the spike (default: sim 320,000; shm 600,000)")
+    parser.add_argument("--factor", type=float, help="factor by which the rate is higher during the spike (default: sim 2.5; shm 1)")
+    parser.add_argument("--seconds", type=float, default=5, help="length of the spike in seconds (default: %(default)s)")
+    parser.add_argument("--around", type=float, help="seconds to measure before and after the spike (default: sim 0.7; shm 2)")
+    parser.add_argument("--out", default="load_spike", help="prefix of the files OUT.csv, .png and .svg (default: %(default)s)")
     sim = parser.add_argument_group("sim")
-    sim.add_argument("--slowdown", type=float, default=1, help="of the servers' cores during it (default: %(default)s)")
+    sim.add_argument("--slowdown", type=float, default=1, help="factor by which the servers' cores are slower during the spike (default: %(default)s)")
     sim.add_argument("--servers", type=int, default=4)
-    sim.add_argument("--cores", type=int, default=2, help="of a server (default: %(default)s)")
-    sim.add_argument("--clients", type=int, default=24, help="before the spike (default: %(default)s)")
+    sim.add_argument("--cores", type=int, default=2, help="number of cores per server (default: %(default)s)")
+    sim.add_argument("--clients", type=int, default=24, help="number of clients before the spike (default: %(default)s)")
     sim.add_argument("--testbed", default="nome", choices=sorted(p.stem for p in (HERE / "testbeds").glob("*.json")))
     sim.add_argument("--jobs", type=int, default=os.cpu_count())
     shm_spike.add_arguments(parser.add_argument_group("shm"))
@@ -61,7 +61,7 @@ def main() -> int:
     options.factor = options.factor or (1 if real else 2.5)
     options.around = options.around or (2 if real else 0.7)
     if options.factor < 1 or options.baseline <= 0 or options.seconds <= 0 or options.around <= 0:
-        parser.error("the baseline and times are above 0, and the factor is at least 1")
+        parser.error("the baseline and the times must be above 0, and the factor at least 1")
     try:
         runs = shm_spike.measure(options) if real else simulate(options)
     except shm_spike.Failed as error:

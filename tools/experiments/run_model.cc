@@ -248,7 +248,7 @@ class Run {
     while (!stop_) {
       const int64_t since_ns = cluster_.now_ns();
       const bool right = co_await Operate(client, &random);
-      if (!right) throw std::runtime_error("an operation went wrong");
+      if (!right) throw std::runtime_error("an operation returned a wrong result");
       Record(since_ns);
     }
     co_return true;
@@ -272,7 +272,7 @@ class Run {
       const ClientMetrics& metrics = client->metrics();
       const uint64_t server = metrics.server_path;
       const bool right = co_await Operate(client, &random);
-      if (!right) throw std::runtime_error("an operation went wrong");
+      if (!right) throw std::runtime_error("an operation returned a wrong result");
       Record(due_ns);
       if (due_ns < begin_ns_ || due_ns >= end_ns_) continue;
       Bucket& bucket =
@@ -299,51 +299,57 @@ class Run {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Simulated clients against a simulated cluster of real servers; prints JSON.");
-  app.add_option("--testbed", flags.testbed, "Its file (tools/experiments/testbeds).")->required();
+  CLI::App app("Run simulated clients against a simulated cluster of real servers; prints JSON.");
+  app.add_option("--testbed", flags.testbed, "File of the testbed (tools/experiments/testbeds).")->required();
   app.add_option("--servers", flags.cluster.servers)->check(CLI::Range(1, 4'000))->capture_default_str();
-  app.add_option("--cores", flags.cluster.cores, "Workers of a server.")
+  app.add_option("--cores", flags.cluster.cores, "Number of workers per server.")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--keys", flags.cluster.keys_each, "Of a worker.")
+  app.add_option("--keys", flags.cluster.keys_each, "Number of keys per worker.")
       ->check(CLI::Range(10, 10'000'000))
       ->capture_default_str();
   app.add_option("--node-bytes", flags.cluster.node_bytes)->capture_default_str();
   app.add_option("--clients", flags.clients)->check(CLI::Range(0, 100'000))->capture_default_str();
-  app.add_option("--in-flight", flags.in_flight, "Operations of a client at once.")
+  app.add_option("--in-flight", flags.in_flight, "Number of operations that a client has in flight.")
       ->check(CLI::Range(1, 1'000))
       ->capture_default_str();
   app.add_option("--path", flags.path)
       ->check(CLI::IsMember({"server", "client", "hybrid", "fixed", "raw-read", "raw-call"}))
       ->capture_default_str();
-  app.add_option("--server-share", flags.server_share, "With --path fixed.")
+  app.add_option("--server-share", flags.server_share, "Share of searches by the server, with --path fixed.")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--selector", flags.selector)
       ->check(CLI::IsMember({"cell", "unpriced", "thesis"}))
       ->capture_default_str();
-  app.add_option("--get-share", flags.get_share, "The other operations are puts.")
+  app.add_option("--get-share", flags.get_share, "Share of gets; the other operations are puts.")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--read", flags.read)->check(CLI::IsMember({"contains", "get", "scan"}))->capture_default_str();
   app.add_option("--scan-entries", flags.scan_entries)->check(CLI::Range(1, 4'096))->capture_default_str();
-  app.add_option("--zipf", flags.zipf, "Exponent; 0: keys are equally popular.")
+  app.add_option("--zipf", flags.zipf, "Zipf exponent; 0: all keys are equally popular.")
       ->check(CLI::Range(0.0, 3.0))
       ->capture_default_str();
   app.add_flag("--cache,!--no-cache", flags.cache, "Clients remember routes and upper nodes.");
-  app.add_option("--begin-within-ms", flags.begin_within_ms, "Closed loop: clients begin one by one, in so long.")
+  app.add_option("--begin-within-ms", flags.begin_within_ms,
+                 "Closed loop: milliseconds over which the clients start, one by one.")
       ->capture_default_str();
   app.add_option("--warmup-ms", flags.warmup_ms)->capture_default_str();
   app.add_option("--measure-ms", flags.measure_ms)->capture_default_str();
-  app.add_option("--interval-us", flags.interval_us, "Open loop: between two requests of a client, on the mean.")
+  app.add_option("--interval-us", flags.interval_us,
+                 "Open loop: mean number of microseconds between two requests of a client.")
       ->capture_default_str();
-  app.add_option("--spike-clients", flags.spike_clients, "As many more, for a while.")->capture_default_str();
+  app.add_option("--spike-clients", flags.spike_clients, "Number of additional clients during the spike.")
+      ->capture_default_str();
   app.add_option("--spike-from-ms", flags.spike_from_ms)->capture_default_str();
   app.add_option("--spike-ms", flags.spike_ms)->capture_default_str();
   app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes.");
-  app.add_flag("--warm", flags.warm, "Clients know from the beginning which meganode has which keys.");
-  app.add_option("--slowdown", flags.slowdown, "Of the servers' cores, during the spike.")->capture_default_str();
-  app.add_option("--bucket-ms", flags.bucket_ms, "Of the timeline.")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--warm", flags.warm, "Clients know from the start which meganode has which keys.");
+  app.add_option("--slowdown", flags.slowdown, "Factor by which the servers' cores are slower during the spike.")
+      ->capture_default_str();
+  app.add_option("--bucket-ms", flags.bucket_ms, "Length of an interval of the timeline in milliseconds.")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--seed", flags.cluster.seed)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   spdlog::set_level(spdlog::level::off);

@@ -20,11 +20,11 @@ NEIGHBOUR = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nwhile True
 
 
 def add_arguments(group):
-    group.add_argument("--neighbours", type=int, default=1, help="busy processes on the server's core during it (default: %(default)s)")
-    group.add_argument("--workload", default="search", help="as of cell_bench (default: %(default)s)")
-    group.add_argument("--keys", type=int, default=500_000, help="that are loaded first (default: %(default)s)")
-    group.add_argument("--depth", type=int, default=64, help="requests in flight at most (default: %(default)s)")
-    group.add_argument("--bench", default="", help="more flags of cell_bench, as one word")
+    group.add_argument("--neighbours", type=int, default=1, help="number of busy processes on the server's core during the spike (default: %(default)s)")
+    group.add_argument("--workload", default="search", help="workload of cell_bench (default: %(default)s)")
+    group.add_argument("--keys", type=int, default=500_000, help="number of keys that are loaded first (default: %(default)s)")
+    group.add_argument("--depth", type=int, default=64, help="maximum number of requests in flight (default: %(default)s)")
+    group.add_argument("--bench", default="", help="more flags for cell_bench, as one argument")
 
 
 def bench(directory, core, options, *arguments):
@@ -89,9 +89,9 @@ def measure(options):
     """Returns each rule's run and spike."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise Failed("the server and the client need a core each, and there is one")
+        raise Failed("the server and the client need a core each, but this machine has only one")
     if not 0 <= options.neighbours <= 64:
-        raise Failed("--neighbours is from 0 to 64")
+        raise Failed("--neighbours must be from 0 to 64")
     with tempfile.TemporaryDirectory(prefix="cell-spike-") as name:
         directory = pathlib.Path(name) / "cluster"
         try:

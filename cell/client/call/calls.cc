@@ -18,9 +18,10 @@ absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
   const bool closed = absl::IsCancelled(status);
   if (closed && Mutated(Mutant::kCancelledPlainly)) return status;
   if (!closed && !absl::IsUnknown(status) && !absl::IsDeadlineExceeded(status)) return status;
-  return absl::Status(closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
-                      fmt::format("{}: the write of {} was sent and no answer came ({})", kMaybeApplied,
-                                  ForMessage(key), std::string(status.message())));
+  return absl::Status(
+      closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
+      fmt::format("{}: the write of {} was sent, but no answer arrived; it may or may not have been applied ({})",
+                  kMaybeApplied, ForMessage(key), std::string(status.message())));
 }
 
 // Returns the room that a short reply needs if it is a route.
@@ -55,7 +56,7 @@ Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server, std::string_view value,
                                       int64_t deadline_ns) {
   const uint16_t upload = co_await session->connections()->TakeNumber(server, deadline_ns);
-  if (upload == 0) co_return absl::DeadlineExceededError("other large values were on their way for too long");
+  if (upload == 0) co_return absl::DeadlineExceededError("waited too long for this client's other large values");
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
     const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
@@ -73,10 +74,10 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
 }  // namespace
 
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers) {
-  if (key.empty()) return absl::InvalidArgumentError("a key has at least one byte");
+  if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");
   if (key.size() > key_bytes_max) {
     return absl::InvalidArgumentError(
-        fmt::format("key {} is longer than {} bytes, the most that {} take", ForMessage(key), key_bytes_max, takers));
+        fmt::format("key {} is longer than {} bytes, the maximum for {}", ForMessage(key), key_bytes_max, takers));
   }
   return absl::OkStatus();
 }
@@ -89,7 +90,8 @@ absl::Status ReadOutcome(absl::Status status) {
 absl::Status CheckValue(std::string_view key, std::string_view value) {
   if (value.size() <= kValueBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("value of {} bytes for key {} is larger than {}", value.size(), ForMessage(key), kValueBytesMax));
+      fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
+                  ForMessage(key), kValueBytesMax));
 }
 
 bool IsServerGone(const absl::Status& status) {
@@ -146,7 +148,7 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server
     const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
     if (absl::IsOutOfRange(bytes.status())) co_return false;
     if (!bytes.ok()) co_return bytes.status();
-    if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned another size than asked for");
+    if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned a wrong number of bytes");
     std::memcpy(to.data() + done, bytes->data(), piece);
     done += piece;
   }
@@ -166,7 +168,8 @@ Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_
     }
     if (session->closed()) co_return ClientLoop::Closed();
     if (session->NowNs() >= context.deadline_ns && KeptChanging(value.status())) {
-      co_return absl::DeadlineExceededError(fmt::format("{} changed while it was read", ForMessage(key)));
+      co_return absl::DeadlineExceededError(
+          fmt::format("key {} kept changing while it was being read", ForMessage(key)));
     }
   }
   co_return value;

@@ -25,7 +25,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
   if (context.path == Path::kClient && context.started_ns > session->view()->LeaseUntilNs()) {
     co_await session->view()->Refresh(context.deadline_ns);
     if (session->NowNs() >= context.deadline_ns) {
-      co_return absl::UnavailableError("the region table could not be asked for in time");
+      co_return absl::UnavailableError("the region table could not be read within the call's timeout");
     }
   }
   KeyRouter router(session, key, context, table);
@@ -39,7 +39,8 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
     if (result->has_value()) co_return **std::move(result);
     if (session->NowNs() >= context.deadline_ns) {
       if (!router.refused().ok()) co_return router.refused();
-      co_return absl::DeadlineExceededError(fmt::format("no way to {} in time", ForMessage(key)));
+      co_return absl::DeadlineExceededError(
+          fmt::format("key {} could not be reached within the call's timeout", ForMessage(key)));
     }
   }
 }

@@ -45,7 +45,7 @@ Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* 
     if (!text.ok()) co_return text.status();
     absl::StatusOr<nlohmann::json> page = ParseJson(*text);
     if (!page.ok() || !JsonView(*page)["regions"].is_array() || first > Pointer::kRegionMax) {
-      co_return absl::DataLossError(fmt::format("the status of {} makes no sense", server->worker.server));
+      co_return absl::DataLossError(fmt::format("the status of {} is malformed", server->worker.server));
     }
     nlohmann::json& regions = (*page)["regions"];
     const size_t listed = regions.size();
@@ -82,10 +82,9 @@ void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& r
       const HashRange expected{part->first, next == hash_parts.parts.end() ? UINT32_MAX : next->first - 1};
       const auto range = ranges.find(part->second);
       if (range != ranges.end() && range->second != expected) {
-        errors->push_back(
-            fmt::format("table {}: region {} has hashes {:#010x} to {:#010x}, and the region table says "
-                        "{:#010x} to {:#010x}",
-                        name, part->second, range->second.first, range->second.last, expected.first, expected.last));
+        errors->push_back(fmt::format(
+            "table {}: region {} has hashes {:#010x} to {:#010x}, but the region table says {:#010x} to {:#010x}", name,
+            part->second, range->second.first, range->second.last, expected.first, expected.last));
       }
     }
   }
@@ -118,7 +117,7 @@ absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
     if (!text.ok()) return text.status();
     const auto nonsense = [region = region](const absl::Status& status) {
       return absl::DataLossError(
-          fmt::format("the report of region {} makes no sense: {}", region, std::string(status.message())));
+          fmt::format("the report of region {} is malformed: {}", region, std::string(status.message())));
     };
     absl::StatusOr<RegionReport> report = ParseRegionReport(*text);
     if (!report.ok()) return nonsense(report.status());

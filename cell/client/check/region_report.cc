@@ -72,12 +72,12 @@ absl::StatusOr<RegionReport> ParseRegionReport(std::string_view text) {
 
 absl::StatusOr<size_t> ParseRoutes(std::string_view text, TreeReport* report) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text));
-  if (!json.is_array()) return Bad("its routes are no list");
+  if (!json.is_array()) return Bad("its routes are not a list");
   for (const JsonView one : JsonView(json).elements()) {
     const std::vector<JsonView> route = one.elements();
     const std::optional<std::string> hex = route.size() == 2 ? route[0].As<std::string>() : std::nullopt;
     const std::optional<uint32_t> region = route.size() == 2 ? route[1].As<uint32_t>() : std::nullopt;
-    if (!hex.has_value() || !region.has_value()) return Bad("a route is not a key and a region");
+    if (!hex.has_value() || !region.has_value()) return Bad("a route does not consist of a key and a region");
     ASSIGN_OR_RETURN(std::string key, Unhex(*hex));
     ASSIGN_OR_RETURN(const Pointer child, RootFrom(*region));
     report->routes.emplace_back(std::move(key), child);

@@ -37,7 +37,8 @@ void KeyRouter::Begin() {
 
 absl::Status KeyRouter::GoTo(Pointer root) {
   if (++hops_ > kHopsMax) {
-    return absl::UnavailableError(fmt::format("no way to {} through {} meganodes", ForMessage(key_), kHopsMax));
+    return absl::UnavailableError(
+        fmt::format("key {} was not reached through {} meganodes", ForMessage(key_), kHopsMax));
   }
   root_ = root;
   from_route_ = false;

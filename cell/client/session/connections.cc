@@ -55,7 +55,7 @@ Task<absl::Status> Connections::Connect(ServerConnection* server, int64_t deadli
   while (server->connecting) {
     if (loop_->closed()) co_return ClientLoop::Closed();
     if (loop_->NowNs() >= deadline_ns) {
-      co_return absl::UnavailableError(fmt::format("no server has answered at {} in time", server->address));
+      co_return absl::UnavailableError(fmt::format("no server answered at {} in time", server->address));
     }
     co_await loop_->WaitFor(&server->connecting, deadline_ns);
   }
@@ -79,7 +79,7 @@ Task<bool> Connections::TryConnect(ServerConnection* server) {
     server->failed_attempts += !moved;
     server->silent = loop_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
     server->why_down = id.status();
-    if (moved) server->why_down = absl::UnavailableError(fmt::format("no server is at {} any more", address));
+    if (moved) server->why_down = absl::UnavailableError(fmt::format("there is no longer a server at {}", address));
   }
   loop_->Wake(&server->connecting);
   co_return true;

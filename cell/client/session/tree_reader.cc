@@ -76,10 +76,11 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server
     }
     if (step == Walk::Step::kGaveUp || torn > kTornReadsMax) {
       co_return absl::AbortedError(
-          fmt::format("no way to the leaf of {} in {} reads", ForMessage(walk->key()), walk->visits()));
+          fmt::format("the leaf of key {} was not reached in {} reads", ForMessage(walk->key()), walk->visits()));
     }
     if (loop_->now_ns() >= deadline_ns) {
-      co_return absl::DeadlineExceededError(fmt::format("search for {} took too long", ForMessage(walk->key())));
+      co_return absl::DeadlineExceededError(
+          fmt::format("the search for key {} took too long", ForMessage(walk->key())));
     }
   }
 }

@@ -66,7 +66,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
     if (!status.ok()) break;
     ++rounds;
     step = lookup->Visit(images.images());
-    if (session->now_ns() >= context.deadline_ns) status = absl::DeadlineExceededError("get took too long");
+    if (session->now_ns() >= context.deadline_ns) status = absl::DeadlineExceededError("the get took too long");
   }
   const Lookup::Counters& counters = lookup->counters();
   ++metrics->lookups;

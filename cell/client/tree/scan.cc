@@ -56,7 +56,7 @@ class Scan::Cursor : public DetachedTask {
   absl::Status CheckBounds() const {
     const size_t longest = KeyBytesMax(session_->node_bytes());
     if (options_.from.size() > longest || (options_.to.has_value() && options_.to->size() > longest)) {
-      return absl::InvalidArgumentError(fmt::format("a scan's bounds have at most {} bytes", longest));
+      return absl::InvalidArgumentError(fmt::format("the bounds of a scan can have at most {} bytes", longest));
     }
     return absl::OkStatus();
   }
@@ -103,8 +103,8 @@ class Scan::Cursor : public DetachedTask {
       }
       if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
         leaves_.Forget();
-        status = absl::DeadlineExceededError(
-            fmt::format("scan took too long; it has come to {}", ForMessage(position_.at())));
+        status = absl::DeadlineExceededError(fmt::format(
+            "the scan took too long; it stopped at key {}, and Next continues from there", ForMessage(position_.at())));
       }
     }
     // The router refers to this batch's deadline, and to its first key.
@@ -135,7 +135,7 @@ class Scan::Cursor : public DetachedTask {
     if (!session_->view()->Leased(holder)) {
       if (!Mutated(Mutant::kScanSkipsUnleased)) position_ = from;
       batch->Clear();
-      co_return absl::UnavailableError("the region table is too old to read by");
+      co_return absl::UnavailableError("the region table is too old for one-sided reads");
     }
     if (!leg.ok()) co_return leg.status();
     from_here_ |= !batch->empty();
@@ -165,7 +165,7 @@ class Scan::Cursor : public DetachedTask {
     }
     const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
     if (!result.ok()) co_return result.status();
-    if (!result->done && result->next_key.empty()) co_return absl::DataLossError("a scan that goes on nowhere");
+    if (!result->done && result->next_key.empty()) co_return absl::DataLossError("a scan's reply has no next key");
     // The views point into the reply, which is gone at the next suspension. Copy it whole, then fetch large values.
     const std::byte* const from = reply->data();
     const size_t base = batch->Copy(from, reply->size());

@@ -76,7 +76,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       batch->Cut(places_before, bytes_before);
       leaf_ready_ = false;
       if (++attempt == kLeafAttemptsMax) {
-        co_return absl::AbortedError(fmt::format("the leaf of {} changed {} times while it was read",
+        co_return absl::AbortedError(fmt::format("the leaf of key {} changed {} times while it was being read",
                                                  ForMessage(position->at()), kLeafAttemptsMax));
       }
       continue;
@@ -120,7 +120,7 @@ absl::StatusOr<int> ScanLeaves::TakeEntries(const ScanPosition& position, size_t
     if (position.Past(key_)) break;
     const LeafSlot one = leaf.leaf_slot(slot);
     if (one.extent_bytes < key_.size() || one.extent_bytes > key_.size() + kValueBytesMax) {
-      return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key_)));
+      return absl::DataLossError(fmt::format("the leaf gives key {} an impossible size", ForMessage(key_)));
     }
     if (keys_only_) {
       batch->Add({batch->Copy(key_.data(), key_.size()), key_.size(), 0});

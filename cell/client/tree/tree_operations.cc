@@ -48,7 +48,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     const LeafSlot slot = walked.leaf.leaf_slot(*found);
     const auto bytes = static_cast<uint32_t>(RoundUp(slot.extent_bytes, kWordBytes));
     if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
-      co_return absl::DataLossError(fmt::format("the leaf gives {} an impossible size", ForMessage(key)));
+      co_return absl::DataLossError(fmt::format("the leaf gives key {} an impossible size", ForMessage(key)));
     }
     // The leaf's buffer is used for a small extent, because the slot was copied.
     std::unique_ptr<std::byte[]> large;
@@ -75,7 +75,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     }
     ++session->metrics()->extent_retries;  // The extent was replaced since the leaf was read. The leaf has its new
                                            // position.
-    if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("get took too long");
+    if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("the get took too long");
   }
   // If the key is written as fast as it is read, its server can read it between two writes.
   co_return co_await GetByCall(session, router, key, context);

@@ -13,7 +13,8 @@ constexpr std::string_view kScheme = "://";
 
 absl::Status Bad(std::string_view text) {
   return absl::InvalidArgumentError(fmt::format(
-      "{} is no worker's address: tcp://HOST:PORT, verbs://HOST:PORT, shm://MACHINE/PATH or a path", ForMessage(text)));
+      "{} is not a valid worker address: use tcp://HOST:PORT, verbs://HOST:PORT, shm://MACHINE/PATH or a path",
+      ForMessage(text)));
 }
 
 }  // namespace

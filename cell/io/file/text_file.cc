@@ -41,7 +41,7 @@ absl::StatusOr<std::optional<std::string>> ReadTextFile(const std::string& path)
 absl::StatusOr<std::string> ReadNamedFile(const std::string& path) {
   absl::StatusOr<std::optional<std::string>> text = ReadTextFile(path);
   if (!text.ok()) return absl::InvalidArgumentError(std::string(text.status().message()));
-  if (!text->has_value()) return absl::InvalidArgumentError(fmt::format("cannot read {}: there is no such file", path));
+  if (!text->has_value()) return absl::InvalidArgumentError(fmt::format("cannot read {}: no such file", path));
   return **std::move(text);
 }
 

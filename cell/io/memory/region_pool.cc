@@ -26,7 +26,7 @@ absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, 
     const std::lock_guard lock(mutex_);
     const auto same = [region](const auto& one) { return one->id == region; };
     if (std::any_of(regions_.begin(), regions_.end(), same)) {
-      return absl::AlreadyExistsError(fmt::format("region {} is here already", region));
+      return absl::AlreadyExistsError(fmt::format("region {} is already held", region));
     }
     const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& one) {
       const bool was_here = std::find(one->former.begin(), one->former.end(), region) != one->former.end();

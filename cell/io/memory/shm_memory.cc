@@ -37,7 +37,8 @@ absl::StatusOr<ShmMemory> ShmMemory::Create(const char* name, uint64_t bytes, Sh
     memory.base_ = NewMapping(name, 0, memory.bytes_, &memory.fd_);
   }
   if (memory.base_ == nullptr) {
-    return ErrnoError(absl::StatusCode::kResourceExhausted, fmt::format("cannot get {} bytes of shared memory", bytes));
+    return ErrnoError(absl::StatusCode::kResourceExhausted,
+                      fmt::format("cannot allocate {} bytes of shared memory", bytes));
   }
   const int seals = kSeals | (sharing == Sharing::kReadOnly ? F_SEAL_FUTURE_WRITE : 0);
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, seals) != 0) {

@@ -28,7 +28,7 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
   lock.l_type = F_RDLCK;  // Anyone who may read the file may take such a lock. TryLock takes the other kind.
   lock.l_whence = SEEK_SET;
   if (!fd.valid() || ::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) {
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot look whether {} is locked", path));
+    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot check whether {} is locked", path));
   }
   return lock.l_type != F_UNLCK;
 }

@@ -60,20 +60,20 @@ size_t ServerHandshake::wants() const {
 absl::Status ServerHandshake::Take(ConstBytes message, std::string* answer) {
   if (message.size() != wants() || wants() == 0) {
     state_ = State::kRefused;
-    return absl::DataLossError("not a Cell client");
+    return absl::DataLossError("the peer is not a Cell client");
   }
   const State state = std::exchange(state_, State::kRefused);  // Stays refused unless this succeeds.
   if (state == State::kGreeting) {
     const auto hello = Load<HelloMessage>(message.data());
-    if (hello.magic != kHandshakeMagic) return absl::DataLossError("not a Cell client");
+    if (hello.magic != kHandshakeMagic) return absl::DataLossError("the peer is not a Cell client");
     if (hello.version != kHandshakeVersion) {
       // Allows the client to report it.
       AppendMessage(ChallengeMessage{kHandshakeMagic, kHandshakeVersion, 0, {}, {}}, answer);
       return absl::FailedPreconditionError(
-          fmt::format("a client of handshake version {}; this server has {}", hello.version, kHandshakeVersion));
+          fmt::format("the client has handshake version {}, this server {}", hello.version, kHandshakeVersion));
     }
     if (std::find(accepts_.begin(), accepts_.end(), hello.purpose) == accepts_.end()) {
-      return absl::DataLossError("a client that wants what is not served here");
+      return absl::DataLossError("the client requested a service that this server does not offer");
     }
     purpose_ = hello.purpose;
     peer_nonce_ = hello.nonce;
@@ -85,7 +85,7 @@ absl::Status ServerHandshake::Take(ConstBytes message, std::string* answer) {
   const bool known =
       Same(Load<ProofMessage>(message.data()).proof, Prove(secret_, "client", purpose_, peer_nonce_, nonce_));
   AppendMessage(WelcomeMessage{kHandshakeMagic, known ? 1u : 0u, 0}, answer);
-  if (!known) return absl::PermissionDeniedError("a client with another secret");
+  if (!known) return absl::PermissionDeniedError("the client has a different secret");
   state_ = State::kDone;
   return absl::OkStatus();
 }
@@ -110,18 +110,18 @@ size_t ClientHandshake::wants() const {
 absl::Status ClientHandshake::Take(ConstBytes message, std::string* answer) {
   if (message.size() != wants() || wants() == 0) {
     state_ = State::kRefused;
-    return absl::DataLossError("that is no Cell server");
+    return absl::DataLossError("the peer is not a Cell server");
   }
   const State state = std::exchange(state_, State::kRefused);
   if (state == State::kChallenge) {
     const auto challenge = Load<ChallengeMessage>(message.data());
-    if (challenge.magic != kHandshakeMagic) return absl::DataLossError("that is no Cell server");
+    if (challenge.magic != kHandshakeMagic) return absl::DataLossError("the peer is not a Cell server");
     if (challenge.version != kHandshakeVersion) {
       return absl::FailedPreconditionError(
-          fmt::format("the server speaks handshake version {}, this client {}", challenge.version, kHandshakeVersion));
+          fmt::format("the server has handshake version {}, this client {}", challenge.version, kHandshakeVersion));
     }
     if (!Same(challenge.proof, Prove(secret_, "server", purpose_, nonce_, challenge.nonce))) {
-      return absl::PermissionDeniedError("the server has another secret than this client (--secret-file)");
+      return absl::PermissionDeniedError("the server has a different secret from this client (--secret-file)");
     }
     AppendMessage(ProofMessage{Prove(secret_, "client", purpose_, nonce_, challenge.nonce)}, answer);
     state_ = State::kVerdict;

@@ -20,8 +20,9 @@ class LimitedWarnings {
       ++left_out_;
       return;
     }
-    spdlog::warn("{}{}", fmt::format(text, std::forward<Args>(args)...),
-                 left_out_ == 0 ? "" : fmt::format(" ({} other warnings of strangers were left out)", left_out_));
+    spdlog::warn(
+        "{}{}", fmt::format(text, std::forward<Args>(args)...),
+        left_out_ == 0 ? "" : fmt::format(" ({} other warnings about connections were suppressed)", left_out_));
     written_ns_ = now_ns;
     left_out_ = 0;
   }

@@ -72,7 +72,7 @@ absl::StatusOr<Fd> ListenTcp(const std::string& host_port) {
                                                      // server still linger.
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
       ::listen(fd.get(), 512) != 0) {
-    if (errno == EADDRINUSE) return absl::AlreadyExistsError(fmt::format("something listens at {} already", host_port));
+    if (errno == EADDRINUSE) return absl::AlreadyExistsError(fmt::format("{} is already in use", host_port));
     return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot listen at {}", host_port));
   }
   return fd;

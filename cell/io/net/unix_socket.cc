@@ -131,7 +131,7 @@ absl::StatusOr<Packet> PeerSocket::Receive(size_t bytes_max, Takes takes) {
     message.msg_controllen = CMSG_LEN(sizeof(int));  // CMSG_SPACE has room for two.
   }
   const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return absl::UnavailableError("nothing yet");
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return absl::UnavailableError("no packet has arrived yet");
   if (received < 0) return Packet();
   if (const cmsghdr* header = takes == Takes::kMemory ? CMSG_FIRSTHDR(&message) : nullptr;
       header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
@@ -143,7 +143,7 @@ absl::StatusOr<Packet> PeerSocket::Receive(size_t bytes_max, Takes takes) {
     closer_->Close(std::move(packet.memory));
     return absl::DataLossError("the peer sent a descriptor that is not memory");
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0) return absl::DataLossError("the peer sent descriptors that are not taken");
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return absl::DataLossError("the peer sent unexpected descriptors");
   if ((message.msg_flags & MSG_TRUNC) != 0) return absl::DataLossError("the peer sent a packet that is too large");
   TakePacket(fd_.get());
   packet.bytes.resize(static_cast<size_t>(received));

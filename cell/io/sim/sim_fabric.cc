@@ -77,7 +77,7 @@ absl::StatusOr<bool> SimFabric::PrepareRegion(uint64_t bytes, uint64_t) {
 
 absl::StatusOr<RegionMemory*> SimFabric::MakeRegion(uint32_t region, uint64_t bytes, bool staged) {
   if (absl::Status status = CheckRegion(region, bytes); !status.ok()) return status;
-  if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {} is here already", region));
+  if (regions_.contains(region)) return absl::AlreadyExistsError(fmt::format("region {} is already held", region));
   std::unique_ptr<Region> made;
   const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& dropped) {
     return dropped->memory.bytes() == bytes && !(staged && dropped->former.contains(region));

@@ -22,7 +22,7 @@ absl::Status NoDescriptor() {
   return status;
 }
 
-absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::format("no {}", path)); }
+absl::Status NoSuch(const std::string& path) { return absl::NotFoundError(fmt::format("{} does not exist", path)); }
 
 }  // namespace
 
@@ -92,7 +92,7 @@ absl::Status SimFiles::Call(Needs needs) {
 
 absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, size_t block_bytes) {
   RETURN_IF_ERROR(Call(Needs::kDescriptorAndRoom));
-  if (disk_->files_.contains(path)) return absl::AlreadyExistsError(fmt::format("{} is there", path));
+  if (disk_->files_.contains(path)) return absl::AlreadyExistsError(fmt::format("{} already exists", path));
   if (!disk_->directories_.contains(DirectoryOf(path))) return NoSuch(DirectoryOf(path));
   auto content = std::make_shared<SimDisk::Content>();
   content->writer = this;

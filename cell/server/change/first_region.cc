@@ -43,8 +43,8 @@ Task<absl::StatusOr<std::optional<uint64_t>>> FindAllLost(Membership* membership
 // Returns an error for the user.
 absl::Status RootLost(uint32_t region, const std::string& server) {
   return absl::FailedPreconditionError(
-      fmt::format("region {}, the root of the tree, was lost when {} ended, and other servers still hold regions: end "
-                  "all servers, and start them again, empty",
+      fmt::format("region {}, the root of the tree, was lost when {} ended, and other servers still hold regions: stop "
+                  "all servers, then start them again with an empty cluster",
                   region, server));
 }
 
@@ -66,9 +66,9 @@ Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs)
   const uint32_t next = membership->state().table.next_region;
   if (*newest < next) co_return absl::OkStatus();
   co_return absl::FailedPreconditionError(fmt::format(
-      "the region table {}, and there is a log of region {}: the table is lost, or an older copy was put in its place. "
-      "Bring back the newest table, or delete the cluster with its logs (//tools:wipe). Nothing was changed",
-      next == 1 ? "is empty" : fmt::format("knows regions 1 to {}", next - 1), *newest));
+      "the region table {}, but a log of region {} exists: the table was lost, or replaced by an older copy. Restore "
+      "the newest table, or delete the cluster with its logs (//tools:wipe). Nothing was changed",
+      next == 1 ? "is empty" : fmt::format("lists regions 1 to {}", next - 1), *newest));
 }
 
 // Logs which regions were lost when this server last ended, without durability.
@@ -76,7 +76,7 @@ void ReportLost(const RegionTable& table, const Regions& regions, const WorkerId
   for (const auto& [region, entry] : table.regions) {
     if (entry.owner != self || regions.Find(region) != nullptr) continue;
     const auto of = table.TableOf(region);
-    spdlog::error("region {}{} was held by this server when it ended; what was in it is lost", region,
+    spdlog::error("region {}{} was held by this server when it ended; its contents are lost", region,
                   of == table.tables.end() ? "" : ", part of table " + of->first + ",");
   }
 }
@@ -115,9 +115,9 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
     }
     const RegionTable::Entry* root = table->Find(table->root);
     if (root != nullptr && root->owner == self && !logs->on()) return RootLost(table->root, self.server);
-    if (root != nullptr) return absl::AlreadyExistsError("there is a root");
+    if (root != nullptr) return absl::AlreadyExistsError("the tree already has a root");
     std::erase_if(table->regions, [&](const auto& region) { return abandoned.contains(region.first); });
-    if (!table->regions.empty()) return absl::AlreadyExistsError("another server makes the root");
+    if (!table->regions.empty()) return absl::AlreadyExistsError("another server is creating the root");
     ASSIGN_OR_RETURN(made, table->Add(self, 0));
     return absl::OkStatus();
   };
@@ -125,7 +125,8 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
   if (absl::IsAlreadyExists(status)) co_return absl::OkStatus();
   if (!status.ok()) co_return status;
   if (forgotten > 0) {
-    spdlog::warn("the cluster's {} regions were lost when its servers ended; it begins again, empty", forgotten);
+    spdlog::warn("the cluster's {} regions were lost when its servers ended; the cluster starts again empty",
+                 forgotten);
   }
   status = regions->Create(made, RegionContent()).status();
   if (status.ok()) status = co_await logs->Create(made);
@@ -133,7 +134,7 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
   Membership::TableChange set_root = [made](RegionTable* table) -> absl::Status { return table->SetRoot(0, made); };
   status = co_await ChangeAwaiter(membership, std::move(set_root));
   if (!status.ok()) co_return status;
-  spdlog::info("region {} is the first of the cluster, and holds its root", made);
+  spdlog::info("created region {}, the first of the cluster, with the root of the tree", made);
   co_return absl::OkStatus();
 }
 

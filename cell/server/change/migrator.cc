@@ -24,7 +24,7 @@ constexpr uint32_t kReadPagesMax = 64;  // ...and together.
 constexpr size_t kWhyBytesMax = 300;
 
 absl::Status NoSuchMigration(uint32_t region) {
-  return absl::FailedPreconditionError(fmt::format("region {} is not being moved by this worker (any more)", region));
+  return absl::FailedPreconditionError(fmt::format("this worker is not migrating region {}, or no longer", region));
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   if (status.ok() && kept->log != nullptr) status = kept->log->status();
   if (status.ok()) {
     status = absl::FailedPreconditionError(
-        fmt::format("{} did not take region {}: {}", ToString(to), id, why->empty() ? "it went silent" : *why));
+        fmt::format("{} did not accept region {}: {}", ToString(to), id, why->empty() ? "it stopped answering" : *why));
   }
   ++counters_.failed;
   co_return status;
@@ -106,7 +106,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
   const uint32_t id = request.fixed.region;
   if (request.fixed.step == MigrationStep::kOffer) {
     if (scheduler_->stopping() || membership_->state().table.draining.contains(self_.server)) {
-      return absl::ResourceExhaustedError(fmt::format("{} takes no regions", self_.server));
+      return absl::ResourceExhaustedError(fmt::format("{} does not accept regions", self_.server));
     }
     const WorkerId from{std::string(request.key), request.fixed.worker};
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
@@ -246,7 +246,7 @@ void Migrator::Step() {
   for (const uint32_t id : silent) {
     Outgoing& outgoing = outgoing_.at(id);
     if (const auto more = repeats_.Due(ToString(outgoing.to), clock_->NowNs())) {
-      spdlog::warn("{} does not go on with region {}{}", ToString(outgoing.to), id, *more);
+      spdlog::warn("{} stopped answering during the migration of region {}{}", ToString(outgoing.to), id, *more);
     }
     if (outgoing.sealed) {
       outgoing.settling = true;
@@ -276,7 +276,7 @@ Task<bool> Migrator::Settle(uint32_t id) {
     EndOutgoing(id, true);
     co_return true;
   }
-  spdlog::info("region {} stays here", id);
+  spdlog::info("the migration of region {} was cancelled; it stays on this worker", id);
   HeldRegion* const region = regions_->Find(id);
   region->epoch = epoch + 1;
   (void)co_await logs_->Continue(id, epoch + 1);
@@ -334,8 +334,8 @@ Task<bool> Migrator::Refuse(uint32_t id, uint64_t epoch, WorkerId from, absl::St
   // A stranger may offer regions under any name.
   const bool member = membership_->state().FindWorker(from) != nullptr;
   if (const auto more = repeats_.Due(member ? ToString(from) + reason : "of strangers", clock_->NowNs())) {
-    spdlog::warn("region {} was not taken from {}: {}{}", id, member ? ToString(from) : ForMessage(ToString(from)),
-                 reason, *more);
+    spdlog::warn("region {} was not migrated here from {}: {}{}", id,
+                 member ? ToString(from) : ForMessage(ToString(from)), reason, *more);
   }
   std::string cancel = MakeMigrationRequest(MigrationStep::kCancel, id, epoch, self_.worker, reason);
   (void)co_await peers_->Call(from, std::move(cancel));  // If it does not arrive, the source gets no further message.
@@ -347,7 +347,7 @@ Task<absl::Status> Migrator::HasLog(uint32_t id) {
   const RunInPool::Work look = [this, id]() -> absl::Status {
     ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(id));
     if (has) return absl::OkStatus();
-    return absl::FailedPreconditionError("its log is not there: all servers must have the same --log-dir");
+    return absl::FailedPreconditionError("its log was not found: all servers must use the same --log-dir");
   };
   co_return co_await logs_->RunOnDisk(look);
 }
@@ -360,7 +360,7 @@ Task<absl::Status> Migrator::Copy(Incoming incoming) {
   for (int round = 0; pages.ok() && *pages > few && *pages < last && round < kRoundsMax; ++round) {
     last = *pages;
     pages = co_await CopyWritten(incoming, MigrationStep::kWritten);
-    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server is shutting down");
   }
   if (pages.ok()) pages = co_await CopyWritten(incoming, MigrationStep::kFreeze);
   if (!pages.ok()) co_return pages.status();
@@ -387,7 +387,8 @@ Task<absl::StatusOr<uint64_t>> Migrator::CopyWritten(const Incoming& incoming, M
       for (; at < runs.size() && parts.size() < kReadPartsMax && pages < kReadPagesMax; ++at) {
         const PageRun run = runs[at];
         if (run.pages == 0 || run.pages > kRunPagesMax || run.first >= pages_max || run.pages > pages_max - run.first) {
-          co_return absl::DataLossError(fmt::format("{} names pages that are none", ToString(incoming.from)));
+          co_return absl::DataLossError(
+              fmt::format("{} sent page numbers that are out of range", ToString(incoming.from)));
         }
         const uint64_t offset = uint64_t{run.first} * WrittenPages::kPageBytes;
         const uint64_t bytes = uint64_t{run.pages} * WrittenPages::kPageBytes;

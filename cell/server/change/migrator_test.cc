@@ -231,7 +231,7 @@ TEST_F(MigratorTest, RefusesPagesThatAreNone) {
     source_.why.clear();
     Offer();
     EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
-    EXPECT_EQ(source_.why, "source.0 names pages that are none");
+    EXPECT_EQ(source_.why, "source.0 sent page numbers that are out of range");
   }
 }
 

@@ -71,8 +71,8 @@ Task<absl::Status> Rebalancer::SetDraining(bool draining) {
     }
   }
   if (draining && room < regions_->size()) {
-    co_return absl::FailedPreconditionError(fmt::format("{} holds {} regions, and the other servers have room for {}",
-                                                        self_.server, regions_->size(), room));
+    co_return absl::FailedPreconditionError(fmt::format(
+        "{} holds {} regions, but the other servers have room for only {}", self_.server, regions_->size(), room));
   }
   Membership::TableChange change = [draining, server = self_.server](RegionTable* table) {
     if (draining) {
@@ -145,7 +145,8 @@ Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
 
 void Rebalancer::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
   if (const auto more = repeats_.Due("give " + ToString(to), clock_->NowNs())) {
-    spdlog::info("region {} was not given to {}: {}{}", region, ToString(to), std::string(why.message()), *more);
+    spdlog::info("region {} could not be migrated to {}: {}{}", region, ToString(to), std::string(why.message()),
+                 *more);
   }
 }
 
@@ -176,7 +177,7 @@ Task<bool> Rebalancer::Drain(Mutex::Guard balancing) {
 void Rebalancer::NoteDrained(const absl::Status& status) {
   if (drain_status_.ok() && !status.ok()) {
     drain_failing_since_ns_ = clock_->NowNs();
-    spdlog::warn("a region cannot be given away: {}", std::string(status.message()));
+    spdlog::warn("a region cannot be migrated away: {}", std::string(status.message()));
   }
   drain_status_ = status;
 }

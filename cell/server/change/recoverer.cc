@@ -28,7 +28,7 @@ Unused FindUnused(const RegionTable& table, Whose whose) {
 // Removes unused regions whose creators have died. A creator that is alive after all finds them gone.
 Task<bool> RemoveUnused(Membership* membership, Unused unused) {
   Membership::TableChange remove = [unused](RegionTable* table) {
-    absl::Status removed = absl::AbortedError("others were faster");
+    absl::Status removed = absl::AbortedError("another server claimed it first");
     for (const auto& [region, epoch] : unused) {
       const RegionTable::Entry* entry = table->Find(region);
       if (entry == nullptr || entry->epoch != epoch || entry->split_parent != std::optional<uint32_t>(0)) continue;
@@ -38,7 +38,7 @@ Task<bool> RemoveUnused(Membership* membership, Unused unused) {
   };
   const absl::Status status = co_await ChangeAwaiter(membership, std::move(remove));
   for (const auto& [region, epoch] : unused) {
-    if (status.ok()) spdlog::info("region {} was never used, since its maker has died, and is removed", region);
+    if (status.ok()) spdlog::info("removed region {}: its creator died before the region was used", region);
   }
   co_return status.ok();
 }
@@ -73,7 +73,7 @@ void Recoverer::DropLost() {
     // A table that is older than the one with which the region came here says nothing.
     const bool others = entry != nullptr && entry->epoch > region->epoch;
     if ((others || new_session) && !region->lost()) {
-      Lose(region, "it is not this worker's any more: its session was lost, or another has taken it over");
+      Lose(region, "this worker no longer owns it: its session expired, or another worker has taken it over");
     }
     if (!region->lost()) continue;
     if (region->claimed()) {
@@ -108,7 +108,7 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
     const absl::Status status = co_await logs_->RunOnDisk(probe);
     HeldRegion* const held = regions_->Find(region);
     if (!status.ok() || held == nullptr || !LogFailed(*held) || scheduler_->stopping()) continue;
-    Lose(held, "the disk of its log, which had failed, answers again, and it is recovered from there");
+    Lose(held, "the failed disk of its log answers again, and the region will be recovered from the log");
     ++counters_.retaken;
     seen_revision_ = 0;  // The next step drops it, and then it counts as missing.
   }
@@ -119,11 +119,12 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   const bool given = region->state() == RegionState::kSealed;  // It was given to another worker, and has been served
                                                                // there.
-  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is given up: {}", region->region(), why);
+  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
+              region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
   region->store->Invalidate();
-  if (region->log != nullptr) region->FailLog(absl::AbortedError("the region is another worker's by now"));
+  if (region->log != nullptr) region->FailLog(absl::AbortedError("the region now belongs to another worker"));
   writes_->Lose(region);
 }
 
@@ -183,7 +184,7 @@ Task<bool> Recoverer::Look() {
   }
   if (!wanted.empty() && !scheduler_->stopping()) {
     const absl::Status status = co_await Claim(std::move(wanted));
-    if (!status.ok()) spdlog::info("regions were not claimed: {}", std::string(status.message()));
+    if (!status.ok()) spdlog::info("could not claim regions: {}", std::string(status.message()));
   }
   const int64_t now_ns = clock_->NowNs();
   Unused unused = FindUnused(membership_->state().table, [this, now_ns](uint32_t, const WorkerId& maker) {
@@ -212,7 +213,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
     const RegionTable::Entry* entry = before.Find(region);
     if (entry != nullptr) failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns};
-    spdlog::error("region {} has no log here and cannot be recovered (all servers must have the same --log-dir)",
+    spdlog::error("region {} cannot be recovered: its log was not found (all servers must use the same --log-dir)",
                   region);
   }
   if (regions.empty()) co_return absl::OkStatus();
@@ -229,7 +230,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
         if (table->Claim(child, its.epoch, self_).ok()) claimed.back().children.emplace_back(child, its.epoch);
       }
     }
-    return claimed.empty() ? absl::AbortedError("others were faster") : absl::OkStatus();
+    return claimed.empty() ? absl::AbortedError("another server claimed it first") : absl::OkStatus();
   };
   status = co_await ChangeAwaiter(membership_, std::move(claim));
   sync_points_->Reach("takeover: claimed");
@@ -270,12 +271,12 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   ++counters_.failed;
   const std::string why(status.message());
   if (status.code() == absl::StatusCode::kAborted) {  // Another worker has it by now.
-    spdlog::info("region {} is not recovered here: {}", region, why);
+    spdlog::info("region {} was not recovered here: {}", region, why);
     co_return true;
   }
   if (status.code() == absl::StatusCode::kDataLoss) {
     failed_[region] = {epoch, INT64_MAX};
-    spdlog::error("region {} is not recovered: {}", region, why);
+    spdlog::error("region {} cannot be recovered: {}", region, why);
     co_return false;
   }
   // Keep a region that comes back soon: apparently no worker can recover it.
@@ -285,14 +286,14 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
   failed_[region] = {epoch, now_ns + options_.retry_after_ns};
   const std::optional<WorkerId> other = ChooseTarget(membership_->state(), self_, &random_);
   if (other.has_value() && !again) {
-    spdlog::error("region {} is not recovered here, and passed on to {}: {}", region, ToString(*other), why);
+    spdlog::error("region {} could not be recovered here, and is passed on to {}: {}", region, ToString(*other), why);
     Membership::TableChange pass = [region, epoch, other](RegionTable* table) {
       return table->Claim(region, epoch, *other);
     };
     const absl::Status passed = co_await ChangeAwaiter(membership_, std::move(pass));
     if (passed.ok()) co_return true;
   }
-  spdlog::error("region {} is not recovered; the next try is in {} s: {}", region,
+  spdlog::error("region {} could not be recovered; the next attempt is in {} s: {}", region,
                 options_.retry_after_ns / 1'000'000'000, why);
   co_return false;
 }
@@ -319,9 +320,9 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
   // A migration of the region that had begun can only fail now, and so can a recovery with an earlier claim.
   while (regions_->Find(region) != nullptr || regions_->Arriving(region)) {
-    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server is shutting down");
     const RegionTable::Entry* entry = membership_->state().table.Find(region);
-    if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it was claimed again since");
+    if (entry == nullptr || entry->epoch > epoch) co_return absl::AbortedError("it has been claimed again since");
     co_await regions_->departed()->Wait(scheduler_);
   }
   const absl::StatusOr<RegionMemory*> memory = regions_->ReceiveStaged(region);
@@ -343,7 +344,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   }
   if (scheduler_->stopping()) {
     regions_->NotArrived(region, *memory, *written);
-    co_return absl::CancelledError("this server ends");
+    co_return absl::CancelledError("this server is shutting down");
   }
   HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch, RegionState::kFrozen);
   RegionClaim held_claim(held, ClaimPurpose::kRecover);
@@ -363,8 +364,10 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   if (held->lost() || !status.ok()) {
     seen_revision_ = 0;  // If it has another owner, the next step drops it.
     // An error of the membership says nothing about the log: this worker may still have to recover the region.
-    co_return held->lost() ? absl::AbortedError("the region is given up again: its session was lost, or another has it")
-                           : status;
+    co_return held->lost()
+        ? absl::AbortedError(
+              "this worker no longer owns the region: its session expired, or another worker has taken it over")
+        : status;
   }
   held->ChangeState(RegionState::kServing);
   if (held->tree != nullptr &&
@@ -378,21 +381,21 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   counters_.log_bytes += replayed.log_bytes;
   counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
   counters_.last_served_ns = clock_->NowNs() - claimed_ns;
-  spdlog::info(
-      "region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
-      held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
-      static_cast<double>(counters_.last_served_ns) / 1e9,
-      replayed.torn_bytes == 0
-          ? ""
-          : fmt::format("; {} bytes at the log's end were never on disk whole and are cut off", replayed.torn_bytes));
+  spdlog::info("region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
+               held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
+               static_cast<double>(counters_.last_served_ns) / 1e9,
+               replayed.torn_bytes == 0
+                   ? ""
+                   : fmt::format("; {} bytes of an incomplete record at the end of the log were discarded",
+                                 replayed.torn_bytes));
   co_return absl::OkStatus();
 }
 
 Task<bool> Recoverer::RemoveLog(uint32_t region) {
-  spdlog::info("region {} was not part of the tree yet: what is in it is in its left neighbour", region);
+  spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", region);
   const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
   const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
   co_return removed.ok();
 }
 

@@ -34,7 +34,7 @@ class MeganodeRegionSplit : public RegionSplit {
     return Route{static_cast<uint8_t>(lower_->tree->tier() + 1), split_.key()};
   }
   bool Clean() override { return split_.Reclaim(pace_.freed); }
-  std::string UpperPart() const override { return fmt::format("keys from {} on", ForMessage(split_.key())); }
+  std::string UpperPart() const override { return fmt::format("the keys from {} on", ForMessage(split_.key())); }
 
  private:
   HeldRegion* const lower_;
@@ -62,7 +62,7 @@ class PartSplit : public RegionSplit {
   }
   std::optional<Route> route() const override { return std::nullopt; }
   bool Clean() override { return split_.Clean(units_); }
-  std::string UpperPart() const override { return fmt::format("keys from hash {:#010x} on", first()); }
+  std::string UpperPart() const override { return fmt::format("the keys from hash {:#010x} on", first()); }
 
  private:
   static uint32_t UnitsPerTurn(const HashTable& table, const Pace& pace) {
@@ -83,7 +83,7 @@ absl::StatusOr<RegionContent> RegionSplit::ChooseUpperPart(const HeldRegion& reg
   RegionContent upper = region.content();
   if (region.tree != nullptr) {
     std::optional<std::string> key = MeganodeSplit::ChooseKey(*region.tree);
-    if (!key.has_value()) return absl::FailedPreconditionError("it has one leaf");
+    if (!key.has_value()) return absl::FailedPreconditionError("it has only one leaf");
     upper.range.low = *std::move(key);
     return upper;
   }

@@ -49,7 +49,7 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
       sync_points_->Reach("split: route added");
       co_return true;
     }
-    spdlog::debug("the route to region {} is not known yet: {}", region, std::string(status.message()));
+    spdlog::debug("the route to region {} has not been added yet: {}", region, std::string(status.message()));
     if (claim.region() == nullptr || claim.region()->lost()) {  // Its new owner publishes the route.
       claim.Release();
       co_return false;
@@ -82,15 +82,15 @@ Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& k
         co_return co_await MakeRoot(root, tier, key, child);
       case RouteKind::kRestart:
       case RouteKind::kNotHeld:
-        co_return absl::AbortedError(fmt::format("the way was lost at {}", ToString(at)));
+        co_return absl::AbortedError(fmt::format("the search for the parent meganode failed at {}", ToString(at)));
     }
   }
-  co_return absl::AbortedError("too many meganodes on the way");
+  co_return absl::AbortedError("the search for the parent meganode passed through too many meganodes");
 }
 
 // Creates a meganode of routes above `old_root`, which is the first of its tier.
 Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child) {
-  if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has as many tiers as it can have");
+  if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has the maximum number of tiers");
   RegionContent content;  // Not passed as a braced argument, because g++ 12 destroys such temporaries of a co_await
                           // twice.
   content.range.tier = tier;

@@ -22,8 +22,8 @@ constexpr int64_t kFailedPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr size_t kHurriedSteps = 16;
 
-absl::Status Lost() { return absl::AbortedError("the region is another worker's by now"); }
-absl::Status Stopping() { return absl::CancelledError("this server ends"); }
+absl::Status Lost() { return absl::AbortedError("the region now belongs to another worker"); }
+absl::Status Stopping() { return absl::CancelledError("this server is shutting down"); }
 
 void NoteLongest(uint64_t* longest, int64_t ns) { *longest = std::max(*longest, static_cast<uint64_t>(ns)); }
 
@@ -81,8 +81,8 @@ Task<bool> Splitter::SplitAlone(RegionClaim claim) { co_return (co_await SplitCl
 
 Task<absl::Status> Splitter::Split(uint32_t id) {
   HeldRegion* const region = regions_->Find(id);
-  if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not here", id));
-  if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is being split or moved", id));
+  if (region == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
+  if (!region->claimable()) co_return absl::AbortedError(fmt::format("region {} is being split or migrated", id));
   if (scheduler_->stopping()) co_return Stopping();
   RegionClaim claim(region, ClaimPurpose::kSplit);
   co_return co_await SplitClaimed(std::move(claim));
@@ -99,7 +99,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
     ++CountersOf(*region).failed;
     region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;
     if (const auto more = repeats_.Due(fmt::format("split {}", id), clock_->NowNs())) {
-      spdlog::warn("region {} is {:.0f} % full and could not be split: {}{}", id, 100 * region->store->fill(),
+      spdlog::warn("region {} is {:.0f} % full, but could not be split: {}{}", id, 100 * region->store->fill(),
                    std::string(status.message()), *more);
     }
   }
@@ -148,7 +148,7 @@ Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
   co_await TellTable(lower, split.get());
   NoteLongest(&counters.longest_untold_ns, clock_->NowNs() - cut_ns);
   Reach(*lower, "joined");
-  spdlog::info("region {} was split: {} are in region {}", lower->region(), split->UpperPart(), upper->region());
+  spdlog::info("region {} was split: {} are now in region {}", lower->region(), split->UpperPart(), upper->region());
   // The new region stays claimed until its route is known. Until then only its left neighbour leads to it.
   if (std::optional<RegionSplit::Route> route = split->route()) {
     scheduler_->Spawn(routes_->Publish(route->tier, std::move(route->key), std::move(*claim)));

@@ -12,7 +12,7 @@ absl::Status StagedCopy::TakeHeader(const std::byte* page) {
   hash_ = header.magic == kHashMagic;
   const bool known = hash_ ? header.node_bytes == sizeof(HashSlot) || ValidBucketBytes(header.node_bytes)
                            : header.magic == kRegionMagic && header.node_bytes == shape_.node_bytes;
-  if (!known) return absl::DataLossError("what is copied is no region of this cluster");
+  if (!known) return absl::DataLossError("the copied data is not a region of this cluster");
   unit_bytes_ = header.node_bytes;
   return absl::OkStatus();
 }
@@ -38,7 +38,7 @@ void StagedCopy::Hide(std::byte* page, uint64_t offset) const {
 absl::Status StagedCopy::WritePages(std::byte* from, uint64_t offset, uint64_t pages) {
   for (; pages > 0; --pages, from += WrittenPages::kPageBytes, offset += WrittenPages::kPageBytes) {
     if (offset == 0) RETURN_IF_ERROR(TakeHeader(from));
-    if (unit_bytes_ == 0) return absl::DataLossError("a region's header did not come first");
+    if (unit_bytes_ == 0) return absl::DataLossError("the copy did not begin with the region's header");
     if (offset >= kRegionHeaderBytes && offset < shape_.extents_offset()) Hide(from, offset);
     CopyToShared(from, memory_->base() + offset, WrittenPages::kPageBytes);
   }

@@ -17,7 +17,7 @@ constexpr int64_t kRefreshEveryNs = 50'000'000;  // Limits how long a worker doe
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr uint32_t kPartsMax = 4096;
 
-absl::Status Stopping() { return absl::CancelledError("this server ends"); }
+absl::Status Stopping() { return absl::CancelledError("this server is shutting down"); }
 
 }  // namespace
 
@@ -40,15 +40,16 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   if (!named.ok()) co_return named;
   if (bucket_bytes != 0 && !ValidBucketBytes(bucket_bytes)) {
     co_return absl::InvalidArgumentError(
-        fmt::format("buckets of {} bytes: the size is a power of two from {} to {}, or 0 for slots", bucket_bytes,
-                    kBucketBytesMin, kBucketBytesMax));
+        fmt::format("invalid bucket size of {} bytes: it must be a power of two from {} to {}, or 0 for slots",
+                    bucket_bytes, kBucketBytesMin, kBucketBytesMax));
   }
   if (parts > kPartsMax) {
-    co_return absl::InvalidArgumentError(fmt::format("{} parts: at most {} can be asked for", parts, kPartsMax));
+    co_return absl::InvalidArgumentError(
+        fmt::format("{} parts are too many: at most {} are allowed", parts, kPartsMax));
   }
   (void)co_await RefreshAwaiter(membership_);
   if (membership_->state().table.tables.contains(name)) {
-    co_return absl::AlreadyExistsError(fmt::format("there is a table {} already", name));
+    co_return absl::AlreadyExistsError(fmt::format("a table {} already exists", name));
   }
   const absl::Status room = parts > 0 ? CheckRoom(parts) : absl::OkStatus();
   if (!room.ok()) co_return room;
@@ -69,7 +70,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
     co_return status;
   }
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
-  spdlog::info("table {} begins in region {}", name, region);
+  spdlog::info("created table {} in region {}", name, region);
   sync_points_->Reach("table: made");
   const bool asked = parts > 0;
   if (!asked) {
@@ -91,11 +92,11 @@ absl::Status TableKeeper::CheckRoom(uint32_t parts) {
   }
   const auto refuse = [parts](const std::string& why) {
     return absl::ResourceExhaustedError(
-        fmt::format("a table of {} parts was asked for, and {} (--regions-max). Nothing was made", parts, why));
+        fmt::format("cannot create a table of {} parts: {} (--regions-max). No table was created", parts, why));
   };
-  if (room < parts) return refuse(fmt::format("the cluster's workers have room for {} more regions", room));
+  if (room < parts) return refuse(fmt::format("the cluster's workers have room for only {} more regions", room));
   // A part that is split off stays here until another worker takes it.
-  if (parts > 1 && here < 2) return refuse(fmt::format("{} has room for {} more", ToString(self_), here));
+  if (parts > 1 && here < 2) return refuse(fmt::format("{} has room for only {} more", ToString(self_), here));
   return absl::OkStatus();
 }
 
@@ -124,7 +125,8 @@ Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TargetsI
       co_return true;
     }
     targets->refused = std::string(status.message());
-    spdlog::info("a part of table {} was not given to {}: {}", *name, ToString(target.worker), targets->refused);
+    spdlog::info("a part of table {} could not be migrated to {}: {}", *name, ToString(target.worker),
+                 targets->refused);
     targets->in_turn.pop_front();
   }
   co_return false;
@@ -159,7 +161,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
       fmt::format("{}{}{}", std::string(status.message()), targets.refused.empty() ? "" : "; ", targets.refused);
   spdlog::warn("table {} has {} of {} parts: {}", name, made, parts, why);
   co_return absl::ResourceExhaustedError(
-      fmt::format("table {} was made with {} of {} parts, and can be used: {}", name, made, parts, why));
+      fmt::format("table {} was created with {} of {} parts, and can be used: {}", name, made, parts, why));
 }
 
 Task<absl::Status> TableKeeper::Drop(std::string name) {
@@ -172,7 +174,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
   };
   const absl::Status status = co_await ChangeAwaiter(membership_, std::move(drop));
   if (!status.ok()) co_return status;
-  spdlog::info("table {} is dropped", name);
+  spdlog::info("dropped table {}", name);
   // The owners drop their parts, if there are any owners.
   for (const auto& [region, entry] : before) {
     if (entry.owner == self_) {
@@ -224,7 +226,7 @@ void TableKeeper::Step() {
       continue;
     }
     const uint32_t id = region->region();
-    spdlog::info("region {} was part of a table that is gone", id);
+    spdlog::info("removed region {}: its table was dropped", id);
     regions_->Drop(id);
     scheduler_->Spawn(allocator_->RemoveLog(id));
   }

@@ -33,7 +33,7 @@ Task<bool> Checkpointer::AutoCheckpoint(RegionClaim claim) {
   const absl::Status status = co_await TryCheckpoint(claim.region());
   claim.Release();
   if (!status.ok() && !scheduler_->stopping()) {
-    spdlog::warn("no checkpoint of region {}: {}", region, std::string(status.message()));
+    spdlog::warn("could not write a checkpoint of region {}: {}", region, std::string(status.message()));
   }
   co_return status.ok();
 }
@@ -41,7 +41,7 @@ Task<bool> Checkpointer::AutoCheckpoint(RegionClaim claim) {
 Task<absl::Status> Checkpointer::Checkpoint(uint32_t region) {
   HeldRegion* const held = regions_->Find(region);
   if (held == nullptr || held->log == nullptr) {
-    co_return absl::FailedPreconditionError(fmt::format("region {} is not here, or has no log", region));
+    co_return absl::FailedPreconditionError(fmt::format("region {} is not held by this worker, or has no log", region));
   }
   if (held->claimed()) co_return absl::FailedPreconditionError(fmt::format("region {} is busy", region));
   const RegionClaim claim(held, ClaimPurpose::kCheckpoint);
@@ -117,7 +117,7 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
     }
     if (!status.ok()) co_return status;
     if (scheduler_->stopping() || draft->held->lost())
-      co_return absl::CancelledError("the server ends, or has lost the region");
+      co_return absl::CancelledError("the server is shutting down, or has lost the region");
     if (end) co_return absl::OkStatus();
   }
 }
@@ -139,7 +139,7 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
     }
     if (!status.ok()) co_return status;
     if (scheduler_->stopping() || draft->held->lost())
-      co_return absl::CancelledError("the server ends, or has lost the region");
+      co_return absl::CancelledError("the server is shutting down, or has lost the region");
     if (end) co_return absl::OkStatus();
   }
 }

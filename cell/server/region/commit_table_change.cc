@@ -28,8 +28,7 @@ Task<absl::Status> CommitTableChange(Membership* membership, Scheduler* schedule
       co_return absl::UnavailableError(std::string(status.message()));
     }
     if (!absl::IsUnavailable(status) && tries % kWarnEvery == 0) {
-      spdlog::warn("the region table could not be changed, which is tried again until it can: {}",
-                   std::string(status.message()));
+      spdlog::warn("could not change the region table; retrying until it succeeds: {}", std::string(status.message()));
     }
     co_await scheduler->Sleep(kRetryPauseNs);
   }

@@ -38,8 +38,8 @@ Task<bool> LogCollector::Look() {
     const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
     status = co_await logs_->RunOnDisk(remove);
     removed_ += status.ok();
-    spdlog::info("the log of region {}, which is no more, {}", region,
-                 status.ok() ? "is removed" : "stays: " + std::string(status.message()));
+    spdlog::info("the log of region {}, which no longer exists, {}", region,
+                 status.ok() ? "was removed" : "could not be removed: " + std::string(status.message()));
   }
   seen_ = std::move(nobodys);
   looking_ = false;

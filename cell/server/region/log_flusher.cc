@@ -22,7 +22,8 @@ Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t se
     const bool again = IsOutOfDescriptors(status) && !Mutated(Mutant::kDescriptorsFailLogs);
     if (!again || scheduler_->stopping()) co_return status;
     if (!std::exchange(said, true)) {
-      spdlog::error("the log of region {} waits for a descriptor: {}", region, std::string(status.message()));
+      spdlog::error("the log of region {} cannot be opened until a file descriptor is free: {}", region,
+                    std::string(status.message()));
     }
     co_await scheduler_->Sleep(options_.descriptor_pause_ns);
   }
@@ -40,7 +41,7 @@ Task<absl::Status> LogFlusher::Create(uint32_t region) {
   if (status.ok() && there) {
     found_anothers_ = true;
     status = absl::AlreadyExistsError(
-        fmt::format("there is a log of a region {} already: the region table is older than the logs", region));
+        fmt::format("a log of region {} already exists: the region table is older than the logs", region));
   }
   if (status.ok()) status = co_await Open(region, 1, 1, &writer);
   if (!status.ok()) co_return status;
@@ -57,10 +58,10 @@ Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
   std::unique_ptr<LogWriter> writer;
   const absl::Status status = co_await Open(region, epoch, sequence, &writer);
   HeldRegion* const held = regions_->Find(region);
-  if (held == nullptr) co_return absl::AbortedError("the region is another worker's");
+  if (held == nullptr) co_return absl::AbortedError("the region belongs to another worker");
   auto log = std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), sequence, std::move(writer));
   if (!status.ok()) {
-    spdlog::error("region {} cannot be written any more: {}", region, std::string(status.message()));
+    spdlog::error("region {} can no longer be written: {}", region, std::string(status.message()));
     log->Fail(status);
   }
   held->SetLog(std::move(log), log_first());
@@ -71,7 +72,7 @@ Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
 Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
   for (;;) {
     HeldRegion* const held = regions_->Find(region);
-    if (held == nullptr) co_return absl::AbortedError("the region is not here any more");
+    if (held == nullptr) co_return absl::AbortedError("this worker no longer holds the region");
     if (held->log == nullptr) co_return absl::OkStatus();
     if (!held->log->status().ok()) co_return held->log->status();
     if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
@@ -110,8 +111,8 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
                if (job->status.ok()) return;
                ++counters_.failed;
                spdlog::error(
-                   "the log of region {} has failed, and nothing that is written to the region is "
-                   "acknowledged until its disk answers again: {}",
+                   "the log of region {} has failed, and no write to the region is acknowledged until its disk answers "
+                   "again: {}",
                    job->log->region(), std::string(job->status.message()));
              });
 }
@@ -191,7 +192,8 @@ absl::Status LogFlusher::NoteEnds() {
                 sequence = log->appended()] { *noted = store_->NoteEnd(id, epoch, sequence); },
                [noted, id = log->region()] {
                  if (noted->ok()) return;
-                 spdlog::warn("the end of region {}'s log is not noted: {}", id, std::string(noted->message()));
+                 spdlog::warn("could not record the end of the log of region {}: {}", id,
+                              std::string(noted->message()));
                });
   });
   int64_t ended_ns = fabric_->NowNs();
@@ -215,8 +217,8 @@ absl::Status LogFlusher::Unfinished() const {
   });
   return absl::DeadlineExceededError(fmt::format(
       "the disk of the logs does not answer; {}",
-      behind.empty() ? "all that was acknowledged is on it"
-                     : fmt::format("what was acknowledged last may not be on it, of these regions: {}", behind)));
+      behind.empty() ? "all acknowledged writes are on it"
+                     : fmt::format("the last acknowledged writes of these regions may not be on it: {}", behind)));
 }
 
 }  // namespace cell

@@ -19,7 +19,7 @@ Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
     if (!ready.ok()) co_return ready.status();
     made += *ready;
     co_await scheduler_->Yield();
-    if (scheduler_->stopping()) co_return absl::CancelledError("this server ends");
+    if (scheduler_->stopping()) co_return absl::CancelledError("this server is shutting down");
   }
   co_return absl::OkStatus();
 }
@@ -27,7 +27,7 @@ Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
 Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t split_parent) {
   const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
   if (!room.ok()) co_return room;
-  absl::StatusOr<uint32_t> id = absl::CancelledError("this server ends");
+  absl::StatusOr<uint32_t> id = absl::CancelledError("this server is shutting down");
   {
     const Mutex::Guard guard = co_await adding_.Lock(scheduler_);
     if (scheduler_->stopping()) co_return id.status();
@@ -64,11 +64,12 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
     const RegionTable::Entry* entry = table->Find(split_parent);
     if (split_parent != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
-      return absl::AbortedError("the region is another worker's by now");
+      return absl::AbortedError("the region now belongs to another worker");
     }
     const size_t count = Mutated(Mutant::kChangeReadsRegions) ? regions_->size() : table->CountOf(self_);
     if (count >= regions_max) {
-      return absl::ResourceExhaustedError("this worker holds and recovers as many regions as it may (--regions-max)");
+      return absl::ResourceExhaustedError(
+          "this worker has no room for another region, counting those it is recovering (--regions-max)");
     }
     ASSIGN_OR_RETURN(id, table->Add(self_, split_parent));
     return absl::OkStatus();
@@ -88,7 +89,7 @@ Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(remove));
   if (scheduler_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
-  if (!status.ok()) spdlog::info("region {} stays in the table: {}", region, std::string(status.message()));
+  if (!status.ok()) spdlog::info("cannot remove region {} from the table: {}", region, std::string(status.message()));
   if (status.ok() && remove_log) co_await RemoveLog(region);
   co_return status.ok();
 }
@@ -97,7 +98,7 @@ Task<bool> RegionAllocator::RemoveLog(uint32_t region) {
   if (!logs_->on()) co_return true;
   const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
   const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("the log of region {} stays: {}", region, std::string(removed.message()));
+  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
   co_return removed.ok();
 }
 

@@ -18,8 +18,9 @@ absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
   if (range.tier < kTiersMax && range.high.has_value() == !range.right.null() && (range.right.null() || other)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(fmt::format(
-      "its range, of tier {} and with {} to the right, is none that a region has", range.tier, ToString(range.right)));
+  return absl::InvalidArgumentError(
+      fmt::format("its range, of tier {} and with right neighbour {}, is not valid for a region", range.tier,
+                  ToString(range.right)));
 }
 
 absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
@@ -69,8 +70,8 @@ absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const Regio
   }
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::DataLossError(fmt::format(
-      "the log of region {} says what no region can hold: {}. Nothing was recovered from it, and nothing was changed. "
-      "Bring back a copy of the log, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
+      "the log of region {} is inconsistent: {}. Nothing was recovered from it, and nothing was changed. Restore a "
+      "copy of the log, or delete the cluster (//tools:wipe) and restore a backup (cellctl restore)",
       region, std::string(status.message())));
 }
 

@@ -102,9 +102,9 @@ class Regions {
   // that many.
   absl::Status CheckRoom(uint64_t count) const {
     if (size() + free() + count <= regions_max_) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        fmt::format("this worker holds {} regions and has memory for {} more: {} is its limit (--regions-max)", size(),
-                    free(), regions_max_));
+    return absl::ResourceExhaustedError(fmt::format(
+        "this worker holds {} regions and has memory ready for {} more, and {} is its limit (--regions-max)", size(),
+        free(), regions_max_));
   }
   // Prepares `slice` bytes of memory for one more region. Returns true if all of it is there. Returns ResourceExhausted
   // if this worker may not hold one more, or if there is no memory.
@@ -192,13 +192,13 @@ class Regions {
   }
   absl::Status IsNew(uint32_t region) const {
     if (Find(region) == nullptr && !Arriving(region)) return absl::OkStatus();
-    return absl::AlreadyExistsError(fmt::format("region {} is here already, or on its way", region));
+    return absl::AlreadyExistsError(fmt::format("this worker already holds region {}, or is receiving it", region));
   }
   absl::Status HasRoom(size_t missing = 0) const {
     if (size() + missing < regions_max_) return absl::OkStatus();
     return absl::ResourceExhaustedError(fmt::format("this worker holds {} regions{}, its limit (--regions-max)",
                                                     size() + missing,
-                                                    missing == 0 ? "" : ", with those that it recovers"));
+                                                    missing == 0 ? "" : ", including those it is recovering"));
   }
 
   ThreadChecker thread_;

@@ -15,9 +15,9 @@ constexpr size_t kBytesMax = 4096;
 
 absl::Status ClientReports::Set(ConnectionId client, std::string_view text) {
   const absl::StatusOr<nlohmann::json> json =
-      text.size() > kBytesMax ? absl::InvalidArgumentError("too long") : ParseJson(text);
+      text.size() > kBytesMax ? absl::InvalidArgumentError("the text is too long") : ParseJson(text);
   if (!json.ok() || !json->is_object()) {
-    return absl::InvalidArgumentError("a client's report is not a JSON object, or too long");
+    return absl::InvalidArgumentError("a client's report is too long or not a JSON object");
   }
   reports_[client] = text;
   return absl::OkStatus();

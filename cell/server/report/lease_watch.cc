@@ -24,7 +24,7 @@ void LeaseWatch::Step() {
   if ((now_ns > membership_->LeaseUntilNs()) == lapsed_) return;
   lapsed_ = !lapsed_;
   if (lapsed_) {
-    spdlog::error("{} cannot renew its session: it acknowledges no writes until it can", ToString(self_));
+    spdlog::error("{} cannot renew its session, and will acknowledge no writes until it can", ToString(self_));
   } else {
     spdlog::info("{} has renewed its session", ToString(self_));
   }

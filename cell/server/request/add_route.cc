@@ -22,7 +22,7 @@ absl::StatusOr<size_t> ServeAddRoute(const ServedRegions& served, ConstBytes mes
   ASSIGN_OR_RETURN(reply.existed, tree.InsertRoute(request.key, request.fixed.child));
   if (region->log != nullptr && region->log->dirty()) {
     region->flush_now = true;
-    return absl::UnavailableError("the route is not on disk yet: ask again");
+    return absl::UnavailableError("the route is not on disk yet: retry later");
   }
   Store(to.data(), reply);
   return sizeof(reply);

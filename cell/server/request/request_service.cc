@@ -127,7 +127,8 @@ absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBy
     const std::optional<std::string_view> piece =
         copies_.Find(call.peer, request.copy, request.from.offset(), request.bytes);
     if (!piece.has_value() || request.bytes > to.size() - sizeof(ReplyHeader)) {
-      return absl::OutOfRangeError(fmt::format("no copy {} with these bytes on {}", request.copy, options_.name));
+      return absl::OutOfRangeError(
+          fmt::format("the requested bytes are not in copy {} on {}", request.copy, options_.name));
     }
     const size_t bytes = WriteTextReply(to, MessageKind::kFetch, *piece);
     copies_.Fetched(call.peer, request.copy, request.from.offset() + request.bytes);
@@ -164,7 +165,7 @@ absl::StatusOr<size_t> RequestService::Weigh(MutableBytes to) const {
 absl::StatusOr<size_t> RequestService::Status(std::string_view text, MutableBytes to) const {
   unsigned first = 0;
   if (!text.empty() && std::sscanf(std::string(text).c_str(), "%u", &first) != 1) {
-    return absl::InvalidArgumentError("a status asks for \"FIRST\" or nothing");
+    return absl::InvalidArgumentError("a status request must contain \"FIRST\" or nothing");
   }
   return WriteTextReply(to, MessageKind::kStatus, StatusJson(first, kRegionsPerStatus));
 }
@@ -209,7 +210,7 @@ absl::StatusOr<size_t> RequestService::Report(const IncomingCall& call, MutableB
 absl::StatusOr<size_t> RequestService::Check(std::string_view text, MutableBytes to) {
   unsigned id = 0, first = 0;
   const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
-  if (numbers < 1) return absl::InvalidArgumentError("a check asks for \"REGION\" or \"REGION FIRST\"");
+  if (numbers < 1) return absl::InvalidArgumentError("a check request must contain \"REGION\" or \"REGION FIRST\"");
   const HeldRegion* region = regions_->Find(id);
   if (region == nullptr || !region->readable()) {
     return absl::NotFoundError(fmt::format("{} does not hold region {}", options_.name, id));

@@ -119,7 +119,7 @@ TEST_F(RequestServiceTest, ItsStatusNamesAFailedLog) {
   EXPECT_EQ(service_.StatusJson(0, 1).find("its log failed"), std::string::npos);
   region->SetLog(std::make_shared<RegionLog>(1, 1, 1, nullptr), false);
   region->log->Fail(absl::UnavailableError("EIO"));
-  EXPECT_NE(service_.StatusJson(0, 1).find("takes no writes, its log failed: EIO"), std::string::npos);
+  EXPECT_NE(service_.StatusJson(0, 1).find("accepts no writes, its log failed: EIO"), std::string::npos);
 }
 
 // A large value that is overwritten while it is fetched arrives whole, as it was when it was requested, and only at the

@@ -92,7 +92,7 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
                         tree.key_bytes_max());
   const size_t room = std::min<size_t>(to.size(), fixed.reply_bytes_max);
   if (room < sizeof(ScanReply) + 2 * tree.key_bytes_max() + sizeof(ScanEntry) + sizeof(ScanExtent)) {
-    return absl::InvalidArgumentError("a scan with no room for one entry");
+    return absl::InvalidArgumentError("a scan request must leave room for at least one entry");
   }
   ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);
   std::string key;

@@ -32,7 +32,8 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
 }
 
 absl::Status NoMeganode(const HeldRegion& region) {
-  return absl::InvalidArgumentError(fmt::format("region {} is part of a hash table: it has no order", region.region()));
+  return absl::InvalidArgumentError(
+      fmt::format("region {} is part of a hash table, which has no order and cannot be scanned", region.region()));
 }
 
 size_t WriteRoute(MutableBytes to, const Target& target) {

@@ -10,7 +10,9 @@ namespace cell {
 namespace {
 
 absl::Status Dropped() {
-  return absl::UnavailableError("the upload was dropped: it was idle too long, or others needed its room");
+  return absl::UnavailableError(
+      "the upload was discarded, because it was idle for too long or other uploads needed its memory; nothing was "
+      "written");
 }
 
 }  // namespace
@@ -28,7 +30,8 @@ absl::Status Uploads::Add(ConnectionId peer, uint16_t number, uint32_t offset, s
   }
   if (upload.dropped) return Dropped();
   if (offset != upload.bytes.size()) {
-    return absl::InvalidArgumentError(fmt::format("an upload goes on at {}, not at {}", upload.bytes.size(), offset));
+    return absl::InvalidArgumentError(
+        fmt::format("the upload must continue at byte {}, not at {}", upload.bytes.size(), offset));
   }
   RETURN_IF_ERROR(MakeRoom(peer, piece.size()));
   upload.bytes.append(piece);
@@ -51,7 +54,7 @@ absl::Status Uploads::MakeRoom(ConnectionId peer, size_t bytes) {
     // A value fits into a share if all shares together fit.
     const size_t share = std::max(limits_.bytes_max / holders, std::min(kValueBytesMax, limits_.bytes_max));
     if (peers_[peer].bytes + bytes > share || most->bytes <= share) {
-      return absl::ResourceExhaustedError("too many large values are on their way to this server: try again");
+      return absl::ResourceExhaustedError("too many large values are being uploaded to this server: try again");
     }
     Upload* idle = nullptr;
     for (Upload& upload : most->uploads) {
@@ -67,7 +70,7 @@ absl::StatusOr<std::string_view> Uploads::Find(ConnectionId peer, uint16_t numbe
   if (its != peers_.end() && its->second.uploads[number - 1].dropped) return Dropped();
   const std::string_view value = its == peers_.end() ? std::string_view() : its->second.uploads[number - 1].bytes;
   if (value.size() == bytes) return value;
-  return absl::InvalidArgumentError(fmt::format("{} of {} bytes of the value were uploaded", value.size(), bytes));
+  return absl::InvalidArgumentError(fmt::format("only {} of {} bytes of the value were uploaded", value.size(), bytes));
 }
 
 void Uploads::Forget(ConnectionId peer, uint16_t number) {

@@ -28,7 +28,7 @@ size_t WritePipeline::RetryHeld() {
 
 bool WritePipeline::Retry(const HeldWrite& held) {
   if (held.withdrawn) {
-    replies_->Error(held.call, held.request.kind, absl::CancelledError("its client has begun another upload"));
+    replies_->Error(held.call, held.request.kind, absl::CancelledError("the client has begun another upload"));
     return true;
   }
   const Target target = served_->Find(held.request.root, held.request.key);
@@ -53,7 +53,7 @@ absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* regi
   const bool full = absl::IsResourceExhausted(status) && region != nullptr;
   if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region)) return status;
   return absl::UnavailableError(fmt::format(
-      "region {} is full, and has not been split yet, or its disk is slow; nothing was written", region->region()));
+      "region {} is full and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
 
 absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& call, const KeyedRequest& request,
@@ -64,13 +64,13 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
   }
   HeldRegion* const region = target.region;
   if (region != nullptr && !Open(*region)) {
-    return absl::UnavailableError(fmt::format("region {} waits for {}, which takes too long; nothing was written",
-                                              region->region(), region->late ? "its log's disk" : "its move"));
+    return absl::UnavailableError(fmt::format("region {} waited too long for {}; nothing was written", region->region(),
+                                              region->late ? "the disk of its log" : "its migration"));
   }
   if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
     return absl::UnavailableError(
-        fmt::format("the log of region {} has failed, and nothing is written to it any more: {}", region->region(),
-                    std::string(region->log->status().message())));
+        fmt::format("the log of region {} has failed, and the region accepts no writes; nothing was written: {}",
+                    region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Outcome{Stage::kRouted};
   std::string_view value = request.value;
@@ -135,7 +135,8 @@ size_t WritePipeline::ApplyDurable() {
       } else if (!failed.ok()) {
         if (write.kind == MessageKind::kPut) region->store->Discard(write.prepared);
         // It may be on disk nevertheless.
-        existed = absl::UnknownError(fmt::format("the log has failed: {}", std::string(failed.message())));
+        existed = absl::UnknownError(fmt::format(
+            "the log has failed, and the write may or may not have been applied: {}", std::string(failed.message())));
         if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));
       } else {
         break;
@@ -151,7 +152,9 @@ size_t WritePipeline::ApplyDurable() {
 
 void WritePipeline::Lose(HeldRegion* region) {
   for (const PendingWrite& write : region->pending) {
-    AnswerPending(write, absl::UnknownError("the region is another server's by now"));
+    AnswerPending(
+        write,
+        absl::UnknownError("another server has taken the region over, and the write may or may not have been applied"));
   }
   pending_ -= region->pending.size();
   region->pending.clear();

@@ -52,7 +52,8 @@ class MultiFabric::Attempt : public Completion {
       if (!left.empty() && !ended && !fabric_->closing_ && fabric_->NowNs() < deadline_ns) {
         // Using TCP instead of RDMA must not go unnoticed. A container without the server's files is normal.
         spdlog::log(route->part->kind == FabricKind::kVerbs ? spdlog::level::warn : spdlog::level::debug,
-                    "not by {}, tries another fabric: {}", ToString(route->part->kind), std::string(status.message()));
+                    "cannot connect by {}, trying another fabric: {}", ToString(route->part->kind),
+                    std::string(status.message()));
         return fabric_->TryNext(route);
       }
       told = true;
@@ -110,7 +111,7 @@ absl::Status MultiFabric::Listen(const std::string& addresses, Service* service)
   ASSIGN_OR_RETURN(const std::vector<FabricAddress> all, ParseAddresses(addresses));
   for (const FabricAddress& one : all) {
     if (PartOf(one.kind) == nullptr) {
-      return absl::FailedPreconditionError(fmt::format("this program does not serve by {}", ToString(one.kind)));
+      return absl::FailedPreconditionError(fmt::format("this program cannot listen by {}", ToString(one.kind)));
     }
   }
   for (const FabricAddress& one : all) {
@@ -179,8 +180,8 @@ ConnectionId MultiFabric::Connect(const std::string& addresses, int64_t deadline
   if (left.empty()) {
     std::string have;
     for (const auto& part : parts_) have += fmt::format("{}{}", have.empty() ? "" : ", ", ToString(part->kind));
-    return refuse(fmt::format("no way leads to {} from here: this program has {}{}", addresses, have,
-                              have == "shm" ? ", on this machine" : ""));
+    return refuse(fmt::format("no fabric of this program reaches {}: it has {}{}", addresses, have,
+                              have == "shm" ? ", which reaches only this machine" : ""));
   }
   TryNext(route);
   return id;
@@ -194,11 +195,11 @@ void MultiFabric::TryNext(Route* route) {
   Use(part);
   part->idle = 0;
   route->part = part;
-  const char* why = next.kind == FabricKind::kShm     ? "it is on this machine"
+  const char* why = next.kind == FabricKind::kShm     ? "the server is on this machine"
                     : next.kind == FabricKind::kVerbs ? "both have an RDMA device"
-                                                      : "nothing better leads there";
-  spdlog::debug("connects to {} by {}: {}{}", next.address, ToString(next.kind),
-                parts_.size() == 1 ? "nothing else is allowed, by --fabric" : why,
+                                                      : "no faster fabric reaches the server";
+  spdlog::debug("connecting to {} by {}: {}{}", next.address, ToString(next.kind),
+                parts_.size() == 1 ? "--fabric allows no other" : why,
                 attempt->left.empty() ? "" : fmt::format(" ({} more to try)", attempt->left.size()));
   route->id = part->fabric->Connect(next.address, attempt->deadline_ns, attempt);
 }

@@ -23,10 +23,10 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   struct stat info;
   std::ifstream file(path, std::ios::binary);
   if (!file || ::stat(path.c_str(), &info) != 0) {
-    return absl::InvalidArgumentError(fmt::format("cannot read the secret's file {}", path));
+    return absl::InvalidArgumentError(fmt::format("cannot read the secret file {}", path));
   }
   if ((info.st_mode & S_IRWXO) != 0) {
-    return absl::InvalidArgumentError(fmt::format("others can read the secret: chmod o= {}", path));
+    return absl::InvalidArgumentError(fmt::format("the secret can be read by other users: chmod o= {}", path));
   }
   std::string secret(kSecretBytesMax + 1, 0);
   file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
@@ -37,8 +37,8 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   secret.resize(secret.find_last_not_of(" \t\r\n") + 1);
   if (secret.size() < kSecretBytesMin) {
     return absl::InvalidArgumentError(
-        fmt::format("the secret in {} has {} bytes, at least {} are needed (openssl rand -hex 32)", path, secret.size(),
-                    kSecretBytesMin));
+        fmt::format("the secret in {} has {} bytes, but must have at least {} (openssl rand -hex 32)", path,
+                    secret.size(), kSecretBytesMin));
   }
   return secret;
 }
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
   }
   const std::optional<FabricKind> only = ParseFabricKind(options.kind);
   if (!only.has_value() && options.kind != "auto") {
-    return absl::InvalidArgumentError(fmt::format("there is no fabric \"{}\": auto, shm, tcp, verbs", options.kind));
+    return absl::InvalidArgumentError(fmt::format("unknown fabric \"{}\": use auto, shm, tcp or verbs", options.kind));
   }
   const auto wanted = [&](FabricKind kind) { return only.value_or(kind) == kind; };
   auto pool = std::make_shared<RegionPool>(options.huge_pages);
@@ -72,8 +72,7 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
                                                                    .mtu_bytes = options.rdma_mtu},
                                                 pool));
     } else if (only.has_value()) {
-      return absl::FailedPreconditionError(
-          "this machine has no RDMA device that is up; see cell_server --list-devices");
+      return absl::FailedPreconditionError("this machine has no active RDMA device; see cell_server --list-devices");
     }
   }
   if (wanted(FabricKind::kTcp)) {

@@ -33,12 +33,12 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
   }
   connection->socket = PeerSocket(*std::move(socket), closer_);
   if (!Watch(connection->socket.get(), kConnectionTag | id)) {
-    Break(connection, "no more sockets can be waited for");
+    Break(connection, "this client cannot wait for more sockets");
     return id;
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&hello), sizeof(hello));
   if (!SendPacket(connection->socket.get(), bytes, {}).ok())
-    Break(connection, "the server does not take the handshake");
+    Break(connection, "the server does not accept the handshake");
   return id;
 }
 
@@ -46,12 +46,12 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
 absl::Status ShmFabric::FinishHandshake(Connection* connection) {
   ASSIGN_OR_RETURN(Packet welcome, connection->socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory));
   if (welcome.bytes.size() < sizeof(WelcomePacket)) {
-    return absl::DataLossError("the server refused the connection; see its log");
+    return absl::DataLossError("the server refused the connection: see the server's log");
   }
   const auto header = Load<WelcomePacket>(welcome.bytes.data());
   if (header.magic != kMagic || header.version != kVersion) {
     return absl::FailedPreconditionError(
-        fmt::format("the server speaks handshake version {}, this client {}", header.version, kVersion));
+        fmt::format("the server has handshake version {}, this client {}", header.version, kVersion));
   }
   if (!welcome.memory.valid()) return absl::DataLossError("the server sent a malformed handshake");
   ASSIGN_OR_RETURN(connection->rings,
@@ -90,11 +90,11 @@ bool ShmFabric::TakePacket(Connection* connection) {
 }
 
 void ShmFabric::MapRegion(Connection* connection, Packet packet) {
-  if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent nonsense");
+  if (packet.bytes.size() != sizeof(RegionPacket)) return Break(connection, "the server sent a malformed packet");
   const auto answer = Load<RegionPacket>(packet.bytes.data());
   const auto region = static_cast<uint32_t>(answer.region);
   if (answer.magic != kMagic || answer.region > UINT32_MAX || !connection->regions.asked(region)) {
-    return Break(connection, "the server sent a region that was not asked for");
+    return Break(connection, "the server sent a region that was not requested");
   }
   std::optional<Connection::Mapped> mapped;
   if (packet.memory.valid()) {
@@ -119,7 +119,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
 void ShmFabric::AskForRegion(Connection* connection, uint32_t region) {
   const AskRegion ask{kMagic, region};
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&ask), sizeof(ask));
-  if (!SendPacket(connection->socket.get(), bytes, {}).ok()) Break(connection, "the server takes no questions");
+  if (!SendPacket(connection->socket.get(), bytes, {}).ok()) Break(connection, "the server accepts no requests");
 }
 
 void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
@@ -208,7 +208,7 @@ size_t ShmFabric::FinishReads() {
       const Connection::Mapped* region = connection->regions.Find(part->from.region());
       if (region == nullptr || !Connection::Holds(*region, *part)) {  // The region was requested again meanwhile, and
                                                                       // is not there.
-        status = absl::OutOfRangeError(fmt::format("region {} is gone", part->from.region()));
+        status = absl::OutOfRangeError(fmt::format("region {} no longer exists", part->from.region()));
         continue;
       }
       CopyFromShared(region->shm.base() + part->from.offset(), part->to, part->bytes);
@@ -294,7 +294,7 @@ size_t ShmFabric::TakeReplies() {
         }
       }
     }
-    if (connection->replies.damaged()) Break(connection, "its reply ring holds nonsense");
+    if (connection->replies.damaged()) Break(connection, "its reply ring is corrupted");
     connection->replies.Release();
   }
   return taken;
@@ -319,7 +319,7 @@ void ShmFabric::Expire() {
                   absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
       };
     };
-    NoteDeadline(connection->regions.Expire(now, expire("memory")));
+    NoteDeadline(connection->regions.Expire(now, expire("reply to a read")));
     NoteDeadline(connection->calls.Expire(now, expire("answer")));
   }
 }

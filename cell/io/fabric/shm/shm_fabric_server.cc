@@ -50,15 +50,17 @@ void ShmFabric::AcceptPeers() {
     const bool enough = LeavesEnough(fd);
     PeerSocket socket(std::move(fd), closer_);
     if (!enough) {
-      warnings_.Warn(NowNs(), "refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
-                     DescriptorLimit());
+      warnings_.Warn(
+          NowNs(),
+          "refusing connections: the remaining file descriptors of {} are reserved for regions and logs (ulimit -n)",
+          DescriptorLimit());
       continue;
     }
     auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end() && peers_.size() < options_.peers_max) slot = peers_.insert(peers_.end(), nullptr);
     if (slot == peers_.end() && DropOldestSilent()) slot = std::find(peers_.begin(), peers_.end(), nullptr);
     if (slot == peers_.end()) {
-      warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers_.size());
+      warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers_.size());
       continue;
     }
     *slot = std::make_unique<Peer>();
@@ -77,7 +79,7 @@ void ShmFabric::AcceptPeers() {
 // Pauses the listener when there are no descriptors. New connections stay in its queue, which would wake us again at
 // once.
 void ShmFabric::RestListener(int error) {
-  warnings_.Warn(NowNs(), "cannot take connections for now: {}", std::strerror(error));
+  warnings_.Warn(NowNs(), "cannot accept connections at the moment: {}", std::strerror(error));
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   listen_again_ns_ = NowNs() + kListenerRestNs;
 }
@@ -88,7 +90,7 @@ void ShmFabric::DropSilentPeers() {
   for (size_t i = 0; i < peers_.size() && greeting_ > 0; ++i) {
     const Peer* peer = peers_[i].get();
     if (peer == nullptr || peer->welcome || now - peer->accepted_ns < options_.handshake_ns) continue;
-    warnings_.Warn(now, "closed a connection: nobody has greeted");
+    warnings_.Warn(now, "closed a connection: the peer sent no handshake in time");
     DropPeer(static_cast<ConnectionId>(i));
   }
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
@@ -105,7 +107,7 @@ bool ShmFabric::DropOldestSilent() {
     if (peers_[i] == nullptr || peers_[i]->welcome) continue;
     if (oldest == peers_.size() || peers_[i]->accepted_ns < peers_[oldest]->accepted_ns) oldest = i;
   }
-  warnings_.Warn(NowNs(), "closed a connection: others came, and it has not greeted");
+  warnings_.Warn(NowNs(), "closed a connection that had sent no handshake, to make room for others");
   DropPeer(static_cast<ConnectionId>(oldest));
   return true;
 }
@@ -136,7 +138,7 @@ void ShmFabric::Welcome(ConnectionId id) {
   const WelcomePacket packet{kMagic, kVersion, 0};
   const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
   if (version != kVersion) {  // Send our version, so that the client can report it.
-    warnings_.Warn(NowNs(), "refused a client of handshake version {}; this server has {}", version, kVersion);
+    warnings_.Warn(NowNs(), "refused a client with handshake version {}; this server has {}", version, kVersion);
     (void)SendPacket(peer->socket.get(), welcome, {});
     return DropPeer(id);
   }
@@ -167,7 +169,7 @@ bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
   if (SendPacket(peers_[id]->socket.get(), bytes, fds).ok()) return true;
-  warnings_.Warn(NowNs(), "closed a connection: it asks for regions and does not take them");
+  warnings_.Warn(NowNs(), "closed a connection: the client requests regions but does not receive them");
   return false;
 }
 
@@ -215,7 +217,7 @@ size_t ShmFabric::ServeCalls() {
   }
   for (size_t i = 0; i < count; ++i) {
     if (peers_[i] == nullptr || !peers_[i]->broken) continue;
-    warnings_.Warn(NowNs(), "closed a connection: its rings hold nonsense");
+    warnings_.Warn(NowNs(), "closed a connection: its rings are corrupted");
     DropPeer(static_cast<ConnectionId>(i));
   }
   return calls_.size();

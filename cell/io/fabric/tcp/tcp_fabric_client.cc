@@ -97,8 +97,9 @@ void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
   if (!channel->connected && !FinishConnecting(connection, channel)) return;
   if ((events & ~uint32_t{EPOLLOUT}) != 0) {
     if (!ReceiveSome(channel->socket.get(), absl::MakeSpan(scratch_), &channel->in)) {
-      return Break(connection, connection->connecting == nullptr ? "the server is gone"
-                                                                 : "the server closed it during the handshake");
+      return Break(connection, connection->connecting == nullptr
+                                   ? "the server is gone"
+                                   : "the server closed the connection during the handshake");
     }
     if (!channel->handshake.done()) Greet(connection, channel);
   }
@@ -140,8 +141,8 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
   if (connection == nullptr) return Refuse(id, completion);
   for (const ReadPart& part : parts) {
     if ((part.from.offset() | part.bytes) % kWordBytes == 0) continue;
-    TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is not of whole words", part.bytes,
-                                                            ToString(part.from))));
+    TellLater(completion, absl::OutOfRangeError(fmt::format("a read of {} bytes at {} does not consist of whole words",
+                                                            part.bytes, ToString(part.from))));
     return;
   }
   if (parts.empty()) return TellLater(completion, absl::OkStatus());
@@ -190,7 +191,7 @@ size_t TcpFabric::TakeReplies(Connection* connection) {
     ++taken;
     completion->Done(absl::OkStatus(), reply);
   }
-  if (state == FrameState::kNonsense) Break(connection, "the server's replies are nonsense");
+  if (state == FrameState::kNonsense) Break(connection, "the server's replies are malformed");
   in->Shrink(kIdleQueueBytesMax);
   return taken;
 }
@@ -216,7 +217,7 @@ size_t TcpFabric::TakeReads(Connection* connection) {
       const bool refused = answer.code == kReadOutside;
       if (connection->parts.empty() || answer.id != connection->expected || (!refused && answer.code != kReadOk) ||
           answer.bytes != (refused ? 0 : connection->parts.front().bytes)) {
-        Break(connection, "the server answered a read that was not asked for");
+        Break(connection, "the server answered a read that was not requested");
         break;
       }
       ++connection->expected;
@@ -263,7 +264,7 @@ void TcpFabric::Expire() {
       continue;
     }
     if (!connection->reads.empty() && now - connection->progress_ns > options_.read_timeout_ns) {
-      Break(connection, "the server answers no reads");
+      Break(connection, "the server does not answer reads");
       continue;
     }
     if (!due) continue;
@@ -282,7 +283,7 @@ void TcpFabric::ExpireReads(Connection* connection, int64_t now_ns) {
     if (read.completion != nullptr && read.deadline_ns <= now_ns) {
       for (auto it = part; it != end; ++it) it->to = nullptr;
       TellLater(std::exchange(read.completion, nullptr),
-                absl::DeadlineExceededError(fmt::format("no memory from {} in time", connection->address)));
+                absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", connection->address)));
     } else if (read.completion != nullptr) {
       NoteDeadline(read.deadline_ns);
     }

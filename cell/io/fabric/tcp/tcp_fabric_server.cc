@@ -20,7 +20,7 @@ absl::Status TcpFabric::Listen(const std::string& address, Service* service) {
 void TcpFabric::TakeCallers() {
   for (Fd& socket : listener_->TakeCallers()) {
     if (peers() >= options_.peers_max) {
-      warnings_.Warn(NowNs(), "refused a connection: {} peers are connected already", peers());
+      warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers());
       continue;
     }
     if (free_peers_.empty()) {
@@ -57,7 +57,7 @@ void TcpFabric::MakeReady(ConnectionId id) {
   if (state == FrameState::kNone) return;
   if (state == FrameState::kNonsense || frame.reply_bytes_max < kReplyBytesMin ||
       frame.reply_bytes_max > kMessageBytesMax) {
-    warnings_.Warn(NowNs(), "closed a connection: its requests are nonsense");
+    warnings_.Warn(NowNs(), "closed a connection: its requests are malformed");
     peer->broken = true;
     broken_.push_back(id);
     return;

@@ -136,7 +136,7 @@ void TcpListener::Accept() {
       const int error = errno;
       if (IsOutOfDescriptors(error) && CloseOldestSilent()) continue;
       // New connections stay in the queue, which would wake us again at once.
-      Warn(fmt::format("cannot take connections for now: {}", std::strerror(error)));
+      Warn(fmt::format("cannot accept connections at the moment: {}", std::strerror(error)));
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
       listen_again_ns_ = Now() + kListenerRestNs;
       return;
@@ -144,8 +144,9 @@ void TcpListener::Accept() {
     if (silent_ >= GreetingMax()) CloseOldestSilent();
     while (!LeavesEnough(socket) && CloseOldestSilent()) LowestNumber(&socket);
     if (!LeavesEnough(socket)) {
-      Warn(fmt::format("refuses connections: of {} descriptors the rest is for regions and logs (ulimit -n)",
-                       DescriptorLimit()));
+      Warn(fmt::format(
+          "refusing connections: the remaining file descriptors of {} are reserved for regions and logs (ulimit -n)",
+          DescriptorLimit()));
       continue;
     }
     SetTcpOptions(socket.get());
@@ -204,7 +205,7 @@ bool TcpListener::Greet(Guest* guest) {
     --silent_;
     if (guest->handshake.purpose() == Purpose::kReads) ++readers_;
     if (readers_ > options_.readers_max) {
-      Warn(fmt::format("refused a connection: {} peers read already", readers_ - 1));
+      Warn(fmt::format("refused a connection: {} peers already read", readers_ - 1));
       return false;
     }
   }
@@ -269,7 +270,7 @@ void TcpListener::CloseSilentGuests() {
     const Guest* guest = guests_[index].get();
     if (guest != nullptr && guest->number == number && !guest->handshake.done()) {
       if (now - guest->accepted_ns < options_.handshake_ns) break;
-      Warn("closed a connection: nobody has greeted");
+      Warn("closed a connection: the peer sent no handshake in time");
       Close(index);
     }
     greeting_.pop_front();
@@ -287,7 +288,7 @@ bool TcpListener::CloseOldestSilent() {
     greeting_.pop_front();
     const Guest* guest = guests_[index].get();
     if (guest == nullptr || guest->number != number || guest->handshake.done()) continue;
-    Warn("closed a connection: others came, and it has not greeted");
+    Warn("closed a connection that had sent no handshake, to make room for others");
     Close(index);
     return true;
   }

@@ -149,7 +149,8 @@ std::string RdmaSourceAddress(const std::string& device, int gid_index) {
 
 std::string Describe(const std::vector<RdmaDevice>& devices) {
   if (devices.empty()) {
-    return "No RDMA device, or this user may not open it. Is rdma-core installed, the driver loaded (rdma link), and "
+    return "No RDMA device was found, or this user has no permission to open it. Is rdma-core installed, the driver "
+           "loaded (rdma link), and "
            "/dev/infiniband/uverbs* readable?\n";
   }
   std::string text;

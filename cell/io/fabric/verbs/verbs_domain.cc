@@ -59,9 +59,8 @@ absl::Status VerbsDomain::AddLink(uint32_t sends) {
   // for all of it.
   const uint32_t completions = completions_wanted_ + kReceivesPerLink + sends;
   if (completions > completions_max_ || receives_wanted_ + kReceivesPerLink > receives_max_) {
-    return absl::ResourceExhaustedError(
-        fmt::format("the RDMA device has no room for more connections ({} completions, {} receives)", completions_max_,
-                    receives_max_));
+    return absl::ResourceExhaustedError(fmt::format(
+        "the RDMA device cannot hold more connections ({} completions, {} receives)", completions_max_, receives_max_));
   }
   if (completions > static_cast<uint32_t>(cq_->cqe)) {
     const uint32_t larger = std::min(completions_max_, std::max(completions, 2 * static_cast<uint32_t>(cq_->cqe)));

@@ -162,11 +162,11 @@ size_t VerbsFabric::TakeChunk(Device* device, uint32_t queue_pair, uint32_t chun
   MessageAssembler::Message message;
   const MessageAssembler::State state = link->assembler.Take(received, &message);
   if (state == MessageAssembler::State::kNonsense) {
-    Break(link, "the peer sent nonsense");
+    Break(link, "the peer sent a malformed message");
     return 0;
   }
   if (!link->window.Received(message.header)) {
-    Break(link, "the peer does not keep to its credits");
+    Break(link, "the peer exceeded its credits");
     return 0;
   }
   size_t told = 0;
@@ -189,7 +189,7 @@ size_t VerbsFabric::TakeChunk(Device* device, uint32_t queue_pair, uint32_t chun
     } else if (type == MessageType::kRegion && up && !link->accepted) {
       TakeRegion(link, static_cast<uint32_t>(id), message.bytes);
     } else if (type != MessageType::kCredits) {
-      Break(link, "the peer sent a message that has no place here");
+      Break(link, "the peer sent an unexpected message");
     }
   }
   if (link->state == Link::State::kBroken) return told;
@@ -273,7 +273,7 @@ bool VerbsFabric::PostChunk(Link* link, uint8_t type, uint64_t id, size_t reply_
   posted.sequence = link->sequence;
   if (!goes_inline) posted.send_chunk = chunk.number;
   link->posted.push_back(posted);
-  if (!link->queue_pair->Post(&request)) Break(link, "the NIC takes no more requests");
+  if (!link->queue_pair->Post(&request)) Break(link, "the NIC accepts no more requests");
   return link->state != Link::State::kBroken;
 }
 

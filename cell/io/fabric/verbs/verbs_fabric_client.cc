@@ -56,7 +56,7 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
     StartRead(link, read.parts, read.deadline_ns, read.completion);
   };
   if ((!bytes.empty() && !key.has_value()) || !link->regions.Answer(region, key, refuse, start)) {
-    Break(link, "the server told of a region that was not asked for");
+    Break(link, "the server described a region that was not requested");
   }
 }
 
@@ -100,7 +100,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
 
 // Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
-  const absl::Status late = absl::DeadlineExceededError(fmt::format("no memory from {} in time", link->address));
+  const absl::Status late = absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", link->address));
   NoteDeadline(link->regions.Expire(now_ns, [&](Completion* completion) { TellLater(completion, late); }));
   bool ended = false;
   for (Link::ReadInFlight& read : link->reads) {
@@ -173,7 +173,7 @@ void VerbsFabric::PostReads(Link* link) {
     if (count == 0) return;
     requests[count - 1].send_flags = IBV_SEND_SIGNALED;
     link->unsignalled = 0;
-    if (!link->queue_pair->Post(requests)) return Break(link, "the NIC takes no more requests");
+    if (!link->queue_pair->Post(requests)) return Break(link, "the NIC accepts no more requests");
   }
 }
 

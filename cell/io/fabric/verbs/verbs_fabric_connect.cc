@@ -35,7 +35,8 @@ absl::Status OpenChannel(int epoll, EventChannel* channel) {
   if (*channel != nullptr) return absl::OkStatus();
   channel->reset(::rdma_create_event_channel());
   if (*channel == nullptr) {
-    return absl::FailedPreconditionError("RDMA connections cannot be made here: no rdma_cm (modprobe rdma_ucm)");
+    return absl::FailedPreconditionError(
+        "this machine cannot make RDMA connections: rdma_cm is missing (modprobe rdma_ucm)");
   }
   const int fd = (*channel)->fd;
   if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0 || !Watch(epoll, fd)) return VerbsError("rdma_cm");
@@ -88,7 +89,7 @@ absl::Status VerbsFabric::Listen(const std::string& address, Service* service) {
   sockaddr_storage storage = addresses.front().storage;
   if (::rdma_bind_addr(listener.get(), reinterpret_cast<sockaddr*>(&storage)) != 0 ||
       ::rdma_listen(listener.get(), 128) != 0) {
-    if (errno == EADDRINUSE) return absl::AlreadyExistsError(fmt::format("something listens at {} already", address));
+    if (errno == EADDRINUSE) return absl::AlreadyExistsError(fmt::format("{} is already in use", address));
     return absl::InvalidArgumentError(
         fmt::format("cannot listen at {} by RDMA: {} (is it the address of an RDMA device? "
                     "see --list-devices)",
@@ -101,7 +102,7 @@ absl::Status VerbsFabric::Listen(const std::string& address, Service* service) {
   service_ = service;
   if (DeviceOf(listener->verbs) == nullptr) {
     service_ = nullptr;
-    return absl::ResourceExhaustedError("the RDMA device cannot be used; the log says why");
+    return absl::ResourceExhaustedError("the RDMA device cannot be used; see the log");
   }
   if (const absl::Status registered = RegisterRegions(); !registered.ok()) {
     service_ = nullptr;
@@ -142,7 +143,7 @@ ConnectionId VerbsFabric::Connect(const std::string& address, int64_t deadline_n
     sockaddr_storage destination = to.front().storage;
     if (::rdma_resolve_addr(made, from.bytes > 0 ? reinterpret_cast<sockaddr*>(&from.storage) : nullptr,
                             reinterpret_cast<sockaddr*>(&destination), kResolveMs) != 0) {
-      return absl::UnavailableError(fmt::format("no RDMA device leads to {}: {}", address, std::strerror(errno)));
+      return absl::UnavailableError(fmt::format("no RDMA device reaches {}: {}", address, std::strerror(errno)));
     }
     return absl::OkStatus();
   };
@@ -190,7 +191,8 @@ void VerbsFabric::TakeCmEvents() {
 void VerbsFabric::HandleCmEvent(const CmEvent& event) {
   if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return AcceptLink(event);
   if (event.id == cm_->listener.get()) {
-    spdlog::error("the RDMA device is gone: no more connections by verbs ({})", ::rdma_event_str(event.type));
+    spdlog::error("the RDMA device was removed, so there are no more verbs connections ({})",
+                  ::rdma_event_str(event.type));
     return;
   }
   Link* link = Find(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(event.id->context)));
@@ -198,7 +200,7 @@ void VerbsFabric::HandleCmEvent(const CmEvent& event) {
   absl::Status status;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (::rdma_resolve_route(event.id, kResolveMs) != 0) status = VerbsError("no route");
+      if (::rdma_resolve_route(event.id, kResolveMs) != 0) status = VerbsError("cannot find a route");
       break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       status = ConnectOnRoute(link);
@@ -245,7 +247,7 @@ absl::Status VerbsFabric::ConnectOnRoute(Link* link) {
 
 absl::Status VerbsFabric::FinishConnecting(Link* link, const CmEvent& event) {
   if (!event.greeting.has_value() || event.greeting->magic != kCmMagic || event.greeting->version != kCmVersion) {
-    return absl::FailedPreconditionError("that is no Cell server, or one of another version");
+    return absl::FailedPreconditionError("the peer is not a Cell server, or has another version");
   }
   const uint32_t mtu = std::min<uint32_t>(MtuOf(options_.mtu_bytes), event.greeting->mtu);
   RETURN_IF_ERROR(link->pending->Move(link->cm.get(), IBV_QPS_RTR, mtu));
@@ -264,7 +266,7 @@ absl::Status VerbsFabric::FinishConnecting(Link* link, const CmEvent& event) {
 void VerbsFabric::AcceptLink(const CmEvent& event) {
   if (accepted_ - peers_ >= kGreetingMax) BreakOldestSilent();
   if (accepted_ >= options_.peers_max || service_ == nullptr) {
-    warnings_.Warn(NowNs(), "refused a connection: {} are there", accepted_);
+    warnings_.Warn(NowNs(), "refused a connection: {} are already open", accepted_);
     (void)::rdma_reject(event.id, nullptr, 0);
     ::rdma_destroy_id(event.id);
     return;
@@ -293,12 +295,12 @@ void VerbsFabric::BreakOldestSilent() {
     const bool silent = link->accepted && link->state != Link::State::kUp && link->state != Link::State::kBroken;
     if (silent && (oldest == nullptr || id < oldest->id)) oldest = link.get();
   }
-  if (oldest != nullptr) Break(oldest, "others came, and it has not greeted");
+  if (oldest != nullptr) Break(oldest, "it had sent no handshake, and other connections needed its place");
 }
 
 absl::Status VerbsFabric::Accept(Link* link, const CmEvent& event) {
   if (!event.greeting.has_value() || event.greeting->magic != kCmMagic || event.greeting->version != kCmVersion) {
-    return absl::FailedPreconditionError("not a Cell client, or one of another version");
+    return absl::FailedPreconditionError("the peer is not a Cell client, or has another version");
   }
   const uint32_t wanted = std::clamp<uint32_t>(event.greeting->mtu, IBV_MTU_256, MtuOf(options_.mtu_bytes));
   RETURN_IF_ERROR(CreateQueuePair(link));
@@ -421,8 +423,8 @@ void VerbsFabric::ExpireLinks() {
     }
     if (link->accepted) {
       if (link->state != Link::State::kUp && now - link->since_ns > options_.handshake_ns) {
-        warnings_.Warn(NowNs(), "closed a connection: nobody has greeted, or not as it should");
-        Break(link.get(), "nobody has greeted");
+        warnings_.Warn(NowNs(), "closed a connection: the peer sent no valid handshake in time");
+        Break(link.get(), "the peer sent no handshake in time");
       }
       continue;
     }

@@ -14,7 +14,7 @@ constexpr size_t kIdleInBytesMax = size_t{64} << 10;
 
 void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
   ServerHandshake& handshake = *link->server_handshake;
-  if (handshake.wants() == 0) return Break(link, "not a Cell client");  // It was refused already.
+  if (handshake.wants() == 0) return Break(link, "the peer is not a Cell client");  // It was refused already.
   std::string answer;
   const absl::Status taken = handshake.Take(message, &answer);
   if (!taken.ok()) {
@@ -45,7 +45,7 @@ void VerbsFabric::TellRegion(Link* link, uint32_t region) {
 
 void VerbsFabric::TakeCall(Link* link, uint64_t id, size_t reply_bytes_max, ConstBytes request) {
   if (reply_bytes_max < kReplyBytesMin || reply_bytes_max > kMessageBytesMax) {
-    return Break(link, "the peer's requests are nonsense");
+    return Break(link, "the peer's requests are malformed");
   }
   link->in.Append(request);
   link->calls_in.push_back({id, reply_bytes_max, request.size()});
