@@ -65,8 +65,8 @@ def cycle(directory, servers, durability, killed_ns, number):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--cycles", type=int, help="instead of a time")
-    parser.add_argument("--durability", choices=("sync", "async"), help="default: one after the other")
+    parser.add_argument("--cycles", type=int, help="number of cycles, instead of a time")
+    parser.add_argument("--durability", choices=("sync", "async"), help="durability to test (default: both, one after the other)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Leave no server behind.

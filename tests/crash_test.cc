@@ -110,7 +110,7 @@ class CrashTest : public ::testing::Test {
       if (route.kind == Meganode::Route::Kind::kHere) return region;
       region = route.next.region();
     }
-    ADD_FAILURE() << "the tree leads nowhere for " << key;
+    ADD_FAILURE() << "the search ends at no leaf for " << key;
     return 0;
   }
 
@@ -229,7 +229,7 @@ class CrashTest : public ::testing::Test {
         EXPECT_EQ(**value, Value(i, version));
       }
       EXPECT_TRUE(MayBe(version, history.ended[at], history.begun[at]))
-          << Key(i) << " has version " << version << ", possible are " << history.ended[at] << " to "
+          << Key(i) << " has version " << version << ", but only these are possible: " << history.ended[at] << " to "
           << history.begun[at];
     }
     clients.clear();
@@ -251,13 +251,13 @@ class CrashTest : public ::testing::Test {
         EXPECT_FALSE(region->claimed() && cluster->Quiet()) << "region " << region->region();
         const RegionTable::Entry* entry = cluster->table().Find(region->region());
         EXPECT_TRUE(entry != nullptr && entry->owner.server == fmt::format("server-{}", i))
-            << "region " << region->region() << " is held by server-" << i << " and not its own";
+            << "region " << region->region() << " is held by server-" << i << ", but belongs to another server";
         const TreeReport report = CheckTree(*region->memory);
         EXPECT_TRUE(report.ok()) << "region " << report.region << ": " << report.errors[0];
         reports.push_back(report);
         if (report.range.tier != 0) continue;
         const auto [it, fresh] = by_low.emplace(report.range.low, report);
-        EXPECT_TRUE(fresh) << "regions " << report.region << " and " << it->second.region << " begin alike";
+        EXPECT_TRUE(fresh) << "regions " << report.region << " and " << it->second.region << " begin at the same key";
       }
     }
     for (auto it = by_low.begin(); it != by_low.end() && std::next(it) != by_low.end(); ++it) {

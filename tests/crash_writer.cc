@@ -171,7 +171,7 @@ int Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app{"What tests/crash_loop.py writes and verifies with."};
+  CLI::App app{"Write and verify keys for tests/crash_loop.py."};
   app.add_option("--cluster", flags.cluster)->required();
   app.add_option("--state", flags.state)->required();
   app.add_option("--tables", flags.tables);

@@ -120,16 +120,16 @@ class Fuzzer:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+", help=argparse.SUPPRESS)  # Set in tests/BUILD.
-    parser.add_argument("--minutes", type=float, default=60, help="for each fuzzer (default: 60)")
-    parser.add_argument("--cpu", action="store_true", help="count CPU time as --minutes: for a machine that is busy with other things")
-    parser.add_argument("--runs", type=int, help="inputs for each fuzzer at most")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this fuzzer alone; may be repeated")
-    parser.add_argument("--dir", help=f"where what is found is kept (default: {finds_directory()})")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="fuzzers that run at the same time (default: one per core)")
-    parser.add_argument("--seed", type=int, help="of libFuzzer's choices (default: a new one)")
-    parser.add_argument("--input-bytes", type=int, default=INPUT_BYTES_MAX, help=f"the longest input (default: {INPUT_BYTES_MAX})")
+    parser.add_argument("--minutes", type=float, default=60, help="minutes per fuzzer (default: 60)")
+    parser.add_argument("--cpu", action="store_true", help="measure --minutes in CPU time, for a machine that is busy with other work")
+    parser.add_argument("--runs", type=int, help="maximum number of inputs per fuzzer")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="run only this fuzzer; may be repeated")
+    parser.add_argument("--dir", help=f"directory for the inputs that are found (default: {finds_directory()})")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of fuzzers that run at the same time (default: one per core)")
+    parser.add_argument("--seed", type=int, help="seed of libFuzzer's random choices (default: a new one)")
+    parser.add_argument("--input-bytes", type=int, default=INPUT_BYTES_MAX, help=f"maximum size of an input in bytes (default: {INPUT_BYTES_MAX})")
     parser.add_argument("--merge", action="store_true",
-                        help="run nothing; add to tests/corpus what earlier runs kept and what reaches more code")
+                        help="run no fuzzer; add to tests/corpus the inputs of earlier runs that reach more code")
     args = parser.parse_args()
     finds = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.dir).resolve() if args.dir else finds_directory()
     if args.seed is None:
@@ -137,7 +137,7 @@ def main():
     fuzzers = [Fuzzer(program, finds) for program in args.programs]
     unknown = set(args.only) - {fuzzer.name for fuzzer in fuzzers}
     if unknown:
-        parser.error(f"no fuzzer {', '.join(sorted(unknown))}; there are {', '.join(fuzzer.name for fuzzer in fuzzers)}")
+        parser.error(f"unknown fuzzer {', '.join(sorted(unknown))}: use {', '.join(fuzzer.name for fuzzer in fuzzers)}")
     if args.only:
         fuzzers = [fuzzer for fuzzer in fuzzers if fuzzer.name in args.only]
     if args.merge:

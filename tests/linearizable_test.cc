@@ -123,8 +123,9 @@ Task<bool> ScanOnce(Client* client, History* history, Random* random) {
     const auto it = seen.find(Key(i));
     const int version = it == seen.end() ? 0 : it->second;
     EXPECT_TRUE(MayHaveSeen(version, before.ended[static_cast<size_t>(i)], history->begun[static_cast<size_t>(i)]))
-        << "scan saw version " << version << " of " << Key(i) << ", possible are "
-        << before.ended[static_cast<size_t>(i)] << " to " << history->begun[static_cast<size_t>(i)];
+        << "scan saw version " << version << " of " << Key(i)
+        << ", but only these are possible: " << before.ended[static_cast<size_t>(i)] << " to "
+        << history->begun[static_cast<size_t>(i)];
   }
   ++history->scans;
   co_return true;
@@ -155,7 +156,7 @@ Task<bool> Reader(Map* client, History* history, uint64_t seed) {
       CELL_CHECK(value.ok());
       version = VersionOf(i, *value);
       EXPECT_TRUE(MayHaveSeen(version, ended, history->begun[static_cast<size_t>(i)]))
-          << "get saw version " << version << " of " << key << ", possible are " << ended << " to "
+          << "get saw version " << version << " of " << key << ", but only these are possible: " << ended << " to "
           << history->begun[static_cast<size_t>(i)];
     }
     ++history->reads;

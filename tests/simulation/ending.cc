@@ -18,7 +18,7 @@ bool Ending::Settle() {
   world_->report.settled_ns = world_->now_ns() - begin_ns;
   world_->journal.Trace("settled after {} us: {}", world_->report.settled_ns / 1000, ended);
   if (!ended && world_->journal.right()) {
-    world_->journal.Violate("{} tasks had not ended, or a region had no server, {} ms after the last fault:{}",
+    world_->journal.Violate("{} tasks have not ended, or a region has no server, {} ms after the last fault:{}",
                             users_->tasks_left(), kSettleNs / 1'000'000, Unserved());
   }
   return ended;

@@ -112,7 +112,7 @@ void Users::CloseBusy(User* user) {
   world_->report.torn += user->of.client->metrics().torn;
   user->of.client.reset();
   if (user->tasks_left > 0) {
-    world_->journal.Violate("client {} was destroyed, and {} of its tasks have not ended", user->index,
+    world_->journal.Violate("client {} was destroyed, but {} of its tasks have not ended", user->index,
                             user->tasks_left);
     new auto(std::move(user->tasks));  // They wait forever.
   }
@@ -191,7 +191,7 @@ int64_t Users::NumberOf(size_t key, const std::optional<std::string>& value) {
   const size_t at = value->find(' ');
   const int64_t number = at == std::string::npos ? 0 : std::strtoll(value->c_str() + at, nullptr, 10);
   if (number <= 0 || number >= next_value_ || *value != Value(key, number)) {
-    world_->journal.Violate("{} has the value '{:.40}' of {} bytes, which nobody gave it", KeyName(key), *value,
+    world_->journal.Violate("{} has the value '{:.40}' of {} bytes, which was never written", KeyName(key), *value,
                             value->size());
   }
   return number;
@@ -230,7 +230,7 @@ void Users::CheckTime(const User& user, const std::string& what, int64_t begin_n
   const int64_t late_ns = took_ns - deadlines * timeout_us * 1'000;
   world_->report.latest_ns = std::max(world_->report.latest_ns, late_ns);
   if (late_ns <= world_->plan.late_ns_max) return;
-  world_->journal.Violate("{} took {} us, with a timeout of {} us", what, took_ns / 1'000, timeout_us);
+  world_->journal.Violate("{} took {} us, but has a timeout of {} us", what, took_ns / 1'000, timeout_us);
 }
 
 Task<bool> Users::Use(User* user, uint64_t seed) {

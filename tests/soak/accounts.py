@@ -84,13 +84,13 @@ class Accounts:
         sockets = sum(one.startswith("socket:") for one in descriptors)
         most_sockets = DESCRIPTORS_OWN * self.plan.workers + SOCKETS_PER_PEER * self.plan.servers * self.plan.workers**2
         if sockets > most_sockets:
-            self.fail(f"{server.name} has {sockets} sockets, {most_sockets} at most are expected: {self._kinds(descriptors)}")
+            self.fail(f"{server.name} has {sockets} sockets, but at most {most_sockets} are expected: {self._kinds(descriptors)}")
         most = most_sockets + DESCRIPTORS_OWN + DESCRIPTORS_PER_REGION * (held + ready)
         if len(descriptors) > most:
-            self.fail(f"{server.name} has {len(descriptors)} descriptors, {most} at most are expected: {self._kinds(descriptors)}")
+            self.fail(f"{server.name} has {len(descriptors)} descriptors, but at most {most} are expected: {self._kinds(descriptors)}")
         anonymous = memory_mb(server.process.pid, "RssAnon")
         if anonymous > MEMORY_OWN_MB * self.plan.workers:
-            self.fail(f"{server.name} has {anonymous:.0f} MB of memory beside its regions, {MEMORY_OWN_MB * self.plan.workers} at most are expected")
+            self.fail(f"{server.name} has {anonymous:.0f} MB of memory besides its regions, but at most {MEMORY_OWN_MB * self.plan.workers} are expected")
         regions_mb = (held + ready) * (self.plan.meganode_bytes + self.plan.extents_bytes) / 2**20
         shared = memory_mb(server.process.pid, "RssShmem")
         if shared > regions_mb + 64:
@@ -120,4 +120,4 @@ class Accounts:
         while left() and time.monotonic() < deadline:
             time.sleep(0.2)
         if left():
-            self.fail(f"left in the logs' directory: {', '.join(left()[:10])}")
+            self.fail(f"files are left in the log directory: {', '.join(left()[:10])}")

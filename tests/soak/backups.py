@@ -90,7 +90,7 @@ class Backups:
                 said = "it does not end"
             if process.returncode == 0:
                 return True
-        self.fail(f"{directory.name} was made, and cannot be restored: {said[-1000:]}")
+        self.fail(f"{directory.name} was written, but cannot be restored: {said[-1000:]}")
         return False
 
     def _dump(self, server, directory, from_ns, to_ns):
@@ -102,7 +102,7 @@ class Backups:
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=BACKUP_SECONDS)
         self.tell(f"{directory.name} was restored and read: {result.stdout.strip()}")
         if result.returncode != 0:
-            self.fail(f"{directory.name} was restored, and cannot be read: {result.stdout[-1000:]}")
+            self.fail(f"{directory.name} was restored, but cannot be read: {result.stdout[-1000:]}")
 
     def close(self):
         for process, _, _ in self.running:

@@ -135,7 +135,7 @@ class Clients:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.fail(f"not all keys could be read and written within {seconds} s though nothing goes wrong any more")
+            self.fail(f"not all keys could be read and written within {seconds} s, although there are no more faults")
             self.alive[process][1] = True
             process.kill()
             process.wait()

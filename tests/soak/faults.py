@@ -225,7 +225,7 @@ class Faults:
                 self.fail(f"{server.name} did not end within {END_SECONDS} s")
                 server.kill()
             elif not server.ended_well() and not server.killed:
-                self.fail(f"{server.name} did not end well when it was asked to: status {process.returncode}")
+                self.fail(f"{server.name} did not end properly when it was told to: status {process.returncode}")
             server.start()
 
         self.undo.append((until, look))

@@ -106,7 +106,7 @@ class Round:
         """Returns whether each server has started again. Restarts one that the last fault has kept from starting."""
         missing = [server.name for server in servers.servers if not server.serves()]
         if missing and time.monotonic() - faults.begin > self.plan.seconds + START_SECONDS:
-            raise TimeoutError(f"{', '.join(missing)} did not start within {START_SECONDS} s though nothing goes wrong any more")
+            raise TimeoutError(f"{', '.join(missing)} did not start within {START_SECONDS} s, although there are no more faults")
         return not missing
 
     def _at_rest(self, servers, clients):
@@ -114,7 +114,7 @@ class Round:
         Accounts(self.plan, servers, self.fail).check()
         for server in servers.servers:
             if not server.end():
-                self.fail(f"{server.name} did not end well when it was asked to: status {server.process.returncode}")
+                self.fail(f"{server.name} did not end properly when it was told to: status {server.process.returncode}")
                 server.kill()
         for server in servers.servers:
             server.start()
@@ -148,15 +148,15 @@ def own_namespaces():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="how long it goes on (default: 60)")
-    parser.add_argument("--rounds", type=int, help="instead: how many rounds")
-    parser.add_argument("--seconds", type=float, default=60, help="of faults in a round (default: 60)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next (default: 1)")
-    parser.add_argument("--fault", action="append", choices=sorted(DURATIONS), help="only this; may be repeated (default: drawn)")
-    parser.add_argument("--failures", type=int, default=1, help="goes on until that many rounds were wrong (default: 1)")
-    parser.add_argument("--keep", help="directory for what a wrong round leaves (default: a new one in the temporary directory)")
-    parser.add_argument("--plan", action="store_true", help="print the plan of the seed, and run nothing")
-    parser.add_argument("--verbose", action="store_true", help="print each fault when it comes")
+    parser.add_argument("--minutes", type=float, default=60, help="minutes to run (default: 60)")
+    parser.add_argument("--rounds", type=int, help="number of rounds, instead of --minutes")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds of faults per round (default: 60)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round; each further round uses the next seed (default: 1)")
+    parser.add_argument("--fault", action="append", choices=sorted(DURATIONS), help="inject only this fault; may be repeated (default: chosen at random)")
+    parser.add_argument("--failures", type=int, default=1, help="stop after this number of failed rounds (default: 1)")
+    parser.add_argument("--keep", help="directory for the files of a failed round (default: a new one in the temporary directory)")
+    parser.add_argument("--plan", action="store_true", help="print the plan of the seed, and exit")
+    parser.add_argument("--verbose", action="store_true", help="print each fault when it is injected")
     args = parser.parse_args()
     own_namespaces()
     inside = bool(os.environ.get(INSIDE))

@@ -95,7 +95,7 @@ int Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app{"Checks the histories of a soak (tests/soak/soak.py)."};
+  CLI::App app{"Check the histories of a soak test (tests/soak/soak.py)."};
   app.add_option("logs", flags.logs)->required();
   app.add_option("--keys", flags.keys)->required();
   app.add_option("--lost-ns", flags.lost_ns);

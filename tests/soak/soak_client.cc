@@ -124,7 +124,8 @@ class SoakClient {
       Live(NowNs() + static_cast<int64_t>(2e9 * lives_.Unit() * flags_.life_seconds));
       const size_t left = Descriptors();  // Without a client. What the first one opened permanently does not count.
       if (descriptors != 0 && left > descriptors) {
-        log_.Violation(fmt::format("{} descriptors are open without a client, {} were before", left, descriptors));
+        log_.Violation(
+            fmt::format("{} descriptors are open without a client, but {} were open before", left, descriptors));
       }
       descriptors = left;
       while (NowNs() < end_ns_) {
@@ -148,7 +149,7 @@ class SoakClient {
       if (!more) break;
       const size_t key = std::stoul(std::string(scan.key().substr(1)));
       if (key >= flags_.keys || IsOfTable(key)) {
-        log_.Violation(fmt::format("{} is in the backup, and was never put", scan.key()));
+        log_.Violation(fmt::format("{} is in the backup, but was never put", scan.key()));
       } else {
         values[key] = ValueIdentity(scan.value());
       }
@@ -429,7 +430,7 @@ class SoakClient {
       call.path = Path::kClient;
       right = right && co_await Read(key, Kind::kGet, call);
       if (!right) {
-        log_.Violation(fmt::format("{} cannot be read and written though nothing goes wrong any more: {}", KeyName(key),
+        log_.Violation(fmt::format("{} cannot be read and written, although there are no more faults: {}", KeyName(key),
                                    last_error_));
         co_return false;
       }
@@ -462,7 +463,7 @@ absl::Status Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app{"A client of the soak (tests/soak/soak.py)."};
+  CLI::App app{"Run a client of the soak test (tests/soak/soak.py)."};
   app.add_option("--cluster", flags.cluster)->required();
   app.add_option("--log", flags.log)->required();
   app.add_option("--process", flags.process)->required();
