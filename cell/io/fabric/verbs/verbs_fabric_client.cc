@@ -100,7 +100,8 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
 
 // Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
-  const absl::Status late = absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", link->address));
+  const absl::Status late =
+      absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", link->address));
   NoteDeadline(link->regions.Expire(now_ns, [&](Completion* completion) { TellLater(completion, late); }));
   bool ended = false;
   for (Link::ReadInFlight& read : link->reads) {
