@@ -44,6 +44,10 @@ def parse_bytes(text):
     return int(match[1]) * UNITS[match[2]]
 
 
+# If set, servers run this program instead of the one that was built along with this one.
+SERVER_PROGRAM = None
+
+
 def binary(name):
     """Returns the path of a program that was built along with this one."""
     path = Path(__file__).absolute().parent.parent / name  # Unresolved: in the runfiles, not in the source tree.
@@ -394,7 +398,7 @@ def start(directory, settings, new, only, wait_seconds):
 
 def start_server(directory, name, flags):
     with open(directory / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
+        process = subprocess.Popen([SERVER_PROGRAM or binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         process.log_begins = log.tell()
         return process
