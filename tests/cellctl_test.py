@@ -234,7 +234,7 @@ class Cellctl(unittest.TestCase):
         self.assertIn(b"it's\nthere is no such key\nthere is one\n", result.stdout)
         self.assertIn(b"Write KEY's value", result.stdout)
         self.assertEqual(result.stderr.decode().splitlines(),
-                         ["cellctl: a quote (') is not closed", 'cellctl: there is no command "delete": did you mean del?'])
+                         ["cellctl: a quotation mark (') is not closed", 'cellctl: there is no command "delete": did you mean del?'])
         # On a terminal, in a locale without UTF-8.
         shown, _ = self.terminal(typed="put gr\u00fc\u00df \u20ac\rget gr\u00fc\u00df\rhash cre\t tab\rhash drop t\t\rexit\r".encode())
         self.assertIn("\u20ac\r\n", shown.decode())
@@ -370,7 +370,7 @@ class Cellctl(unittest.TestCase):
         self.assertEqual(status, 0, shown)
         self.assertEqual({r["server"] for r in self.lines("regions")}, {"server-1"})
         self.servers[0].send_signal(signal.SIGSTOP)
-        self.refused("the other servers have room for 0", "drain", "server-1")
+        self.refused("the other servers have room for only 0", "drain", "server-1")
 
     def test_a_region_is_moved_while_the_balancer_moves_others(self):
         self.up(servers=2, workers=2)

@@ -110,7 +110,7 @@ class Cluster(unittest.TestCase):
         self.assertEqual([r for r in self.regions() if r["server"] == "server-1"], [])
         self.expect_keys(200_000)
         self.done("drain", "server-0")
-        self.refused("room for 0", "drain", "server-2")
+        self.refused("room for only 0", "drain", "server-2")
         self.expect_keys(200_000)
         self.done("drain", "server-0", "--cancel")
         self.done("drain", "server-1", "--cancel")
