@@ -372,7 +372,7 @@ TEST(ShmClient, ReadsThatWaitForASecondRegionEndWithTheConnection) {
   client.Read(server.connection, parts, INT64_MAX, &second);
   const auto memory = ShmMemory::Create("region", 4096, ShmMemory::Sharing::kReadOnly, false);
   ASSERT_TRUE(memory.ok());
-  // What the client has sent is read; otherwise closing would discard the answer, too.
+  // Read the packets of the client first. Closing a socket with unread packets discards the answer, too.
   char sent[64];
   int packets = 0;
   while (::recv(socket.get(), sent, sizeof(sent), 0) > 0) ++packets;
@@ -382,6 +382,28 @@ TEST(ShmClient, ReadsThatWaitForASecondRegionEndWithTheConnection) {
   EXPECT_EQ(first.Await(&client).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(second.Await(&client).code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(first.status().message().find("accepts no requests"), std::string_view::npos) << first.status();
+}
+
+// The ring for replies has no room for all these calls, so the last one still waits in this process.
+TEST(ShmClient, AnAnswerToACallThatWasNotSentBreaksTheConnection) {
+  LyingServer server;
+  ShmFabric client;
+  Waiter welcomed;
+  const Fd socket = server.Connect(&client, &welcomed);
+  const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
+  const auto rings = ShmMemory::Create("rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, false);
+  ASSERT_TRUE(rings.ok() && SendPacket(socket.get(), BytesOf(welcome), {rings->fd()}).ok());
+  ASSERT_TRUE(welcomed.Await(&client).ok());
+  constexpr uint32_t kCalls = ShmFabric::kReplyRingBytes / kMessageBytesMax + 2;
+  std::vector<Waiter> calls(kCalls);
+  for (Waiter& call : calls) client.Call(server.connection, AsBytes("call"), {}, kMessageBytesMax, INT64_MAX, &call);
+  client.Poll();
+  RingWriter replies(ControlAt(*rings, kReplyControl), rings->base() + kReplyRing, ShmFabric::kReplyRingBytes);
+  ASSERT_NE(replies.Begin(8), nullptr);
+  replies.End(8, uint64_t{1} << 32 | (kCalls - 1), 0);  // The id of the last call.
+  replies.Publish();
+  EXPECT_EQ(calls.back().Await(&client).code(), absl::StatusCode::kUnavailable);  // It was not sent.
+  EXPECT_EQ(calls.front().Await(&client).code(), absl::StatusCode::kUnknown);     // It was sent.
 }
 
 TEST(ShmClient, IsToldOfAnotherVersionAndTakesNothingElseThanRings) {
