@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "cell/base/bytes.h"
+#include "cell/region/region_memory.h"
 #include "pilaf/hash_layout.h"
 
 namespace cell {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cell/region/region_memory.h"
 #include "pilaf/bucket.h"
 #include "pilaf/hash_table.h"
 

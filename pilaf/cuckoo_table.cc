@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/bytes.h"
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "cell/region/region_memory.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/bytes.h"
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "pilaf/bucket_table.h"

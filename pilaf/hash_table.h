@@ -20,7 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
-#include "cell/tree/pair_store.h"
+#include "cell/region/pair_store.h"
+#include "cell/region/region_memory.h"
 #include "pilaf/hash_layout.h"
 
 namespace cell {

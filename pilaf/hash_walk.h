@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {

@@ -8,6 +8,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
+#include "cell/region/region_memory.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cell/base/check.h"
 #include "cell/client/client_testing.h"
 #include "cell/io/fabric/open/open_fabric.h"
 #include "tests/clusters.h"

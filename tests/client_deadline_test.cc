@@ -2,6 +2,7 @@
 // timeout.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/client/client_testing.h"
 #include "tests/clusters.h"
 

@@ -1,6 +1,7 @@
 // Destroys clients with operations in flight: each must end with Cancelled, and nothing may be left of it.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/clusters.h"
 
 namespace cell {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "cell/base/check.h"
 #include "cell/client/client_testing.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "tests/sim_cluster.h"

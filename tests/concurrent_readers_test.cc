@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/tree/meganode.h"

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "cell/base/check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/sim_cluster.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"

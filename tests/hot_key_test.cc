@@ -1,6 +1,7 @@
 // Checks that a key that is overwritten all the time can be read on each path, however large its value is.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/clusters.h"
 
 namespace cell {

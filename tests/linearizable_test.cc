@@ -9,6 +9,7 @@
 
 #include <map>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "tests/clusters.h"
 

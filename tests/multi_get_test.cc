@@ -1,6 +1,7 @@
 // Checks that MultiGet over several servers answers like Get, one key after the other.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/client/client_testing.h"
 #include "tests/clusters.h"

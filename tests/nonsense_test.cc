@@ -1,6 +1,7 @@
 // Servers send invalid reports about themselves. The error must name the server, and the client must continue.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/liar.h"
 
 namespace cell {

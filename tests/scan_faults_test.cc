@@ -2,6 +2,7 @@
 // returned once, whole, and the scan must reach its end.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/clusters.h"
 
 namespace cell {

@@ -1,6 +1,7 @@
 // Tests scans over many meganodes on several servers, up and down, and what they read ahead.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/clusters.h"
 
 namespace cell {

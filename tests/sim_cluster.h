@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/client_testing.h"

@@ -2,6 +2,7 @@
 // is there.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "tests/clusters.h"
 
 namespace cell {

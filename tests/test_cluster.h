@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/mutant.h"
 #include "cell/client/client.h"
 #include "cell/cluster/memory_membership.h"

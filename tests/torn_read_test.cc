@@ -1,6 +1,7 @@
 // Shows what each protection is for, with one-sided reads in virtual time, in random line order, against a writer.
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/io/fabric/waiter.h"

@@ -11,6 +11,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
+#include "cell/region/region_memory.h"
 #include "cell/tree/meganode.h"
 #include "fmt/format.h"
 #include "tools/bench_data.h"

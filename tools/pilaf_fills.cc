@@ -6,6 +6,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
+#include "cell/region/region_memory.h"
 #include "fmt/format.h"
 #include "pilaf/bucket.h"
 #include "pilaf/bucket_table.h"

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/base/thread_checker.h"
 #include "cell/cluster/membership.h"

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "cell/base/check.h"
+
 namespace cell {
 namespace {
 

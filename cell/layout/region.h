@@ -12,18 +12,12 @@
 // bytes of the header page, which never change after Format. They may not read the rest of the header page.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
@@ -98,50 +92,6 @@ struct MeganodeRange {
 // Returns the root of a region's meganode.
 constexpr Pointer RootOf(uint32_t region) { return Pointer(region, kRegionHeaderBytes); }
 
-// Records which 4096-byte pages of a region were written, and so must be copied. The header page always counts as
-// written.
-class WrittenPages {
- public:
-  static constexpr uint64_t kPageBytes = 4096;
-
-  explicit WrittenPages(uint64_t region_bytes) : words_((region_bytes / kPageBytes + 64) / 64) {}
-  void Mark(uint64_t offset, uint64_t bytes) {
-    for (uint64_t page = offset / kPageBytes; page <= (offset + bytes - 1) / kPageBytes; ++page) {
-      words_[page / 64] |= uint64_t{1} << page % 64;
-    }
-  }
-  bool Has(uint64_t offset) const {
-    const uint64_t page = offset / kPageBytes;
-    return (words_[page / 64] >> page % 64 & 1) != 0;
-  }
-  void Clear() { std::fill(words_.begin(), words_.end(), 0); }
-  void Add(const WrittenPages& other) {
-    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
-  }
-  uint64_t count() const {
-    uint64_t count = 0;
-    for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
-    return count;
-  }
-  // Removes and returns the first run of at most `pages_max` written pages. Returns {0, 0} if there is none.
-  std::pair<uint32_t, uint32_t> TakeRun(uint32_t pages_max) {
-    uint32_t first = 0, pages = 0;
-    for (size_t i = 0; i < words_.size() && pages < pages_max; ++i) {
-      while (words_[i] != 0 && pages < pages_max) {
-        const auto page = static_cast<uint32_t>(i * 64) + static_cast<uint32_t>(std::countr_zero(words_[i]));
-        if (pages > 0 && page != first + pages) return {first, pages};
-        if (pages == 0) first = page;
-        ++pages;
-        words_[i] &= words_[i] - 1;
-      }
-    }
-    return {first, pages};
-  }
-
- private:
-  std::vector<uint64_t> words_;
-};
-
 // Checks that such a region is possible: a Pointer must be able to address each of its words.
 inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
   if (region == 0 || region > Pointer::kRegionMax) {
@@ -154,52 +104,5 @@ inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {
   }
   return absl::OkStatus();
 }
-
-// Gives the writing thread access to a region. All stores that readers may race with go through this class.
-class RegionMemory {
- public:
-  RegionMemory() = default;
-  RegionMemory(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
-
-  const std::byte* at(uint64_t offset) const { return base_ + offset; }
-  std::byte* base() const { return base_; }
-  uint64_t bytes() const { return bytes_; }
-  RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(base_); }
-
-  void StoreWord(uint64_t offset, uint64_t value, std::memory_order order = std::memory_order_release) {
-    if (written_ != nullptr) written_->Mark(offset, kWordBytes);
-    cell::StoreWord(base_ + offset, value, order);
-  }
-
-  // Stores private bytes (a multiple of 8), one cache line at a time.
-  void Store(uint64_t offset, const std::byte* from, size_t bytes) {
-    constexpr size_t kLineBytes = 64;
-    if (written_ != nullptr) written_->Mark(offset, bytes);
-    for (size_t done = 0; done < bytes;) {
-      const size_t step = std::min(kLineBytes - (offset + done) % kLineBytes, bytes - done);
-      CopyToShared(from + done, base_ + offset + done, step);
-      done += step;
-      AfterStep();
-    }
-  }
-
-  void AfterStep() {
-    if (after_step_) [[unlikely]]
-      after_step_();
-  }
-
-  // Sets where later stores are recorded. Null: nowhere.
-  void set_written(WrittenPages* written) { written_ = written; }
-
-  // Sets a function that is called between the steps of every store to nodes and extents. A simulated fabric lets
-  // one-sided reads proceed there.
-  void set_after_step(std::function<void()> after_step) { after_step_ = std::move(after_step); }
-
- private:
-  std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0;
-  WrittenPages* written_ = nullptr;
-  std::function<void()> after_step_;
-};
 
 }  // namespace cell

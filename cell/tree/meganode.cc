@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"

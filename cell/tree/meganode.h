@@ -25,8 +25,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/layout/region.h"
+#include "cell/region/pair_store.h"
+#include "cell/region/region_memory.h"
 #include "cell/tree/node_draft.h"
-#include "cell/tree/pair_store.h"
 #include "cell/tree/walk.h"
 
 namespace cell {

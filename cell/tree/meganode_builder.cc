@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 

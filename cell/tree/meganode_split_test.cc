@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/tree/test_region.h"

@@ -10,7 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "cell/layout/region.h"
+#include "cell/base/check.h"
+#include "cell/region/region_memory.h"
 #include "cell/tree/node_view.h"
 
 namespace cell {

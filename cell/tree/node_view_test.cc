@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/tree/test_region.h"

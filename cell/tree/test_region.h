@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cell/base/check.h"
+#include "cell/region/region_memory.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {

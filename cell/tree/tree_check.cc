@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/base/crc64.h"
-#include "cell/tree/extent_allocator.h"
+#include "cell/region/extent_allocator.h"
 #include "cell/tree/walk.h"
 #include "fmt/format.h"
 

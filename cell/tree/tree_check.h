@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/layout/region.h"
+#include "cell/region/region_memory.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {

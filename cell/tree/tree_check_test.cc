@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/tree/test_region.h"

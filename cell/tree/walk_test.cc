@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/tree/node_draft.h"
 
 namespace cell {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cell/base/check.h"
 #include "tests/simulation/account.h"
 #include "tests/simulation/ending.h"
 #include "tests/simulation/faults.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/layout/wire.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/client/client_testing.h"
 #include "cell/tree/meganode_builder.h"
 #include "fmt/format.h"

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/client/session/node_cache.h"
 #include "cell/client/session/route_cache.h"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cell/base/check.h"
 #include "cell/client/session/connections.h"
 #include "cell/io/sim/sim_fabric.h"
 

@@ -31,8 +31,8 @@
 #include "cell/base/bytes.h"
 #include "cell/base/clock.h"
 #include "cell/layout/pointer.h"
-#include "cell/layout/region.h"
 #include "cell/layout/service_times.h"
+#include "cell/region/region_memory.h"
 #include "fmt/format.h"
 
 namespace cell {

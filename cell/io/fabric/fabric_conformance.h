@@ -16,6 +16,7 @@
 #include "cell/io/fabric/fabric_harness.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/layout/wire.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

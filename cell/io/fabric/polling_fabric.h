@@ -14,6 +14,7 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/io/memory/region_pool.h"
 #include "cell/io/net/fd.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/fabric.h"
 
 namespace cell {

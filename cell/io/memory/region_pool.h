@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/io/memory/shm_memory.h"
-#include "cell/layout/region.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "cell/base/check.h"
 #include "cell/layout/wire.h"
 #include "fmt/format.h"
 

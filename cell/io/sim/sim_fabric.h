@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cell/io/sim/sim_network.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/fabric_conformance.h"
 
 namespace cell {

@@ -23,6 +23,7 @@
 #include "cell/base/random.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/io/sim/machine_model.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

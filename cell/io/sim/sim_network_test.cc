@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/sim/sim_fabric.h"
 

@@ -36,6 +36,7 @@
 #include "cell/base/repeats.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
+#include "cell/region/region_memory.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/staged_copy.h"
 #include "cell/server/region/log_flusher.h"

@@ -28,6 +28,7 @@
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/log/log_replay.h"
+#include "cell/region/region_memory.h"
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/request/write_pipeline.h"

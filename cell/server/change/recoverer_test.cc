@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/base/check.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"

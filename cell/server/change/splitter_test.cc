@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/sim/sim_fabric.h"

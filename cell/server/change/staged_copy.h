@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "cell/layout/region.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 

@@ -12,6 +12,7 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
+#include "cell/region/region_memory.h"
 #include "cell/server/region/region_lifecycle.h"
 #include "cell/tree/meganode.h"
 #include "pilaf/hash_table.h"

@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "cell/log/log_replay.h"
+#include "cell/region/region_memory.h"
 #include "cell/server/region/regions.h"
 
 namespace cell {

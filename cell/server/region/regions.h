@@ -10,10 +10,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/base/thread_checker.h"
 #include "cell/cluster/region_table.h"
 #include "cell/io/fabric/fabric.h"
+#include "cell/region/region_memory.h"
 #include "cell/server/region/region_claim.h"
 
 namespace cell {

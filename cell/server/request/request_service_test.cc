@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/cluster/memory_membership.h"

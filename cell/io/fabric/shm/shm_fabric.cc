@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/shm/shm_connection.h"
 
 namespace cell {

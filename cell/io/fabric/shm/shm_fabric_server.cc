@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/shm/shm_connection.h"
 #include "cell/io/net/descriptors.h"

@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/shm/shm_ring.h"

@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/io/fabric/fabric_harness.h"
 #include "cell/io/fabric/shm/shm_connection.h"

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"
 
 namespace cell {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"
 

@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 
 namespace cell {

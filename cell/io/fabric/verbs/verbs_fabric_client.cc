@@ -1,6 +1,7 @@
 // Implements the client half of VerbsFabric: reads and calls in flight.
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 

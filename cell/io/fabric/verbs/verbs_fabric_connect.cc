@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/fabric/verbs/verbs_link.h"

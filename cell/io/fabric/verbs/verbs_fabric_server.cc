@@ -1,6 +1,7 @@
 // Implements the server half of VerbsFabric: greetings, requests for regions, served calls.
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 

@@ -1,4 +1,4 @@
-#include "cell/tree/extent_allocator.h"
+#include "cell/region/extent_allocator.h"
 
 #include <algorithm>
 #include <array>
@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/container/flat_hash_set.h"
+#include "cell/base/check.h"
 #include "fmt/format.h"
 
 namespace cell {

@@ -1,17 +1,33 @@
-#include "cell/tree/extent_allocator.h"
+#include "cell/region/extent_allocator.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
+#include <vector>
 
 #include "cell/base/random.h"
-#include "cell/tree/test_region.h"
 
 namespace cell {
 namespace {
 
+// A region that has extents alone.
+class Extents {
+ public:
+  explicit Extents(uint64_t bytes) : words_((kRegionHeaderBytes + bytes) / sizeof(uint64_t)) {
+    RegionHeader& header = memory_.header();
+    header.extents_offset = kRegionHeaderBytes;
+    header.extents_bytes = bytes;
+    ExtentAllocator(&memory_).Format();
+  }
+  RegionMemory* memory() { return &memory_; }
+
+ private:
+  std::vector<uint64_t> words_;
+  RegionMemory memory_{reinterpret_cast<std::byte*>(words_.data()), words_.size() * sizeof(uint64_t)};
+};
+
 TEST(ExtentAllocator, BlocksNeverOverlapAndAllMemoryComesBack) {
-  TestRegion region({1024, 1 << 20, 1 << 20});
+  Extents region(1 << 20);
   ExtentAllocator allocator(region.memory());
   Random random(7);
   std::map<uint64_t, uint64_t> used;
@@ -59,7 +75,7 @@ TEST(ExtentAllocator, BlocksNeverOverlapAndAllMemoryComesBack) {
 }
 
 TEST(ExtentAllocator, RefusesWhatCanNeverFit) {
-  TestRegion region({1024, 1 << 20, 4096});
+  Extents region(4096);
   ExtentAllocator allocator(region.memory());
   EXPECT_FALSE(allocator.Allocate(4096).has_value());  // The header takes 8 bytes.
   EXPECT_FALSE(allocator.Allocate(~uint64_t{0} / 2).has_value());
@@ -67,7 +83,7 @@ TEST(ExtentAllocator, RefusesWhatCanNeverFit) {
 }
 
 TEST(ExtentAllocatorWalk, ReportsADamagedBlock) {
-  TestRegion region({1024, 1 << 20, 1 << 20});
+  Extents region(1 << 20);
   ExtentAllocator allocator(region.memory());
   const uint64_t first = *allocator.Allocate(100);
   (void)allocator.Allocate(100);

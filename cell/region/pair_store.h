@@ -14,7 +14,8 @@
 #include "absl/status/statusor.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
-#include "cell/tree/extent_allocator.h"
+#include "cell/region/extent_allocator.h"
+#include "cell/region/region_memory.h"
 
 namespace cell {
 
