@@ -80,7 +80,23 @@ std::string WithFixed(T fixed, size_t more_bytes, std::initializer_list<std::str
   return message;
 }
 
+size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, std::string_view text) {
+  text = text.substr(0, to.size() - sizeof(ReplyHeader));
+  const size_t bytes = sizeof(ReplyHeader) + text.size();
+  Store(to.data(), ReplyHeader{kind, static_cast<uint16_t>(code), static_cast<uint32_t>(bytes), {}});
+  std::memcpy(to.data() + sizeof(ReplyHeader), text.data(), text.size());
+  return bytes;
+}
+
 }  // namespace
+
+ServiceTimes TimesOf(ConstBytes message) {
+  return message.size() < sizeof(ReplyHeader) ? ServiceTimes{} : Load<ReplyHeader>(message.data()).times;
+}
+
+void SetTimes(MutableBytes reply, const ServiceTimes& times) {
+  Store(reply.data() + offsetof(ReplyHeader, times), times);
+}
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
   if (message.size() < sizeof(MessageHeader) || message.size() > kMessageBytesMax) {
@@ -95,6 +111,37 @@ absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
   return header;
 }
 
+std::string MakeTextRequest(MessageKind kind, std::string_view text) {
+  struct {
+    MessageHeader header;
+  } fixed{};
+  fixed.header.kind = kind;
+  return WithFixed(fixed, 0, {text});
+}
+
+size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text) {
+  return WriteAnyReply(to, kind, absl::StatusCode::kOk, text);
+}
+
+absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind) {
+  RETURN_IF_ERROR(CheckReply(message, kind));
+  return message.subspan(sizeof(ReplyHeader));
+}
+
+size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status) {
+  return WriteAnyReply(to, kind, status.code(), std::string(status.message()));
+}
+
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy) {
+  KeyRequest fixed{};
+  fixed.header.kind = kind;
+  fixed.root = root;
+  fixed.hint = hint;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.copy = copy;
+  return WithFixed(fixed, 0, {key});
+}
+
 absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message) {
   Cursor cursor(message);
   Parsed<KeyRequest> parsed{cursor.Take<KeyRequest>(), {}, {}};
@@ -103,107 +150,6 @@ absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message) {
     return BadRequest(parsed.fixed.header.kind, message.size());
   }
   return parsed;
-}
-
-absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message) {
-  Cursor cursor(message);
-  Parsed<PutRequest> parsed{cursor.Take<PutRequest>(), {}, {}};
-  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
-  if (parsed.fixed.upload == 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
-  if (!cursor.ended() || parsed.fixed.upload > kUploadsMax) return BadRequest(MessageKind::kPut, message.size());
-  return parsed;
-}
-
-absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message) {
-  Cursor cursor(message);
-  Parsed<UploadRequest> parsed{cursor.Take<UploadRequest>(), {}, {}};
-  parsed.value = cursor.TakeText(cursor.left());
-  if (!cursor.ended() || parsed.fixed.upload == 0 || parsed.fixed.upload > kUploadsMax ||
-      parsed.fixed.offset > kValueBytesMax || parsed.value.size() > kValueBytesMax - parsed.fixed.offset) {
-    return BadRequest(MessageKind::kUpload, message.size());
-  }
-  return parsed;
-}
-
-absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message) {
-  Cursor cursor(message);
-  Parsed<ScanRequest> parsed{cursor.Take<ScanRequest>(), {}, {}};
-  parsed.key = cursor.TakeText(parsed.fixed.from_bytes);
-  parsed.value = cursor.TakeText(parsed.fixed.to_bytes);
-  if (!cursor.ended() || parsed.fixed.limit == 0 || parsed.fixed.limit > kScanLimitMax ||
-      parsed.fixed.reply_bytes_max > kMessageBytesMax) {
-    return BadRequest(MessageKind::kScan, message.size());
-  }
-  return parsed;
-}
-
-absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message) {
-  Cursor cursor(message);
-  const auto request = cursor.Take<FetchRequest>();
-  if (!cursor.ended() || request.bytes > kMessageBytesMax - sizeof(ReplyHeader) || request.copy > kCopiesMax) {
-    return BadRequest(MessageKind::kFetch, message.size());
-  }
-  return request;
-}
-
-absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message) {
-  Cursor cursor(message);
-  Parsed<AddRouteRequest> parsed{cursor.Take<AddRouteRequest>(), {}, {}};
-  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
-  const Pointer root = parsed.fixed.root, child = parsed.fixed.child;
-  if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax || child.region() == 0 ||
-      child != RootOf(child.region()) || root != RootOf(root.region())) {
-    return BadRequest(MessageKind::kAddRoute, message.size());
-  }
-  return parsed;
-}
-
-absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message) {
-  Cursor cursor(message);
-  Parsed<MigrationRequest> parsed{cursor.Take<MigrationRequest>(), {}, {}};
-  parsed.key = cursor.TakeText(cursor.left());
-  if (!cursor.ended() || parsed.fixed.step < MigrationStep::kOffer || parsed.fixed.step > MigrationStep::kCancel ||
-      parsed.fixed.region == 0 || parsed.fixed.region > Pointer::kRegionMax) {
-    return BadRequest(MessageKind::kMigration, message.size());
-  }
-  return parsed;
-}
-
-absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs) {
-  runs->clear();
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMigration));
-  Cursor cursor(message);
-  const auto reply = cursor.Take<MigrationReply>();
-  for (uint32_t i = 0; i < reply.runs && cursor.ok(); ++i) runs->push_back(cursor.Take<PageRun>());
-  if (!cursor.ended()) return BadReply(MessageKind::kMigration, message.size());
-  return reply;
-}
-
-ServiceTimes TimesOf(ConstBytes message) {
-  return message.size() < sizeof(ReplyHeader) ? ServiceTimes{} : Load<ReplyHeader>(message.data()).times;
-}
-
-void SetTimes(MutableBytes reply, const ServiceTimes& times) {
-  Store(reply.data() + offsetof(ReplyHeader, times), times);
-}
-
-bool IsRoute(ConstBytes message) {
-  return message.size() >= sizeof(ReplyHeader) && Load<ReplyHeader>(message.data()).kind == MessageKind::kRoute;
-}
-
-absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message) {
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kRoute));
-  Cursor cursor(message);
-  const auto fixed = cursor.Take<RouteReply>();
-  RouteView route{fixed.route, fixed.next, {}, {}, fixed.has_range != 0, fixed.has_high != 0};
-  route.low_key = cursor.TakeText(fixed.low_key_bytes);
-  route.high_key = cursor.TakeText(fixed.high_key_bytes);
-  const bool goes_on = route.kind == RouteKind::kChild || route.kind == RouteKind::kRight;
-  if (!cursor.ended() || fixed.route < RouteKind::kChild || fixed.route > RouteKind::kTooLow ||
-      (goes_on && route.next != RootOf(route.next.region()))) {
-    return BadReply(MessageKind::kRoute, message.size());
-  }
-  return route;
 }
 
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message) {
@@ -231,17 +177,90 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
   return reply;
 }
 
-absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message) {
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kWeigh));
-  Cursor cursor(message);
-  const auto reply = cursor.Take<WeighReply>();
-  if (!cursor.ended()) return BadReply(MessageKind::kWeigh, message.size());
-  return reply;
+std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
+                           uint16_t upload) {
+  PutRequest fixed{};
+  fixed.header.kind = MessageKind::kPut;
+  fixed.root = root;
+  fixed.hint = hint;
+  fixed.crc = crc;
+  fixed.value_bytes = value_bytes;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.upload = upload;
+  return WithFixed(fixed, upload == 0 ? value_bytes : 0, {key});
 }
 
-absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind) {
-  RETURN_IF_ERROR(CheckReply(message, kind));
-  return message.subspan(sizeof(ReplyHeader));
+absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<PutRequest> parsed{cursor.Take<PutRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
+  if (parsed.fixed.upload == 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
+  if (!cursor.ended() || parsed.fixed.upload > kUploadsMax) return BadRequest(MessageKind::kPut, message.size());
+  return parsed;
+}
+
+std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) {
+  UploadRequest fixed{};
+  fixed.header.kind = MessageKind::kUpload;
+  fixed.offset = offset;
+  fixed.upload = upload;
+  return WithFixed(fixed, bytes, {});
+}
+
+absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<UploadRequest> parsed{cursor.Take<UploadRequest>(), {}, {}};
+  parsed.value = cursor.TakeText(cursor.left());
+  if (!cursor.ended() || parsed.fixed.upload == 0 || parsed.fixed.upload > kUploadsMax ||
+      parsed.fixed.offset > kValueBytesMax || parsed.value.size() > kValueBytesMax - parsed.fixed.offset) {
+    return BadRequest(MessageKind::kUpload, message.size());
+  }
+  return parsed;
+}
+
+std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy) {
+  FetchRequest fixed{};
+  fixed.header.kind = MessageKind::kFetch;
+  fixed.from = from;
+  fixed.bytes = bytes;
+  fixed.copy = copy;
+  return WithFixed(fixed, 0, {});
+}
+
+absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message) {
+  Cursor cursor(message);
+  const auto request = cursor.Take<FetchRequest>();
+  if (!cursor.ended() || request.bytes > kMessageBytesMax - sizeof(ReplyHeader) || request.copy > kCopiesMax) {
+    return BadRequest(MessageKind::kFetch, message.size());
+  }
+  return request;
+}
+
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
+                            const ScanTerms& terms) {
+  ScanRequest fixed{};
+  fixed.header.kind = MessageKind::kScan;
+  fixed.root = root;
+  fixed.limit = terms.limit;
+  fixed.reply_bytes_max = terms.reply_bytes_max;
+  fixed.from_bytes = static_cast<uint16_t>(from.size());
+  fixed.to_bytes = to.has_value() ? static_cast<uint16_t>(to->size()) : uint16_t{0};
+  fixed.has_to = to.has_value();
+  fixed.keys_only = terms.keys_only;
+  fixed.down = terms.down;
+  return WithFixed(fixed, 0, {from, to.has_value() ? std::string_view(*to) : std::string_view()});
+}
+
+absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<ScanRequest> parsed{cursor.Take<ScanRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.from_bytes);
+  parsed.value = cursor.TakeText(parsed.fixed.to_bytes);
+  if (!cursor.ended() || parsed.fixed.limit == 0 || parsed.fixed.limit > kScanLimitMax ||
+      parsed.fixed.reply_bytes_max > kMessageBytesMax) {
+    return BadRequest(MessageKind::kScan, message.size());
+  }
+  return parsed;
 }
 
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items) {
@@ -265,104 +284,23 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
   return result;
 }
 
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy) {
-  KeyRequest fixed{};
-  fixed.header.kind = kind;
-  fixed.root = root;
-  fixed.hint = hint;
-  fixed.key_bytes = static_cast<uint16_t>(key.size());
-  fixed.copy = copy;
-  return WithFixed(fixed, 0, {key});
+bool IsRoute(ConstBytes message) {
+  return message.size() >= sizeof(ReplyHeader) && Load<ReplyHeader>(message.data()).kind == MessageKind::kRoute;
 }
 
-std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
-                           uint16_t upload) {
-  PutRequest fixed{};
-  fixed.header.kind = MessageKind::kPut;
-  fixed.root = root;
-  fixed.hint = hint;
-  fixed.crc = crc;
-  fixed.value_bytes = value_bytes;
-  fixed.key_bytes = static_cast<uint16_t>(key.size());
-  fixed.upload = upload;
-  return WithFixed(fixed, upload == 0 ? value_bytes : 0, {key});
-}
-
-std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) {
-  UploadRequest fixed{};
-  fixed.header.kind = MessageKind::kUpload;
-  fixed.offset = offset;
-  fixed.upload = upload;
-  return WithFixed(fixed, bytes, {});
-}
-
-std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
-                            const ScanTerms& terms) {
-  ScanRequest fixed{};
-  fixed.header.kind = MessageKind::kScan;
-  fixed.root = root;
-  fixed.limit = terms.limit;
-  fixed.reply_bytes_max = terms.reply_bytes_max;
-  fixed.from_bytes = static_cast<uint16_t>(from.size());
-  fixed.to_bytes = to.has_value() ? static_cast<uint16_t>(to->size()) : uint16_t{0};
-  fixed.has_to = to.has_value();
-  fixed.keys_only = terms.keys_only;
-  fixed.down = terms.down;
-  return WithFixed(fixed, 0, {from, to.has_value() ? std::string_view(*to) : std::string_view()});
-}
-
-std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy) {
-  FetchRequest fixed{};
-  fixed.header.kind = MessageKind::kFetch;
-  fixed.from = from;
-  fixed.bytes = bytes;
-  fixed.copy = copy;
-  return WithFixed(fixed, 0, {});
-}
-
-std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child) {
-  AddRouteRequest fixed{};
-  fixed.header.kind = MessageKind::kAddRoute;
-  fixed.root = root;
-  fixed.child = child;
-  fixed.key_bytes = static_cast<uint16_t>(key.size());
-  fixed.tier = tier;
-  return WithFixed(fixed, 0, {key});
-}
-
-std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker,
-                                 std::string_view server) {
-  MigrationRequest fixed{};
-  fixed.header.kind = MessageKind::kMigration;
-  fixed.epoch = epoch;
-  fixed.region = region;
-  fixed.worker = worker;
-  fixed.step = step;
-  return WithFixed(fixed, 0, {server});
-}
-
-std::string MakeTextRequest(MessageKind kind, std::string_view text) {
-  struct {
-    MessageHeader header;
-  } fixed{};
-  fixed.header.kind = kind;
-  return WithFixed(fixed, 0, {text});
-}
-
-namespace {
-
-size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, std::string_view text) {
-  text = text.substr(0, to.size() - sizeof(ReplyHeader));
-  const size_t bytes = sizeof(ReplyHeader) + text.size();
-  Store(to.data(), ReplyHeader{kind, static_cast<uint16_t>(code), static_cast<uint32_t>(bytes), {}});
-  std::memcpy(to.data() + sizeof(ReplyHeader), text.data(), text.size());
-  return bytes;
-}
-
-}  // namespace
-
-size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status) {
-  return WriteAnyReply(to, kind, status.code(), std::string(status.message()));
+absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kRoute));
+  Cursor cursor(message);
+  const auto fixed = cursor.Take<RouteReply>();
+  RouteView route{fixed.route, fixed.next, {}, {}, fixed.has_range != 0, fixed.has_high != 0};
+  route.low_key = cursor.TakeText(fixed.low_key_bytes);
+  route.high_key = cursor.TakeText(fixed.high_key_bytes);
+  const bool goes_on = route.kind == RouteKind::kChild || route.kind == RouteKind::kRight;
+  if (!cursor.ended() || fixed.route < RouteKind::kChild || fixed.route > RouteKind::kTooLow ||
+      (goes_on && route.next != RootOf(route.next.region()))) {
+    return BadReply(MessageKind::kRoute, message.size());
+  }
+  return route;
 }
 
 size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
@@ -386,8 +324,66 @@ size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
   return bytes;
 }
 
-size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text) {
-  return WriteAnyReply(to, kind, absl::StatusCode::kOk, text);
+std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child) {
+  AddRouteRequest fixed{};
+  fixed.header.kind = MessageKind::kAddRoute;
+  fixed.root = root;
+  fixed.child = child;
+  fixed.key_bytes = static_cast<uint16_t>(key.size());
+  fixed.tier = tier;
+  return WithFixed(fixed, 0, {key});
+}
+
+absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<AddRouteRequest> parsed{cursor.Take<AddRouteRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
+  const Pointer root = parsed.fixed.root, child = parsed.fixed.child;
+  if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax || child.region() == 0 ||
+      child != RootOf(child.region()) || root != RootOf(root.region())) {
+    return BadRequest(MessageKind::kAddRoute, message.size());
+  }
+  return parsed;
+}
+
+std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker,
+                                 std::string_view server) {
+  MigrationRequest fixed{};
+  fixed.header.kind = MessageKind::kMigration;
+  fixed.epoch = epoch;
+  fixed.region = region;
+  fixed.worker = worker;
+  fixed.step = step;
+  return WithFixed(fixed, 0, {server});
+}
+
+absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<MigrationRequest> parsed{cursor.Take<MigrationRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(cursor.left());
+  if (!cursor.ended() || parsed.fixed.step < MigrationStep::kOffer || parsed.fixed.step > MigrationStep::kCancel ||
+      parsed.fixed.region == 0 || parsed.fixed.region > Pointer::kRegionMax) {
+    return BadRequest(MessageKind::kMigration, message.size());
+  }
+  return parsed;
+}
+
+absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs) {
+  runs->clear();
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMigration));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<MigrationReply>();
+  for (uint32_t i = 0; i < reply.runs && cursor.ok(); ++i) runs->push_back(cursor.Take<PageRun>());
+  if (!cursor.ended()) return BadReply(MessageKind::kMigration, message.size());
+  return reply;
+}
+
+absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kWeigh));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<WeighReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kWeigh, message.size());
+  return reply;
 }
 
 }  // namespace cell

@@ -3,6 +3,11 @@
 //
 // A received message is untrusted until Parse... has checked every count against its size. The views that Parse returns
 // point into the message. Integers are little-endian; reserved fields are zero.
+//
+// Make... returns the bytes of a request's fixed part and its key; a value follows them on the wire. Parse...Request
+// returns InvalidArgument if a message is too short, too long or of another version, or if its counts do not add up.
+// Parse...Reply returns the server's error if the reply is one, and DataLoss if the bytes are not a reply to a request
+// of this kind.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +68,43 @@ struct ReplyHeader {
   ServiceTimes times = {};
 };
 
-// Search, get and delete. The key follows.
+// Returns the service times that a reply reports. Returns zeros if the message is not a reply.
+ServiceTimes TimesOf(ConstBytes message);
+// Writes service times into an existing reply.
+void SetTimes(MutableBytes reply, const ServiceTimes& times);
+
+// A request or a reply whose counts were checked, and the texts that follow it.
+template <typename Fixed>
+struct Parsed {
+  Fixed fixed;
+  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
+                         // server.
+  std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest: `to`.
+};
+
+absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
+
+// Makes a message that consists of a header and text: status, check, report.
+std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
+// Writes a reply header and text, cut to what fits.
+size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text);
+// Returns the bytes after the header: those of a fetch, or JSON text.
+absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
+
+// Makes a reply without an error. The caller fills in the other fields.
+template <typename Reply>
+Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
+  Reply reply{};
+  reply.header = {kind, 0, static_cast<uint32_t>(bytes), {}};
+  return reply;
+}
+
+// Writes an error reply into `to`, cuts the text to what fits, and returns the reply's size.
+size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status);
+
+// --- Search, get and delete of one key ---
+
+// The key follows.
 struct KeyRequest {
   MessageHeader header;
   Pointer root;  // Root of the meganode to search.
@@ -74,6 +115,41 @@ struct KeyRequest {
 };
 // Limits the numbers of a client's copies, which start at 1.
 inline constexpr uint16_t kCopiesMax = 4;
+static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations_v<KeyRequest>);
+
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0);
+absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message);
+
+struct SearchReply {
+  ReplyHeader header;
+  Pointer leaf;
+  uint64_t found;
+};
+static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
+absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
+
+// The value follows if `inlined`.
+struct GetReply {
+  ReplyHeader header;
+  Pointer extent;
+  uint64_t crc;
+  uint32_t value_bytes;
+  uint8_t found;
+  uint8_t inlined;
+  uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
+};
+static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
+absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
+
+// The reply to a delete, a put and an added route.
+struct WriteReply {
+  ReplyHeader header;
+  uint64_t existed;
+};
+static_assert(sizeof(WriteReply) == 24 && std::has_unique_object_representations_v<WriteReply>);
+absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind);
+
+// --- Put ---
 
 // The key follows, then the value unless it was uploaded.
 struct PutRequest {
@@ -85,6 +161,13 @@ struct PutRequest {
   uint16_t key_bytes;
   uint16_t upload;  // If not 0, the value is the upload with this number.
 };
+static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations_v<PutRequest>);
+
+std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
+                           uint16_t upload);
+absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
+
+// --- Pieces of large values ---
 
 // The bytes follow, which are appended to the upload. Offset 0 starts the upload over.
 struct UploadRequest {
@@ -94,6 +177,26 @@ struct UploadRequest {
   uint16_t reserved;
 };
 inline constexpr uint16_t kUploadsMax = 4;
+static_assert(kCopiesMax == kUploadsMax);  // Clients allocate both numbers together.
+static_assert(sizeof(UploadRequest) == 16 && std::has_unique_object_representations_v<UploadRequest>);
+
+std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
+absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message);
+
+// The reply is the bytes (ParseBytesReply).
+struct FetchRequest {
+  MessageHeader header;
+  Pointer from;  // Position in the extent, 8-byte aligned. For a copy only the offset counts.
+  uint32_t bytes;
+  uint16_t copy;  // If not 0, fetches from the copy with this number. The copy is dropped after its last byte.
+  uint16_t reserved;
+};
+static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representations_v<FetchRequest>);
+
+std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy = 0);
+absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
+
+// --- Scan ---
 
 // `from` and `to` follow. Upwards, `from` is inclusive and `to` exclusive. Downwards, `from` is the greater key and
 // both are inclusive. Without has_to the scan goes to the last key, or downwards to the first.
@@ -109,103 +212,17 @@ struct ScanRequest {
   uint8_t down;
   uint8_t reserved;
 };
+static_assert(sizeof(ScanRequest) == 32 && std::has_unique_object_representations_v<ScanRequest>);
 
-struct FetchRequest {
-  MessageHeader header;
-  Pointer from;  // Position in the extent, 8-byte aligned. For a copy only the offset counts.
-  uint32_t bytes;
-  uint16_t copy;  // If not 0, fetches from the copy with this number. The copy is dropped after its last byte.
-  uint16_t reserved;
+struct ScanTerms {
+  uint32_t limit;
+  uint32_t reply_bytes_max;
+  bool keys_only = false;
+  bool down = false;
 };
-
-// The key follows. The reply is a WriteReply (`existed`: the route was already there) or a route.
-struct AddRouteRequest {
-  MessageHeader header;
-  Pointer root;   // Root of the meganode that is asked.
-  Pointer child;  // The child from `key` on.
-  uint16_t key_bytes;
-  uint8_t tier;  // Tier of the meganode that is to hold the route.
-  uint8_t reserved[5];
-};
-
-enum class MigrationStep : uint8_t {
-  kOffer = 1,    // Source to target: take this region.
-  kBegin = 2,    // Target to source: list the pages that are written now...
-  kWritten = 3,  // ...and those written since.
-  kFreeze = 4,   // Target to source: accept no more writes, and list the last pages.
-  kSeal = 5,     // Target to source: I have everything; invalidate all nodes.
-  kDone = 6,     // Target to source: the region table names me as the owner.
-  kCancel = 7,
-};
-
-// The name of the source's server follows if this is an offer. The reply is a MigrationReply.
-struct MigrationRequest {
-  MessageHeader header;
-  uint64_t epoch;  // The region's epoch before the migration.
-  uint32_t region;
-  uint32_t worker;  // The source's worker.
-  MigrationStep step;
-  uint8_t reserved[7];
-};
-
-// `runs` runs of written pages follow.
-struct MigrationReply {
-  ReplyHeader header;
-  uint32_t runs;
-  uint32_t more;  // Number of pages that did not fit into this reply.
-};
-struct PageRun {
-  uint32_t first;
-  uint32_t pages;
-};
-
-enum class RouteKind : uint8_t {
-  kChild = 1,    // Continue at `next`, which covers the range if one is given.
-  kRight = 2,    // Continue at `next`: the key is past this meganode's end.
-  kRestart = 3,  // The key is below this meganode: start again at the root of the tree.
-  kNotHeld = 4,  // This worker does not hold the region: read the region table again.
-  kTooLow = 5,   // AddRoute: this meganode belongs to a lower tier, and there is no tier above it.
-};
-
-// The low key and the high key of `next` follow, unless the reply has no room for them.
-struct RouteReply {
-  ReplyHeader header;
-  Pointer next;
-  RouteKind route;
-  uint8_t has_range;
-  uint8_t has_high;
-  uint8_t reserved;
-  uint16_t low_key_bytes;
-  uint16_t high_key_bytes;
-};
-
-// Reports the bytes that the nodes and extents of all of a worker's regions use.
-struct WeighReply {
-  ReplyHeader header;
-  uint64_t bytes_used;
-};
-
-struct SearchReply {
-  ReplyHeader header;
-  Pointer leaf;
-  uint64_t found;
-};
-
-// The value follows if `inlined`.
-struct GetReply {
-  ReplyHeader header;
-  Pointer extent;
-  uint64_t crc;
-  uint32_t value_bytes;
-  uint8_t found;
-  uint8_t inlined;
-  uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
-};
-
-struct WriteReply {
-  ReplyHeader header;
-  uint64_t existed;
-};
+std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
+                            const ScanTerms& terms);
+absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
 
 // `count` entries follow, then the key where the next scan starts unless `done`.
 struct ScanReply {
@@ -227,69 +244,8 @@ struct ScanExtent {
   Pointer extent;
   uint64_t crc;
 };
-
-static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations_v<KeyRequest>);
-static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations_v<PutRequest>);
-static_assert(sizeof(UploadRequest) == 16 && std::has_unique_object_representations_v<UploadRequest>);
-static_assert(sizeof(ScanRequest) == 32 && std::has_unique_object_representations_v<ScanRequest>);
-static_assert(kCopiesMax == kUploadsMax);  // Clients allocate both numbers together.
-static_assert(sizeof(FetchRequest) == 24 && std::has_unique_object_representations_v<FetchRequest>);
-static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
-static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
-static_assert(sizeof(WriteReply) == 24 && std::has_unique_object_representations_v<WriteReply>);
-static_assert(sizeof(WeighReply) == 24 && std::has_unique_object_representations_v<WeighReply>);
-static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
-static_assert(sizeof(MigrationRequest) == 32 && std::has_unique_object_representations_v<MigrationRequest>);
-static_assert(sizeof(MigrationReply) == 24 && sizeof(PageRun) == 8);
-static_assert(sizeof(RouteReply) == 32 && std::has_unique_object_representations_v<RouteReply>);
 static_assert(sizeof(ScanReply) == 32 && std::has_unique_object_representations_v<ScanReply>);
 static_assert(sizeof(ScanEntry) == 8 && sizeof(ScanExtent) == 16);
-
-template <typename Fixed>
-struct Parsed {
-  Fixed fixed;
-  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
-                         // server.
-  std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest: `to`.
-};
-
-// Parse requests. Return InvalidArgument if a message is too short, too long or of another version, or if its counts do
-// not add up.
-absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
-absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message);
-absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
-absl::StatusOr<Parsed<UploadRequest>> ParseUploadRequest(ConstBytes message);
-absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message);
-absl::StatusOr<FetchRequest> ParseFetchRequest(ConstBytes message);
-absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
-
-absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message);
-
-// Parse replies. Return the server's error if the reply is one, and DataLoss if the bytes are not a reply to a request
-// of this kind.
-absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
-absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
-absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind);
-// Returns the bytes after the header: those of a fetch, or JSON text.
-absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind);
-
-absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message);
-absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs);
-// Returns the service times that a reply reports. Returns zeros if the message is not a reply.
-ServiceTimes TimesOf(ConstBytes message);
-// Returns whether a reply is a route instead of the expected reply.
-bool IsRoute(ConstBytes message);
-struct RouteView {
-  RouteKind kind;
-  Pointer next;
-  std::string_view low_key;   // Set with has_range.
-  std::string_view high_key;  // Set with has_high.
-  bool has_range;
-  bool has_high;
-};
-absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message);
-// Returns the room that a reply needs for a route with its range.
-constexpr size_t RouteReplyBytes(size_t key_bytes_max) { return sizeof(RouteReply) + 2 * key_bytes_max; }
 
 struct ScanItem {
   std::string_view key;
@@ -306,42 +262,105 @@ struct ScanResult {
 // Replaces the content of *items.
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
 
-// Writes service times into an existing reply.
-void SetTimes(MutableBytes reply, const ServiceTimes& times);
+// --- Routes: replies to any request whose key belongs to another meganode ---
 
-// Makes a reply without an error. The caller fills in the other fields.
-template <typename Reply>
-Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
-  Reply reply{};
-  reply.header = {kind, 0, static_cast<uint32_t>(bytes), {}};
-  return reply;
-}
-
-// Make messages. Each returns the bytes of the fixed part and the key; a value follows them on the wire.
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0);
-std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
-                           uint16_t upload);
-std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes);
-struct ScanTerms {
-  uint32_t limit;
-  uint32_t reply_bytes_max;
-  bool keys_only = false;
-  bool down = false;
+enum class RouteKind : uint8_t {
+  kChild = 1,    // Continue at `next`, which covers the range if one is given.
+  kRight = 2,    // Continue at `next`: the key is past this meganode's end.
+  kRestart = 3,  // The key is below this meganode: start again at the root of the tree.
+  kNotHeld = 4,  // This worker does not hold the region: read the region table again.
+  kTooLow = 5,   // AddRoute: this meganode belongs to a lower tier, and there is no tier above it.
 };
-std::string MakeScanRequest(Pointer root, std::string_view from, const std::optional<std::string>& to,
-                            const ScanTerms& terms);
-std::string MakeFetchRequest(Pointer from, uint32_t bytes, uint16_t copy = 0);
-std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
-std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
-                                 std::string_view server = {});
-// Makes a message that consists of a header and text: status, check, report.
-std::string MakeTextRequest(MessageKind kind, std::string_view text = {});
 
-// Writes an error reply into `to`, cuts the text to what fits, and returns the reply's size.
-size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status);
+// The low key and the high key of `next` follow, unless the reply has no room for them.
+struct RouteReply {
+  ReplyHeader header;
+  Pointer next;
+  RouteKind route;
+  uint8_t has_range;
+  uint8_t has_high;
+  uint8_t reserved;
+  uint16_t low_key_bytes;
+  uint16_t high_key_bytes;
+};
+static_assert(sizeof(RouteReply) == 32 && std::has_unique_object_representations_v<RouteReply>);
+
+struct RouteView {
+  RouteKind kind;
+  Pointer next;
+  std::string_view low_key;   // Set with has_range.
+  std::string_view high_key;  // Set with has_high.
+  bool has_range;
+  bool has_high;
+};
+// Returns whether a reply is a route instead of the expected reply.
+bool IsRoute(ConstBytes message);
+absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message);
+// Returns the room that a reply needs for a route with its range.
+constexpr size_t RouteReplyBytes(size_t key_bytes_max) { return sizeof(RouteReply) + 2 * key_bytes_max; }
 // Writes a route. Includes its range only if all of it fits.
 size_t WriteRouteReply(MutableBytes to, const RouteView& route);
-// Writes a reply header and text, cut to what fits.
-size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text);
+
+// --- Between servers: routes of the tier above, migrations, weights ---
+
+// The key follows. The reply is a WriteReply (`existed`: the route was already there) or a route.
+struct AddRouteRequest {
+  MessageHeader header;
+  Pointer root;   // Root of the meganode that is asked.
+  Pointer child;  // The child from `key` on.
+  uint16_t key_bytes;
+  uint8_t tier;  // Tier of the meganode that is to hold the route.
+  uint8_t reserved[5];
+};
+static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
+
+std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
+absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
+
+enum class MigrationStep : uint8_t {
+  kOffer = 1,    // Source to target: take this region.
+  kBegin = 2,    // Target to source: list the pages that are written now...
+  kWritten = 3,  // ...and those written since.
+  kFreeze = 4,   // Target to source: accept no more writes, and list the last pages.
+  kSeal = 5,     // Target to source: I have everything; invalidate all nodes.
+  kDone = 6,     // Target to source: the region table names me as the owner.
+  kCancel = 7,
+};
+
+// The name of the source's server follows if this is an offer. The reply is a MigrationReply.
+struct MigrationRequest {
+  MessageHeader header;
+  uint64_t epoch;  // The region's epoch before the migration.
+  uint32_t region;
+  uint32_t worker;  // The source's worker.
+  MigrationStep step;
+  uint8_t reserved[7];
+};
+static_assert(sizeof(MigrationRequest) == 32 && std::has_unique_object_representations_v<MigrationRequest>);
+
+std::string MakeMigrationRequest(MigrationStep step, uint32_t region, uint64_t epoch, uint32_t worker = 0,
+                                 std::string_view server = {});
+absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes message);
+
+// `runs` runs of written pages follow.
+struct MigrationReply {
+  ReplyHeader header;
+  uint32_t runs;
+  uint32_t more;  // Number of pages that did not fit into this reply.
+};
+struct PageRun {
+  uint32_t first;
+  uint32_t pages;
+};
+static_assert(sizeof(MigrationReply) == 24 && sizeof(PageRun) == 8);
+absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs);
+
+// Reports the bytes that the nodes and extents of all of a worker's regions use.
+struct WeighReply {
+  ReplyHeader header;
+  uint64_t bytes_used;
+};
+static_assert(sizeof(WeighReply) == 24 && std::has_unique_object_representations_v<WeighReply>);
+absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message);
 
 }  // namespace cell
