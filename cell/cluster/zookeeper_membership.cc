@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "cell/cluster/session_lease.h"
 #include "cell/cluster/told_states.h"
 #include "cell/cluster/uuid.h"
+#include "cell/cluster/zookeeper_connection.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
@@ -28,21 +28,7 @@ namespace cell {
 namespace {
 
 constexpr uint32_t kFormat = 2;
-constexpr size_t kNodeBytesMaxOfZooKeeper = size_t{1} << 20;
 constexpr int kChangesMax = 100;
-
-bool Lost(int rc) { return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONMOVED; }
-// Returns whether ZooKeeper answered, so that the session existed.
-bool Answered(int rc) { return rc == ZOK || rc == ZNONODE || rc == ZNODEEXISTS || rc == ZBADVERSION; }
-bool Expired(int rc) { return rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE || rc == ZCLOSING; }
-
-absl::Status ToStatus(int rc, const std::string& what) {
-  const std::string text = fmt::format("ZooKeeper: {}: {}", what, zerror(rc));
-  if (rc == ZNONODE) return absl::NotFoundError(text);
-  if (rc == ZNODEEXISTS) return absl::AlreadyExistsError(text);
-  if (rc == ZNOAUTH || rc == ZAUTHFAILED) return absl::PermissionDeniedError(text);
-  return absl::UnavailableError(text);
-}
 
 using Config = ZooKeeperMembership::Config;
 
@@ -80,23 +66,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<ZooKeeperOptions> ZooKeeperOptions::Parse(const std::string& uri) {
-  constexpr std::string_view kScheme = "zk://";
-  const size_t slash = uri.find('/', kScheme.size());
-  if (uri.compare(0, kScheme.size(), kScheme) != 0 || slash == std::string::npos || slash == kScheme.size() ||
-      slash + 1 == uri.size() || uri.find('/', slash + 1) != std::string::npos) {
-    return absl::InvalidArgumentError(fmt::format("\"{}\" is not zk://HOST:PORT[,HOST:PORT...]/NAME", uri));
-  }
-  ZooKeeperOptions options;
-  options.servers = uri.substr(kScheme.size(), slash - kScheme.size());
-  options.name = uri.substr(slash + 1);
-  return options;
-}
-
 class ZooKeeperMembership::Client {
  public:
   explicit Client(ZooKeeperOptions options) : options_(std::move(options)), root_("/" + options_.name) {
-    zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // We log lost connections ourselves.
     Random random(static_cast<uint64_t>(options_.clock->NowNs()) ^ reinterpret_cast<uintptr_t>(this));
     id_ = fmt::format("{:016x}", random.Next());
   }
@@ -105,15 +77,15 @@ class ZooKeeperMembership::Client {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
+    connection_.Stop();
     wake_.notify_all();
     if (thread_.joinable()) thread_.join();
-    if (handle_ != nullptr) zookeeper_close(handle_);  // Ends the session, so that our znode is gone at once.
   }
 
   // ---- Before the thread runs.
 
   absl::Status Open() {
-    if (handle_ == nullptr) RETURN_IF_ERROR(Connect());
+    if (!connection_.connected()) RETURN_IF_ERROR(connection_.Connect());
     RETURN_IF_ERROR(Read());
     state_ = read_;
     thread_ = std::thread([this] { Run(); });
@@ -127,17 +99,16 @@ class ZooKeeperMembership::Client {
       return absl::InvalidArgumentError(fmt::format("{} is not a valid server name", ForMessage(self.server)));
     }
     announcement_ = ToText({worker, control});
-    RETURN_IF_ERROR(Connect());
+    RETURN_IF_ERROR(connection_.Connect());
     wanted.uuid = NewUuid();
     const std::string config = ConfigJson(wanted);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
                                      std::pair(root_ + "/table", RegionTable().ToJson())}) {
-      const int rc = Retry([&, &path = path, &data = data] {
-        return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), 0, nullptr, 0);
-      });
-      if (rc != ZOK && rc != ZNODEEXISTS) return ToStatus(rc, path);
+      const int rc =
+          connection_.Retry([&, &path = path, &data = data] { return connection_.Create(path, data, /*flags=*/0); });
+      if (rc != ZOK && rc != ZNODEEXISTS) return ZooKeeperConnection::ToStatus(rc, path);
     }
-    ASSIGN_OR_RETURN(const std::string there, Get(root_, nullptr, false));
+    ASSIGN_OR_RETURN(const std::string there, connection_.Get(root_, nullptr, false));
     ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
     const std::string other = Differences({wanted.shape, wanted.durability}, {theirs.shape, theirs.durability});
     if (!other.empty()) {
@@ -150,25 +121,19 @@ class ZooKeeperMembership::Client {
 
   // Called instead of all others.
   absl::Status Delete(const std::string& uuid) {
-    RETURN_IF_ERROR(Connect());
+    RETURN_IF_ERROR(connection_.Connect());
     RETURN_IF_ERROR(ReadConfig());
     if (read_.uuid != uuid) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster {} was deleted and created again in the meantime", root_));
     }
     // ZooKeeper does not delete znodes with children: while there is a worker, nothing is deleted.
-    const std::string workers = root_ + "/workers", table = root_ + "/table";
-    zoo_op_t deletes[3];
-    zoo_delete_op_init(&deletes[0], workers.c_str(), -1);
-    zoo_delete_op_init(&deletes[1], table.c_str(), -1);
-    zoo_delete_op_init(&deletes[2], root_.c_str(), -1);
-    zoo_op_result_t results[3];
-    const int rc = zoo_multi(handle_, 3, deletes, results);
+    const int rc = connection_.Delete({root_ + "/workers", root_ + "/table", root_});
     if (rc == ZNOTEMPTY) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster {} still has running servers: stop them first", options_.name));
     }
-    return rc == ZOK ? absl::OkStatus() : ToStatus(rc, root_);
+    return rc == ZOK ? absl::OkStatus() : ZooKeeperConnection::ToStatus(rc, root_);
   }
 
   // ---- For the owner's thread.
@@ -213,68 +178,32 @@ class ZooKeeperMembership::Client {
     Done done;
   };
 
-  static int Size(const std::string& text) { return static_cast<int>(text.size()); }
-  const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
-  int64_t session_ns() const {
-    return int64_t{handle_ != nullptr ? zoo_recv_timeout(handle_) : options_.session_ms} * 1'000'000;
-  }
-
-  static void Watch(zhandle_t*, int type, int, const char*, void* context) {
-    if (type == ZOO_SESSION_EVENT) return;  // The result of each call shows the session's state.
-    auto* const self = static_cast<Client*>(context);
+  void OnChange() {
     {
-      const std::lock_guard lock(self->mutex_);
-      self->changed_ = true;
+      const std::lock_guard lock(mutex_);
+      changed_ = true;
     }
-    self->wake_.notify_all();
-  }
-
-  // Begins a new session.
-  absl::Status Connect() {
-    if (handle_ != nullptr) zookeeper_close(handle_);
-    handle_ = zookeeper_init(options_.servers.c_str(), &Client::Watch, options_.session_ms, nullptr, this, 0);
-    if (handle_ == nullptr) {
-      return absl::InvalidArgumentError(fmt::format("ZooKeeper at {}: {}", options_.servers, std::strerror(errno)));
-    }
-    if (!options_.digest.empty()) {
-      zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
-    }
-    const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
-    while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
-      if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
-        return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} rejected the digest", options_.servers));
-      }
-      if (options_.clock->NowNs() > give_up_ns) {
-        return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return absl::OkStatus();
+    wake_.notify_all();
   }
 
   // Creates our ephemeral znode. One of an earlier session disappears when that session expires.
   absl::Status Announce() {
     const std::string path = root_ + "/workers/" + self_;
-    const int64_t give_up_ns = options_.clock->NowNs() + 3 * session_ns();
+    const int64_t give_up_ns = options_.clock->NowNs() + 3 * connection_.session_ns();
     for (;;) {
-      const auto create = [&] {
-        return zoo_create(handle_, path.c_str(), announcement_.data(), Size(announcement_), acl(), ZOO_EPHEMERAL,
-                          nullptr, 0);
-      };
-      int rc = lease_.Renew(session_ns(), create, [](int result) { return result == ZOK; });
-      if (rc == ZNODEEXISTS) {
-        Stat stat{};
-        rc = zoo_exists(handle_, path.c_str(), 0, &stat);
-        if (rc == ZOK && stat.ephemeralOwner != zoo_client_id(handle_)->client_id) rc = ZNODEEXISTS;
-      }
+      const auto create = [&] { return connection_.Create(path, announcement_, ZOO_EPHEMERAL); };
+      int rc = lease_.Renew(connection_.session_ns(), create, [](int result) { return result == ZOK; });
+      if (rc == ZNODEEXISTS) rc = connection_.IsOurs(path);
       if (rc == ZOK) return absl::OkStatus();
-      if (!Lost(rc) && rc != ZNODEEXISTS && rc != ZNONODE) return ToStatus(rc, path);
+      if (!ZooKeeperConnection::Lost(rc) && rc != ZNODEEXISTS && rc != ZNONODE) {
+        return ZooKeeperConnection::ToStatus(rc, path);
+      }
       if (options_.clock->NowNs() > give_up_ns) {
         if (rc == ZNODEEXISTS) {
           return absl::AlreadyExistsError(
               fmt::format("a worker {} is already in the cluster {}", self_, options_.name));
         }
-        return ToStatus(rc, path);
+        return ZooKeeperConnection::ToStatus(rc, path);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -282,68 +211,34 @@ class ZooKeeperMembership::Client {
 
   // Makes a request that ZooKeeper's leader answers: a change, or a sync. It renews the lease if our znode exists.
   int Confirmed(const std::function<int()>& call) {
-    return announced_ ? lease_.Renew(session_ns(), call, Answered) : call();
-  }
-
-  // Repeats a call until the connection holds. Only for calls that may be made twice.
-  int Retry(const std::function<int()>& call) {
-    const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
-    for (;;) {
-      const int rc = call();
-      if (Answered(rc) || !Lost(rc) || options_.clock->NowNs() > give_up_ns || stopping_) return rc;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-
-  absl::StatusOr<std::string> Get(const std::string& path, Stat* stat, bool watch) {
-    std::string data(kNodeBytesMaxOfZooKeeper, 0);
-    Stat ignored{};
-    int size = 0;
-    const int rc = Retry([&] {
-      size = Size(data);
-      return zoo_wget(handle_, path.c_str(), watch ? &Client::Watch : nullptr, this, data.data(), &size,
-                      stat != nullptr ? stat : &ignored);
-    });
-    if (rc != ZOK) return Failed(rc, path);
-    data.resize(static_cast<size_t>(std::max(size, 0)));
-    return data;
+    return announced_ ? lease_.Renew(connection_.session_ns(), call, ZooKeeperConnection::Answered) : call();
   }
 
   // Reads the current state into read_. Watches report the next change.
   absl::Status Read() {
     if (workers_version_ < 0) RETURN_IF_ERROR(ReadConfig());
     RETURN_IF_ERROR(ReadWorkers());
-    ASSIGN_OR_RETURN(const std::string table, Get(root_ + "/table", nullptr, true));
+    ASSIGN_OR_RETURN(const std::string table, connection_.Get(root_ + "/table", nullptr, true));
     ASSIGN_OR_RETURN(read_.table, ParseTable(root_ + "/table", table));
     read_in_ = session_;
     return absl::OkStatus();
   }
 
-  // Makes a request that the leader answers itself.
-  int Sync(const std::string& path) {
-    return Confirmed([&] {
-      std::promise<int> synced;
-      const int asked = zoo_async(
-          handle_, path.c_str(),
-          [](int result, const char*, const void* promise) {
-            static_cast<std::promise<int>*>(const_cast<void*>(promise))->set_value(result);
-          },
-          &synced);
-      return asked != ZOK ? asked : synced.get_future().get();
-    });
+  int ConfirmedSync(const std::string& path) {
+    return Confirmed([&] { return connection_.Sync(path); });
   }
 
   // Reads the state with all changes that were made before the call. Otherwise a following ZooKeeper server may lag
   // behind.
   absl::Status ReadNewest() {
     const std::string table = root_ + "/table";
-    const int rc = Retry([&] { return Sync(table); });
-    if (rc != ZOK) return Failed(rc, table);
+    const int rc = connection_.Retry([&] { return ConfirmedSync(table); });
+    if (rc != ZOK) return connection_.Failed(rc, table);
     return Read();
   }
 
   absl::Status ReadConfig() {
-    const absl::StatusOr<std::string> config = Get(root_, nullptr, false);
+    const absl::StatusOr<std::string> config = connection_.Get(root_, nullptr, false);
     if (config.status().code() == absl::StatusCode::kNotFound) {
       return absl::NotFoundError(fmt::format(
           "there is no cluster {} in the ZooKeeper at {}: start one with ./bazelw run //tools:up -- --zookeeper {} "
@@ -360,18 +255,13 @@ class ZooKeeperMembership::Client {
 
   absl::Status ReadWorkers() {
     const std::string workers = root_ + "/workers";
-    String_vector names{};
     Stat stat{};
-    const int rc =
-        Retry([&] { return zoo_wget_children2(handle_, workers.c_str(), &Client::Watch, this, &names, &stat); });
-    if (rc != ZOK) return Failed(rc, workers);
-    std::vector<std::string> children(names.data, names.data + names.count);
-    deallocate_String_vector(&names);
+    ASSIGN_OR_RETURN(const std::vector<std::string> children, connection_.WatchChildren(workers, &stat));
     if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each znode that comes or goes.
     std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
     std::map<std::string, std::string> controls;
     for (const std::string& child : children) {
-      const absl::StatusOr<std::string> data = Get(workers + "/" + child, nullptr, false);
+      const absl::StatusOr<std::string> data = connection_.Get(workers + "/" + child, nullptr, false);
       if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
       if (!data.ok()) return data.status();
       const std::optional<WorkerId> id = ParseWorkerId(child);
@@ -413,18 +303,13 @@ class ZooKeeperMembership::Client {
     return absl::UnavailableError(fmt::format("ZooKeeper: {}: {}", path, std::string(table.status().message())));
   }
 
-  absl::Status Failed(int rc, const std::string& what) {
-    if (Expired(rc)) expired_ = true;
-    return ToStatus(rc, what);
-  }
-
   absl::Status ChangeTable(const TableChange& change) {
     const std::string path = root_ + "/table";
     const std::string id = fmt::format("{}/{}", id_, ++changes_);
     bool sent = false;
     for (int tries = 0; tries < kChangesMax; ++tries) {
       Stat stat{};
-      ASSIGN_OR_RETURN(const std::string data, Get(path, &stat, false));
+      ASSIGN_OR_RETURN(const std::string data, connection_.Get(path, &stat, false));
       ASSIGN_OR_RETURN(RegionTable table, ParseTable(path, data));
       if (sent && table.WasMade(id)) {  // It was made by a call whose answer was lost.
         read_.table = std::move(table);
@@ -435,13 +320,13 @@ class ZooKeeperMembership::Client {
       table.Made(id);
       const std::string json = table.ToJson();
       sent = true;
-      const int rc = Confirmed([&] { return zoo_set(handle_, path.c_str(), json.data(), Size(json), stat.version); });
+      const int rc = Confirmed([&] { return connection_.Set(path, json, stat.version); });
       if (rc == ZOK) {
         read_.table = std::move(table);
         return absl::OkStatus();
       }
       // BADVERSION: another member was faster, or our own earlier call was, if its answer was lost.
-      if (rc != ZBADVERSION && !Lost(rc)) return Failed(rc, path);
+      if (rc != ZBADVERSION && !ZooKeeperConnection::Lost(rc)) return connection_.Failed(rc, path);
     }
     return absl::UnavailableError("the region table could not be changed, because other servers keep changing it");
   }
@@ -453,7 +338,7 @@ class ZooKeeperMembership::Client {
       bool refresh = false;
       {
         std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, std::chrono::nanoseconds(session_ns() / 8),
+        wake_.wait_for(lock, std::chrono::nanoseconds(connection_.session_ns() / 8),
                        [this] { return stopping_ || changed_ || !jobs_.empty(); });
         if (stopping_) break;
         if (!jobs_.empty()) {
@@ -463,7 +348,7 @@ class ZooKeeperMembership::Client {
           refresh = std::exchange(changed_, false);
         }
       }
-      if (expired_) Rejoin();
+      if (connection_.expired()) Rejoin();
       if (job.done) {
         const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
         if (!status.ok() && job.change) (void)Read();  // Read what the faster member wrote.
@@ -471,8 +356,8 @@ class ZooKeeperMembership::Client {
       } else if (refresh) {
         if (Read().ok()) told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
       } else if (announced_) {
-        const int rc = Retry([&] { return Sync(root_); });
-        if (Expired(rc)) expired_ = true;
+        const int rc = connection_.Retry([&] { return ConfirmedSync(root_); });
+        if (ZooKeeperConnection::Expired(rc)) connection_.set_expired(true);
       }
     }
     const std::lock_guard lock(mutex_);
@@ -487,7 +372,7 @@ class ZooKeeperMembership::Client {
     announced_ = false;
     Warn("the session with ZooKeeper has expired");
     ++session_;  // The lease of the new session counts once the owner has seen it.
-    absl::Status status = Connect();
+    absl::Status status = connection_.Connect();
     if (status.ok()) status = StillTheCluster();
     if (status.ok() && !self_.empty()) status = Announce();
     if (status.ok()) status = Read();
@@ -495,7 +380,7 @@ class ZooKeeperMembership::Client {
       Warn(std::string(status.message()));
       return;
     }
-    expired_ = false;
+    connection_.set_expired(false);
     announced_ = !self_.empty();
     told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
@@ -520,12 +405,10 @@ class ZooKeeperMembership::Client {
   std::string id_;
   std::string self_;  // Empty: a client.
   std::string announcement_;
-  zhandle_t* handle_ = nullptr;
   uint64_t changes_ = 0;
   ClusterState read_;         // State as read by the thread that talks to ZooKeeper.
   uint64_t read_in_ = 1;      // Session in which it was read.
   int workers_version_ = -1;  // Version of its servers.
-  bool expired_ = false;
   Repeats repeats_;
   bool announced_ = false;
   SessionLease lease_{options_.clock};
@@ -537,11 +420,13 @@ class ZooKeeperMembership::Client {
 
   ToldStates told_;  // From that thread to the owner.
   std::thread thread_;
-  std::mutex mutex_;  // Guards the members below.
+  std::mutex mutex_;  // Guards jobs_, changed_ and stopping_.
   std::condition_variable wake_;
   std::deque<Job> jobs_;
   bool changed_ = false;  // A watch has fired.
-  std::atomic<bool> stopping_ = false;
+  bool stopping_ = false;
+
+  ZooKeeperConnection connection_{options_, [this] { OnChange(); }};  // Last: calls OnChange until it is gone.
 };
 
 ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Client> client) : client_(std::move(client)) {}

@@ -1,24 +1,11 @@
 #include "cell/tree/meganode.h"
 
-#include <algorithm>
-#include <array>
-
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
-#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
 namespace cell {
-namespace {
-
-absl::Status GaveUp(std::string_view key) {
-  return absl::UnavailableError(
-      fmt::format("the search for key {} found no valid node in {} visits: the tree is damaged (run cellctl check)",
-                  ForMessage(key), Walk::kVisitsMax));
-}
-
-}  // namespace
 
 absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range) {
   if (!ValidNodeBytes(shape.node_bytes)) {
@@ -73,10 +60,6 @@ Meganode::Meganode(RegionMemory* memory)
   CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
 }
 
-NodeView Meganode::Node(Pointer pointer) const {
-  return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes);
-}
-
 absl::Status Meganode::CheckKey(std::string_view key) const {
   if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");
   if (key.size() > key_bytes_max()) {
@@ -90,119 +73,6 @@ Meganode::Range Meganode::range() const {
   const NodeView root = Node(root_);
   return {root.tier(), std::string(root.low_key()),
           root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
-}
-
-absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
-  if (step == Walk::Step::kGaveUp) return GaveUp(key);
-  return absl::OutOfRangeError(fmt::format("key {} is not in the range of region {}", ForMessage(key), region()));
-}
-
-Meganode::Route Meganode::RouteOf(std::string_view key) const {
-  const NodeView root = Node(root_);
-  if (root.BelowLow(key)) return {Route::Kind::kRestart, {}, {}, {}};
-  if (root.PastHigh(key)) return {Route::Kind::kRight, root.right(), {}, {}};
-  if (root.tier() == 0) return {Route::Kind::kHere, root_, {}, {}};
-  const absl::StatusOr<NodeView> bottom = LeafOf(key);
-  const int slot = bottom.ok() ? bottom->ChildSlot(key) : -1;
-  if (slot < 0) return {Route::Kind::kRestart, {}, {}, {}};
-  Route route{Route::Kind::kChild, bottom->inner_slot(slot).child(), bottom->key(slot), {}};
-  if (slot + 1 < bottom->count()) {
-    route.high = bottom->key(slot + 1);
-  } else if (bottom->has_high()) {
-    route.high = bottom->high_key();
-  }
-  return route;
-}
-
-absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
-  Walk walk(key, root_, 0, tier());
-  for (;;) {
-    const NodeView node = Node(walk.wants());
-    Prefetch(node.bytes(), node.node_bytes());  // Cache misses of the node overlap, instead of following each other.
-    const Walk::Step step = walk.Visit(node);
-    if (step == Walk::Step::kArrived) return node;
-    if (step != Walk::Step::kRead) return NotHere(step, key);
-  }
-}
-
-absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {
-  ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
-  Location location{leaf.self(), std::nullopt};
-  if (!leaf.holds_pairs()) return NotHere(Walk::Step::kElsewhere, key);
-  if (const std::optional<int> slot = leaf.Find(key)) location.slot = leaf.leaf_slot(*slot);
-  return location;
-}
-
-void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
-  // Header, heads, and some slots of inner nodes: what is read first.
-  constexpr size_t kPrefetchedBytes = 320;
-  for (size_t begin = 0; begin < lookups.size(); begin += kBatchMax) {
-    const absl::Span<Lookup> batch = lookups.subspan(begin, kBatchMax);
-    std::array<Walk, kBatchMax> walks;
-    std::array<uint8_t, kBatchMax> active;
-    size_t left = batch.size();
-    for (size_t i = 0; i < left; ++i) {
-      walks[i] = Walk(batch[i].key, batch[i].tree->root_);
-      active[i] = static_cast<uint8_t>(i);
-    }
-    while (left > 0) {
-      for (size_t i = 0; i < left;) {
-        Lookup& lookup = batch[active[i]];
-        Walk& walk = walks[active[i]];
-        const NodeView node = lookup.tree->Node(walk.wants());
-        const Walk::Step step = walk.Visit(node);
-        if (step == Walk::Step::kRead) {
-          const std::byte* next = lookup.tree->memory_->at(walk.wants().offset());
-          Prefetch(next, node.level() == 1 ? node.node_bytes() : kPrefetchedBytes);
-          ++i;
-          continue;
-        }
-        if (step == Walk::Step::kArrived) {
-          lookup.status = absl::OkStatus();
-          lookup.location = {node.self(), std::nullopt};
-          if (const std::optional<int> slot = node.Find(lookup.key)) {
-            const LeafSlot found = node.leaf_slot(*slot);
-            lookup.location.slot = found;
-            if (prefetch_extents)
-              Prefetch(lookup.tree->Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
-          }
-        } else {
-          lookup.status = lookup.tree->NotHere(step, lookup.key);
-        }
-        active[i] = active[--left];
-      }
-    }
-  }
-}
-
-absl::StatusOr<Meganode::Descent> Meganode::Descend(std::string_view key, uint8_t level) const {
-  Walk walk(key, root_, level, tier());
-  Descent descent;
-  for (;;) {
-    const NodeView node = Node(walk.wants());
-    const Walk::Step step = walk.Visit(node);
-    if (step != Walk::Step::kRead && step != Walk::Step::kArrived) return NotHere(step, key);
-    if (step == Walk::Step::kArrived) {
-      descent.node = node.self();
-      return descent;
-    }
-    if (walk.moved_right()) {
-      const NodeView right = Node(walk.wants());
-      descent.unfinished.push_back(
-          {static_cast<uint8_t>(node.level() + 1), std::string(right.low_key()), right.self()});
-    }
-  }
-}
-
-bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
-  const uint64_t begin = header().nodes_offset;
-  if (hint.region() != header().region || hint.offset() < begin ||
-      hint.offset() >= begin + header().nodes_end * header().node_bytes ||
-      (hint.offset() - begin) % header().node_bytes != 0) {
-    return false;
-  }
-  const NodeView node = Node(hint);
-  return !node.gone() && node.holds_pairs() && node.Covers(key);
 }
 
 // Returns whether there are enough free nodes for a write and for `ahead` earlier ones. Each may split every level, and
@@ -322,26 +192,6 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   return *existed;
 }
 
-absl::StatusOr<bool> Meganode::PutSlot(Descent descent, std::string_view key, const LeafSlot& slot) {
-  RegionHeader& h = memory_->header();
-  const NodeView leaf = Node(descent.node);
-  const std::optional<int> found = leaf.Find(key);
-  if (found.has_value()) {
-    const LeafSlot old = leaf.leaf_slot(*found);
-    draft_.CopyOf(leaf);
-    draft_.Repoint(*found, slot.extent, slot.extent_bytes, slot.crc);
-    Publish(&draft_);
-    extents_.Free(old.extent.offset());
-    h.data_bytes -= old.extent_bytes;
-  } else {
-    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, slot));
-    ++h.keys;
-  }
-  h.data_bytes += slot.extent_bytes;
-  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  return found.has_value();
-}
-
 absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                                      const Ahead& ahead) {
   RETURN_IF_ERROR(CheckPut(key, value, crc));
@@ -370,195 +220,6 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
   CELL_CHECK(existed.ok());
   Changed(key);
   return *existed;
-}
-
-absl::StatusOr<Meganode::NewLeaf> Meganode::AllocateLeaf(bool last, Pointer* next) {
-  const RegionHeader& h = header();
-  // Two nodes, and what their separators may take.
-  if (h.node_count - h.nodes_used < static_cast<uint64_t>(Node(root_).level()) + 5) {
-    return absl::ResourceExhaustedError(fmt::format("region {} has no room for one more leaf", region()));
-  }
-  NewLeaf leaf;
-  leaf.first = next->null();
-  leaf.self = leaf.first ? AllocateNode() : *next;
-  *next = last ? Pointer() : AllocateNode();
-  leaf.right = last ? range().right : *next;
-  return leaf;
-}
-
-void Meganode::LinkLeaf(const NewLeaf& leaf, std::string_view low) {
-  if (!leaf.first) {
-    std::vector<Separator> pending;
-    pending.push_back({1, std::string(low), leaf.self});
-    InsertSeparators(std::move(pending));
-    return;
-  }
-  const Range range = this->range();
-  draft_.Begin(root_, 1, range.low, range.high, range.right);
-  CELL_CHECK(draft_.Insert(0, range.low, SlotOf(leaf.self)));
-  Publish(&draft_);
-}
-
-absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next) {
-  RegionHeader& h = memory_->header();
-  CELL_CHECK(leaf.holds_pairs() && (!next->null() || leaf.low_key() == Node(root_).low_key()));
-  ASSIGN_OR_RETURN(const NewLeaf its, AllocateLeaf(leaf.right().region() != from.region(), next));
-  draft_.CopyOf(leaf);
-  draft_.Move(its.self, its.right);
-  for (int i = 0; i < leaf.count(); ++i) {
-    const LeafSlot slot = leaf.leaf_slot(i);
-    const std::optional<uint64_t> offset = extents_.Allocate(slot.extent_bytes);
-    if (!offset.has_value()) return NoExtent(slot.extent_bytes);
-    memory_->Store(*offset, from.Extent(slot.extent), RegionShape::RoundUp(slot.extent_bytes, kWordBytes));
-    draft_.Repoint(i, Pointer(region(), *offset), slot.extent_bytes, slot.crc);
-    h.data_bytes += slot.extent_bytes;
-    const std::string_view pair = AsText(ConstBytes(from.Extent(slot.extent), slot.extent_bytes));
-    const size_t key_bytes = leaf.key_bytes(i);
-    Wrote(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
-  }
-  Publish(&draft_);
-  h.keys += static_cast<uint64_t>(leaf.count());
-  LinkLeaf(its, leaf.low_key());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) {
-  if (tier() == 0) return NotHere(Walk::Step::kRestart, key);
-  if (!key.empty()) RETURN_IF_ERROR(CheckKey(key));
-  if (child != RootOf(child.region()) || child.region() == region()) {
-    return absl::InvalidArgumentError(fmt::format("{} is not the root of another meganode", ToString(child)));
-  }
-  ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
-  const bool found = Node(descent.node).Find(key).has_value();
-  if (!found) {
-    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, SlotOf(child)));
-    ++memory_->header().keys;
-  }
-  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (!found) {
-    WroteAndChanged(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
-  }
-  return found;
-}
-
-template <typename Slot>
-absl::Status Meganode::InsertAtBottom(Pointer pointer, std::string_view key, const Slot& slot) {
-  const NodeView node = Node(pointer);
-  const int at = node.LowerBound(key);
-  draft_.CopyOf(node);
-  if (draft_.Insert(at, key, slot)) {
-    Publish(&draft_);
-    return absl::OkStatus();
-  }
-  if (!NodesLeftForSplit()) return NoNodes();
-  if (std::optional<Separator> separator = Split(node, at, key, slot)) {
-    std::vector<Separator> pending;
-    pending.push_back(std::move(*separator));
-    InsertSeparators(std::move(pending));
-  }
-  return absl::OkStatus();
-}
-
-// Distributes the content of `node`, with (key, slot) inserted before slot `at`, over two nodes. Returns the separator
-// for the parent. Returns nullopt if the root was raised, or if the observer abandoned the split.
-template <typename Slot>
-std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at, std::string_view key,
-                                                   const Slot& slot) {
-  struct Entry {
-    std::string key;
-    Slot slot;
-    size_t bytes;
-  };
-  std::vector<Entry> entries;
-  entries.reserve(static_cast<size_t>(node.count()) + 1);
-  size_t total = 0;
-  const auto add = [&](std::string entry_key, const Slot& entry_slot) {
-    const size_t bytes = entry_key.size() + sizeof(Slot) + kKeyHeadBytes;
-    entries.push_back({std::move(entry_key), entry_slot, bytes});
-    total += bytes;
-  };
-  for (int i = 0; i <= node.count(); ++i) {
-    if (i == at) add(std::string(key), slot);
-    if (i < node.count()) add(node.key(i), Load<Slot>(node.slot(i)));
-  }
-
-  const bool raise = node.self() == root_;
-  const std::string low(node.low_key());
-  const std::optional<std::string> high = node.has_high() ? std::optional<std::string>(node.high_key()) : std::nullopt;
-  const Pointer left_self = raise ? AllocateNode() : node.self();
-  const Pointer right_self = AllocateNode();
-  const Pointer old_right = node.right();
-  const uint8_t level = node.level();
-  const uint8_t tier = node.tier();
-  const bool rightmost = old_right.region() != header().region;
-  std::string separator;
-
-  const auto fill = [](NodeDraft* draft, const Entry* begin, const Entry* end) {
-    for (const Entry* entry = begin; entry != end; ++entry) {
-      if (!draft->Insert(draft->view().count(), entry->key, entry->slot)) return false;
-    }
-    return true;
-  };
-  const auto try_cut = [&](size_t cut) {
-    separator =
-        node.holds_pairs() ? std::string(ShortestSeparator(entries[cut - 1].key, entries[cut].key)) : entries[cut].key;
-    draft_.Begin(left_self, level, low, separator, right_self, tier);
-    right_draft_.Begin(right_self, level, separator, high, old_right, tier);
-    return fill(&draft_, entries.data(), entries.data() + cut) &&
-           fill(&right_draft_, entries.data() + cut, entries.data() + entries.size());
-  };
-  // Keys that arrive in order leave full nodes behind. Otherwise both sides get half of the bytes. If one side does not
-  // fit (long fences), take the nearest cut that fits; KeyBytesMax guarantees that there is one.
-  const size_t last = entries.size() - 1;
-  size_t middle = last;
-  if (!rightmost || at != node.count()) {
-    size_t sum = 0;
-    middle = 0;
-    while (middle < last && sum + entries[middle].bytes <= total / 2) sum += entries[middle++].bytes;
-    middle = std::max<size_t>(middle, 1);
-  }
-  bool fits = try_cut(middle);
-  for (size_t distance = 1; !fits && distance <= last; ++distance) {
-    fits =
-        (middle + distance <= last && try_cut(middle + distance)) || (middle > distance && try_cut(middle - distance));
-  }
-  CELL_CHECK(fits);
-
-  Publish(&right_draft_);
-  if (!Observe(SplitStep::kRightWritten)) return std::nullopt;
-  Publish(&draft_);
-  if (!Observe(SplitStep::kLeftWritten)) return std::nullopt;
-  if (!raise) return Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self};
-
-  CELL_CHECK_LT(level + 1, kLevelsMax);
-  draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, high, old_right, tier);
-  CELL_CHECK(draft_.Insert(0, low, SlotOf(left_self)) && draft_.Insert(1, separator, SlotOf(right_self)));
-  Publish(&draft_);
-  Observe(SplitStep::kSeparatorWritten);
-  return std::nullopt;
-}
-
-void Meganode::InsertSeparators(std::vector<Separator> pending) {
-  while (!pending.empty() && !Mutated(Mutant::kLostSeparator)) {
-    const Separator separator = std::move(pending.back());
-    pending.pop_back();
-    if (separator.level > Node(root_).level())
-      continue;  // The root was not yet raised that far; raising it will list
-                 // this child.
-    absl::StatusOr<Descent> descent = Descend(separator.key, separator.level);
-    CELL_CHECK(descent.ok());
-    const NodeView parent = Node(descent->node);
-    if (parent.Find(separator.key).has_value()) continue;  // Another writer finished it before.
-    const int at = parent.LowerBound(separator.key);
-    const InnerSlot slot = SlotOf(separator.child);
-    draft_.CopyOf(parent);
-    if (draft_.Insert(at, separator.key, slot)) {
-      Publish(&draft_);
-      if (!Observe(SplitStep::kSeparatorWritten)) return;
-    } else if (header().node_count - header().nodes_used >= 2) {
-      if (std::optional<Separator> next = Split(parent, at, separator.key, slot)) pending.push_back(std::move(*next));
-    }  // Without free nodes the split stays half done, and readers use the right link.
-  }
 }
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {

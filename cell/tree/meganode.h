@@ -91,7 +91,7 @@ class Meganode : public PairStore {
   // Returns the leaf that covers `key`, for scans. Above tier 0 it is the node whose slots are routes. Valid until the
   // next change.
   absl::StatusOr<NodeView> LeafOf(std::string_view key) const;
-  NodeView Node(Pointer pointer) const;
+  NodeView Node(Pointer pointer) const { return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes); }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,

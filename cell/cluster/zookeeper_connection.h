@@ -1,0 +1,82 @@
+// ZooKeeperConnection makes calls to ZooKeeper, in one session after the other, and translates the errors.
+//
+// Functions that return an int return a code of ZooKeeper's C client. Lost, Answered and Expired say what it means, and
+// Failed makes a status of it.
+//
+// Thread-safety: one thread at a time calls it; only Stop may be called meanwhile by another one. `on_change` is called
+// by a thread of the C client, until the destructor has returned.
+#pragma once
+
+#include <zookeeper/zookeeper.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/cluster/zookeeper_options.h"
+
+namespace cell {
+
+class ZooKeeperConnection {
+ public:
+  // `on_change` is called when something has changed that was read with a watch.
+  ZooKeeperConnection(const ZooKeeperOptions& options, std::function<void()> on_change);
+  // Ends the session, so that its ephemeral znodes are gone at once.
+  ~ZooKeeperConnection();
+  ZooKeeperConnection(const ZooKeeperConnection&) = delete;
+  ZooKeeperConnection& operator=(const ZooKeeperConnection&) = delete;
+
+  static bool Lost(int rc);
+  // Returns whether ZooKeeper answered, so that the session existed.
+  static bool Answered(int rc);
+  static bool Expired(int rc);
+  static absl::Status ToStatus(int rc, const std::string& what);
+
+  // Begins a new session.
+  absl::Status Connect();
+  bool connected() const { return handle_ != nullptr; }
+  int64_t session_ns() const;
+  // Makes Retry give up.
+  void Stop() { stopping_ = true; }
+
+  // Returns ToStatus, and notes it if the session has expired.
+  absl::Status Failed(int rc, const std::string& what);
+  // Says whether a session has expired that nothing has replaced yet. The caller resets it, once the new session has
+  // all that the former one had.
+  bool expired() const { return expired_; }
+  void set_expired(bool expired) { expired_ = expired; }
+
+  // Repeats a call until the connection holds. Only for calls that may be made twice.
+  int Retry(const std::function<int()>& call);
+
+  // Return the data or the children of a znode. They try again until the connection holds. `stat` may be null.
+  absl::StatusOr<std::string> Get(const std::string& path, Stat* stat, bool watch);
+  absl::StatusOr<std::vector<std::string>> WatchChildren(const std::string& path, Stat* stat);
+
+  // Make one call each. `flags` are those of zoo_create.
+  int Create(const std::string& path, const std::string& data, int flags);
+  int Set(const std::string& path, const std::string& data, int version);
+  // Deletes all of these znodes or none of them.
+  int Delete(const std::vector<std::string>& paths);
+  // Returns ZOK if the ephemeral znode is this session's, and ZNODEEXISTS if it is another session's.
+  int IsOurs(const std::string& path);
+  // Makes a request that the leader answers itself.
+  int Sync(const std::string& path);
+
+ private:
+  static int Size(const std::string& text) { return static_cast<int>(text.size()); }
+  const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
+  static void Watch(zhandle_t*, int type, int, const char*, void* context);
+
+  const ZooKeeperOptions options_;
+  const std::function<void()> on_change_;
+  zhandle_t* handle_ = nullptr;
+  bool expired_ = false;
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace cell
