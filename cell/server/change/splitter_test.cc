@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +25,8 @@ constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
 class SplitterTest : public ::testing::Test {
  protected:
-  SplitterTest() {
+  // `copied` is how many entries one step copies. By default all of a region is copied in one step.
+  explicit SplitterTest(size_t copied = 1'000'000) {
     ClusterState state;
     state.shape = kShape;
     state.durability = Durability::kSync;
@@ -32,7 +36,7 @@ class SplitterTest : public ::testing::Test {
     Worker::Options options;
     options.self = {"own", 0};
     options.balance.enabled = false;
-    options.split.pace.copied = 1'000'000;  // All of a region in one step.
+    options.split.pace.copied = copied;
     options.logs.durability = Durability::kSync;
     Worker::Logs logs{std::make_shared<DirectoryLogStore>(host_.get(), "log"),
                       std::make_unique<SimThreadPool>(&network_, 1, 1'000),
@@ -57,11 +61,31 @@ class SplitterTest : public ::testing::Test {
     for (int i = 0; i < 100'000 && !status.has_value(); ++i) Turn();
     return status.value_or(absl::DeadlineExceededError("it has not ended"));
   }
-  void Fill(uint32_t region) {
-    for (int i = 0; i < 100; ++i) {
-      const std::string key = fmt::format("key{:03}", i), value = "value";
-      ASSERT_TRUE(worker_->regions()->Find(region)->store->Put(key, value, Crc64(value, Crc64(key))).ok());
-    }
+  void PassTime(int64_t ns) {
+    const int64_t until_ns = network_.now_ns() + ns;
+    network_.At(until_ns, [] {});
+    while (network_.now_ns() < until_ns) network_.Step();
+  }
+  HeldRegion* root() { return worker_->regions()->Find(membership_->state().table.root); }
+  // Returns the region that a split of `lower` has made, or null.
+  HeldRegion* UpperOf(const HeldRegion* lower) {
+    HeldRegion* upper = nullptr;
+    worker_->regions()->ForEach([&](HeldRegion* held) {
+      if (held->region() > lower->region()) upper = held;
+    });
+    return upper;
+  }
+  static absl::Status Put(HeldRegion* region, const std::string& key, const std::string& value) {
+    return region->store->Put(key, value, Crc64(value, Crc64(key))).status();
+  }
+  void Fill(uint32_t region, const std::string& value = "value") {
+    HeldRegion* const held = worker_->regions()->Find(region);
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(Put(held, fmt::format("key{:03}", i), value).ok());
+  }
+  // Fills a region so much that it is to be split.
+  void FillUp(HeldRegion* region) {
+    Fill(region->region(), std::string(520, 'x'));
+    ASSERT_GT(region->store->fill(), SplitterOptions().split_at);
   }
   uint32_t MakeTable() {
     EXPECT_TRUE(Run(worker_->tables()->Create("table", 0, 1)).ok());
@@ -74,7 +98,7 @@ class SplitterTest : public ::testing::Test {
   }
   // Counts all keys of all regions, each as often as scans of the regions would see it.
   size_t KeysHeld() {
-    size_t keys = 0;
+    uint64_t keys = 0;
     worker_->regions()->ForEach([&keys](const HeldRegion* region) {
       if (region->hash != nullptr || region->tree->tier() == 0) keys += region->store->keys();
     });
@@ -160,9 +184,7 @@ TEST_F(SplitterTest, ASplitThatFailedIsNotTriedAgainAtOnce) {
   EXPECT_EQ(worker_->splitter()->meganodes().failed, 1u);
   EXPECT_FALSE(worker_->splitter()->MakeRoom(region));
   EXPECT_FALSE(region->claimed());
-  const int64_t failed_ns = network_.now_ns();
-  network_.At(failed_ns + 1'100'000'000, [] {});
-  while (network_.now_ns() < failed_ns + 1'100'000'000) network_.Step();
+  PassTime(1'100'000'000);
   EXPECT_TRUE(worker_->splitter()->MakeRoom(region));
   AwaitIdle();
 }
@@ -195,6 +217,193 @@ TEST_F(SplitterTest, APartOfATableThatIsLostMeanwhileIsNotReadAgain) {
   const uint32_t region = MakeTable();
   Fill(region);
   LoseItWhileItIsSplit(region, "table split: region made", "table split: copied");
+}
+
+// ---- What keeps a split from beginning.
+
+TEST_F(SplitterTest, ARegionThatIsClaimedIsNotSplit) {
+  FillUp(root());
+  RegionClaim claim(root(), ClaimPurpose::kMigrate);
+  PassTime(10'000'000);
+  worker_->splitter()->Step();
+  const absl::Status status = Run(worker_->splitter()->Split(root()->region()));
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(status.message(), "region 1 is being split or migrated");
+  EXPECT_EQ(worker_->splitter()->meganodes().splits, 0u);
+  EXPECT_EQ(worker_->regions()->size(), 1u);
+  claim.Release();
+  PassTime(10'000'000);
+  worker_->splitter()->Step();
+  EXPECT_TRUE(root()->ClaimedFor(ClaimPurpose::kSplit));
+  AwaitIdle();
+  EXPECT_EQ(worker_->splitter()->meganodes().splits, 1u);
+}
+
+// The new region's log could not be written either, and the region will be replayed.
+TEST_F(SplitterTest, ARegionWhoseLogHasFailedIsNotSplitByItself) {
+  FillUp(root());
+  root()->FailLog(absl::UnavailableError("the disk is full"));
+  PassTime(10'000'000);
+  worker_->splitter()->Step();
+  EXPECT_FALSE(root()->claimed());
+}
+
+// ---- The order of what is on disk, of meganodes and of parts of tables.
+
+class SplitOrderTest : public SplitterTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  SplitOrderTest() : lower_(worker_->regions()->Find(GetParam() ? MakeTable() : root()->region())) {
+    Fill(lower_->region());
+  }
+  ~SplitOrderTest() override { worker_->sync_points()->on_reach = nullptr; }
+
+  absl::Status Split() { return Run(worker_->splitter()->Split(lower_->region())); }
+  // Calls `check` when a split reaches `step`.
+  void At(const std::string& step, std::function<void()> check) {
+    at_[(GetParam() ? "table split: " : "split: ") + step] = std::move(check);
+    worker_->sync_points()->on_reach = [this](std::string_view point) {
+      reached_.emplace_back(point);
+      if (const auto it = at_.find(std::string(point)); it != at_.end()) it->second();
+    };
+  }
+  // Returns whether a split has reached a step whose name ends in this.
+  bool Reached(std::string_view step) const {
+    return std::any_of(reached_.begin(), reached_.end(), [&](const std::string& one) { return one.ends_with(step); });
+  }
+  void AwaitFlush(HeldRegion* region) {
+    while (region->log->dirty()) {
+      region->flush_now = true;
+      worker_->logs()->Step();
+      network_.Step();
+      worker_->logs()->Poll();
+    }
+  }
+  // Returns whether the region covers all that its tree or table can hold.
+  static bool CoversAll(const HeldRegion& region) {
+    const RegionContent content = region.content();
+    return content.hash_range.has_value() ? content.hash_range->last == UINT32_MAX : !content.range.high.has_value();
+  }
+
+  HeldRegion* const lower_;
+  std::map<std::string, std::function<void()>> at_;
+  std::vector<std::string> reached_;
+};
+INSTANTIATE_TEST_SUITE_P(Both, SplitOrderTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Part" : "Meganode"; });
+
+// Otherwise a replay would find a region that was cut, and not what was cut off.
+TEST_P(SplitOrderTest, TheNewRegionsLogIsOnDiskBeforeTheCutIsLogged) {
+  bool dirty = false, durable = false;
+  At("copied", [&] { dirty = UpperOf(lower_)->log->dirty(); });
+  At("cut logged", [&] { durable = !UpperOf(lower_)->log->dirty(); });
+  ASSERT_TRUE(Split().ok());
+  EXPECT_TRUE(dirty);
+  EXPECT_TRUE(durable);
+}
+
+// Otherwise a write that was acknowledged before would be replayed after the cut, or would be lost with it.
+TEST_P(SplitOrderTest, AllEarlierWritesAreOnDiskBeforeTheCutIsLogged) {
+  uint64_t written = 0, durable = 0;
+  At("copied", [&] {
+    AwaitFlush(UpperOf(lower_));  // It waits for nothing else.
+    written = lower_->log->Append(RecordKind::kPut, "key000", "value");
+  });
+  At("cut logged", [&] { durable = lower_->log->durable(); });
+  ASSERT_TRUE(Split().ok());
+  EXPECT_GT(written, 0u);
+  EXPECT_GE(durable, written);
+}
+
+// Otherwise a replay would bring back in the lower region what the new region has, and has changed since.
+TEST_P(SplitOrderTest, TheCutIsOnDiskBeforeItIsMade) {
+  uint64_t before = 0, logged = 0, durable = 0;
+  bool all = false;
+  RegionState state{};
+  At("copied", [&] { before = lower_->log->appended(); });
+  At("cut logged", [&] {
+    logged = lower_->log->appended();
+    state = lower_->state();
+    all = CoversAll(*lower_);
+  });
+  At("cut", [&] { durable = lower_->log->durable(); });
+  ASSERT_TRUE(Split().ok());
+  EXPECT_EQ(logged, before + 1);
+  EXPECT_EQ(state, RegionState::kFrozen);  // Nothing is written between the record and the cut.
+  EXPECT_TRUE(all);
+  EXPECT_GE(durable, logged);
+}
+
+// Until the cut is made, the keys belong to the lower region alone.
+TEST_P(SplitOrderTest, TheNewRegionServesOnlyAfterTheCut) {
+  RegionState before{}, after{};
+  bool all_before = false, all_after = true;
+  At("cut logged", [&] {
+    before = UpperOf(lower_)->state();
+    all_before = CoversAll(*lower_);
+  });
+  At("cut", [&] {
+    after = UpperOf(lower_)->state();
+    all_after = CoversAll(*lower_);
+  });
+  ASSERT_TRUE(Split().ok());
+  EXPECT_EQ(before, RegionState::kFilling);
+  EXPECT_TRUE(all_before);
+  EXPECT_EQ(after, RegionState::kServing);
+  EXPECT_FALSE(all_after);
+}
+
+// The new region has missed a write. Nothing may be cut, or logged as cut.
+TEST_P(SplitOrderTest, AWriteThatTheNewRegionCouldNotTakeEndsTheSplit) {
+  At("copied", [&] {
+    HeldRegion* const upper = UpperOf(lower_);
+    for (int i = 0; !absl::IsResourceExhausted(Put(upper, fmt::format("zzz{:05}", i), std::string(2000, 'x'))); ++i) {
+    }
+    // One of these keys, at least, belongs to the upper part.
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(Put(lower_, fmt::format("zz{:03}", i), std::string(500, 'x')).ok());
+  });
+  const absl::Status status = Split();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(Reached("split: copied"));
+  EXPECT_FALSE(Reached("split: cut logged"));
+  EXPECT_EQ(lower_->state(), RegionState::kServing);
+  EXPECT_FALSE(lower_->claimed());
+  EXPECT_EQ(lower_->store->keys(), 120u);
+  EXPECT_EQ(UpperOf(lower_), nullptr);
+  EXPECT_EQ(membership_->state().table.regions.rbegin()->first, lower_->region());  // The new one was discarded.
+}
+
+// Whether the cut is on disk is unknown. If it is, who recovers the lower region needs the new one.
+TEST_P(SplitOrderTest, TheNewRegionStaysInTheTableIfTheCutMayBeOnDisk) {
+  uint32_t made = 0;
+  At("cut logged", [&] {
+    made = UpperOf(lower_)->region();
+    lower_->FailLog(absl::UnavailableError("the disk has failed"));
+  });
+  const uint32_t lower = lower_->region();
+  EXPECT_TRUE(absl::IsUnavailable(Split()));
+  EXPECT_FALSE(Reached("split: cut"));
+  ASSERT_NE(membership_->state().table.Find(made), nullptr);
+  EXPECT_EQ(membership_->state().table.Find(made)->split_parent, lower);
+}
+
+// ---- A split of many steps.
+
+class SlowSplitterTest : public SplitterTest {
+ protected:
+  SlowSplitterTest() : SplitterTest(/*copied=*/1) {}
+};
+
+TEST_F(SlowSplitterTest, ARegionThatIsLostMeanwhileIsCopiedNoFurther) {
+  const uint32_t region = root()->region();
+  Fill(region);
+  bool copied = false;
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point == "split: region made") membership_->Rejoin();
+    copied |= point == "split: copied";
+  };
+  EXPECT_EQ(Run(worker_->splitter()->Split(region)).code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(copied);
+  worker_->sync_points()->on_reach = nullptr;
 }
 
 }  // namespace
