@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -16,6 +17,7 @@
 #include "cell/cluster/embedded_membership.h"
 #include "cell/cluster/zookeeper_membership.h"
 #include "cell/cmd/serving_address.h"
+#include "cell/cmd/worker_control.h"
 #include "cell/control/control_server.h"
 #include "cell/io/exec/invocation.h"
 #include "cell/io/fabric/open/open_fabric.h"
@@ -268,9 +270,10 @@ absl::Status Run(Flags flags) {
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
     workers.push_back(std::move(worker));
   }
-  std::vector<Worker*> all;
-  for (const auto& worker : workers) all.push_back(worker.get());
-  ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, all));
+  std::deque<WorkerControl> controls;
+  std::vector<ControlledWorker*> controlled;
+  for (const auto& worker : workers) controlled.push_back(&controls.emplace_back(worker.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, controlled));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
   spdlog::info("the control plane is listening at {}", control->address());
   EndOnSignals();

@@ -7,19 +7,19 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
 #include "cell/io/file/text_file.h"
-#include "cell/server/region/region_state.h"
+#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
-// How long an operator waits for a split or a migration. A drain takes as long as necessary.
-constexpr std::chrono::seconds kAnswerTimeout{60};
 constexpr std::chrono::milliseconds kEndLook{20};  // How often a waiting request checks whether the server ends.
 
 absl::Status Ends() { return absl::UnavailableError("this server is shutting down"); }
@@ -52,12 +52,13 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Contr
 
 class ControlServer::RpcService : public control::Control::Service {
  public:
-  explicit RpcService(std::vector<Worker*> workers) : workers_(std::move(workers)) {}
+  RpcService(std::vector<ControlledWorker*> workers, std::chrono::milliseconds answer_timeout)
+      : workers_(std::move(workers)), answer_timeout_(answer_timeout) {}
 
   grpc::Status Status(grpc::ServerContext*, const control::StatusRequest*, control::StatusReply* reply) override {
-    for (Worker* worker : workers_) {
-      const absl::StatusOr<std::string> json = On<std::string>(
-          worker, [](Worker* its) { return absl::StatusOr<std::string>(its->service()->StatusJson(0, SIZE_MAX)); });
+    for (ControlledWorker* worker : workers_) {
+      const absl::StatusOr<std::string> json =
+          Ask<std::string>([worker](auto answer) { worker->Status(std::move(answer)); });
       if (!json.ok()) return ToGrpc(json.status());
       reply->add_worker_json(*json);
     }
@@ -65,46 +66,36 @@ class ControlServer::RpcService : public control::Control::Service {
   }
 
   grpc::Status Regions(grpc::ServerContext*, const control::RegionsRequest*, control::RegionsReply* reply) override {
-    uint32_t free = 0;
     for (uint32_t i = 0; i < workers_.size(); ++i) {
-      const absl::StatusOr<control::RegionsReply> part = On<control::RegionsReply>(workers_[i], [i](Worker* its) {
-        control::RegionsReply listed;
-        for (const HeldRegion* held : its->regions()->all()) {
-          control::RegionsReply::Region* region = listed.add_regions();
-          region->set_region(held->region());
-          region->set_worker(i);
-          const RegionTable& table = its->membership()->state().table;
-          const RegionTable::Entry* entry = table.Find(held->region());
-          region->set_epoch(entry != nullptr ? entry->epoch : 0);
-          region->set_tier(held->tree != nullptr ? held->tree->tier() : 0);
-          const auto hash_parts = table.TableOf(held->region());
-          if (hash_parts != table.tables.end()) region->set_table(hash_parts->first);
-          region->set_keys(held->store->keys());
-          region->set_fill(held->store->fill());
-          region->set_busy(held->claimed());
-          region->set_state(StateOf(*held));
-        }
-        listed.set_free(static_cast<uint32_t>(its->regions()->regions_max() - its->regions()->size()));
-        return absl::StatusOr<control::RegionsReply>(std::move(listed));
-      });
-      if (!part.ok()) return ToGrpc(part.status());
-      reply->MergeFrom(*part);
-      free += part->free();
+      const absl::StatusOr<Holding> holding = AskForRegions(workers_[i]);
+      if (!holding.ok()) return ToGrpc(holding.status());
+      for (const ControlledWorker::Region& held : holding->regions) {
+        control::RegionsReply::Region* region = reply->add_regions();
+        region->set_region(held.region);
+        region->set_worker(i);
+        region->set_epoch(held.epoch);
+        region->set_tier(held.tier);
+        region->set_table(held.table);
+        region->set_keys(held.keys);
+        region->set_fill(held.fill);
+        region->set_busy(held.busy);
+        region->set_state(held.state);
+      }
+      reply->set_free(reply->free() + static_cast<uint32_t>(holding->room));
     }
-    reply->set_free(free);
     if (workers_.empty()) return grpc::Status::OK;
-    const absl::StatusOr<RegionTable> table = On<RegionTable>(
-        workers_[0], [](Worker* its) { return absl::StatusOr<RegionTable>(its->membership()->state().table); });
-    if (!table.ok()) return ToGrpc(table.status());
-    reply->set_table_version(table->version);
-    for (const auto& [id, entry] : table->regions) {
+    const absl::StatusOr<ControlledWorker::Owners> owners =
+        Ask<ControlledWorker::Owners>([this](auto answer) { workers_[0]->RegionOwners(std::move(answer)); });
+    if (!owners.ok()) return ToGrpc(owners.status());
+    reply->set_table_version(owners->table_version);
+    for (const ControlledWorker::Owner& of : owners->owners) {
       control::RegionsReply::Owner* owner = reply->add_owners();
-      owner->set_region(id);
-      owner->set_server(entry.owner.server);
-      owner->set_worker(entry.owner.worker);
-      owner->set_epoch(entry.epoch);
-      owner->set_recovering(entry.recovering);
-      owner->set_in_making(entry.split_parent.has_value());
+      owner->set_region(of.region);
+      owner->set_server(of.server);
+      owner->set_worker(of.worker);
+      owner->set_epoch(of.epoch);
+      owner->set_recovering(of.recovering);
+      owner->set_in_making(of.in_making);
     }
     return grpc::Status::OK;
   }
@@ -114,11 +105,8 @@ class ControlServer::RpcService : public control::Control::Service {
     for (uint32_t i = 0; i < workers_.size(); ++i) {  // Each worker prepares its share.
       const auto workers = static_cast<uint32_t>(workers_.size());
       const uint32_t count = request->count() / workers + (i < request->count() % workers);
-      const absl::Status status =
-          Task1(workers_[i], [count](Worker* its) { return its->allocator()->PrepareMemory(count); });
-      if (!status.ok()) return ToGrpc(status);
-      const absl::StatusOr<size_t> ready =
-          On<size_t>(workers_[i], [](Worker* its) { return absl::StatusOr<size_t>(its->regions()->free()); });
+      const absl::StatusOr<size_t> ready = Order<absl::StatusOr<size_t>>(
+          [this, i, count](auto answer) { workers_[i]->Allocate(count, std::move(answer)); });
       if (!ready.ok()) return ToGrpc(ready.status());
       reply->set_ready(reply->ready() + static_cast<uint32_t>(*ready));
     }
@@ -127,37 +115,30 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status Split(grpc::ServerContext*, const control::SplitRequest* request, control::SplitReply*) override {
     const uint32_t region = request->region();
-    return OnOwner(region, [region](Worker* its) { return its->splitter()->Split(region); });
+    return OnOwner(region, [region](ControlledWorker* owner, auto answer) { owner->Split(region, std::move(answer)); });
   }
 
   grpc::Status Move(grpc::ServerContext*, const control::MoveRequest* request, control::MoveReply*) override {
-    const uint32_t region = request->region();
-    WorkerId to{request->server(), request->worker()};
-    return OnOwner(region, [region, to](Worker* its) { return its->migrator()->Migrate(region, to); });
+    return OnOwner(request->region(), [request](ControlledWorker* owner, auto answer) {
+      owner->Move(request->region(), request->server(), request->worker(), std::move(answer));
+    });
   }
 
   grpc::Status Drain(grpc::ServerContext* context, const control::DrainRequest* request,
                      control::DrainReply*) override {
     const bool cancel = request->cancel();
     const absl::Status status =
-        Task1(workers_[0], [cancel](Worker* its) { return its->rebalancer()->SetDraining(!cancel); });
+        Order<absl::Status>([this, cancel](auto answer) { workers_[0]->SetDraining(!cancel, std::move(answer)); });
     if (!status.ok() || cancel) return ToGrpc(status);
     while (!context->IsCancelled()) {
       size_t left = 0;
       absl::Status stuck;
       bool draining = true;
-      for (Worker* worker : workers_) {
-        struct Look {
-          size_t left;
-          bool draining;
-          absl::Status stuck;
-        };
-        const absl::StatusOr<Look> its = On<Look>(worker, [](Worker* w) {
-          return absl::StatusOr<Look>(
-              Look{w->regions()->size(), w->rebalancer()->draining(), w->rebalancer()->DrainStuck()});
-        });
+      for (ControlledWorker* worker : workers_) {
+        const absl::StatusOr<ControlledWorker::DrainState> its =
+            Ask<ControlledWorker::DrainState>([worker](auto answer) { worker->DrainProgress(std::move(answer)); });
         if (!its.ok()) return ToGrpc(its.status());
-        left += its->left;
+        left += its->regions_left;
         if (!its->stuck.ok()) stuck = its->stuck;
         if (worker == workers_[0]) draining = its->draining;  // This worker has made the change.
       }
@@ -179,11 +160,10 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status Rebalance(grpc::ServerContext* context, const control::RebalanceRequest*,
                          control::RebalanceReply* reply) override {
-    for (Worker* worker : workers_) {
-      auto moved = std::make_shared<uint64_t>(0);
-      const absl::Status status = Task1(
-          worker, [moved](Worker* its) { return its->rebalancer()->Rebalance(moved.get()); }, context);
-      if (!status.ok()) return ToGrpc(status);
+    for (ControlledWorker* worker : workers_) {
+      const absl::StatusOr<uint64_t> moved =
+          Order<absl::StatusOr<uint64_t>>([worker](auto answer) { worker->Rebalance(std::move(answer)); }, context);
+      if (!moved.ok()) return ToGrpc(moved.status());
       reply->set_moved(reply->moved() + *moved);
     }
     return grpc::Status::OK;
@@ -191,11 +171,10 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status Checkpoint(grpc::ServerContext* context, const control::CheckpointRequest*,
                           control::CheckpointReply* reply) override {
-    for (Worker* worker : workers_) {
-      auto made = std::make_shared<Checkpointer::Made>();
-      const absl::Status status = Task1(
-          worker, [made](Worker* its) { return its->checkpointer()->CheckpointAll(made.get()); }, context);
-      if (!status.ok()) return ToGrpc(status);
+    for (ControlledWorker* worker : workers_) {
+      const absl::StatusOr<ControlledWorker::Checkpoints> made = Order<absl::StatusOr<ControlledWorker::Checkpoints>>(
+          [worker](auto answer) { worker->Checkpoint(std::move(answer)); }, context);
+      if (!made.ok()) return ToGrpc(made.status());
       reply->set_regions(reply->regions() + made->regions);
       reply->set_bytes(reply->bytes() + made->bytes);
     }
@@ -204,25 +183,23 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status CreateTable(grpc::ServerContext*, const control::CreateTableRequest* request,
                            control::CreateTableReply*) override {
-    Worker* roomy = workers_[0];
-    for (size_t most = 0; Worker* const worker : workers_) {
-      const absl::StatusOr<size_t> room = On<size_t>(worker, [](Worker* its) {
-        const size_t max = its->regions()->regions_max();
-        return absl::StatusOr<size_t>(max - std::min(its->regions()->size(), max));
-      });
-      if (!room.ok()) return ToGrpc(room.status());
-      if (*room <= most) continue;
-      most = *room;
+    ControlledWorker* roomy = workers_[0];
+    for (size_t most = 0; ControlledWorker* const worker : workers_) {
+      const absl::StatusOr<Holding> holding = AskForRegions(worker);
+      if (!holding.ok()) return ToGrpc(holding.status());
+      if (holding->room <= most) continue;
+      most = holding->room;
       roomy = worker;
     }
-    return ToGrpc(Task1(
-        roomy, [name = request->table(), bucket_bytes = request->bucket_bytes(),
-                parts = request->parts()](Worker* its) { return its->tables()->Create(name, bucket_bytes, parts); }));
+    return ToGrpc(Order<absl::Status>([roomy, request](auto answer) {
+      roomy->CreateTable(request->table(), request->bucket_bytes(), request->parts(), std::move(answer));
+    }));
   }
 
   grpc::Status DropTable(grpc::ServerContext*, const control::DropTableRequest* request,
                          control::DropTableReply*) override {
-    return ToGrpc(Task1(workers_[0], [name = request->table()](Worker* its) { return its->tables()->Drop(name); }));
+    return ToGrpc(Order<absl::Status>(
+        [this, request](auto answer) { workers_[0]->DropTable(request->table(), std::move(answer)); }));
   }
 
   grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,
@@ -241,33 +218,43 @@ class ControlServer::RpcService : public control::Control::Service {
   std::unique_ptr<grpc::Server> server;
 
  private:
+  using Holding = ControlledWorker::Holding;
+
   // Waits for a worker. Returns false if it has not answered in time, or if the server ends.
   template <typename T>
   bool Wait(const std::future<T>& future) const {
-    const auto until = std::chrono::steady_clock::now() + kAnswerTimeout;
+    const auto until = std::chrono::steady_clock::now() + answer_timeout_;
     while (future.wait_for(kEndLook) != std::future_status::ready) {
       if (ending_ || std::chrono::steady_clock::now() > until) return false;
     }
     return true;
   }
 
-  // Executes `work` on the worker's thread.
-  template <typename T, typename Work>
-  absl::StatusOr<T> On(Worker* worker, Work work) {
-    auto result = std::make_shared<std::promise<absl::StatusOr<T>>>();
-    std::future<absl::StatusOr<T>> future = result->get_future();
-    worker->Post([result, work](Worker* its) { result->set_value(work(its)); });
+  // Calls `begin` with a function that takes the answer. The answer may come after the request has ended.
+  template <typename T, typename Begin>
+  static std::future<T> Start(Begin begin) {
+    auto result = std::make_shared<std::promise<T>>();
+    std::future<T> future = result->get_future();
+    begin([result](T answer) { result->set_value(std::move(answer)); });
+    return future;
+  }
+
+  // Asks a worker a question, which it answers at once.
+  template <typename T, typename Begin>
+  absl::StatusOr<T> Ask(Begin begin) const {
+    std::future<T> future = Start<T>(begin);
     if (!Wait(future)) return ending_ ? Ends() : absl::DeadlineExceededError("the worker does not answer");
     return future.get();
   }
+  absl::StatusOr<Holding> AskForRegions(ControlledWorker* worker) const {
+    return Ask<Holding>([worker](auto answer) { worker->Regions(std::move(answer)); });
+  }
 
-  // Runs a coroutine on the worker's thread. With `context`, the call takes as long as necessary, or until its client
-  // stops waiting.
-  template <typename Work>
-  absl::Status Task1(Worker* worker, Work work, grpc::ServerContext* context = nullptr) {
-    auto result = std::make_shared<std::promise<absl::Status>>();
-    std::future<absl::Status> future = result->get_future();
-    worker->Post([result, work](Worker* its) { its->scheduler()->Spawn(Finish(its, work, result)); });
+  // Gives a worker an order and returns the result, a Status or StatusOr. With `context`, the call takes as long as
+  // necessary, or until its client stops waiting.
+  template <typename Result, typename Begin>
+  Result Order(Begin begin, grpc::ServerContext* context = nullptr) const {
+    std::future<Result> future = Start<Result>(begin);
     while (context != nullptr && future.wait_for(kEndLook) != std::future_status::ready) {
       if (context->IsCancelled()) return absl::CancelledError("the caller stopped waiting; the operation continues");
       if (ending_) return Ends();
@@ -277,25 +264,22 @@ class ControlServer::RpcService : public control::Control::Service {
     }
     return future.get();
   }
-  template <typename Work>
-  static Task<bool> Finish(Worker* worker, Work work, std::shared_ptr<std::promise<absl::Status>> result) {
-    absl::Status status = co_await work(worker);
-    result->set_value(std::move(status));
-    co_return true;
-  }
 
-  template <typename Work>
-  grpc::Status OnOwner(uint32_t region, Work work) {
-    for (Worker* worker : workers_) {
-      const absl::StatusOr<bool> here = On<bool>(
-          worker, [region](Worker* its) { return absl::StatusOr<bool>(its->regions()->Find(region) != nullptr); });
+  // Gives the order to the worker that holds the region.
+  template <typename Begin>
+  grpc::Status OnOwner(uint32_t region, Begin begin) const {
+    for (ControlledWorker* worker : workers_) {
+      const absl::StatusOr<bool> here =
+          Ask<bool>([worker, region](auto answer) { worker->Holds(region, std::move(answer)); });
       if (!here.ok()) return ToGrpc(here.status());
-      if (*here) return ToGrpc(Task1(worker, work));
+      if (!*here) continue;
+      return ToGrpc(Order<absl::Status>([worker, begin](auto answer) { begin(worker, std::move(answer)); }));
     }
     return {grpc::StatusCode::NOT_FOUND, fmt::format("this server does not hold region {}", region)};
   }
 
-  const std::vector<Worker*> workers_;
+  const std::vector<ControlledWorker*> workers_;
+  const std::chrono::milliseconds answer_timeout_;
   std::atomic<bool> ending_ = false;
 };
 
@@ -307,11 +291,11 @@ ControlServer::~ControlServer() {
 }
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlOptions& options,
-                                                                    std::vector<Worker*> workers) {
+                                                                    std::vector<ControlledWorker*> workers) {
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto service = std::make_unique<RpcService>(std::move(workers));
+  auto service = std::make_unique<RpcService>(std::move(workers), options.answer_timeout);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.address, credentials, &port);

@@ -1,14 +1,15 @@
 // ControlServer is a server's control plane over gRPC (control.proto), with health checking and reflection.
 //
-// Its threads are gRPC's. Requests to a worker are executed on the worker's thread (Worker::Post).
+// Its threads are gRPC's. They wait for what the workers' threads answer.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cell/server/worker.h"
+#include "cell/control/controlled_worker.h"
 
 namespace cell {
 
@@ -18,6 +19,8 @@ struct ControlOptions {
   std::string tls_certificate;
   std::string tls_key;
   std::string tls_authority;
+  // How long a request waits for a worker, unless it takes as long as necessary. Error messages call it a minute.
+  std::chrono::milliseconds answer_timeout = std::chrono::minutes(1);
 };
 
 class ControlServer {
@@ -25,7 +28,7 @@ class ControlServer {
   // Starts the server. The workers must outlive it. Returns InvalidArgument if a file cannot be read, or if the address
   // cannot be used.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlOptions& options,
-                                                              std::vector<Worker*> workers);
+                                                              std::vector<ControlledWorker*> workers);
   // Ends all requests at once with Unavailable, even if their worker does not run any more.
   ~ControlServer();
 

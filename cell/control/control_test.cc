@@ -2,12 +2,19 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <functional>
 #include <future>
+#include <mutex>
+#include <tuple>
+#include <utility>
 
-#include "cell/cluster/memory_membership.h"
 #include "cell/control/control_client.h"
 #include "cell/control/control_server.h"
-#include "cell/io/sim/sim_fabric.h"
+#include "cell/control/controlled_worker.h"
+#include "fmt/format.h"
 
 namespace cell {
 namespace {
@@ -70,30 +77,289 @@ TEST(ControlServer, RefusesWhatItCannotDo) {
   EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos);
 }
 
-// A drain repeatedly asks a worker how much is left. A worker that has ended, and does not run any more, does not
-// answer.
-TEST(ControlServer, EndsWhatWaitsForAWorkerThatHasEnded) {
-  ClusterState state;
-  state.shape = {512, 32 << 10, 64 << 10};
-  state.servers = {{"server-0", {{"server-0", 8}}, ""}, {"server-1", {{"server-1", 8}}, ""}};
-  const auto cluster = std::make_shared<MemoryCluster>(state);
-  SimNetwork network{{}};
-  Worker::Options options;
-  options.self = {"server-0", 0};
-  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), options);
-  ASSERT_TRUE(worker.Start("server-0").ok());
-  auto server = ControlServer::Start({}, {&worker});
-  ASSERT_TRUE(server.ok());
-  const auto client = ControlClient::Open((*server)->address(), {});
-  ASSERT_TRUE(client.ok());
-  auto drained = std::async(std::launch::async, [&] { return (*client)->Drain(false); });
-  while (cluster->state.table.draining.empty()) {
-    worker.Poll();
-    network.Step();
+// A worker whose answers the test chooses.
+class FakeWorker : public ControlledWorker {
+ public:
+  void Status(Answer<std::string> answer) override { Give("status", std::move(answer), std::string("{}")); }
+  void Regions(Answer<Holding> answer) override { Give("regions", std::move(answer), holding); }
+  void Holds(uint32_t region, Answer<bool> answer) override {
+    bool holds = false;
+    for (const Region& held : holding.regions) holds |= held.region == region;
+    Give("holds", std::move(answer), holds);
   }
-  EXPECT_TRUE(worker.Stop().ok());
-  server->reset();
-  EXPECT_EQ(drained.get().code(), absl::StatusCode::kUnavailable);
+  void RegionOwners(Answer<Owners> answer) override { Give("owners", std::move(answer), owners); }
+  void DrainProgress(Answer<DrainState> answer) override { Give("drain progress", std::move(answer), drain); }
+  void Allocate(uint32_t count, Answer<absl::StatusOr<size_t>> answer) override {
+    GiveUnlessError<size_t>(fmt::format("allocate {}", count), std::move(answer), count);
+  }
+  void Split(uint32_t region, Answer<absl::Status> answer) override {
+    Give(fmt::format("split {}", region), std::move(answer), error);
+  }
+  void Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) override {
+    Give(fmt::format("move {} to {}.{}", region, server, worker), std::move(answer), error);
+  }
+  void SetDraining(bool draining, Answer<absl::Status> answer) override {
+    Give(draining ? "drain" : "drain no more", std::move(answer), error);
+  }
+  void Rebalance(Answer<absl::StatusOr<uint64_t>> answer) override {
+    GiveUnlessError<uint64_t>("rebalance", std::move(answer), 2);
+  }
+  void Checkpoint(Answer<absl::StatusOr<Checkpoints>> answer) override {
+    GiveUnlessError<Checkpoints>("checkpoint", std::move(answer), Checkpoints{3, 1000});
+  }
+  void CreateTable(std::string table, uint32_t bucket_bytes, uint32_t parts, Answer<absl::Status> answer) override {
+    Give(fmt::format("create {} {} {}", table, bucket_bytes, parts), std::move(answer), error);
+  }
+  void DropTable(std::string table, Answer<absl::Status> answer) override {
+    Give("drop " + table, std::move(answer), error);
+  }
+
+  // Returns all orders so far, without the questions.
+  std::vector<std::string> Orders() {
+    const std::lock_guard lock(mutex_);
+    return orders_;
+  }
+  // Waits until a request is not answered, because of `silent_on`.
+  void AwaitUnanswered() {
+    std::unique_lock lock(mutex_);
+    waiting_.wait(lock, [this] { return unanswered_ != nullptr; });
+  }
+  // Answers that request.
+  void AnswerLate() {
+    const std::lock_guard lock(mutex_);
+    std::exchange(unanswered_, nullptr)();
+  }
+
+  Holding holding;
+  Owners owners;
+  DrainState drain;
+  absl::Status error;     // The result of orders.
+  std::string silent_on;  // Requests that begin with this are not answered; "": all are.
+
+ private:
+  template <typename T>
+  void GiveUnlessError(const std::string& request, Answer<absl::StatusOr<T>> answer, T result) {
+    if (error.ok()) return Give(request, std::move(answer), absl::StatusOr<T>(std::move(result)));
+    Give(request, std::move(answer), absl::StatusOr<T>(error));
+  }
+  template <typename T>
+  void Give(const std::string& request, Answer<T> answer, T result) {
+    {
+      const std::lock_guard lock(mutex_);
+      constexpr std::array kQuestions = {"status", "regions", "holds", "owners", "drain progress"};
+      if (std::find(kQuestions.begin(), kQuestions.end(), request) == kQuestions.end()) orders_.push_back(request);
+      if (!silent_on.empty() && request.rfind(silent_on, 0) == 0) {
+        unanswered_ = [answer = std::move(answer), result = std::move(result)] { answer(result); };
+        waiting_.notify_all();
+        return;
+      }
+    }
+    answer(std::move(result));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable waiting_;
+  std::vector<std::string> orders_;   // Guarded by mutex_.
+  std::function<void()> unanswered_;  // Guarded by mutex_.
+};
+
+// A control plane over two workers, and its client.
+class ControlOverWorkers : public testing::Test {
+ protected:
+  void Start(const ControlOptions& options = {}) {
+    auto server = ControlServer::Start(options, {&workers_[0], &workers_[1]});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    auto client = ControlClient::Open(server_->address(), {});
+    ASSERT_TRUE(client.ok());
+    client_ = *std::move(client);
+  }
+  // A control plane that waits for no worker long.
+  void StartImpatient() {
+    ControlOptions options;
+    options.answer_timeout = std::chrono::milliseconds(50);
+    Start(options);
+  }
+
+  std::array<FakeWorker, 2> workers_;  // Outlive the server.
+  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<ControlClient> client_;
+};
+
+using Orders = std::vector<std::string>;
+
+TEST_F(ControlOverWorkers, ListsTheRegionsOfAllWorkers) {
+  workers_[0].holding = {{{7, 3, 1, 10, 0.5, true, "", "being filled"}}, 4};
+  workers_[1].holding = {{{8, 1, 0, 20, 0.25, false, "table", ""}, {9}}, 2};
+  workers_[0].owners = {{{7, "server-0", 0, 3, false, true}, {8, "server-1", 5, 2, true, false}}, 11};
+  Start();
+  const auto listed = client_->ListRegions();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_EQ(listed->free, 6u);
+  ASSERT_EQ(listed->regions.size(), 3u);
+  const ControlClient::Region& first = listed->regions[0];
+  EXPECT_EQ(std::tie(first.region, first.worker, first.tier, first.epoch, first.keys),
+            std::make_tuple(7u, 0u, 1u, 3u, 10u));
+  EXPECT_EQ(std::tie(first.fill, first.busy, first.table, first.state), std::make_tuple(0.5, true, "", "being filled"));
+  EXPECT_EQ(listed->regions[1].worker, 1u);
+  EXPECT_EQ(listed->regions[1].table, "table");
+  EXPECT_EQ(listed->regions[2].region, 9u);
+  EXPECT_EQ(listed->table_version, 11u);
+  ASSERT_EQ(listed->owners.size(), 2u);
+  const ControlClient::Owner& owner = listed->owners[1];
+  EXPECT_EQ(std::tie(owner.region, owner.server, owner.worker, owner.epoch), std::make_tuple(8u, "server-1", 5u, 2u));
+  EXPECT_TRUE(owner.recovering);
+  EXPECT_FALSE(owner.in_making);
+  EXPECT_TRUE(listed->owners[0].in_making);
+}
+
+TEST_F(ControlOverWorkers, AsksEachWorkerForItsStatus) {
+  Start();
+  const auto status = client_->Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(*status, (std::vector<std::string>{"{}", "{}"}));
+}
+
+TEST_F(ControlOverWorkers, OrdersTheWorkerThatHoldsTheRegion) {
+  workers_[1].holding.regions = {{8}};
+  Start();
+  EXPECT_TRUE(client_->Split(8).ok());
+  EXPECT_TRUE(client_->Move(8, "server-2", 3).ok());
+  EXPECT_EQ(client_->Split(9).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(workers_[0].Orders(), Orders());
+  EXPECT_EQ(workers_[1].Orders(), (Orders{"split 8", "move 8 to server-2.3"}));
+}
+
+TEST_F(ControlOverWorkers, DividesWhatIsPrepared) {
+  Start();
+  const auto ready = client_->Allocate(5);
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  EXPECT_EQ(*ready, 5u);
+  EXPECT_EQ(workers_[0].Orders(), Orders{"allocate 3"});
+  EXPECT_EQ(workers_[1].Orders(), Orders{"allocate 2"});
+}
+
+TEST_F(ControlOverWorkers, AddsUpWhatTheWorkersDid) {
+  Start();
+  const auto moved = client_->Rebalance();
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(*moved, 4u);
+  const auto made = client_->Checkpoint();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->regions, 6u);
+  EXPECT_EQ(made->bytes, 2000u);
+}
+
+TEST_F(ControlOverWorkers, CreatesATableWhereThereIsMostRoom) {
+  workers_[0].holding.room = 1;
+  workers_[1].holding.room = 2;
+  Start();
+  EXPECT_TRUE(client_->CreateTable("t", 64, 3).ok());
+  EXPECT_EQ(workers_[1].Orders(), Orders{"create t 64 3"});
+  EXPECT_TRUE(client_->DropTable("t").ok());
+  EXPECT_EQ(workers_[0].Orders(), Orders{"drop t"});
+}
+
+TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
+  for (FakeWorker& worker : workers_) {
+    worker.holding.regions = {{7}};
+    worker.error = absl::ResourceExhaustedError("no room for region 7");
+  }
+  Start();
+  for (const absl::Status& status :
+       {client_->Split(7), client_->Move(7, "server-1", 0), client_->Drain(false), client_->Drain(true),
+        client_->Allocate(1).status(), client_->Rebalance().status(), client_->Checkpoint().status(),
+        client_->CreateTable("t", 0, 0), client_->DropTable("t")}) {
+    EXPECT_EQ(status, absl::ResourceExhaustedError("no room for region 7"));
+  }
+}
+
+TEST_F(ControlOverWorkers, DrainEndsWhenNoRegionIsLeft) {
+  workers_[0].drain = workers_[1].drain = {0, true, absl::OkStatus()};
+  Start();
+  EXPECT_TRUE(client_->Drain(false).ok());
+  EXPECT_EQ(workers_[0].Orders(), Orders{"drain"});
+  EXPECT_TRUE(client_->Drain(true).ok());
+  EXPECT_EQ(workers_[0].Orders(), (Orders{"drain", "drain no more"}));
+}
+
+TEST_F(ControlOverWorkers, DrainTellsWhyItDoesNotEnd) {
+  workers_[0].drain = {1, true, absl::OkStatus()};
+  workers_[1].drain = {2, true, absl::ResourceExhaustedError("server-1 has no room")};
+  Start();
+  const absl::Status stuck = client_->Drain(false);
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(stuck.message().find("3 regions are left, and none can be migrated away: server-1 has no room"),
+            std::string::npos)
+      << stuck;
+  workers_[0].drain.draining = false;
+  EXPECT_EQ(client_->Drain(false),
+            absl::AbortedError("the drain was cancelled by another command; 3 regions are left"));
+}
+
+TEST_F(ControlOverWorkers, ReportsAWorkerThatDoesNotAnswer) {
+  workers_[0].holding.regions = {{7}};
+  workers_[0].silent_on = "holds";
+  StartImpatient();
+  const absl::Status silent = client_->Split(7);
+  EXPECT_EQ(silent.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(silent.message().find("the worker does not answer"), std::string::npos) << silent;
+  EXPECT_EQ(workers_[0].Orders(), Orders());
+}
+
+TEST_F(ControlOverWorkers, ReportsAnOrderThatTakesTooLong) {
+  workers_[0].holding.regions = {{7}};
+  workers_[0].silent_on = "split";
+  StartImpatient();
+  const absl::Status slow = client_->Split(7);
+  EXPECT_EQ(slow.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(slow.message().find("it continues"), std::string::npos) << slow;
+}
+
+TEST_F(ControlOverWorkers, WaitsForARebalanceAsLongAsNecessary) {
+  workers_[0].silent_on = "rebalance";
+  StartImpatient();
+  auto moved = std::async(std::launch::async, [this] { return client_->Rebalance(); });
+  workers_[0].AwaitUnanswered();
+  EXPECT_EQ(moved.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  workers_[0].AnswerLate();
+  const auto result = moved.get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(*result, 4u);
+}
+
+TEST_F(ControlOverWorkers, ACallerThatStopsWaitingIsFree) {
+  workers_[0].silent_on = "checkpoint";
+  Start();
+  auto made = std::async(std::launch::async, [this] { return client_->Checkpoint(); });
+  workers_[0].AwaitUnanswered();
+  client_->Cancel();
+  EXPECT_EQ(made.get().status().code(), absl::StatusCode::kCancelled);
+}
+
+// A worker that has ended, and does not run any more, does not answer.
+TEST_F(ControlOverWorkers, EndsWhatWaitsForAWorkerThatHasEnded) {
+  for (FakeWorker& worker : workers_) {
+    worker.holding.regions = {{7}};
+    worker.drain = {1, true, absl::OkStatus()};
+  }
+  const std::vector<std::pair<std::string, std::function<absl::Status()>>> waiting = {
+      {"holds", [this] { return client_->Split(7); }},
+      {"split", [this] { return client_->Split(7); }},
+      {"drain progress", [this] { return client_->Drain(false); }},
+      {"checkpoint", [this] { return client_->Checkpoint().status(); }},
+  };
+  for (const auto& [silent_on, call] : waiting) {
+    workers_[0].silent_on = silent_on;
+    Start();
+    auto status = std::async(std::launch::async, call);
+    workers_[0].AwaitUnanswered();
+    server_.reset();
+    const absl::Status ended = status.get();
+    EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << silent_on;
+    EXPECT_NE(ended.message().find("this server is shutting down"), std::string::npos) << silent_on << ": " << ended;
+    workers_[0].AnswerLate();  // Nobody waits for it any more.
+  }
 }
 
 }  // namespace

@@ -1,0 +1,145 @@
+#include "cell/cmd/worker_control.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cell/base/task.h"
+#include "cell/cluster/region_table.h"
+#include "cell/server/region/region_state.h"
+#include "cell/server/worker.h"
+
+namespace cell {
+namespace {
+
+ControlledWorker::Region Describe(const HeldRegion& held, const RegionTable& table) {
+  ControlledWorker::Region region;
+  region.region = held.region();
+  const RegionTable::Entry* entry = table.Find(held.region());
+  region.epoch = entry != nullptr ? entry->epoch : 0;
+  region.tier = held.tree != nullptr ? held.tree->tier() : 0;
+  const auto hash_parts = table.TableOf(held.region());
+  if (hash_parts != table.tables.end()) region.table = hash_parts->first;
+  region.keys = held.store->keys();
+  region.fill = held.store->fill();
+  region.busy = held.claimed();
+  region.state = StateOf(held);
+  return region;
+}
+
+// Runs the coroutine `work` on the worker's thread and hands its result to `answer`.
+template <typename Work, typename Answer>
+Task<bool> Finish(Worker* worker, Work work, Answer answer) {
+  auto result = co_await work(worker);
+  answer(std::move(result));
+  co_return true;
+}
+template <typename Work, typename Answer>
+void Run(Worker* worker, Work work, Answer answer) {
+  worker->Post([work = std::move(work), answer = std::move(answer)](Worker* its) {
+    its->scheduler()->Spawn(Finish(its, work, answer));
+  });
+}
+
+Task<absl::StatusOr<size_t>> AllocateOn(Worker* worker, uint32_t count) {
+  const absl::Status status = co_await worker->allocator()->PrepareMemory(count);
+  if (!status.ok()) co_return status;
+  co_return worker->regions()->free();
+}
+
+Task<absl::StatusOr<uint64_t>> RebalanceOn(Worker* worker) {
+  uint64_t moved = 0;
+  const absl::Status status = co_await worker->rebalancer()->Rebalance(&moved);
+  if (!status.ok()) co_return status;
+  co_return moved;
+}
+
+Task<absl::StatusOr<ControlledWorker::Checkpoints>> CheckpointOn(Worker* worker) {
+  Checkpointer::Made made;
+  const absl::Status status = co_await worker->checkpointer()->CheckpointAll(&made);
+  if (!status.ok()) co_return status;
+  co_return ControlledWorker::Checkpoints{made.regions, made.bytes};
+}
+
+}  // namespace
+
+void WorkerControl::Status(Answer<std::string> answer) {
+  worker_->Post(
+      [answer = std::move(answer)](Worker* its) { answer(its->service()->StatusJson(/*first=*/0, SIZE_MAX)); });
+}
+
+void WorkerControl::Regions(Answer<Holding> answer) {
+  worker_->Post([answer = std::move(answer)](Worker* its) {
+    const RegionTable& table = its->membership()->state().table;
+    Holding holding;
+    for (const HeldRegion* held : its->regions()->all()) holding.regions.push_back(Describe(*held, table));
+    const size_t max = its->regions()->regions_max();
+    holding.room = max - std::min(its->regions()->size(), max);
+    answer(std::move(holding));
+  });
+}
+
+void WorkerControl::Holds(uint32_t region, Answer<bool> answer) {
+  worker_->Post([region, answer = std::move(answer)](Worker* its) { answer(its->regions()->Find(region) != nullptr); });
+}
+
+void WorkerControl::RegionOwners(Answer<Owners> answer) {
+  worker_->Post([answer = std::move(answer)](Worker* its) {
+    const RegionTable& table = its->membership()->state().table;
+    Owners owners;
+    for (const auto& [region, entry] : table.regions) {
+      owners.owners.push_back({region, entry.owner.server, entry.owner.worker, entry.epoch, entry.recovering,
+                               entry.split_parent.has_value()});
+    }
+    owners.table_version = table.version;
+    answer(std::move(owners));
+  });
+}
+
+void WorkerControl::DrainProgress(Answer<DrainState> answer) {
+  worker_->Post([answer = std::move(answer)](Worker* its) {
+    answer({its->regions()->size(), its->rebalancer()->draining(), its->rebalancer()->DrainStuck()});
+  });
+}
+
+void WorkerControl::Allocate(uint32_t count, Answer<absl::StatusOr<size_t>> answer) {
+  Run(
+      worker_, [count](Worker* its) { return AllocateOn(its, count); }, std::move(answer));
+}
+
+void WorkerControl::Split(uint32_t region, Answer<absl::Status> answer) {
+  Run(
+      worker_, [region](Worker* its) { return its->splitter()->Split(region); }, std::move(answer));
+}
+
+void WorkerControl::Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) {
+  WorkerId to{std::move(server), worker};
+  Run(
+      worker_, [region, to](Worker* its) { return its->migrator()->Migrate(region, to); }, std::move(answer));
+}
+
+void WorkerControl::SetDraining(bool draining, Answer<absl::Status> answer) {
+  Run(
+      worker_, [draining](Worker* its) { return its->rebalancer()->SetDraining(draining); }, std::move(answer));
+}
+
+void WorkerControl::Rebalance(Answer<absl::StatusOr<uint64_t>> answer) { Run(worker_, RebalanceOn, std::move(answer)); }
+
+void WorkerControl::Checkpoint(Answer<absl::StatusOr<Checkpoints>> answer) {
+  Run(worker_, CheckpointOn, std::move(answer));
+}
+
+void WorkerControl::CreateTable(std::string table, uint32_t bucket_bytes, uint32_t parts, Answer<absl::Status> answer) {
+  Run(
+      worker_,
+      [table = std::move(table), bucket_bytes, parts](Worker* its) {
+        return its->tables()->Create(table, bucket_bytes, parts);
+      },
+      std::move(answer));
+}
+
+void WorkerControl::DropTable(std::string table, Answer<absl::Status> answer) {
+  Run(
+      worker_, [table = std::move(table)](Worker* its) { return its->tables()->Drop(table); }, std::move(answer));
+}
+
+}  // namespace cell
