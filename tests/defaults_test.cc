@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/client/client.h"
-#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/server/change/recoverer.h"
 
 namespace cell {

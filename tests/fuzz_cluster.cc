@@ -10,7 +10,7 @@
 #include "cell/base/random.h"
 #include "cell/client/check/region_report.h"
 #include "cell/cluster/cluster_text.h"
-#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/placement.h"
 #include "cell/io/fabric/fabric_address.h"
 

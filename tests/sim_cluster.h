@@ -10,7 +10,7 @@
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/client_testing.h"
-#include "cell/cluster/session_lease.h"
+#include "cell/cluster/zookeeper/session_lease.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"
 #include "cell/io/sim/sim_thread_pool.h"

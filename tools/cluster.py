@@ -3,7 +3,7 @@
 A cluster is a directory with
     up.json         how `up` brings it up: its constants, and the servers' flags
     address         the cluster's name for clients
-    cluster.json    what servers and clients must agree on (cell/cluster/embedded_membership.h)
+    cluster.json    what servers and clients must agree on (cell/cluster/embedded/embedded_membership.h)
     regions.json    which server holds which region; the servers write it
     log/            of a durable cluster: the regions' logs and checkpoints, from which it is recovered
     processes.json  the processes that `up` started

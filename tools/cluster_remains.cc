@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cell/base/status_macros.h"
-#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/open_membership.h"
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/text_file.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/io/net/fd.h"
 
 namespace cell {

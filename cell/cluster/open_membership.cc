@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "cell/base/status_macros.h"
-#include "cell/cluster/embedded_membership.h"
-#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cluster/embedded/embedded_membership.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/io/file/text_file.h"
 #include "fmt/format.h"
 

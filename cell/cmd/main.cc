@@ -14,8 +14,8 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
-#include "cell/cluster/embedded_membership.h"
-#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cluster/embedded/embedded_membership.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
 #include "cell/control/control_server.h"

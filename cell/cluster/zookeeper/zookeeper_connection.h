@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cell/cluster/zookeeper_options.h"
+#include "cell/cluster/zookeeper/zookeeper_options.h"
 
 namespace cell {
 

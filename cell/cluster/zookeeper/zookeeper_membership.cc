@@ -1,4 +1,4 @@
-#include "cell/cluster/zookeeper_membership.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
 
 #include <zookeeper/zookeeper.h>
 
@@ -17,10 +17,10 @@
 #include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
-#include "cell/cluster/session_lease.h"
-#include "cell/cluster/told_states.h"
-#include "cell/cluster/uuid.h"
-#include "cell/cluster/zookeeper_connection.h"
+#include "cell/cluster/zookeeper/session_lease.h"
+#include "cell/cluster/zookeeper/told_states.h"
+#include "cell/cluster/zookeeper/uuid.h"
+#include "cell/cluster/zookeeper/zookeeper_connection.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 

@@ -1,4 +1,4 @@
-#include "cell/cluster/zookeeper_options.h"
+#include "cell/cluster/zookeeper/zookeeper_options.h"
 
 #include <string_view>
 

@@ -22,7 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
-#include "cell/cluster/zookeeper_options.h"
+#include "cell/cluster/zookeeper/zookeeper_options.h"
 
 namespace cell {
 

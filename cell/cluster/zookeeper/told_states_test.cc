@@ -1,4 +1,4 @@
-#include "cell/cluster/told_states.h"
+#include "cell/cluster/zookeeper/told_states.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cell/cluster/session_lease.h"
+#include "cell/cluster/zookeeper/session_lease.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cell/cluster/zookeeper_connection.h"
+#include "cell/cluster/zookeeper/zookeeper_connection.h"
 
 #include <algorithm>
 #include <cerrno>

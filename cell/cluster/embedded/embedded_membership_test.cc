@@ -1,4 +1,4 @@
-#include "cell/cluster/embedded_membership.h"
+#include "cell/cluster/embedded/embedded_membership.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
