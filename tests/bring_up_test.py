@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, cluster_directory, cluster_down, cluster_settings
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
 
@@ -100,7 +100,7 @@ class BringUp(unittest.TestCase):
                     process.kill()
                     process.wait()
             else:
-                self.assertEqual(cluster.down(self.directory), (2, []))
+                self.assertEqual(cluster_down.down(self.directory), (2, []))
             self.processes += cluster.up(self.directory)  # No flags.
             self.assertEqual(self.keys(), 20_000)
         self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
@@ -126,7 +126,7 @@ class BringUp(unittest.TestCase):
         for only in (None, "server-1"):
             servers[1].kill()
             servers[1].wait()
-            self.assertIsNone(cluster.lock_holder(self.directory, "server-1"))
+            self.assertIsNone(cluster_directory.lock_holder(self.directory, "server-1"))
             started = cluster.up(self.directory, only=only)
             self.processes += started
             self.assertEqual(len(started), 1)
@@ -139,14 +139,14 @@ class BringUp(unittest.TestCase):
             cluster.up(self.directory, only="server-1")
         with self.assertRaisesRegex(cluster.ClusterError, "has no server-9"):
             cluster.up(self.directory, only="server-9")
-        self.assertEqual(cluster.down(self.directory), (3, []))
+        self.assertEqual(cluster_down.down(self.directory), (3, []))
 
     def test_down_ends_servers_that_were_started_by_hand(self):
         servers = self.up(servers=2, durability="sync")
         servers[1].kill()
         servers[1].wait()
         mine = self.by_hand("server-1")
-        self.assertEqual(cluster.down(self.directory), (2, []))
+        self.assertEqual(cluster_down.down(self.directory), (2, []))
         self.assertEqual(mine.wait(10), 0)
 
     def test_an_embedded_cluster_grows_while_it_runs(self):
@@ -185,8 +185,8 @@ class BringUp(unittest.TestCase):
                               stderr=subprocess.PIPE, check=False, text=True, timeout=60)
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertIn("all its 65536 regions of 10 MB are full, the cluster needs 640.0 GB of memory, but this machine has", made.stderr)
-        self.assertEqual(cluster.settings_of(self.directory)["meganode_bytes"], 2 << 20)
-        cluster.down(self.directory)
+        self.assertEqual(cluster_settings.settings_of(self.directory)["meganode_bytes"], 2 << 20)
+        cluster_down.down(self.directory)
 
     def test_a_region_table_that_is_older_than_the_logs_is_refused(self):
         small = {"durability": "sync", "meganode_bytes": 128 << 10, "extents_bytes": 512 << 10}
@@ -197,7 +197,7 @@ class BringUp(unittest.TestCase):
         self.load(5_000)
         self.assertEqual(self.ctl("checkpoint").returncode, 0)  # The content of the logs' first segments is in
                                                                 # checkpoints now.
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         newest = table.read_bytes()
         logs = content(self.directory / "log")
         self.assertGreater(json.loads(newest)["next_region"], json.loads(older)["next_region"])
@@ -217,7 +217,7 @@ class BringUp(unittest.TestCase):
     def test_up_says_why_the_cluster_does_not_answer(self):
         self.up(durability="sync")
         self.load(100)
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         [log] = (self.directory / "log").glob("region-1/*.log")
         whole = log.read_bytes()
         log.write_bytes(whole[:2_000] + b"?" + whole[2_001:])
@@ -233,18 +233,18 @@ class BringUp(unittest.TestCase):
         while "//tools:down" not in up.stdout.readline():
             self.assertIsNone(up.poll())
         self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
-        os.kill(cluster.lock_holder(self.directory, "server-0"), signal.SIGKILL)
+        os.kill(cluster_directory.lock_holder(self.directory, "server-0"), signal.SIGKILL)
         self.assertIn("server-0 has ended (signal 9)", up.stderr.readline())
         self.assertIn("--server server-0", up.stderr.readline())
         self.assertEqual(self.ctl("get", "key").stdout, "value")
         self.assertIsNone(up.poll())
         self.processes += cluster.up(self.directory, only="server-0")
-        os.kill(cluster.lock_holder(self.directory, "server-1"), signal.SIGKILL)
+        os.kill(cluster_directory.lock_holder(self.directory, "server-1"), signal.SIGKILL)
         self.assertIn("server-1 has ended (signal 9)", up.stderr.readline())
         self.assertEqual(self.ctl("get", "key").stdout, "value")
         up.send_signal(signal.SIGINT)
         self.assertEqual(up.wait(20), 0)
-        self.assertIsNone(cluster.lock_holder(self.directory, "server-0"))
+        self.assertIsNone(cluster_directory.lock_holder(self.directory, "server-0"))
 
     def test_foreground_up_tells_of_each_end_of_a_server(self):
         up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",
@@ -253,7 +253,7 @@ class BringUp(unittest.TestCase):
         while "//tools:down" not in up.stdout.readline():
             self.assertIsNone(up.poll())
         for how in (" (signal 9)", "", ""):
-            os.kill(cluster.lock_holder(self.directory, "server-0"), signal.SIGKILL)
+            os.kill(cluster_directory.lock_holder(self.directory, "server-0"), signal.SIGKILL)
             self.assertIn(f"server-0 has ended{how};", up.stderr.readline())
             self.assertIn("--server server-0", up.stderr.readline())
             again = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--server", "server-0", "--detach"],
@@ -305,7 +305,7 @@ class BringUp(unittest.TestCase):
         self.directory = self.directory.with_name("d i r")
         made = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--detach"], stdout=subprocess.PIPE, check=True,
                               text=True, timeout=60)
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         self.assertIn(f"export CELL_CLUSTER='{self.directory}'\n", made.stdout)
         self.assertIn(f"--dir '{self.directory}'\n", made.stdout)
 
@@ -316,11 +316,11 @@ class BringUp(unittest.TestCase):
         refused = self.wipe("--confirm", "cell")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("is running: stop it first", refused.stderr)
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         self.processes += cluster.up(self.directory, only="server-1")
         (self.directory / "processes.json").unlink()  # As if it had been started by hand.
         self.assertIn("server-1 of the cluster", self.wipe("--confirm", "cell").stderr)
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         named = self.wipe()  # Nobody is there to be asked.
         self.assertEqual(named.returncode, 2)
         self.assertIn("regions, with the Pilaf tables users", named.stdout)
@@ -336,7 +336,7 @@ class BringUp(unittest.TestCase):
     def test_the_logs_of_another_cluster_are_refused(self):
         self.up(durability="sync")
         self.load(100)
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         ours = self.directory
         self.directory = ours.parent / "other"
         with self.assertRaisesRegex(cluster.ClusterError, "has the logs of cluster"):

@@ -1,95 +1,23 @@
-"""Tests cellctl as users see it: text that is written and read back, backups, the prompt, and reports of problems."""
+"""Tests cellctl as users see it: text that is written and read back, the prompt, and reports of problems."""
 
 import fcntl
 import json
 import os
 import pty
-import random
 import select
 import signal
 import subprocess
-import tempfile
 import termios
 import threading
 import time
 import unittest
 from pathlib import Path
 
+from tests.cellctl_case import ERROR, CellctlCase
 from tools import cluster
 
-SMALL = {"meganode_bytes": 1 << 20, "extents_bytes": 4 << 20, "regions_max": 64}
-ABSENT, ERROR = 1, 2
 
-
-class Cellctl(unittest.TestCase):
-    def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory(prefix="cell-ctl-")
-        self.directory = Path(self.temporary.name) / "cluster"
-        self.servers = []
-
-    def tearDown(self):
-        for process in self.servers:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-        cluster.end(self.servers)
-        self.temporary.cleanup()
-
-    def up(self, **options):
-        self.servers = cluster.up(self.directory, **{**SMALL, **options})
-
-    def up_empty(self, **options):
-        cluster.end(self.servers)
-        self.directory = self.directory.with_name(self.directory.name + "x")
-        self.up(**options)
-
-    def command(self, *arguments):
-        return [cluster.binary("tools/cellctl"), "--cluster", str(self.directory), *arguments]
-
-    def ctl(self, *arguments, **options):
-        return subprocess.run(self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=90, check=False, **options)
-
-    def done(self, *arguments, **options):
-        result = self.ctl(*arguments, **options)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
-
-    def refused(self, part, *arguments, **options):
-        result = self.ctl(*arguments, **options)
-        self.assertEqual(result.returncode, ERROR, result)
-        lines = result.stderr.decode().strip().splitlines()
-        self.assertTrue(lines and all(line.startswith("cellctl: ") for line in lines), lines)
-        self.assertIn(part, lines[-1])
-        return lines
-
-    def terminal(self, *arguments, typed=b"", until=None):
-        """Runs cellctl on a terminal. Returns everything that it writes there, and its exit status."""
-        master, slave = pty.openpty()
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LC_") and k != "LANG"}
-        environment.update(TERM="vt100", HOME=self.temporary.name)
-        process = subprocess.Popen(self.command(*arguments), stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True)
-        os.close(slave)
-        shown, deadline = b"", time.monotonic() + 30
-        sent = not typed
-        while time.monotonic() < deadline:
-            if not sent and b"cell> " in shown:
-                os.write(master, typed)
-                sent = True
-            if until is not None and until(shown):
-                break
-            if not select.select([master], [], [], 0.05)[0]:
-                if process.poll() is not None:
-                    break
-                continue
-            try:
-                shown += os.read(master, 1 << 16)
-            except OSError:
-                break
-        if process.poll() is None and until is not None:
-            process.terminate()
-        process.wait(30)
-        os.close(master)
-        return shown, process.returncode
-
+class Cellctl(CellctlCase):
     # Standard output, and paths.
 
     def test_output_that_cannot_be_written_is_an_error(self):
@@ -283,9 +211,6 @@ class Cellctl(unittest.TestCase):
 
     # The state of servers, and what is wrong.
 
-    def lines(self, *arguments):
-        return [json.loads(line) for line in self.ctl("-o", "json", *arguments).stdout.splitlines()]
-
     def test_status_regions_and_top_name_every_server(self):
         self.up(servers=3, durability="sync")
         status = self.done("status").decode()
@@ -401,97 +326,6 @@ class Cellctl(unittest.TestCase):
         shown, status = self.terminal("restore", str(self.backup_directory()))
         self.assertEqual(status, 0, shown)
         self.assertRegex(shown, rb"\rrestoring \[#* *\] +\d+% \d+ pairs")
-
-    # Backups.
-
-    def load_large(self, count=600, size=20_000):
-        values = {f"key{i:06}": f"{i}:".ljust(size, "v") for i in range(count)}
-        self.done("load", "-", input="".join(f"{k}\t{v}\n" for k, v in values.items()).encode())
-        return values
-
-    def backup_directory(self):
-        return Path(self.temporary.name) / "backup"
-
-    def test_a_backup_of_a_cluster_whose_server_is_dead_fails(self):
-        self.up(servers=2)
-        lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(30_000))
-        self.done("load", "-", input=lines.encode())
-        self.done("rebalance")  # On a busy machine the load may have ended before a region was migrated.
-        regions = [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
-        # Kill the server that does not hold the root, so that a client can still search as far as its keys.
-        root = json.loads((self.directory / "regions.json").read_text())["root"]
-        other = next(s for s in ("server-0", "server-1") if s != next(r["server"] for r in regions if r["region"] == root))
-        self.assertTrue(any(r["server"] == other and r["tier"] == 0 for r in regions), regions)
-        self.servers[int(other[7:])].kill()
-        self.servers[int(other[7:])].wait()
-        lines = self.refused("no backup was made", "--timeout", "2", "backup", str(self.backup_directory()))
-        self.assertEqual(len(lines), 1)
-        self.assertEqual(os.listdir(self.backup_directory()), [])
-
-    def test_a_backup_while_a_server_is_killed_is_right_or_none(self):
-        self.up(servers=3, durability="sync", regions_max=64)
-        values = self.load_large()
-        for victim in (1, 2):
-            backup = Path(self.temporary.name) / f"backup-{victim}"
-            running = subprocess.Popen(self.command("--path", "server", "--timeout", "20", "backup", str(backup)), stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
-            while not (backup / "backup.unfinished").exists() and running.poll() is None:
-                time.sleep(0.001)
-            self.servers[victim].kill()
-            out, error = running.communicate(timeout=60)
-            if running.returncode != 0:
-                self.assertEqual(os.listdir(backup), [], error)
-                continue
-            self.assertIn(f"{len(values)} pairs".encode(), out)
-            kept = self.directory, self.servers
-            self.servers = []
-            try:
-                self.directory = Path(self.temporary.name) / f"restored-{victim}"
-                self.up()
-                self.done("restore", str(backup))
-                self.assertEqual(self.done("scan").decode(), "".join(f"{k}\t{v}\n" for k, v in values.items()))
-                cluster.end(self.servers)
-            finally:
-                self.directory, self.servers = kept[0], kept[1] + self.servers
-
-    def test_a_backup_that_a_signal_ends_leaves_no_file(self):
-        self.up()
-        self.load_large()
-        for ends in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            for attempt in range(50):
-                backup = Path(self.temporary.name) / f"backup-{ends}-{attempt}"
-                running = subprocess.Popen(self.command("backup", str(backup)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                while not (backup / "backup.unfinished").exists() and running.poll() is None:
-                    pass
-                running.send_signal(signal.SIGSTOP)  # It cannot finish meanwhile.
-                os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-                stopped = (backup / "backup.unfinished").exists()
-                running.send_signal(ends)
-                running.send_signal(signal.SIGCONT)
-                running.communicate(timeout=60)
-                if stopped:
-                    break
-            self.assertTrue(stopped)
-            self.assertEqual((running.returncode, os.listdir(backup)), (-ends, []))
-
-    def test_a_restore_is_whole_or_an_error(self):
-        self.up(node_bytes=1024)
-        values = self.load_large(300)
-        self.done("put", "k" * 200, "v")
-        backup = str(self.backup_directory())
-        self.done("backup", backup)
-        self.up_empty(node_bytes=512)
-        self.refused("a key of 200 bytes", "restore", backup)
-        self.assertEqual(self.done("scan"), b"")  # Nothing of it was put.
-        self.up_empty(extents_bytes=1 << 20, regions_max=2)  # Too small.
-        lines = self.refused(f"of {len(values) + 1} pairs were restored before", "restore", backup)
-        self.assertIn("--extents-bytes", lines[-1])
-        file = self.backup_directory() / "backup"
-        whole = file.read_bytes()
-        self.up_empty()
-        file.write_bytes(whole[:100_000] + whole[200_000:])
-        self.refused("is damaged at offset", "restore", backup)
-        self.assertEqual(self.done("scan"), b"")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, cluster_directory, cluster_down
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 4 << 20, "regions_max": 64}
 KEYS = 60_000
@@ -31,7 +31,7 @@ class Durable(unittest.TestCase):
                 process.send_signal(signal.SIGCONT)
         cluster.end(self.servers)
         if (self.directory / "processes.json").exists():
-            cluster.down(self.directory)
+            cluster_down.down(self.directory)
         self.temporary.cleanup()
 
     def up(self, servers=3, durability="sync", **options):
@@ -39,13 +39,13 @@ class Durable(unittest.TestCase):
         self.servers = cluster.up(self.directory, **self.options)
 
     def up_again(self):
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         for process in self.servers:
             process.wait(30)
         self.servers = cluster.up(self.directory, **self.options)
 
     def ctl(self, *arguments, **options):
-        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", cluster.address_of(self.directory), *arguments],
+        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", cluster_directory.address_of(self.directory), *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=90, **options)
 
     def done(self, *arguments, **options):
@@ -92,7 +92,7 @@ class Durable(unittest.TestCase):
         self.done("put", "key", "after the takeover")
         # The server comes back, empty, and the cluster is sound.
         self.servers[int(root[7:])] = cluster.start_server(self.directory, root, [])
-        cluster.write_processes(self.directory, self.servers)
+        cluster_directory.write_processes(self.directory, self.servers)
         loaded = "key\tafter the takeover\n" + loaded
         self.assertEqual(self.done("scan"), loaded)
         self.assertIn("no errors", self.done("check"))
@@ -118,7 +118,7 @@ class Durable(unittest.TestCase):
             self.done("put", f"k{i}", f"v{i}")
             self.kill("server-0")
             self.servers = [cluster.start_server(self.directory, "server-0", [])]
-            cluster.write_processes(self.directory, self.servers)
+            cluster_directory.write_processes(self.directory, self.servers)
             deadline = time.monotonic() + 20
             while self.ctl("get", f"k{i}").returncode != 0 and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -194,7 +194,7 @@ class Durable(unittest.TestCase):
     def test_what_is_refused(self):
         self.up(servers=1)
         self.load()
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         for process in self.servers:
             process.wait()
         for change, part in (({"workers": 2}, "workers"), ({"durability": "none"}, "durability"),

@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, cluster_down
 
 ABSENT, ERROR = 1, 2
 
@@ -146,10 +146,10 @@ class EndToEnd(unittest.TestCase):
             # This process has a reused id, as its start time shows.
             listed = json.loads(file.read_text()) + [{"pid": bystander.pid, "start_time": 1}]
             file.write_text(json.dumps(listed))
-            self.assertEqual(cluster.down(self.directory), (2, []))
+            self.assertEqual(cluster_down.down(self.directory), (2, []))
             self.assertIsNone(bystander.poll())
             self.assertTrue(all(p.wait(5) == 0 for p in self.processes))
-            self.assertEqual(cluster.down(self.directory), (0, []))
+            self.assertEqual(cluster_down.down(self.directory), (0, []))
         finally:
             bystander.kill()
             bystander.wait()

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 from tests import namespaces
-from tools import cluster
+from tools import cluster, zookeeper_server
 
 SMALL = ["--durability", "none", "--meganode-bytes", str(2 << 20), "--extents-bytes", str(8 << 20), "--regions-max", "64"]
 
@@ -25,8 +25,8 @@ class Namespaces(unittest.TestCase):
         except namespaces.Unavailable as error:
             self.skipTest(str(error))
         zookeeper = f"{self.addresses['one']}:2181"
-        self.processes.append(cluster.start_zookeeper(self.directory / "zookeeper", 2181, host=self.addresses["one"],
-                                                      prefix=self.network.on("one")))
+        self.processes.append(zookeeper_server.start_zookeeper(self.directory / "zookeeper", 2181, host=self.addresses["one"],
+                                                               prefix=self.network.on("one")))
         self.cluster = f"zk://{zookeeper}/cell"
         self.secret = self.directory / "secret"
         self.secret.write_text("of all hosts of this cluster\n")

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from tests.lossy_zookeeper import LossyZookeeper
-from tools import cluster
+from tools import cluster, cluster_directory, free_ports, zookeeper_server
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
 
@@ -35,17 +35,17 @@ class ZooKeeper(unittest.TestCase):
         self.temporary.cleanup()
 
     def ensemble(self, count):
-        ports = [cluster.free_port() for _ in range(3 * count)]
+        ports = [free_ports.free_port() for _ in range(3 * count)]
         members = {i + 1: (ports[3 * i + 1], ports[3 * i + 2]) for i in range(count)} if count > 1 else None
         for i in range(count):
-            self.zookeepers.append(cluster.start_zookeeper(self.directory / f"zookeeper-{i}", ports[3 * i], members, i + 1))
+            self.zookeepers.append(zookeeper_server.start_zookeeper(self.directory / f"zookeeper-{i}", ports[3 * i], members, i + 1))
         for i in range(count):
-            cluster.wait_for_zookeeper(ports[3 * i], self.zookeepers[i])
+            zookeeper_server.wait_for_zookeeper(ports[3 * i], self.zookeepers[i])
         return ",".join(f"127.0.0.1:{ports[3 * i]}" for i in range(count))
 
     def up(self, zookeeper, servers=3, **options):
         self.servers = cluster.up(self.directory / "cell", servers=servers, zookeeper=zookeeper, **{**SMALL, **options})
-        self.address = cluster.address_of(self.directory / "cell")
+        self.address = cluster_directory.address_of(self.directory / "cell")
 
     def ctl(self, *arguments, address=None, **options):
         return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", address or self.address, *arguments],

@@ -4,15 +4,15 @@
 import argparse
 import sys
 
-from tools import cluster
+from tools import cluster, cluster_down
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster (default: %(default)s)")
-    cluster.add_kill_after_flag(parser)
+    cluster_down.add_kill_after_flag(parser)
     args = parser.parse_args()
-    status, ended = cluster.end_cluster("down", cluster.user_path(args.dir), args.kill_after)
+    status, ended = cluster_down.end_cluster("down", cluster.user_path(args.dir), args.kill_after)
     if status < 2:
         print(f"{ended} server(s) ended" if ended else "no server was running")
     return status

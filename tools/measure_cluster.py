@@ -11,20 +11,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, cluster_directory, cluster_down
 
 
 class Measurement:
     def __init__(self, directory, servers, keys, zookeeper=None, **options):
         self.directory, self.keys = directory, keys
         self.processes = cluster.up(directory, servers=servers, zookeeper=zookeeper, **options)
-        self.address = cluster.address_of(directory)
+        self.address = cluster_directory.address_of(directory)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        cluster.down(self.directory)
+        cluster_down.down(self.directory)
         for process in self.processes:
             process.wait()
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, free_ports
 
 BYTES = 1024
 
@@ -71,7 +71,7 @@ class Cell:
 class Redis:
     def __init__(self, directory):
         directory.mkdir()
-        self.port = cluster.free_port()
+        self.port = free_ports.free_port()
         self.server = pinned(0, "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory))
         deadline = time.monotonic() + 10
         while subprocess.run(["redis-cli", "-p", str(self.port), "ping"], capture_output=True, check=False).stdout != b"PONG\n":
@@ -93,7 +93,7 @@ class Redis:
 
 def sockperf_round_trip():
     """Returns the time of one round trip of BYTES over TCP, both sides blocking, in microseconds."""
-    port = str(cluster.free_port())
+    port = str(free_ports.free_port())
     server = pinned(0, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", port)
     try:
         time.sleep(0.5)

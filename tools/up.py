@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from tools import cluster
+from tools import cluster, cluster_directory, cluster_down, cluster_settings
 
 REGIONS_MAX = 65536  # Per worker, like cell_server's.
 
@@ -42,7 +42,7 @@ def parse(arguments=None):
         choices=("none", "async", "sync"))
     parser.add_argument("--no-batching", action="store_true", help="process each search separately")
     parser.add_argument("--detach", action="store_true", help="return as soon as the cluster answers; stop it with //tools:down")
-    cluster.add_kill_after_flag(parser)
+    cluster_down.add_kill_after_flag(parser)
     args = parser.parse_args(arguments)
     for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
         if value is not None and not 1 <= value <= 64:
@@ -57,7 +57,7 @@ def parse(arguments=None):
 
 
 def bring_up(directory, args):
-    known = cluster.settings_of(directory)
+    known = cluster_settings.settings_of(directory)
     flags = (["--poll", args.poll] if args.poll else []) + (["--no-batching"] if args.no_batching else [])
     given = {
         "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": args.regions_max,
@@ -71,12 +71,12 @@ def bring_up(directory, args):
     if secret:
         os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for the program that checks whether they answer.
     started = cluster.up(directory, only=args.server, **given)
-    sys.stderr.write(memory_note(cluster.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    running = [name for name in cluster.servers_of(directory) if cluster.lock_holder(directory, name) is not None]
-    total = cluster.settings_of(directory)["servers"]
+    sys.stderr.write(memory_note(cluster_settings.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    running = [name for name in cluster_directory.servers_of(directory) if cluster_directory.lock_holder(directory, name) is not None]
+    total = cluster_settings.settings_of(directory)["servers"]
     what = f"{total} server(s) up" if len(started) == total else f"{len(started)} started, {len(running)} of {total} are up"
     print(f"{what} in {directory}\n"
-          f"  export CELL_CLUSTER={shlex.quote(cluster.address_of(directory))}\n"
+          f"  export CELL_CLUSTER={shlex.quote(cluster_directory.address_of(directory))}\n"
           + (f"  export CELL_SECRET_FILE={shlex.quote(secret)}\n" if secret else "") +
           f"  ./bazelw run //tools:cellctl -- status\n"
           f"  ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", flush=True)
@@ -98,11 +98,11 @@ def watch(directory, processes, kill_after):
     names = {process.pid: process.args[process.args.index("--name") + 1] for process in processes}
     others = {}  # Servers that others started here, by process: name and start time.
     while True:
-        for name in cluster.servers_of(directory):
-            pid = cluster.lock_holder(directory, name)
+        for name in cluster_directory.servers_of(directory):
+            pid = cluster_directory.lock_holder(directory, name)
             if pid and pid not in names and pid not in others:
-                others[pid] = name, cluster.start_time(pid)
-        for pid in [pid for pid, (_, began) in others.items() if cluster.start_time(pid) != began]:
+                others[pid] = name, cluster_directory.start_time(pid)
+        for pid in [pid for pid, (_, began) in others.items() if cluster_directory.start_time(pid) != began]:
             name, _ = others.pop(pid)
             if (directory / "processes.json").exists():
                 tell_of_end(directory, name, "")
@@ -114,9 +114,9 @@ def watch(directory, processes, kill_after):
             tell_of_end(directory, names.pop(process.pid), f" ({how})")
         if not (directory / "processes.json").exists():
             return 0
-        if all(p.get("helper") for p in cluster.running(directory)):
+        if all(p.get("helper") for p in cluster_directory.running(directory)):
             print(f"up: all servers have ended; see the logs in {directory}", file=sys.stderr)
-            cluster.end_cluster("up", directory, kill_after)
+            cluster_down.end_cluster("up", directory, kill_after)
             return 2
         time.sleep(0.2)
 
@@ -137,14 +137,14 @@ def main():
         return 2
     except (KeyboardInterrupt, SystemExit):
         print(f"up: interrupted; the processes that it had started have ended. In {directory}: "
-              f"{'no cluster' if not directory.exists() or cluster.settings_of(directory) is None else 'the cluster as it was before'}", file=sys.stderr)
+              f"{'no cluster' if not directory.exists() or cluster_settings.settings_of(directory) is None else 'the cluster as it was before'}", file=sys.stderr)
         return 130
     if args.detach:
         return 0
     try:
         return watch(directory, started, args.kill_after)
     except (KeyboardInterrupt, SystemExit):
-        return cluster.end_cluster("up", directory, args.kill_after)[0]
+        return cluster_down.end_cluster("up", directory, args.kill_after)[0]
 
 
 if __name__ == "__main__":

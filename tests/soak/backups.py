@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from tests.soak.servers import Server
-from tools import cluster
+from tools import cluster, cluster_settings
 
 BACKUP_SECONDS = 60
 RESTORED_MAX = 2  # Per round.
@@ -64,7 +64,7 @@ class Backups:
         home.mkdir(parents=True)
         settings = {"servers": 1, "workers": 1, "node_bytes": self.plan.node_bytes, "meganode_bytes": self.plan.meganode_bytes,
                     "extents_bytes": self.plan.extents_bytes, "regions_max": 48, "durability": "sync", "fabric": "shm", "host": None}
-        (home / "cluster.json").write_text(json.dumps(cluster.describe(home, settings)))
+        (home / "cluster.json").write_text(json.dumps(cluster_settings.describe(home, settings)))
         command = [cluster.binary("cell/cmd/cell_server"), "--dir", str(home), "--name", "server-0", "--fabric", "shm", "--log-dir",
                    str(home / "log")]
         server = Server("server-0", home, self.directory / f"restored-{number}.log", command, descriptors=0)

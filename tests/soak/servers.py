@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tests import namespaces
-from tools import cluster
+from tools import cluster, cluster_settings, zookeeper_server
 
 DISK_BYTES = 256 << 20
 CTL_SECONDS = 30
@@ -158,8 +158,8 @@ class Servers:
             self.closing.callback(self.network.close)
             hosts = ["zookeeper", *names, *(f"client-{i}" for i in range(plan.client_hosts))]
             addresses = {host: self.network.add(host) for host in hosts}
-            self.zookeeper = cluster.start_zookeeper(self.directory / "zookeeper", 2181, host=addresses["zookeeper"],
-                                                     prefix=self.network.on("zookeeper"))
+            self.zookeeper = zookeeper_server.start_zookeeper(self.directory / "zookeeper", 2181, host=addresses["zookeeper"],
+                                                              prefix=self.network.on("zookeeper"))
             self.closing.callback(cluster.end, [self.zookeeper])
             asks = f"exec 3<>/dev/tcp/{addresses['zookeeper']}/2181 && printf ruok >&3 && head -c 4 <&3"
             ask = [*self.network.on("client-0"), "timeout", "2", "bash", "-c", asks]
@@ -172,7 +172,7 @@ class Servers:
             settings = {"servers": plan.servers, "workers": plan.workers, "node_bytes": plan.node_bytes, "meganode_bytes": plan.meganode_bytes,
                         "extents_bytes": plan.extents_bytes, "regions_max": plan.regions_max, "durability": plan.durability,
                         "fabric": plan.fabric, "host": "127.0.0.1" if plan.fabric == "auto" else None}
-            described = cluster.describe(self.home, settings)
+            described = cluster_settings.describe(self.home, settings)
             self.tcp = {one["name"]: one["workers"][0].get("tcp") for one in described["servers"]}
             (self.home / "cluster.json").write_text(json.dumps(described))
         self.servers = []

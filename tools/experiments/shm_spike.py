@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from tools import cluster
+from tools import cluster, cluster_down
 
 Failed = cluster.ClusterError
 BUCKET_MS = 20
@@ -105,4 +105,4 @@ def measure(options):
                     print(f"\r{len(runs)} of {len(PATHS)} runs", end="", file=sys.stderr)
             return runs
         finally:
-            cluster.down(directory)
+            cluster_down.down(directory)

@@ -1,0 +1,110 @@
+"""Knows what is in the directory of a cluster: its address, its processes, and the locks of its servers.
+
+A cluster is a directory with
+    up.json         how `up` brings it up: its constants, and the servers' flags
+    address         the cluster's name for clients
+    cluster.json    what servers and clients must agree on (cell/cluster/embedded/embedded_membership.h)
+    regions.json    which server holds which region; the servers write it
+    log/            of a durable cluster: the regions' logs and checkpoints, from which it is recovered
+    processes.json  the processes that `up` started
+    NAME.lock       locked by server NAME while it runs, with its process id
+    NAME.log        each server's messages
+    zookeeper/      if `up` started a ZooKeeper that keeps the membership (then without cluster.json)
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import struct
+from pathlib import Path
+
+
+class ClusterError(Exception):
+    """An error that the user can correct; the message says how."""
+
+
+def start_time(pid):
+    """Returns when a process began, in clock ticks since boot, or None if it is gone. The id and this time identify it.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rsplit(")", 1)[1].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def running(directory):
+    """Returns the processes of processes.json that still run."""
+    try:
+        processes = json.loads((directory / "processes.json").read_text())
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise ClusterError(f"{directory}/processes.json is damaged ({error}): stop the servers by hand and remove the file")
+    return [p for p in processes if start_time(p["pid"]) == p["start_time"]]
+
+
+def lock_holder(directory, name):
+    """Returns the id of the process that runs server NAME; 0 if the id is not known, None if the server does not run.
+    """
+    try:
+        with open(directory / f"{name}.lock") as lock:
+            asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            kind = struct.unpack("hhqqi4x", fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))[0]
+            text = lock.read().strip()
+            return None if kind == fcntl.F_UNLCK else int(text) if text.isdigit() else 0
+    except FileNotFoundError:
+        return None
+
+
+def servers_of(directory):
+    """Returns the servers that ever ran there, by their locks."""
+    return sorted(path.stem for path in directory.glob("*.lock") if path.name != "regions.lock")
+
+
+def has_open(pid, path):
+    """Returns whether a process has a file open, so that its id has not been reused."""
+    try:
+        return any(os.path.samefile(fd, path) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.exists())
+    except OSError:
+        return False
+
+
+def is_empty(directory):
+    return not directory.exists() or not any(directory.iterdir())
+
+
+def replace_file(path, text):
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+@contextlib.contextmanager
+def alone_in(directory):
+    """Excludes other `up`s and `down`s meanwhile."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ClusterError(f"another up or down is running in {directory}") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def address_of(directory):
+    """Returns the name that cellctl uses for the cluster that `up` started there."""
+    try:
+        return (directory / "address").read_text().strip()
+    except FileNotFoundError:
+        return str(directory)
+
+
+def write_processes(directory, processes, before=()):
+    """Records what runs: `processes` that were started now, and entries that were recorded before."""
+    listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
+    (directory / "processes.json").write_text(json.dumps([*before, *listed]) + "\n")
