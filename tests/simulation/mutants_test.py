@@ -44,7 +44,7 @@ MUTANTS = {
 }
 
 
-# No seed is known that finds these. takeover_leases_test finds the first two, request_service_test the last.
+# No seed is known that finds these. takeover_leases_test finds the first two, write_pipeline_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased"}
 
 

@@ -1,0 +1,142 @@
+// Tests writes that cannot be served at once: what they wait for, how long, and how they end.
+#include "cell/server/request/write_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "cell/base/crc64.h"
+#include "cell/server/request/test_request_service.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+// A write that waits for its region's migration is not acknowledged by a server that others may have taken for dead
+// since.
+TEST_F(RequestServiceTest, AWriteThatWaitedIsNotAcknowledgedAfterTheLeaseHasLapsed) {
+  for (const bool lapses : {false, true}) {
+    SCOPED_TRACE(lapses);
+    membership_.set_lease_until_ns(server_->NowNs() + 1'000'000);
+    regions_.Find(1)->ChangeState(RegionState::kFrozen);
+    Reply reply;
+    SendPut("key", lapses ? "after" : "before", &reply);
+    ASSERT_EQ(service_.writes()->held().size(1), 1u);
+    EXPECT_FALSE(reply.done);
+    if (lapses) membership_.set_lease_until_ns(server_->NowNs() - 1);
+    regions_.Find(1)->Unfreeze();
+    EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
+    while (!reply.done) Turn();
+    EXPECT_EQ(CodeOf(reply.bytes), lapses ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk);
+  }
+  membership_.set_lease_until_ns(INT64_MAX);
+  const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
+  EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "before");
+}
+
+// A step of a migration drops a region that is the target of a write in the same batch.
+TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
+  migrations_.on_move = [this] { regions_.Drop(1); };
+  Reply moved, put;
+  client_->Call(connection_, AsBytes(MakeMigrationRequest(MigrationStep::kDone, 1, 1)), {}, kMessageBytesMax, INT64_MAX,
+                &moved);
+  const std::string head = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
+  client_->Call(connection_, AsBytes(head), AsBytes("v"sv), kMessageBytesMax, INT64_MAX, &put);
+  while (!moved.done || !put.done) Turn();
+  EXPECT_EQ(nlohmann::json::parse(service_.StatusJson(0, 1))["batches"], 1);  // They came together.
+  const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(put.bytes));
+  ASSERT_TRUE(route.ok()) << route.status();
+  EXPECT_EQ(route->kind, RouteKind::kNotHeld);
+}
+
+// A split, or a checkpoint or a sync before it, may take longer than writes may wait. That says nothing about the
+// cluster's room, so the client tries again.
+TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
+  const std::string value(kInlineValueBytesMax, 'v');
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), value).status();
+  ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  room_.will_have = true;
+  Reply first, second;
+  SendPut("z", value, &first);
+  const std::string erase = MakeKeyRequest(MessageKind::kDelete, root_, {}, "z");
+  client_->Call(connection_, AsBytes(erase), {}, kMessageBytesMax, INT64_MAX, &second);
+  for (int i = 0; i < 1000 && service_.writes()->held().size(1) < 2; ++i) Turn();
+  ASSERT_EQ(service_.writes()->held().size(1), 2u);
+  EXPECT_EQ(service_.writes()->RetryHeld(),
+            0u);  // A later write does not overtake it, though there is room for it.
+  room_.will_have = false;
+  EXPECT_EQ(service_.writes()->RetryHeld(), 2u);
+  for (const bool ends : {false, true}) {
+    SCOPED_TRACE(ends);
+    room_.will_have = true;
+    Reply reply;
+    SendPut("z", value, &reply);
+    ASSERT_EQ(service_.writes()->held().size(1), 1u);
+    EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
+    if (ends) {
+      room_.will_have = false;  // The split has failed, and there is no room for another region.
+    } else {
+      const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+      while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+    }
+    EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
+    while (!reply.done) Turn();
+    EXPECT_EQ(CodeOf(reply.bytes), ends ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
+  }
+  // A region that waits for its own route, because the tier above has no room, counts as permanently full.
+  room_.will_have = true;
+  const RegionClaim claim(regions_.Find(1), ClaimPurpose::kRouteBlocked);
+  Reply reply;
+  SendPut("z", value, &reply);
+  ASSERT_EQ(service_.writes()->held().size(1), 1u);
+  const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+  while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
+  while (!reply.done) Turn();
+  EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kResourceExhausted);
+}
+
+// Nor does a write wait for a migration that takes longer.
+TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
+  Reply reply;
+  SendPut("key", "value", &reply);
+  ASSERT_EQ(service_.writes()->held().size(1), 1u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
+  const int64_t end_ns = server_->NowNs() + 1'100'000'000;
+  while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+  ASSERT_EQ(service_.writes()->RetryHeld(), 1u);
+  while (!reply.done) Turn();
+  EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kUnavailable);
+}
+
+// The memory of waiting writes is bounded.
+TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
+  constexpr size_t kMore = 4;
+  std::vector<Reply> replies(4096 + kMore);
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
+  const auto done = [&replies] {
+    return static_cast<size_t>(
+        std::count_if(replies.begin(), replies.end(), [](const Reply& reply) { return reply.done; }));
+  };
+  const std::string put = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
+  for (Reply& reply : replies) {
+    client_->Call(connection_, AsBytes(put), AsBytes("v"), kReplyBytesMin, INT64_MAX, &reply);
+  }
+  for (int i = 0; i < 100'000 && (!replies.back().done || done() < kMore); ++i) Turn();
+  EXPECT_EQ(done(), kMore);
+  EXPECT_EQ(service_.writes()->held().size(1), replies.size() - kMore);
+  EXPECT_EQ(CodeOf(replies.back().bytes), absl::StatusCode::kUnavailable);
+  regions_.Find(1)->Unfreeze();
+  EXPECT_EQ(service_.writes()->RetryHeld(), replies.size() - kMore);
+  for (int i = 0; i < 100'000 && done() < replies.size(); ++i) Turn();
+  EXPECT_EQ(CodeOf(replies.front().bytes), absl::StatusCode::kOk);
+}
+
+}  // namespace
+}  // namespace cell
