@@ -8,10 +8,8 @@
 //
 // The exit status is 0 if it did what was requested, whatever the results of its operations were. It is 1 if it could
 // not, and the reason is printed.
-#include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <thread>
 
 #include "CLI/CLI.hpp"
@@ -19,6 +17,7 @@
 #include "cell/client/client.h"
 #include "tests/simulation/history.h"
 #include "tests/soak/operation_log.h"
+#include "tests/soak/ticker.h"
 
 namespace cell {
 namespace {
@@ -59,48 +58,9 @@ constexpr int64_t kLateNs = 2'000'000'000;
 // A client ends its operations at once, and then its session with ZooKeeper. If that does not answer, it tries to reach
 // it for at most twice a session's time.
 constexpr int64_t kDestroyNs = 8'000'000'000;
-constexpr int64_t kTickNs = 5'000'000;
 constexpr size_t kScannedMax = 80;
 constexpr int kScanErrorsMax = 5;
 constexpr int64_t kPatientUs = 60'000'000;
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// Measures how long this process was ever kept from running: stopped, or without a core. Uses a thread of its own, so
-// that a client that hangs is not mistaken for one that could not run.
-class Ticker {
- public:
-  Ticker() : thread_([this] { Run(); }) {}
-  ~Ticker() {
-    stop_ = true;
-    thread_.join();
-  }
-  // Includes the time since the thread last ran, because this may be called before it runs again.
-  int64_t kept_ns() const {
-    const std::lock_guard lock(mutex_);
-    return kept_ns_ + std::max<int64_t>(0, NowNs() - last_ns_ - kTickNs);
-  }
-
- private:
-  void Run() {
-    while (!stop_) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kTickNs));
-      const std::lock_guard lock(mutex_);
-      const int64_t now_ns = NowNs();
-      kept_ns_ += std::max<int64_t>(0, now_ns - last_ns_ - kTickNs);
-      last_ns_ = now_ns;
-    }
-  }
-
-  std::atomic<bool> stop_ = false;
-  mutable std::mutex mutex_;
-  int64_t last_ns_ = NowNs();
-  int64_t kept_ns_ = 0;
-  std::thread thread_;
-};
 
 // A client and its tables.
 struct Opened {
