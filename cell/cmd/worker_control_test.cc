@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "cell/base/check.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/server/worker.h"
@@ -39,10 +40,10 @@ class WorkerControlTest : public testing::Test {
     std::optional<T> answered;
     begin([&answered](T answer) { answered = std::move(answer); });
     EXPECT_FALSE(answered.has_value()) << "it was answered on a thread that is not the worker's";
-    while (!answered) {
-      worker_.Poll();
-      network_.Step();
+    for (int i = 0; i < 100'000 && !answered; ++i) {
+      if (worker_.Poll() == 0) worker_.Wait(worker_.fabric()->NowNs() + 1'000'000);
     }
+    CELL_CHECK(answered.has_value());
     return *std::move(answered);
   }
   absl::Status Split(uint32_t region) {

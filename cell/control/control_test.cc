@@ -114,6 +114,8 @@ class FakeWorker : public ControlledWorker {
     Give("drop " + table, std::move(answer), error);
   }
 
+  // Makes it hold one more region, of which only the number matters.
+  void Hold(uint32_t region) { holding.regions.emplace_back().region = region; }
   // Returns all orders so far, without the questions.
   std::vector<std::string> Orders() {
     const std::lock_guard lock(mutex_);
@@ -190,7 +192,8 @@ using Orders = std::vector<std::string>;
 
 TEST_F(ControlOverWorkers, ListsTheRegionsOfAllWorkers) {
   workers_[0].holding = {{{7, 3, 1, 10, 0.5, true, "", "being filled"}}, 4};
-  workers_[1].holding = {{{8, 1, 0, 20, 0.25, false, "table", ""}, {9}}, 2};
+  workers_[1].holding = {{{8, 1, 0, 20, 0.25, false, "table", ""}}, 2};
+  workers_[1].Hold(9);
   workers_[0].owners = {{{7, "server-0", 0, 3, false, true}, {8, "server-1", 5, 2, true, false}}, 11};
   Start();
   const auto listed = client_->ListRegions();
@@ -221,7 +224,7 @@ TEST_F(ControlOverWorkers, AsksEachWorkerForItsStatus) {
 }
 
 TEST_F(ControlOverWorkers, OrdersTheWorkerThatHoldsTheRegion) {
-  workers_[1].holding.regions = {{8}};
+  workers_[1].Hold(8);
   Start();
   EXPECT_TRUE(client_->Split(8).ok());
   EXPECT_TRUE(client_->Move(8, "server-2", 3).ok());
@@ -262,7 +265,7 @@ TEST_F(ControlOverWorkers, CreatesATableWhereThereIsMostRoom) {
 
 TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
   for (FakeWorker& worker : workers_) {
-    worker.holding.regions = {{7}};
+    worker.Hold(7);
     worker.error = absl::ResourceExhaustedError("no room for region 7");
   }
   Start();
@@ -298,7 +301,7 @@ TEST_F(ControlOverWorkers, DrainTellsWhyItDoesNotEnd) {
 }
 
 TEST_F(ControlOverWorkers, ReportsAWorkerThatDoesNotAnswer) {
-  workers_[0].holding.regions = {{7}};
+  workers_[0].Hold(7);
   workers_[0].silent_on = "holds";
   StartImpatient();
   const absl::Status silent = client_->Split(7);
@@ -308,7 +311,7 @@ TEST_F(ControlOverWorkers, ReportsAWorkerThatDoesNotAnswer) {
 }
 
 TEST_F(ControlOverWorkers, ReportsAnOrderThatTakesTooLong) {
-  workers_[0].holding.regions = {{7}};
+  workers_[0].Hold(7);
   workers_[0].silent_on = "split";
   StartImpatient();
   const absl::Status slow = client_->Split(7);
@@ -340,7 +343,7 @@ TEST_F(ControlOverWorkers, ACallerThatStopsWaitingIsFree) {
 // A worker that has ended, and does not run any more, does not answer.
 TEST_F(ControlOverWorkers, EndsWhatWaitsForAWorkerThatHasEnded) {
   for (FakeWorker& worker : workers_) {
-    worker.holding.regions = {{7}};
+    worker.Hold(7);
     worker.drain = {1, true, absl::OkStatus()};
   }
   const std::vector<std::pair<std::string, std::function<absl::Status()>>> waiting = {
