@@ -45,8 +45,8 @@ Task<absl::StatusOr<bool>> ClientTesting::RawCall(Client* client) {
   if (!server.ok()) co_return server.status();
   // The cheapest request is an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(*server, request, {}, kReplyBytesMin, context.deadline_ns);
+  const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = context.deadline_ns};
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(*server, call);
   session->End(context, reply.status());
   if (!reply.ok()) co_return ReadOutcome(reply.status());
   co_return true;

@@ -33,9 +33,10 @@ size_t ReplyRoom(Session* session) {
 // valid until the caller suspends.
 Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
                                    size_t reply_bytes_max, CallContext context) {
+  const OutgoingCall call{
+      .head = head, .body = body, .reply_bytes_max = reply_bytes_max, .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(router->server(), head, body, reply_bytes_max, context.deadline_ns,
-                                            router->selector(), Connections::Learn::kCost);
+      co_await session->connections()->Call(router->server(), call, {router->selector(), Connections::Learn::kCost});
   if (!reply.ok()) co_return reply.status();
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
@@ -60,8 +61,8 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
     const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
-    const absl::StatusOr<ConstBytes> reply =
-        co_await session->connections()->Call(server, head, part, kReplyBytesMin, deadline_ns);
+    const OutgoingCall call{.head = head, .body = part, .reply_bytes_max = kReplyBytesMin, .deadline_ns = deadline_ns};
+    const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(server, call);
     absl::Status status = reply.ok() ? ParseBytesReply(*reply, MessageKind::kUpload).status() : reply.status();
     if (!status.ok()) {
       session->connections()->GiveNumber(server, upload);
@@ -142,8 +143,8 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server
     const size_t piece = std::min(to.size() - done, (kMessageBytesMax - sizeof(ReplyHeader)) / kWordBytes * kWordBytes);
     const Pointer at(from.region(), from.offset() + done);
     const std::string fetch = MakeFetchRequest(at, static_cast<uint32_t>(piece), copy);
-    const absl::StatusOr<ConstBytes> answer =
-        co_await session->connections()->Call(server, fetch, {}, kMessageBytesMax, deadline_ns);
+    const OutgoingCall call{.head = fetch, .reply_bytes_max = kMessageBytesMax, .deadline_ns = deadline_ns};
+    const absl::StatusOr<ConstBytes> answer = co_await session->connections()->Call(server, call);
     if (!answer.ok()) co_return answer.status();
     const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
     if (absl::IsOutOfRange(bytes.status())) co_return false;
@@ -212,9 +213,10 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   // table are calls.
   const bool chosen = hint.null() && router->selector() == &server->searches &&
                       session->view()->cluster().durability != Durability::kSync;
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(server, request, body, ReplyRoom(session), context.deadline_ns,
-                                            chosen ? &server->searches : nullptr, Connections::Learn::kTime);
+  const OutgoingCall call{
+      .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(
+      server, call, {chosen ? &server->searches : nullptr, Connections::Learn::kTime});
   // The code below reads the reply before it suspends.
   Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {

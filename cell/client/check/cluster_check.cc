@@ -28,8 +28,8 @@ Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* se
   }
   const CallContext context = session->Begin({});
   const std::string request = MakeTextRequest(kind, text);
-  const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(server, request, {}, kMessageBytesMax, context.deadline_ns);
+  const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(server, call);
   if (!reply.ok()) co_return reply.status();
   const absl::StatusOr<ConstBytes> answer = ParseBytesReply(*reply, kind);
   if (!answer.ok()) co_return answer.status();

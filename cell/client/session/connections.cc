@@ -110,25 +110,24 @@ absl::Status Connections::ReadOp::await_resume() {
   return status;
 }
 
-Connections::CallOp::CallOp(Connections* connections, ServerConnection* server, std::string_view head,
-                            std::string_view body, size_t reply_bytes_max, int64_t deadline_ns, Selector* selector,
-                            Learn learn)
-    : CallAwaiter(connections->loop_->fabric(), server->id, head, body, reply_bytes_max, deadline_ns),
+Connections::CallOp::CallOp(Connections* connections, ServerConnection* server, const OutgoingCall& call,
+                            Feedback feedback)
+    : CallAwaiter(connections->loop_->fabric(), server->id, call),
       connections_(connections),
       server_(server),
-      selector_(learn == Learn::kNothing ? nullptr : selector),
-      learn_(learn),
+      feedback_(feedback),
       asked_ns_(connections->loop_->now_ns()) {
-  if (selector_ != nullptr && learn_ == Learn::kCost) selector_->BeginCall(asked_ns_);
+  if (feedback_.learns() && feedback_.learn == Learn::kCost) feedback_.selector->BeginCall(asked_ns_);
 }
 
 absl::StatusOr<ConstBytes> Connections::CallOp::await_resume() {
   const ClientLoop& loop = *connections_->loop_;
-  if (selector_ != nullptr && learn_ == Learn::kCost) selector_->EndCall(loop.now_ns());
+  const bool cost = feedback_.learns() && feedback_.learn == Learn::kCost;
+  if (cost) feedback_.selector->EndCall(loop.now_ns());
   if (loop.closed()) return ClientLoop::Closed();
   connections_->Note(server_, reply.status());
-  if (selector_ != nullptr && reply.ok() && (learn_ == Learn::kCost || !IsRoute(*reply))) {
-    selector_->ObserveServer(loop.now_ns() - asked_ns_, TimesOf(*reply));
+  if (feedback_.learns() && reply.ok() && (cost || !IsRoute(*reply))) {
+    feedback_.selector->ObserveServer(loop.now_ns() - asked_ns_, TimesOf(*reply));
   }
   return CallAwaiter::await_resume();
 }

@@ -80,6 +80,12 @@ class Connections {
     kCost,  // The time of the server path: the selector waits for the answer.
     kTime,  // The same, for an answer that is not a route, of a request for which there was no choice.
   };
+  struct Feedback {
+    Selector* selector = nullptr;  // Null: none learns.
+    Learn learn = Learn::kNothing;
+
+    bool learns() const { return selector != nullptr && learn != Learn::kNothing; }
+  };
 
   // Reads one-sided. `parts` must live until the read ends. If the read succeeds, reports its time to `selector` unless
   // that is null.
@@ -109,22 +115,19 @@ class Connections {
   // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
   class CallOp : public CallAwaiter {
    public:
-    CallOp(Connections* connections, ServerConnection* server, std::string_view head, std::string_view body,
-           size_t reply_bytes_max, int64_t deadline_ns, Selector* selector, Learn learn);
+    CallOp(Connections* connections, ServerConnection* server, const OutgoingCall& call, Feedback feedback);
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::StatusOr<ConstBytes> await_resume();
 
    private:
     Connections* const connections_;
     ServerConnection* const server_;
-    Selector* const selector_;
-    const Learn learn_;
+    const Feedback feedback_;
     const int64_t asked_ns_;
   };
-  CallOp Call(ServerConnection* server, std::string_view head, std::string_view body, size_t reply_bytes_max,
-              int64_t deadline_ns, Selector* selector = nullptr, Learn learn = Learn::kNothing) {
+  CallOp Call(ServerConnection* server, const OutgoingCall& call, Feedback feedback = {}) {
     ++metrics_->calls;
-    return CallOp(this, server, head, body, reply_bytes_max, deadline_ns, selector, learn);
+    return CallOp(this, server, call, feedback);
   }
 
   // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free before the

@@ -115,7 +115,7 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   }
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), selector, Connections::Learn::kCost)).ok());
+    ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Connections::Learn::kCost})).ok());
   }
   EXPECT_TRUE(known());
 }

@@ -64,10 +64,11 @@ class ConnectionsFixture {
   Task<absl::Status> Read(ServerConnection* server, ReadPart part, Selector* selector = nullptr) {
     co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, selector);
   }
-  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request, Selector* selector = nullptr,
-                                         Connections::Learn learn = Connections::Learn::kNothing) {
-    const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(server, request, {}, kMessageBytesMax,
-                                                                        loop_.NowNs() + 1'000'000'000, selector, learn);
+  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request,
+                                         Connections::Feedback feedback = {}) {
+    const OutgoingCall call{
+        .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = loop_.NowNs() + 1'000'000'000};
+    const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(server, call, feedback);
     if (!reply.ok()) co_return reply.status();
     co_return std::string(AsText(*reply));
   }

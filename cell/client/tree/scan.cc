@@ -151,8 +151,9 @@ class Scan::Cursor : public DetachedTask {
                                                  .reply_bytes_max = kMessageBytesMax,
                                                  .keys_only = options_.keys_only,
                                                  .down = position_.down()});
-    const absl::StatusOr<ConstBytes> reply = co_await session_->connections()->Call(
-        server, request, {}, kMessageBytesMax, context.deadline_ns, &server->scans, Connections::Learn::kCost);
+    const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
+    const absl::StatusOr<ConstBytes> reply =
+        co_await session_->connections()->Call(server, call, {&server->scans, Connections::Learn::kCost});
     if (!reply.ok()) co_return reply.status();
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);

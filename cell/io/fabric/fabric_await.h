@@ -5,6 +5,7 @@
 
 #include <coroutine>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cell/io/fabric/fabric.h"
@@ -33,29 +34,28 @@ struct ReadAwaiter : Completion {
   absl::Status await_resume() { return std::move(status); }
 };
 
+// A request to be sent. Its bytes must live until it is answered.
+struct OutgoingCall {
+  std::string_view head;
+  std::string_view body = {};
+  size_t reply_bytes_max;
+  int64_t deadline_ns;
+};
+
 // The reply's bytes are valid until the awaiting coroutine suspends again.
 struct CallAwaiter : Completion {
   Fabric* fabric;
   ConnectionId connection;
-  ConstBytes head;
-  ConstBytes body;
-  size_t reply_bytes_max;
-  int64_t deadline_ns;
+  OutgoingCall call;
   absl::StatusOr<ConstBytes> reply;
   std::coroutine_handle<> handle;
 
-  CallAwaiter(Fabric* fabric, ConnectionId connection, std::string_view head, std::string_view body,
-              size_t reply_bytes_max, int64_t deadline_ns)
-      : fabric(fabric),
-        connection(connection),
-        head(AsBytes(head)),
-        body(AsBytes(body)),
-        reply_bytes_max(reply_bytes_max),
-        deadline_ns(deadline_ns) {}
+  CallAwaiter(Fabric* fabric, ConnectionId connection, const OutgoingCall& call)
+      : fabric(fabric), connection(connection), call(call) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> awaiting) {
     handle = awaiting;
-    fabric->Call(connection, head, body, reply_bytes_max, deadline_ns, this);
+    fabric->Call(connection, AsBytes(call.head), AsBytes(call.body), call.reply_bytes_max, call.deadline_ns, this);
   }
   void Done(const absl::Status& result, ConstBytes bytes) override {
     if (result.ok()) {

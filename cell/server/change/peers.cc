@@ -35,8 +35,9 @@ void Peers::Lost(const WorkerId& worker, ConnectionId used) {
 Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request) {
   const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
   if (!connection.ok()) co_return connection.status();
-  const absl::StatusOr<ConstBytes> reply =
-      co_await CallAwaiter(fabric_, *connection, request, {}, kMessageBytesMax, fabric_->NowNs() + kAnswerTimeoutNs);
+  const OutgoingCall call{
+      .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = fabric_->NowNs() + kAnswerTimeoutNs};
+  const absl::StatusOr<ConstBytes> reply = co_await CallAwaiter(fabric_, *connection, call);
   if (reply.ok()) co_return std::string(AsText(*reply));
   Lost(worker, *connection);
   co_return reply.status();
