@@ -28,7 +28,7 @@
 //   ResourceExhausted   the store is full, or too many large values are being uploaded; nothing was changed
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
 //   DeadlineExceeded    the call's time was over before anything was written
-//   IsMaybeApplied(s)   a write was sent and its answer was lost: it may or may not have happened
+//   IsMaybeApplied(s)   a write was sent and its answer was lost or malformed: it may or may not have happened
 //   Cancelled           the client was destroyed; IsMaybeApplied tells whether a write was sent
 //   DataLoss            bytes that verify as nothing that Cell writes
 //

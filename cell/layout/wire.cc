@@ -55,13 +55,19 @@ absl::Status BadReply(MessageKind kind, size_t bytes) {
       fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
 }
 
-// Returns the server's error, or DataLoss unless the reply header fits the request and the bytes.
-absl::Status CheckReply(ConstBytes message, MessageKind kind) {
-  if (message.size() < sizeof(ReplyHeader)) return BadReply(kind, message.size());
+// Returns whether the reply header fits the request and the bytes.
+bool FitsReply(ConstBytes message, MessageKind kind) {
+  if (message.size() < sizeof(ReplyHeader)) return false;
   const auto header = Load<ReplyHeader>(message.data());
   // A request that could not be read is refused without its kind. Most likely it has another version.
   const bool refused = header.kind == MessageKind{} && header.code != 0;
-  if ((header.kind != kind && !refused) || header.bytes != message.size()) return BadReply(kind, message.size());
+  return (header.kind == kind || refused) && header.bytes == message.size();
+}
+
+// Returns the server's error, or DataLoss unless the reply header fits the request and the bytes.
+absl::Status CheckReply(ConstBytes message, MessageKind kind) {
+  if (!FitsReply(message, kind)) return BadReply(kind, message.size());
+  const auto header = Load<ReplyHeader>(message.data());
   if (header.code == 0) return absl::OkStatus();
   const std::string_view text = AsText(message.subspan(sizeof(ReplyHeader)));
   return absl::Status(static_cast<absl::StatusCode>(header.code), {text.data(), text.size()});
@@ -126,6 +132,10 @@ size_t WriteTextReply(MutableBytes to, MessageKind kind, std::string_view text) 
 absl::StatusOr<ConstBytes> ParseBytesReply(ConstBytes message, MessageKind kind) {
   RETURN_IF_ERROR(CheckReply(message, kind));
   return message.subspan(sizeof(ReplyHeader));
+}
+
+bool IsErrorReply(ConstBytes message, MessageKind kind) {
+  return FitsReply(message, kind) && Load<ReplyHeader>(message.data()).code != 0;
 }
 
 size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status) {

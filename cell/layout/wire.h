@@ -99,6 +99,8 @@ Reply ReplyOf(MessageKind kind, size_t bytes = sizeof(Reply)) {
   return reply;
 }
 
+// Returns whether a reply to a request of this kind is well-formed and holds the server's error.
+bool IsErrorReply(ConstBytes message, MessageKind kind);
 // Writes an error reply into `to`, cuts the text to what fits, and returns the reply's size.
 size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& status);
 

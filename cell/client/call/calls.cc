@@ -13,15 +13,23 @@ namespace {
 
 constexpr char kMaybeApplied[] = "MaybeApplied";
 
+absl::Status MaybeApplied(absl::StatusCode code, std::string_view key, std::string_view what, const absl::Status& why) {
+  return absl::Status(code, fmt::format("{}: the write of {} was sent, {}; it may or may not have been applied ({})",
+                                        kMaybeApplied, ForMessage(key), what, std::string(why.message())));
+}
+
 // Returns the status of a write without an answer.
 absl::Status WriteOutcome(const absl::Status& status, std::string_view key) {
   const bool closed = absl::IsCancelled(status);
   if (closed && Mutated(Mutant::kCancelledPlainly)) return status;
   if (!closed && !absl::IsUnknown(status) && !absl::IsDeadlineExceeded(status)) return status;
-  return absl::Status(
-      closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
-      fmt::format("{}: the write of {} was sent, but no answer arrived; it may or may not have been applied ({})",
-                  kMaybeApplied, ForMessage(key), std::string(status.message())));
+  return MaybeApplied(closed ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown, key, "but no answer arrived",
+                      status);
+}
+
+// Returns the status of a write whose answer is no message of this protocol.
+absl::Status MalformedOutcome(const absl::Status& status, std::string_view key) {
+  return MaybeApplied(absl::StatusCode::kUnknown, key, "but its answer could not be read", status);
 }
 
 // Returns the room that a short reply needs if it is a route.
@@ -225,7 +233,7 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
                                                                      : WriteOutcome(reply.status(), key);
   } else if (IsRoute(*reply)) {
     const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
-    const absl::Status status = route.ok() ? router->Follow(*route) : route.status();
+    const absl::Status status = route.ok() ? router->Follow(*route) : MalformedOutcome(route.status(), key);
     if (!status.ok()) result = status;
   } else {
     const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
@@ -238,7 +246,7 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       co_await session->loop()->SleepUntil(session->now_ns() + refused_pause_ns);
       co_await router->FindHolderAgain(written.status());
     } else {
-      result = written.status();
+      result = IsErrorReply(*reply, kind) ? written.status() : MalformedOutcome(written.status(), key);
     }
   }
   if (upload != 0) session->connections()->GiveNumber(server, upload);

@@ -1,0 +1,73 @@
+#include "cell/client/call/calls.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/client/route/key_router_test.h"
+
+namespace cell {
+namespace {
+
+// Writes to a server that answers as a test wants.
+class WriteTest : public KeyRouterTest {
+ protected:
+  using Answer = std::function<size_t(MutableBytes)>;
+
+  Attempt<bool> Put(const Answer& answer) {
+    service_a_.answer = [&answer](const IncomingCall&, MutableBytes to) { return answer(to); };
+    return session_.Run(PutOnce());
+  }
+
+ private:
+  Task<Attempt<bool>> PutOnce() {
+    KeyRouter router = Router("key");
+    const absl::Status found = co_await router.Find();
+    if (!found.ok()) co_return found;
+    const CallContext context{Path::kServer, session_.NowNs(), session_.NowNs() + kTimeoutNs};
+    co_return co_await WriteHere(&session_, &router, "key", "value", {}, context);
+  }
+};
+
+TEST_F(WriteTest, AWriteIsDoneWhenTheServerSaysSo) {
+  const Attempt<bool> put = Put([](MutableBytes to) {
+    WriteReply reply = ReplyOf<WriteReply>(MessageKind::kPut);
+    reply.existed = 1;
+    Store(to.data(), reply);
+    return sizeof(reply);
+  });
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(*put, true);
+}
+
+TEST_F(WriteTest, AWriteThatTheServerRefusedWasNotApplied) {
+  const Attempt<bool> put = Put(
+      [](MutableBytes to) { return WriteErrorReply(to, MessageKind::kPut, absl::DataLossError("a node is damaged")); });
+  EXPECT_TRUE(absl::IsDataLoss(put.status()) && !IsMaybeApplied(put.status())) << put.status();
+}
+
+// What answers so may have applied the write.
+TEST_F(WriteTest, AWriteWhoseAnswerIsMalformedMayHaveBeenApplied) {
+  const std::vector<Answer> answers = {
+      [](MutableBytes to) { return WriteTextReply(to, MessageKind::kUpload, ""); },  // To another request.
+      [](MutableBytes to) { return WriteTextReply(to, MessageKind::kPut, "short"); },
+      [](MutableBytes to) {
+        WriteReply reply = ReplyOf<WriteReply>(MessageKind::kPut);
+        reply.header.bytes += 8;  // More than was sent.
+        Store(to.data(), reply);
+        return sizeof(reply);
+      },
+      [](MutableBytes to) {
+        RouteReply reply = ReplyOf<RouteReply>(MessageKind::kRoute);
+        reply.low_key_bytes = 100;  // More than was sent.
+        Store(to.data(), reply);
+        return sizeof(reply);
+      },
+  };
+  for (const Answer& answer : answers) {
+    const absl::Status put = Put(answer).status();
+    EXPECT_TRUE(IsMaybeApplied(put)) << put;
+    EXPECT_NE(std::string(put.message()).find("malformed reply"), std::string::npos) << put;
+  }
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,246 @@
+#include "cell/client/route/key_router_test.h"
+
+namespace cell {
+namespace {
+
+// ---- Starting over.
+
+TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheNewHolder) {
+  for (const RouteKind kind : {RouteKind::kNotHeld, RouteKind::kRestart, RouteKind::kTooLow}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const uint64_t lost = metrics().lost;
+    KeyRouter router = Router("key");
+    ASSERT_TRUE(Find(&router).ok());
+    const Holder before = router.holder();
+    const std::string to = before.server->worker.server == "a" ? "b" : "a";
+    Move(kRoot, to);
+    ASSERT_TRUE(router.Follow(Route(kind)).ok());
+    EXPECT_EQ(router.server(), nullptr);
+    EXPECT_EQ(metrics().lost, lost + 1);
+    ASSERT_TRUE(Find(&router).ok());
+    EXPECT_EQ(router.root(), RootOf(kRoot));
+    ASSERT_NE(router.server(), nullptr);
+    EXPECT_EQ(router.server()->worker.server, to);
+    EXPECT_EQ(router.holder().epoch, before.epoch + 1);
+    EXPECT_GT(router.holder().revision, before.revision);
+  }
+}
+
+TEST_F(KeyRouterTest, AWalkThatFoundNoMeganodeStartsOver) {
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  Move(kRoot, "b");
+  ASSERT_TRUE(router.Follow(Walk("key", RootOf(kRoot)), Walk::Step::kRestart, /*cached=*/false).ok());
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.server()->worker.server, "b");
+}
+
+TEST_F(KeyRouterTest, ASearchThatWasLostUsesNoCaches) {
+  routes()->Keep("k", "l", RootOf(kOther));
+  KeyRouter router = Router("key");
+  ASSERT_EQ(router.root(), RootOf(kOther));
+  ASSERT_TRUE(router.Restart().ok());
+  EXPECT_FALSE(router.may_use_cache());
+  EXPECT_EQ(routes()->Find("key"), Pointer());  // It was wrong.
+  routes()->Keep("k", "l", RootOf(kOther));     // Another operation has learned it again.
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.root(), RootOf(kRoot));
+}
+
+TEST_F(KeyRouterTest, ASearchThatWasLostBeginsAtTheNewRootOfTheTree) {
+  KeyRouter router = Router("key");
+  ChangeTable([](RegionTable* table) { table->root = kThird; });
+  ASSERT_TRUE(router.Restart().ok());
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.root(), RootOf(kThird));
+  EXPECT_EQ(router.server()->worker.server, "b");
+}
+
+// The server may have dropped the region and created it again elsewhere in its memory.
+TEST_F(KeyRouterTest, AMeganodeThatIsNotAsExpectedIsLookedUpAgainInItsServersMemory) {
+  const auto first_word = [&](KeyRouter* router) -> uint64_t {
+    alignas(8) uint64_t word = 0;
+    const ReadPart part{Pointer(kRoot, 0), reinterpret_cast<std::byte*>(&word), 8};
+    EXPECT_TRUE(session_.Run(Read(router->server(), part)).ok());
+    return word;
+  };
+  a_->CreateRegion(kRoot, 4096).value()->StoreWord(0, 1);
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(first_word(&router), 1u);
+  a_->DropRegion(kRoot);
+  a_->CreateRegion(kRoot, 8192).value()->StoreWord(0, 2);
+  EXPECT_EQ(first_word(&router), 1u);
+  ASSERT_TRUE(router.Restart().ok());
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(first_word(&router), 2u);
+}
+
+// It may take a moment until the table shows a migration.
+TEST_F(KeyRouterTest, ASearchThatIsLostAgainAndAgainPausesLongerButNotForLong) {
+  KeyRouter router = Router("key");
+  int64_t last_ns = 0;
+  for (int i = 1; i <= 12; ++i) {
+    ASSERT_TRUE(router.Restart().ok());
+    const int64_t before_ns = session_.NowNs();
+    ASSERT_TRUE(Find(&router).ok());
+    const int64_t took_ns = session_.NowNs() - before_ns;
+    if (i == 1) {
+      EXPECT_LT(took_ns, 100'000);
+    } else if (i < 8) {
+      EXPECT_GT(took_ns, last_ns) << i;
+    }
+    EXPECT_LT(took_ns, 6'000'000) << i;
+    last_ns = took_ns;
+  }
+  EXPECT_GT(last_ns, 5'000'000);
+}
+
+TEST_F(KeyRouterTest, APauseEndsAtTheDeadline) {
+  KeyRouter router = Router("key", 30'000'000);
+  ASSERT_TRUE(Find(&router).ok());
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(router.Restart().ok());
+  PassTime(29'000'000);
+  const int64_t before_ns = session_.NowNs();
+  (void)Find(&router);
+  EXPECT_LE(session_.NowNs() - before_ns, 1'000'000);
+}
+
+// ---- A region without a server.
+
+TEST_F(KeyRouterTest, AServerThatDoesNotAnswerIsAskedOnceMoreUnderTheNewestTable) {
+  Move(kRoot, "silent");
+  Refresh();
+  KeyRouter router = Router("key");
+  const absl::Status status = Find(&router);
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_NE(status.message().find("region 1 on silent"), std::string::npos) << status;
+  EXPECT_EQ(metrics().lost, 1u);
+  EXPECT_LT(session_.NowNs(), 3'000'000'000);
+}
+
+TEST_F(KeyRouterTest, ARegionThatMovedAwayFromAServerThatDoesNotAnswerIsFound) {
+  Move(kRoot, "silent");
+  Refresh();
+  Move(kRoot, "b");
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.server()->worker.server, "b");
+}
+
+TEST_F(KeyRouterTest, TheDeadlineEndsAnAttemptToConnect) {
+  Move(kRoot, "silent");
+  Refresh();
+  const int64_t before_ns = session_.NowNs();
+  KeyRouter router = Router("key", 10'000'000);
+  EXPECT_TRUE(absl::IsUnavailable(Find(&router)));
+  EXPECT_LT(session_.NowNs() - before_ns, 20'000'000);
+}
+
+// Searches for a child until they arrive there, as an operation does whose answers lead there.
+absl::Status FindChild(Session* session, KeyRouter* router, Pointer child) {
+  for (int i = 0; i < 1000; ++i) {
+    const absl::Status status = session->Run(router->Find());
+    if (!status.ok() || router->root() == child) return status;
+    if (const absl::Status followed = router->GoTo(child); !followed.ok()) return followed;
+  }
+  return absl::InternalError("it never arrived");
+}
+
+// One of several ZooKeepers may lag.
+TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsWaitedFor) {
+  network_.At(50'000'000, [this] {
+    ChangeTable([](RegionTable* table) {
+      table->next_region = kNew + 1;
+      table->regions[kNew] = {{"b", 0}, 1};
+    });
+  });
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(FindChild(&session_, &router, RootOf(kNew)).ok());
+  EXPECT_EQ(router.root(), RootOf(kNew));
+  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_GE(session_.NowNs(), 50'000'000);
+}
+
+TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsNotWaitedForBeyondTheDeadline) {
+  KeyRouter router = Router("key", 50'000'000);
+  EXPECT_FALSE(FindChild(&session_, &router, RootOf(kNew)).ok());
+  EXPECT_GE(session_.NowNs(), 50'000'000);
+  EXPECT_LT(session_.NowNs(), 60'000'000);
+}
+
+TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotWaitedFor) {
+  ChangeTable([](RegionTable* table) { table->regions.erase(kThird); });
+  Refresh();
+  KeyRouter router = Router("key");
+  const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("region 3"), std::string::npos) << status;
+  EXPECT_EQ(metrics().lost, 1u);
+}
+
+// With logs, other servers recover a region whose server is gone.
+class KeyRouterWithLogsTest : public KeyRouterTest {
+ protected:
+  static ClusterState Recovering() {
+    ClusterState state = State();
+    state.durability = Durability::kSync;
+    state.table.regions[kRoot].recovering = true;
+    return state;
+  }
+  KeyRouterWithLogsTest() : KeyRouterTest(Recovering()) {}
+};
+
+TEST_F(KeyRouterWithLogsTest, ARegionIsWaitedForWhileItIsRecovered) {
+  network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"b", 0}, 2}; }); });
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_GE(session_.NowNs(), 100'000'000);
+  EXPECT_LT(session_.NowNs(), 120'000'000);
+}
+
+TEST_F(KeyRouterWithLogsTest, ARegionThatIsStillBeingRecoveredAtTheDeadlineIsUnavailable) {
+  KeyRouter router = Router("key", 100'000'000);
+  const absl::Status status = Find(&router);
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(status.message(), "region 1 is being recovered by a");
+  EXPECT_GE(session_.NowNs(), 100'000'000);
+  EXPECT_LT(session_.NowNs(), 110'000'000);
+}
+
+// ---- A write that was refused, and the end of the client.
+
+TEST_F(KeyRouterTest, AWriteThatWasRefusedGoesToTheNewHolderOfTheSameRegion) {
+  routes()->Keep("k", "l", RootOf(kThird));
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_TRUE(router.refused().ok());
+  const absl::Status why = absl::UnavailableError("region 3 is migrating");
+  ASSERT_TRUE(session_.Run(router.FindHolderAgain(why)));
+  EXPECT_EQ(router.server()->worker.server, "b");  // It has not moved yet.
+  EXPECT_EQ(router.refused(), why);
+
+  Move(kThird, "a");
+  EXPECT_FALSE(session_.Run(router.FindHolderAgain(why)));
+  EXPECT_EQ(router.root(), RootOf(kThird));
+  EXPECT_EQ(router.server(), nullptr);  // Nothing is connected to server a.
+  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.root(), RootOf(kThird));
+  EXPECT_EQ(router.server()->worker.server, "a");
+  EXPECT_EQ(metrics().lost, 0u);
+  EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
+}
+
+TEST_F(KeyRouterTest, AClosedClientFindsNothing) {
+  KeyRouter router = Router("key");
+  ASSERT_TRUE(Find(&router).ok());
+  session_.Close();
+  Task<absl::Status> finding = router.Find();
+  finding.Start();
+  ASSERT_TRUE(finding.done());
+  EXPECT_TRUE(absl::IsCancelled(finding.Take()));
+}
+
+}  // namespace
+}  // namespace cell
