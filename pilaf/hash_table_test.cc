@@ -49,6 +49,19 @@ constexpr uint32_t kLayouts[] = {0, 512, 2048};  // Bucket sizes; 0: slots.
 class HashTableTest : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, HashTableTest, ::testing::ValuesIn(kLayouts));
 
+// A log would keep records of deletes that changed nothing.
+TEST_P(HashTableTest, ADeleteOfAnAbsentKeyIsNotLogged) {
+  TestTable table(ShapeOf(64, 1 << 20, GetParam()), GetParam());
+  std::vector<RecordKind> records;
+  table->set_on_write([&](const PairStore::Write& write) { records.push_back(write.kind); });
+  EXPECT_FALSE(*table->Delete("key"));
+  EXPECT_TRUE(records.empty());
+  ASSERT_TRUE(table.Put("key", "value").ok());
+  EXPECT_TRUE(*table->Delete("key"));
+  EXPECT_FALSE(*table->Delete("key"));
+  EXPECT_EQ(records, (std::vector<RecordKind>{RecordKind::kPut, RecordKind::kDelete}));
+}
+
 TEST_P(HashTableTest, IsAsAModel) {
   uint64_t full = 0, kicked = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {

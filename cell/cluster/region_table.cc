@@ -32,11 +32,19 @@ void RegionTable::Joined(uint32_t region) {
   if (it != regions.end()) it->second.split_parent.reset();
 }
 
+absl::Status RegionTable::CheckEpoch(uint32_t region, uint64_t epoch) const {
+  const Entry* entry = Find(region);
+  if (entry == nullptr) return absl::AbortedError(fmt::format("region {} is not in the table any more", region));
+  if (entry->epoch != epoch) return absl::AbortedError(fmt::format("region {} now belongs to another worker", region));
+  return absl::OkStatus();
+}
+
 absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
-  const auto it = regions.find(region);
-  if (it == regions.end() || (it->second.epoch != epoch && !Mutated(Mutant::kEpochUnchecked))) {
-    return absl::AbortedError(fmt::format("region {} now belongs to another worker", region));
+  if (const absl::Status status = CheckEpoch(region, epoch);
+      !status.ok() && !(Mutated(Mutant::kEpochUnchecked) && regions.contains(region))) {
+    return status;
   }
+  const auto it = regions.find(region);
   if (it->second.epoch + 1 >= kEpochEnd) {
     return absl::ResourceExhaustedError(fmt::format("region {} has used all its epochs", region));
   }
@@ -52,11 +60,8 @@ absl::Status RegionTable::Claim(uint32_t region, uint64_t epoch, const WorkerId&
 }
 
 absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts) {
-  const auto it = regions.find(region);
-  if (it == regions.end() || it->second.epoch != epoch) {
-    return absl::AbortedError(fmt::format("region {} now belongs to another worker", region));
-  }
-  it->second.recovering = false;
+  RETURN_IF_ERROR(CheckEpoch(region, epoch));
+  regions.at(region).recovering = false;
   std::erase_if(regions,
                 [&](const auto& one) { return one.second.split_parent == region && !cuts.contains(one.first); });
   const bool of_table = TableOf(region) != tables.end();

@@ -66,6 +66,8 @@ struct RegionTable {
     return it == regions.end() ? nullptr : &it->second;
   }
   size_t CountOf(const WorkerId& worker) const;
+  // Returns Aborted unless the region is in the table with this epoch.
+  absl::Status CheckEpoch(uint32_t region, uint64_t epoch) const;
 
   // Changes. An error leaves the table unchanged.
 

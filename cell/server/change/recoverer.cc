@@ -124,7 +124,7 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
   region->store->Invalidate();
-  if (region->log != nullptr) region->FailLog(absl::AbortedError("the region now belongs to another worker"));
+  if (region->log != nullptr) region->FailLog(absl::AbortedError("the region is no longer served here"));
   writes_->Lose(region);
 }
 

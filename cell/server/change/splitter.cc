@@ -22,7 +22,7 @@ constexpr int64_t kFailedPauseNs = 1'000'000'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr size_t kHurriedSteps = 16;
 
-absl::Status Lost() { return absl::AbortedError("the region now belongs to another worker"); }
+absl::Status Lost() { return absl::AbortedError("the region is no longer served here"); }
 absl::Status Stopping() { return absl::CancelledError("this server is shutting down"); }
 
 void NoteLongest(uint64_t* longest, int64_t ns) { *longest = std::max(*longest, static_cast<uint64_t>(ns)); }

@@ -58,7 +58,7 @@ Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
   std::unique_ptr<LogWriter> writer;
   const absl::Status status = co_await Open(region, epoch, sequence, &writer);
   HeldRegion* const held = regions_->Find(region);
-  if (held == nullptr) co_return absl::AbortedError("the region belongs to another worker");
+  if (held == nullptr) co_return absl::AbortedError("the region is no longer served here");
   auto log = std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), sequence, std::move(writer));
   if (!status.ok()) {
     spdlog::error("region {} can no longer be written: {}", region, std::string(status.message()));

@@ -62,10 +62,7 @@ Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
   const size_t regions_max = regions_->regions_max();
   Membership::TableChange add = [this, &id, split_parent, left_epoch, regions_max](RegionTable* table) -> absl::Status {
     if (id != 0 && IsNew(*table, id)) return absl::OkStatus();  // It was made before.
-    const RegionTable::Entry* entry = table->Find(split_parent);
-    if (split_parent != 0 && (entry == nullptr || entry->epoch != left_epoch)) {
-      return absl::AbortedError("the region now belongs to another worker");
-    }
+    if (split_parent != 0) RETURN_IF_ERROR(table->CheckEpoch(split_parent, left_epoch));
     const size_t count = Mutated(Mutant::kChangeReadsRegions) ? regions_->size() : table->CountOf(self_);
     if (count >= regions_max) {
       return absl::ResourceExhaustedError(
