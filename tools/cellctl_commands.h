@@ -70,10 +70,11 @@ int Split(Client* client, const CtlFlags& flags);
 int Move(Client* client, const CtlFlags& flags);
 int Drain(Client* client, const CtlFlags& flags);
 int Checkpoint(Client* client, const CtlFlags& flags);
+int Rebalance(Client* client, const CtlFlags& flags);
+int LogLevel(Client* client, const CtlFlags& flags);
+
 // Backups: cellctl_backup.cc.
 int Backup(Client* client, const CtlFlags& flags);
 int Restore(Client* client, const CtlFlags& flags);
-int Rebalance(Client* client, const CtlFlags& flags);
-int LogLevel(Client* client, const CtlFlags& flags);
 
 }  // namespace cell

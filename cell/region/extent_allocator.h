@@ -43,7 +43,7 @@ class ExtentAllocator {
     uint64_t blocks = 0;
     uint64_t bytes_used = 0;  // Includes block headers and padding.
     uint64_t bytes_total = 0;
-    uint64_t largest_free_bytes = 0;  // Largest extent that is sure to fit, according to the free lists.
+    uint64_t largest_free_bytes = 0;  // The largest free block, with its header, of those the free lists begin with.
     // Returns 1 - largest / all free. Returns 0 if the free space is one piece.
     double fragmentation() const;
   };

@@ -63,7 +63,7 @@ TEST_F(DamageTest, ANodeInAnothersPlace) {
   const Pointer other = tree_.LeafOf("02000")->self();
   Change("01000", [&](NodeDraft* draft) { HeaderOf(draft).self = other; });
   // The node now claims to be `other`, but was written back where it was read.
-  ExpectError("");
+  ExpectError("carries another node's pointer");
 }
 
 TEST_F(DamageTest, AnInvalidatedNode) {

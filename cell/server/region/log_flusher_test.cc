@@ -1,0 +1,267 @@
+// Checks when the logs of a worker's regions are flushed, and what becomes of logs whose disk fails or hangs.
+#include "cell/server/region/log_flusher.h"
+
+#include <gtest/gtest.h>
+
+#include "cell/base/crc64.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
+#include "cell/log/directory_log_store.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr uint32_t kRegion = 1;
+constexpr int64_t kDiskNs = 1'000;  // The longest time of an operation of the disk is twice this.
+constexpr int64_t kBoundNs = 1'000'000;
+constexpr int64_t kMarkAfterNs = 20'000'000;
+
+class LogFlusherTest : public ::testing::Test {
+ protected:
+  explicit LogFlusherTest(Durability durability = Durability::kAsync) : durability_(durability) {
+    EXPECT_TRUE(regions_.Create(kRegion, {}).ok());
+    EXPECT_TRUE(Run(flusher_.Create(kRegion)).ok());
+    EXPECT_FALSE(region()->log->dirty());
+  }
+  ~LogFlusherTest() override {
+    scheduler_.Stop();
+    while (!scheduler_.idle()) Turn();
+  }
+
+  HeldRegion* region() { return regions_.Find(kRegion); }
+  LogFlusherOptions Options() const {
+    LogFlusherOptions options;
+    options.durability = durability_;
+    options.bound_ns = kBoundNs;
+    options.mark_after_ns = kMarkAfterNs;
+    options.waiting_bytes_max = 10'000;
+    return options;
+  }
+  void Put(std::string_view key, std::string_view value = "value") {
+    ASSERT_TRUE(region()->store->Put(key, value, Crc64(value, Crc64(key))).ok());
+  }
+  // Does what is due now, or lets a little time pass.
+  void Turn() {
+    flusher_.Step();
+    if (scheduler_.Step() + flusher_.Poll() > 0) return;
+    network_.At(network_.now_ns() + 100, [] {});
+    network_.Step();
+  }
+  void PassTime(int64_t ns) {
+    const int64_t until_ns = network_.now_ns() + ns;
+    while (network_.now_ns() < until_ns) Turn();
+  }
+  absl::Status Run(Task<absl::Status> task) {
+    task.Start();
+    while (!task.done()) Turn();
+    return task.Take();
+  }
+  // Returns how much time passes until everything that was appended is on disk.
+  int64_t TimeToFlush() {
+    const int64_t begun_ns = network_.now_ns();
+    while (region()->log->dirty()) Turn();
+    return network_.now_ns() - begun_ns;
+  }
+
+  const Durability durability_;
+  SimNetwork network_{SimOptions{}};
+  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
+  SimDisk disk_{1};
+  std::unique_ptr<SimFiles> files_ = disk_.NewHost();
+  DirectoryLogStore store_{files_.get(), "log"};
+  SimThreadPool pool_{&network_, 1, kDiskNs};
+  SimThreadPool replay_{&network_, 2, kDiskNs};
+  Scheduler scheduler_{fabric_.get()};
+  Regions regions_{fabric_.get(), kShape, 2};
+  LogFlusher flusher_{fabric_.get(), &scheduler_, &regions_, {&store_, &pool_, &replay_}, Options()};
+};
+
+// Records are collected for half of the bound, so that one sync serves many. The other half is left for the disk.
+TEST_F(LogFlusherTest, AFlushBeginsAfterHalfOfTheBound) {
+  const uint64_t flushes = flusher_.counters().flushes;
+  for (int i = 0; i < 10; ++i) {
+    Put("key" + std::to_string(i));
+    PassTime(kBoundNs / 50);
+  }
+  EXPECT_EQ(flusher_.counters().flushes, flushes);
+  const int64_t took_ns = TimeToFlush() + kBoundNs / 5;
+  EXPECT_GE(took_ns, kBoundNs / 2);
+  EXPECT_LT(took_ns, kBoundNs);
+  EXPECT_EQ(flusher_.counters().flushes, flushes + 1);
+}
+
+TEST_F(LogFlusherTest, AFlushThatIsWaitedForBeginsAtOnce) {
+  Put("key");
+  const int64_t begun_ns = network_.now_ns();
+  EXPECT_TRUE(Run(flusher_.Flushed(kRegion)).ok());
+  EXPECT_LT(network_.now_ns() - begun_ns, kBoundNs / 10);
+  EXPECT_FALSE(region()->log->dirty());
+}
+
+// A crash loses at most what was acknowledged within one bound.
+TEST_F(LogFlusherTest, WritesWaitWhileTheOldestRecordIsOlderThanTheBound) {
+  pool_.SetPaused(true);
+  Put("key");
+  PassTime(kBoundNs - kBoundNs / 10);
+  EXPECT_FALSE(region()->late);
+  PassTime(kBoundNs / 5);
+  EXPECT_TRUE(region()->late);
+  pool_.SetPaused(false);
+  while (region()->late) Turn();
+  EXPECT_FALSE(region()->log->dirty());
+}
+
+// The first flush took what was there when it began. What came during it is as old as that flush.
+TEST_F(LogFlusherTest, WhatCameDuringAFlushIsAsOldAsItsBeginning) {
+  Put("first");
+  while (!region()->log->flushing()) Turn();
+  pool_.SetPaused(true);
+  const int64_t begun_ns = network_.now_ns();
+  Put("second");
+  PassTime(kBoundNs / 10);
+  pool_.SetPaused(false);
+  while (region()->log->durable() == 0 || region()->log->flushing()) Turn();
+  const int64_t took_ns = TimeToFlush() + (network_.now_ns() - begun_ns);
+  EXPECT_LT(took_ns, kBoundNs);
+}
+
+TEST_F(LogFlusherTest, WritesWaitWhenTooMuchIsInMemory) {
+  pool_.SetPaused(true);
+  for (int i = 0; i < 30; ++i) Put("key" + std::to_string(i), std::string(300, 'v'));
+  PassTime(kBoundNs / 10);
+  EXPECT_FALSE(region()->late);
+  for (int i = 0; i < 10; ++i) Put("more" + std::to_string(i), std::string(300, 'v'));
+  Turn();
+  EXPECT_TRUE(region()->late);
+  pool_.SetPaused(false);
+  while (region()->late) Turn();
+}
+
+// The marker says that the record before it is on disk. Without it, replay would take damage of the last record for a
+// write that never ended.
+TEST_F(LogFlusherTest, AnIdleLogIsMarkedOnce) {
+  Put("key");
+  TimeToFlush();
+  const uint64_t markers = flusher_.counters().markers;
+  PassTime(kMarkAfterNs - kBoundNs);
+  EXPECT_EQ(flusher_.counters().markers, markers);
+  PassTime(2 * kBoundNs + kMarkAfterNs);
+  EXPECT_EQ(flusher_.counters().markers, markers + 1);
+  PassTime(3 * kMarkAfterNs);
+  EXPECT_EQ(flusher_.counters().markers, markers + 1);
+  EXPECT_FALSE(region()->log->unmarked() || region()->log->dirty());
+}
+
+// The target of a migration was told the number of the last record.
+TEST_F(LogFlusherTest, TheLogOfAFrozenRegionIsNotMarked) {
+  Put("key");
+  TimeToFlush();
+  const uint64_t appended = region()->log->appended();
+  region()->ChangeState(RegionState::kFrozen);
+  PassTime(3 * kMarkAfterNs);
+  EXPECT_EQ(region()->log->appended(), appended);
+  region()->Unfreeze();
+  PassTime(2 * kMarkAfterNs);
+  EXPECT_EQ(region()->log->appended(), appended + 1);
+}
+
+// What a sync that failed has dropped, the next one would not write.
+TEST_F(LogFlusherTest, ALogThatHasFailedStaysFailed) {
+  Put("key");
+  files_->FailAt(0, absl::DataLossError("the disk failed"));
+  EXPECT_EQ(Run(flusher_.Flushed(kRegion)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(flusher_.counters().failed, 1u);
+  const uint64_t flushes = flusher_.counters().flushes, durable = region()->log->durable();
+  Put("other");
+  EXPECT_FALSE(Run(flusher_.Flushed(kRegion)).ok());
+  PassTime(3 * kBoundNs);
+  EXPECT_EQ(flusher_.counters().flushes, flushes);
+  EXPECT_EQ(region()->log->durable(), durable);
+}
+
+// The log that is there has records which the region table does not know of.
+TEST_F(LogFlusherTest, ALogIsMadeOnce) {
+  const absl::Status again = Run(flusher_.Create(kRegion));
+  EXPECT_EQ(again.code(), absl::StatusCode::kAlreadyExists) << again;
+  EXPECT_TRUE(flusher_.found_anothers());
+}
+
+TEST_F(LogFlusherTest, ALogThatFindsNoDescriptorIsOpenedLater) {
+  ASSERT_TRUE(store_.Fence(kRegion, 2).ok());
+  region()->memory->header().log_sequence = region()->log->appended();
+  files_->set_descriptors_gone(true);
+  Task<absl::Status> opened = flusher_.Continue(kRegion, 2);
+  opened.Start();
+  PassTime(10 * kBoundNs);
+  EXPECT_FALSE(opened.done());
+  files_->set_descriptors_gone(false);
+  while (!opened.done()) Turn();
+  EXPECT_TRUE(opened.Take().ok());
+  EXPECT_EQ(region()->log->epoch(), 2u);
+}
+
+TEST_F(LogFlusherTest, ARegionThatIsDroppedIsNotWaitedFor) {
+  pool_.SetPaused(true);
+  Put("key");
+  Task<absl::Status> flushed = flusher_.Flushed(kRegion);
+  flushed.Start();
+  Turn();
+  EXPECT_FALSE(flushed.done());
+  regions_.Drop(kRegion);
+  while (!flushed.done()) Turn();
+  EXPECT_EQ(flushed.Take().code(), absl::StatusCode::kAborted);
+  pool_.SetPaused(false);
+  while (!pool_.idle()) Turn();  // The flush ends without the region.
+}
+
+TEST_F(LogFlusherTest, FinishFlushesMarksAndRecordsTheEnd) {
+  Put("key");
+  ASSERT_TRUE(flusher_.Finish().ok());
+  EXPECT_FALSE(region()->log->dirty() || region()->log->unmarked());
+  EXPECT_EQ(*store_.NotedEnd(kRegion), region()->log->appended());
+}
+
+TEST_F(LogFlusherTest, FinishSaysWhatMayNotBeOnADiskThatHangs) {
+  pool_.SetPaused(true);
+  Put("key");
+  const int64_t begun_ns = network_.now_ns();
+  const absl::Status finished = flusher_.Finish();
+  EXPECT_EQ(finished.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(finished.message().find("regions may not be on it: 1"), std::string::npos) << finished;
+  EXPECT_GE(network_.now_ns() - begun_ns, Options().finish_patience_ns);
+  EXPECT_LT(network_.now_ns() - begun_ns, 2 * Options().finish_patience_ns);
+  pool_.SetPaused(false);
+  while (!pool_.idle()) Turn();
+}
+
+class SyncLogFlusherTest : public LogFlusherTest {
+ protected:
+  SyncLogFlusherTest() : LogFlusherTest(Durability::kSync) {}
+};
+
+// Each acknowledgement waits for a flush, so none is delayed. What comes during one goes with the next.
+TEST_F(SyncLogFlusherTest, FlushesFollowEachOther) {
+  RegionLog* const log = region()->log.get();
+  const uint64_t flushes = flusher_.counters().flushes;
+  log->Append(RecordKind::kPut, "first", "value");
+  Turn();
+  EXPECT_TRUE(log->flushing());
+  for (int i = 0; i < 10; ++i) log->Append(RecordKind::kPut, std::to_string(i), "value");
+  EXPECT_LT(TimeToFlush(), kBoundNs / 10);
+  EXPECT_EQ(flusher_.counters().flushes, flushes + 2);
+}
+
+// However slow the disk is, no write is acknowledged before it is on it.
+TEST_F(SyncLogFlusherTest, ASlowDiskMakesNoWriteWait) {
+  pool_.SetPaused(true);
+  region()->log->Append(RecordKind::kPut, "key", "value");
+  PassTime(3 * kBoundNs);
+  EXPECT_FALSE(region()->late);
+  pool_.SetPaused(false);
+  TimeToFlush();
+}
+
+}  // namespace
+}  // namespace cell
