@@ -44,7 +44,7 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
   const OutgoingCall call{
       .head = head, .body = body, .reply_bytes_max = reply_bytes_max, .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(router->server(), call, {router->selector(), Connections::Learn::kCost});
+      co_await session->connections()->Call(router->server(), call, {router->selector(), Feedback::kCost});
   if (!reply.ok()) co_return reply.status();
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
@@ -223,8 +223,8 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
                       session->view()->cluster().durability != Durability::kSync;
   const OutgoingCall call{
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
-  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(
-      server, call, {chosen ? &server->searches : nullptr, Connections::Learn::kTime});
+  const absl::StatusOr<ConstBytes> reply =
+      co_await session->connections()->Call(server, call, {chosen ? &server->searches : nullptr, Feedback::kTime});
   // The code below reads the reply before it suspends.
   Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {

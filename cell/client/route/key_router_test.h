@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cell/base/check.h"
+#include "cell/client/route/key_router.h"
 #include "cell/client/session/session_test.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/tree/meganode.h"

@@ -117,12 +117,12 @@ Connections::CallOp::CallOp(Connections* connections, ServerConnection* server, 
       server_(server),
       feedback_(feedback),
       asked_ns_(connections->loop_->now_ns()) {
-  if (feedback_.learns() && feedback_.learn == Learn::kCost) feedback_.selector->BeginCall(asked_ns_);
+  if (feedback_.learns() && feedback_.learn == Feedback::kCost) feedback_.selector->BeginCall(asked_ns_);
 }
 
 absl::StatusOr<ConstBytes> Connections::CallOp::await_resume() {
   const ClientLoop& loop = *connections_->loop_;
-  const bool cost = feedback_.learns() && feedback_.learn == Learn::kCost;
+  const bool cost = feedback_.learns() && feedback_.learn == Feedback::kCost;
   if (cost) feedback_.selector->EndCall(loop.now_ns());
   if (loop.closed()) return ClientLoop::Closed();
   connections_->Note(server_, reply.status());

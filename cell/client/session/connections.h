@@ -54,6 +54,19 @@ struct ServerConnection {
 };
 static_assert(kUploadsMax == 4);
 
+// Says what an operation's selector learns from a request.
+struct Feedback {
+  enum Learn {
+    kNothing,
+    kCost,  // The time of the server path: the selector waits for the answer.
+    kTime,  // The same, for an answer that is not a route, of a request for which there was no choice.
+  };
+  Selector* selector = nullptr;
+  Learn learn = kNothing;
+
+  bool learns() const { return selector != nullptr && learn != kNothing; }
+};
+
 class Connections {
  public:
   // Both must outlive this. `reconnect_us`: see ClientOptions.
@@ -73,19 +86,6 @@ class Connections {
   // Forgets the location of the region's memory at the server: the next read looks it up. Does nothing once the loop is
   // closed.
   void ForgetRegion(const ServerConnection& server, uint32_t region);
-
-  // Says what an operation's selector learns from a request.
-  enum class Learn {
-    kNothing,
-    kCost,  // The time of the server path: the selector waits for the answer.
-    kTime,  // The same, for an answer that is not a route, of a request for which there was no choice.
-  };
-  struct Feedback {
-    Selector* selector = nullptr;  // Null: none learns.
-    Learn learn = Learn::kNothing;
-
-    bool learns() const { return selector != nullptr && learn != Learn::kNothing; }
-  };
 
   // Reads one-sided. `parts` must live until the read ends. If the read succeeds, reports its time to `selector` unless
   // that is null.

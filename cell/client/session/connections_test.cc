@@ -107,7 +107,7 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   std::byte to[512];
   // There is no such region.
   EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());
-  ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), selector)).ok());  // Nothing is learned.
+  ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector})).ok());  // Nothing is learned.
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, selector)).ok());
@@ -115,7 +115,7 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   }
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Connections::Learn::kCost})).ok());
+    ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
   }
   EXPECT_TRUE(known());
 }

@@ -64,8 +64,7 @@ class ConnectionsFixture {
   Task<absl::Status> Read(ServerConnection* server, ReadPart part, Selector* selector = nullptr) {
     co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, selector);
   }
-  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request,
-                                         Connections::Feedback feedback = {}) {
+  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request, Feedback feedback = {}) {
     const OutgoingCall call{
         .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = loop_.NowNs() + 1'000'000'000};
     const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(server, call, feedback);

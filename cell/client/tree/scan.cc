@@ -153,7 +153,7 @@ class Scan::Cursor : public DetachedTask {
                                                  .down = position_.down()});
     const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
     const absl::StatusOr<ConstBytes> reply =
-        co_await session_->connections()->Call(server, call, {&server->scans, Connections::Learn::kCost});
+        co_await session_->connections()->Call(server, call, {&server->scans, Feedback::kCost});
     if (!reply.ok()) co_return reply.status();
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
