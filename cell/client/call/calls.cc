@@ -56,7 +56,7 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
 // Handles a failed read: a lost server is looked up again.
 template <typename T>
 Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
-  if (!IsServerGone(status)) return status;
+  if (!MayHaveMoved(status)) return status;
   (void)router->Restart();
   return std::nullopt;
 }
@@ -103,7 +103,7 @@ absl::Status CheckValue(std::string_view key, std::string_view value) {
                   ForMessage(key), kValueBytesMax));
 }
 
-bool IsServerGone(const absl::Status& status) {
+bool MayHaveMoved(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
 }
 

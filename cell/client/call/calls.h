@@ -30,7 +30,7 @@ absl::Status ReadOutcome(absl::Status status);
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
 // Returns true if the worker could not be reached or does not hold the region any more, so that the region table may
 // name another one.
-bool IsServerGone(const absl::Status& status);
+bool MayHaveMoved(const absl::Status& status);
 
 // Fetches the bytes of an extent from `from` on, in pieces. If `copy` is not 0, fetches those of the copy with that
 // number instead. Returns false if they are not there any more: the region has moved, or the copy is gone.

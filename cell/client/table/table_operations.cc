@@ -81,7 +81,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
     server->lookups.ObserveReads(rounds);
     co_return found ? Value(std::string(lookup->value())) : Value();
   }
-  if (!status.ok() && !IsServerGone(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
+  if (!status.ok() && !MayHaveMoved(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;
   (void)router->Restart();
   co_return std::nullopt;
 }

@@ -97,7 +97,7 @@ class Scan::Cursor : public DetachedTask {
       if (KeptChanging(status)) {
         context.path = Path::kServer;
         status = absl::OkStatus();
-      } else if (IsServerGone(status)) {
+      } else if (MayHaveMoved(status)) {
         if (router_.has_value()) (void)router_->Restart();  // The region table may name another server.
         status = absl::OkStatus();
       }

@@ -21,7 +21,7 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
   const absl::StatusOr<Walk::Step> step = co_await session->tree()->WalkToLeaf(
       server, &walk, router->may_use_cache(), to, context.deadline_ns, &server->searches, &reads);
   if (!step.ok()) {
-    if (!IsServerGone(step.status())) co_return step.status();
+    if (!MayHaveMoved(step.status())) co_return step.status();
     if (absl::Status status = router->Restart(); !status.ok()) co_return status;
     co_return false;
   }
@@ -67,7 +67,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
         }
         co_return Value(std::string(extent.substr(key.size())));
       }
-    } else if (IsServerGone(status)) {
+    } else if (MayHaveMoved(status)) {
       (void)router->Restart();
       co_return std::nullopt;
     } else if (status.code() != absl::StatusCode::kOutOfRange) {

@@ -112,7 +112,7 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   if (!upper.ok()) co_return upper.status();
   const uint32_t made = upper->region()->region();
   Reach(*region, "region made");
-  absl::Status status = co_await Move(region, &*upper);
+  absl::Status status = co_await CopyAndCut(region, &*upper);
   if (status.ok() || scheduler_->stopping()) co_return status;
   if (region->log == nullptr || region->log->status().ok()) {
     co_await allocator_->Discard(made);
@@ -122,7 +122,7 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   co_return status;
 }
 
-Task<absl::Status> Splitter::Move(HeldRegion* lower, RegionClaim* claim) {
+Task<absl::Status> Splitter::CopyAndCut(HeldRegion* lower, RegionClaim* claim) {
   HeldRegion* const upper = claim->region();
   Counters& counters = CountersOf(*lower);
   const std::unique_ptr<RegionSplit> split = RegionSplit::Begin(lower, upper, options_.pace);

@@ -73,7 +73,7 @@ class Splitter : public RoomMaker {
   Task<bool> SplitAlone(RegionClaim claim);
   Task<absl::Status> SplitClaimed(RegionClaim claim);
   // Moves the upper part to the empty region that `upper` claims. Takes over that claim if a route is published.
-  Task<absl::Status> Move(HeldRegion* lower, RegionClaim* upper);
+  Task<absl::Status> CopyAndCut(HeldRegion* lower, RegionClaim* upper);
   Task<absl::Status> Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split);
   // Runs until the region table has recorded the cut, or the lower region is lost or gone.
   Task<bool> TellTable(const HeldRegion* lower, const RegionSplit* split);

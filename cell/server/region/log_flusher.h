@@ -1,4 +1,4 @@
-// Flushes a worker's logs to the store, in groups, and makes checkpoints.
+// Flushes a worker's logs to the store, in groups.
 //
 //   none    no region has a log
 //   async   a change is applied, appended and acknowledged at once; a flush begins within half of the bound. While a
