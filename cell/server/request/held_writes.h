@@ -1,5 +1,6 @@
-// HeldWrites holds a worker's writes that wait until their regions can take them, in the order of their arrival. (Writes
-// that were logged and wait for the disk are HeldRegion::pending.) Not thread-safe: used only on the worker's thread.
+// HeldWrites holds a worker's writes that wait until their regions can take them, in the order of their arrival.
+// (Writes that were logged and wait for the disk are HeldRegion::pending.) Not thread-safe: used only on the worker's
+// thread.
 #pragma once
 
 #include <algorithm>
