@@ -34,9 +34,9 @@ int64_t SimHost::OnTheWay(bool is_read) const {
   return std::max<int64_t>(0, (is_read ? model_->read_latency_ns : model_->call_latency_ns) - passes_ns);
 }
 
-SimHost* SimNetwork::NewHost(std::optional<MachineModel> model) {
+SimHost* SimNetwork::NewHost(const std::optional<MachineModel>& model) {
   hosts_.push_back(std::make_unique<SimHost>());
-  hosts_.back()->model_ = std::move(model);
+  hosts_.back()->model_ = model;
   return hosts_.back().get();
 }
 

@@ -92,7 +92,7 @@ class SimNetwork {
  public:
   explicit SimNetwork(SimOptions options) : options_(options), random_(options.seed) {}
 
-  SimHost* NewHost(std::optional<MachineModel> model = std::nullopt);
+  SimHost* NewHost(const std::optional<MachineModel>& model = std::nullopt);
   // Makes an endpoint on `host`, or on a host of its own. The network must outlive its endpoints.
   std::unique_ptr<SimFabric> NewEndpoint(SimHost* host = nullptr);
 
