@@ -185,7 +185,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
 
 bool Migrator::Settled(HeldRegion* region) {
   if (region->log == nullptr) return true;
-  region->flush_now = true;
+  region->RequestFlush();
   region->memory->header().log_sequence = region->log->appended();
   return region->pending.empty() && region->log->durable() == region->log->appended();
 }
@@ -278,7 +278,7 @@ Task<bool> Migrator::Settle(uint32_t id) {
   }
   spdlog::info("the migration of region {} was cancelled; it stays on this worker", id);
   HeldRegion* const region = regions_->Find(id);
-  region->epoch = epoch + 1;
+  region->TakeBackAt(epoch + 1);
   (void)co_await logs_->Continue(id, epoch + 1);
   if (!region->lost()) region->store->Restore();
   EndOutgoing(id, false);

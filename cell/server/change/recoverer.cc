@@ -71,7 +71,7 @@ void Recoverer::DropLost() {
   for (HeldRegion* region : regions_->all()) {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // A table that is older than the one with which the region came here says nothing.
-    const bool others = entry != nullptr && entry->epoch > region->epoch;
+    const bool others = entry != nullptr && entry->epoch > region->epoch();
     if ((others || new_session) && !region->lost()) {
       Lose(region, "this worker no longer owns it: its session expired, or another worker has taken it over");
     }

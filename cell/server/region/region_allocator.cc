@@ -57,7 +57,7 @@ bool RegionAllocator::IsNew(const RegionTable& table, uint32_t region) const {
 Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(split_parent);
-  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
+  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch();
   // Memberships run changes on threads of their own, so a change reads no state of the worker that may change.
   const size_t regions_max = regions_->regions_max();
   Membership::TableChange add = [this, &id, split_parent, left_epoch, regions_max](RegionTable* table) -> absl::Status {
