@@ -256,7 +256,9 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
       continue;
     }
     EndRecovering(child, epoch);
-    if (served) co_await RemoveLog(child);
+    if (!served) continue;
+    spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", child);
+    co_await logs_->RemoveLog(child);
   }
   co_return status.ok();
 }
@@ -389,14 +391,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
                    : fmt::format("; {} bytes of an incomplete record at the end of the log were discarded",
                                  replayed.torn_bytes));
   co_return absl::OkStatus();
-}
-
-Task<bool> Recoverer::RemoveLog(uint32_t region) {
-  spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", region);
-  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
-  co_return removed.ok();
 }
 
 }  // namespace cell

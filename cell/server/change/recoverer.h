@@ -115,8 +115,6 @@ class Recoverer {
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
-  // Removes the log of a region that is not in the table any more.
-  Task<bool> RemoveLog(uint32_t region);
 
   const WorkerId self_;
   const Clock* const clock_;

@@ -29,6 +29,7 @@ TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocato
       scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
+      logs_(context.logs),
       sync_points_(context.sync_points),
       allocator_(allocator),
       splitter_(splitter),
@@ -181,7 +182,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
       while (regions_->Find(region) != nullptr && !scheduler_->stopping())
         co_await regions_->departed()->Wait(scheduler_);
     } else if (membership_->IsGone(entry.owner)) {
-      co_await allocator_->RemoveLog(region);
+      co_await logs_->RemoveLog(region);
     } else {
       co_await AwaitDropped(entry.owner, region);
     }
@@ -228,7 +229,7 @@ void TableKeeper::Step() {
     const uint32_t id = region->region();
     spdlog::info("removed region {}: its table was dropped", id);
     regions_->Drop(id);
-    scheduler_->Spawn(allocator_->RemoveLog(id));
+    scheduler_->Spawn(logs_->RemoveLog(id));
   }
 }
 

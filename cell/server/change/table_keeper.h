@@ -16,6 +16,7 @@
 #include "cell/base/sync_points.h"
 #include "cell/server/change/migrator.h"
 #include "cell/server/change/splitter.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/worker_context.h"
 
@@ -68,6 +69,7 @@ class TableKeeper {
   Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
+  LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
   Splitter* const splitter_;

@@ -7,6 +7,7 @@
 #include "spdlog/spdlog.h"
 
 namespace cell {
+
 Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
                                     std::unique_ptr<LogWriter>* writer) {
   const RunInPool::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
@@ -87,6 +88,14 @@ Task<absl::Status> LogFlusher::Settled(uint32_t region) {
     if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
     co_await held->changed.Wait(scheduler_);
   }
+}
+
+Task<bool> LogFlusher::RemoveLog(uint32_t region) {
+  if (!on()) co_return true;
+  const RunInPool::Work remove = [this, region] { return store_->Remove(region); };
+  const absl::Status removed = co_await RunOnDisk(remove);
+  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
+  co_return removed.ok();
 }
 
 void LogFlusher::BeginFlush(HeldRegion* region) {

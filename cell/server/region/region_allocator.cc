@@ -87,16 +87,8 @@ Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
   if (scheduler_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
   if (!status.ok()) spdlog::info("cannot remove region {} from the table: {}", region, std::string(status.message()));
-  if (status.ok() && remove_log) co_await RemoveLog(region);
+  if (status.ok() && remove_log) co_await logs_->RemoveLog(region);
   co_return status.ok();
-}
-
-Task<bool> RegionAllocator::RemoveLog(uint32_t region) {
-  if (!logs_->on()) co_return true;
-  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
-  co_return removed.ok();
 }
 
 }  // namespace cell
