@@ -310,7 +310,6 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content));
   replayed->cuts = replay.cuts();
   replayed->records = replay.records();
-  replayed->log_bytes = replay.log_bytes();
   replayed->torn_bytes = replay.torn_bytes();
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
   ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
@@ -379,9 +378,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   }
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
-  counters_.records += replayed.records;
-  counters_.log_bytes += replayed.log_bytes;
-  counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
   counters_.last_served_ns = clock_->NowNs() - claimed_ns;
   spdlog::info("region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
                held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
