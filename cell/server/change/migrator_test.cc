@@ -200,7 +200,7 @@ TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
     EXPECT_TRUE(worker_->scheduler()->idle());
     EXPECT_EQ(worker_->regions()->size(), 0u);
   }
-  EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
+  EXPECT_NE(worker_->service()->reports().StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
 }
 
 // A connection to a server that leaves the cluster is closed, though nobody uses it any more.
@@ -210,7 +210,8 @@ TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   Offer();
   ASSERT_TRUE(Taken());
   const auto connections = [this] {
-    return nlohmann::json::parse(worker_->service()->StatusJson(0, 1))["connections_to_servers"].get<size_t>();
+    return nlohmann::json::parse(worker_->service()->reports().StatusJson(0, 1))["connections_to_servers"]
+        .get<size_t>();
   };
   EXPECT_EQ(connections(), 1u);
   cluster_->state.servers.pop_back();

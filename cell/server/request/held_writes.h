@@ -59,7 +59,8 @@ class HeldWrites {
   void Remove(ConnectionId peer) {
     writes_.remove_if([peer](const HeldWrite& held) { return held.call.peer == peer; });
   }
-  // Marks the writes that would use this upload as given up by their client.
+  // Marks the writes that would use this upload as given up by their client, which has begun another upload with its
+  // number. If such a put were retried, it would use the new value, or remove it.
   void Withdraw(ConnectionId peer, uint16_t upload) {
     for (HeldWrite& held : writes_) held.withdrawn |= held.call.peer == peer && held.request.upload == upload;
   }

@@ -62,9 +62,6 @@ class WritePipeline {
   void Lose(HeldRegion* region);
   // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
-  // Drops the waiting puts that would use this upload, because their client has begun another one with its number. If
-  // such a put were retried, it would use the new value, or remove it.
-  void Withdraw(ConnectionId peer, uint16_t upload) { held_->Withdraw(peer, upload); }
 
   const HeldWrites& held() const { return *held_; }
 
