@@ -28,7 +28,9 @@ struct HeldWrite {
 
 class HeldWrites {
  public:
-  // Holds a write whose request was parsed when it came.
+  // Holds a write whose request was parsed when it came. Parses it again, because the views must point into the copy of
+  // its bytes, and because the hint of the parsed request may not be the client's: Lookups replaces a null one by the
+  // leaf of that moment, which may be split before the write is retried.
   void Add(const IncomingCall& call, MessageKind kind, int64_t now_ns) {
     HeldWrite& held = writes_.emplace_back(HeldWrite{call, std::string(AsText(call.request)), {}, now_ns});
     held.call.request = {};
