@@ -117,9 +117,9 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  const bool given = region->state() == RegionState::kSealed;  // It was given to another worker, and has been served
-                                                               // there.
-  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
+  // Its migration's target has it, and has served it.
+  const bool migrated = region->state() == RegionState::kSealed;
+  spdlog::log(migrated ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
               region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);

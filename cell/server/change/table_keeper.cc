@@ -101,7 +101,7 @@ absl::Status TableKeeper::CheckRoom(uint32_t parts) {
   return absl::OkStatus();
 }
 
-HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
+HeldRegion* TableKeeper::PartToMigrate(const std::string& name) const {
   const auto& tables = membership_->state().table.tables;
   const auto table = tables.find(name);
   if (table == tables.end()) return nullptr;
@@ -112,15 +112,15 @@ HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
   return nullptr;
 }
 
-Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TargetsInTurn* targets) {
+Task<bool> TableKeeper::MigratePart(const std::string* name, size_t share, TargetsInTurn* targets) {
   while (!targets->in_turn.empty() && !scheduler_->stopping()) {
-    const HeldRegion* const part = PartToGive(*name);
+    const HeldRegion* const part = PartToMigrate(*name);
     if (part == nullptr) co_return false;
     Target& target = targets->in_turn.front();
-    if (target.given >= share) co_return false;  // So have the others, because they take turns.
+    if (target.migrated >= share) co_return false;  // So have the others, because they take turns.
     const absl::Status status = co_await migrator_->Migrate(part->region(), target.worker);
     if (status.ok()) {
-      ++target.given;
+      ++target.migrated;
       targets->in_turn.push_back(std::move(target));
       targets->in_turn.pop_front();
       co_return true;
@@ -147,7 +147,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
       break;
     }
     // Others take more than their share if there is no room here for the next part.
-    if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &targets);
+    if (regions_->size() >= regions_->regions_max()) co_await MigratePart(&name, SIZE_MAX, &targets);
     const HashRange range = rest->hash->range();
     const uint64_t positions = uint64_t{range.last} - range.first + 1;
     const auto its = static_cast<uint32_t>(positions / (parts - made + 1));
@@ -155,7 +155,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
     upper.hash_range->first = range.last - std::max(its, 1u) + 1;
     status = co_await splitter_->SplitOff(rest, std::move(upper));
     if (!status.ok()) break;
-    co_await GivePart(&name, share, &targets);
+    co_await MigratePart(&name, share, &targets);
   }
   if (status.ok()) co_return status;
   const std::string why =

@@ -8,14 +8,14 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
+constexpr uint64_t kPreparedPerStep = uint64_t{256} << 10;
 
 }  // namespace
 
 Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
   if (const absl::Status room = regions_->CheckRoom(regions); !room.ok()) co_return room;
   for (uint32_t made = 0; made < regions;) {
-    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
+    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerStep);
     if (!ready.ok()) co_return ready.status();
     made += *ready;
     co_await scheduler_->Yield();
