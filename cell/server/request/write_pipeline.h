@@ -1,8 +1,9 @@
 // WritePipeline takes puts and deletes from their arrival to their answer.
 //
-//   lease     without a lease nothing is written, because another worker may hold the region by now
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
-//             being split; writes to one region keep their order
+//             being split (which shows when it is tried); writes to one region keep their order
+//   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
+//             checked when the write is tried, also after it has waited
 //   log       with `sync` a write is logged first, and continues when its record is on disk
 //   apply     the write is applied to the region's store, which logs it by itself with `async`
 //   answer    the client gets its reply
