@@ -7,7 +7,7 @@
 // the first bucket lists its tag among the keys that are away. A record is a pair, or gives the position of its extent:
 //
 //   key_bytes (2), value_bytes (2), key, value
-//   key_bytes (2), 0xffff, place (4), extent (4), extent_bytes (4), CRC64 of the extent (8)
+//   key_bytes (2), 0xffff, position (4), extent (4), extent_bytes (4), CRC64 of the extent (8)
 //
 // A bucket's CRC is seeded with its position and covers the used part. Each bucket holds the region's range, so that
 // one read also shows that a key is absent. Pure.

@@ -22,13 +22,13 @@ class HashSplit {
   HashSplit& operator=(const HashSplit&) = delete;
 
   // Returns the first hash position of the upper half.
-  static uint32_t ChoosePlace(const HashRange& range) { return range.first + (range.last - range.first) / 2 + 1; }
+  static uint32_t ChoosePosition(const HashRange& range) { return range.first + (range.last - range.first) / 2 + 1; }
 
   // Copies the pairs of `units` more slots or buckets. Returns true when all are copied. Returns an error if `to`
   // cannot take them: destroy this then, and `from` is unchanged.
   absl::StatusOr<bool> Copy(uint32_t units);
-  // Returns whether `to` has taken all changes so far. If so, and if nothing is written to `from` since, Finish only
-  // cuts.
+  // Returns OK if `to` has taken all changes so far, and otherwise the error of the first one that it did not take. If
+  // OK, and if nothing is written to `from` since, Finish only cuts.
   const absl::Status& mirrored() const { return mirrored_; }
   // Finishes the split. REQUIRES: Copy returned true.
   absl::Status Finish();

@@ -72,7 +72,7 @@ class FullRegion : public ::testing::TestWithParam<Durability> {
     stored_[in_table].erase(key);
     co_return true;
   }
-  nlohmann::json Status() { return nlohmann::json::parse(cluster_.worker()->service()->StatusJson(0, 2)); }
+  nlohmann::json Status() { return nlohmann::json::parse(cluster_.worker()->service()->reports().StatusJson(0, 2)); }
 
   SimCluster cluster_{{512, 16 << 10, 64 << 10}, {}, TwoRegions(GetParam())};
   std::unique_ptr<Client> client_;

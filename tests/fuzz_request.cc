@@ -191,7 +191,7 @@ TestClusterOptions Options(uint8_t how) {
   return options;
 }
 
-Task<bool> GiveAway(Worker* worker, uint32_t region, WorkerId to) {
+Task<bool> MigrateOne(Worker* worker, uint32_t region, WorkerId to) {
   co_return (co_await worker->migrator()->Migrate(region, std::move(to))).ok();
 }
 Task<bool> CreateLog(Worker* worker, uint32_t region) { co_return (co_await worker->logs()->Create(region)).ok(); }
@@ -216,7 +216,7 @@ class Fuzzed {
     const uint8_t busy = input->Byte();
     Worker* const worker = cluster_.worker(0);
     if (busy & 1)
-      worker->scheduler()->Spawn(GiveAway(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));
+      worker->scheduler()->Spawn(MigrateOne(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));
     if (busy & 4) worker->scheduler()->Spawn(SplitOne(worker, kTree + busy / 64 % 4));
   }
   ~Fuzzed() {

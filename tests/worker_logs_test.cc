@@ -175,7 +175,7 @@ TEST(CheckpointEnd, WaitsForAllThatTheCheckpointMayHold) {
     return false;
   };
   while (!begun()) cluster.network()->Step();
-  held->flush_now = true;
+  held->RequestFlush();
   while (held->log->durable() < held->log->appended()) cluster.network()->Step();
   // A key that the checkpoint has passed by now, and then one that it has not.
   ASSERT_TRUE(client->Put(key(0), "new").ok());

@@ -21,9 +21,9 @@ std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId
 // Returns one of the two among them that hold the fewest regions.
 std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random);
 
-// Chooses which of the regions with these weights, which are part of `own`, a worker should give to one that holds
-// `other`, so that the two become as equal as possible. Returns nullopt if that gains less than a sixteenth of `own`,
-// because a migration has a cost, too.
+// Chooses which of the regions with these weights, which are part of `own`, a source should migrate to a target
+// that holds `other`, so that the two become as equal as possible. Returns nullopt if that gains less than a sixteenth
+// of `own`, because a migration has a cost, too.
 std::optional<size_t> BestTransfer(uint64_t own, uint64_t other, absl::Span<const uint64_t> weights);
 
 // Returns the share of `self` of the regions whose owners are gone. The shares make the workers' counts as equal as

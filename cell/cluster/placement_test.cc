@@ -75,7 +75,7 @@ TEST(Placement, SharesOutWhatIsLeftBehind) {
   EXPECT_EQ(share("s1") + share("s2"), 6u);
 }
 
-TEST(Placement, GivesWhatBringsTwoClosest) {
+TEST(Placement, MigratesWhatBringsTwoClosest) {
   const std::vector<uint64_t> weights = {30, 50, 10};
   EXPECT_EQ(BestTransfer(90, 10, weights), 0u);   // 60 and 40.
   EXPECT_EQ(BestTransfer(190, 80, weights), 1u);  // 140 and 130.

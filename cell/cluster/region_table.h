@@ -1,7 +1,7 @@
 // RegionTable says which worker holds which region, and where the root of the tree is. Pure: no I/O.
 //
 // All members of a cluster agree on it. A Membership stores it and changes it atomically. Region ids are never reused.
-// A region's epoch grows each time its owner changes.
+// A region's epoch grows with each change of its owner, and also if its owner claims it again or takes it back.
 //
 // The root is a hint that is always usable: any meganode that was the root is still the first of its tier, and right
 // links lead from it to every key.

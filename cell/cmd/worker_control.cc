@@ -63,8 +63,9 @@ Task<absl::StatusOr<ControlledWorker::Checkpoints>> CheckpointOn(Worker* worker)
 }  // namespace
 
 void WorkerControl::Status(Answer<std::string> answer) {
-  worker_->Post(
-      [answer = std::move(answer)](Worker* its) { answer(its->service()->StatusJson(/*first=*/0, SIZE_MAX)); });
+  worker_->Post([answer = std::move(answer)](Worker* its) {
+    answer(its->service()->reports().StatusJson(/*first=*/0, SIZE_MAX));
+  });
 }
 
 void WorkerControl::Regions(Answer<Holding> answer) {

@@ -78,7 +78,7 @@ template <typename Fixed>
 struct Parsed {
   Fixed fixed;
   std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
-                         // server.
+                         // server, or the reason of a cancel.
   std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest: `to`.
 };
 
@@ -329,7 +329,8 @@ enum class MigrationStep : uint8_t {
   kCancel = 7,
 };
 
-// The name of the source's server follows if this is an offer. The reply is a MigrationReply.
+// Text follows: the name of the source's server if this is an offer, and the target's reason if it is a cancel. The
+// reply is a MigrationReply.
 struct MigrationRequest {
   MessageHeader header;
   uint64_t epoch;  // The region's epoch before the migration.

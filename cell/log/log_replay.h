@@ -60,9 +60,8 @@ class LogReplay {
   // may be read back intact until its machine loses power, and a second sync of it may succeed without having done
   // anything (Linux reports an error once, and then considers the pages clean).
   Rest RestFor(uint32_t epoch) const;
-  // Return how many records and bytes there were in the log, and how many bytes were behind its end.
+  // Return how many records there were in the log, and how many bytes were behind its end.
   uint64_t records() const { return records_; }
-  uint64_t log_bytes() const { return log_bytes_; }
   uint64_t torn_bytes() const { return torn_bytes_; }
 
  private:

@@ -100,7 +100,7 @@ class Meganode : public PairStore {
   void Discard(const Prepared& prepared) override { extents_.Free(prepared.extent); }
 
   // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
-  // from its own low key on. The extents keep their CRCs, which readers check. *place is null for the first leaf; the
+  // from its own low key on. The extents keep their CRCs, which readers check. *next is null for the first leaf; the
   // call sets it to the location of the next one. After ResourceExhausted this meganode must not be used.
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next);
 
@@ -159,7 +159,7 @@ class Meganode : public PairStore {
   // Puts (key, slot) into the leaf. Returns true if the key was there.
   absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
   // Gives the location and neighbours of a leaf that is being appended. AllocateLeaf chooses it and LinkLeaf links the
-  // written leaf. For *place see AppendLeaf.
+  // written leaf. For *next see AppendLeaf.
   struct NewLeaf {
     bool first;
     Pointer self;

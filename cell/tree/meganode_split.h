@@ -44,8 +44,8 @@ class MeganodeSplit {
   // destroy this then, and `from` is unchanged.
   absl::StatusOr<bool> Copy(size_t entries);
 
-  // Returns whether `to` has taken all changes so far. If so, and if nothing is written to `from` since, Finish does
-  // not fail.
+  // Returns OK if `to` has taken all changes so far, and otherwise the error of the first one that it did not take. If
+  // OK, and if nothing is written to `from` since, Finish does not fail.
   const absl::Status& mirrored() const { return mirrored_; }
 
   // Finishes the split. REQUIRES: Copy returned true. Returns an error if `to` could not take a change.

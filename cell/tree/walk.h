@@ -33,7 +33,7 @@ class Walk {
     kArrived,    // The visited node covers the key.
     kElsewhere,  // wants() is the root of another meganode; moved_right() tells a neighbour from a child.
     kRestart,    // The meganode is gone, or the key is below it.
-    kGaveUp,     // Out of budget: Unavailable.
+    kGaveUp,     // Out of budget.
   };
 
   Walk() = default;

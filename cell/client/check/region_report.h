@@ -1,4 +1,4 @@
-// RegionReport is a server's check of one of its regions, parsed from JSON (RequestService::Check). Pure.
+// RegionReport is a server's check of one of its regions, parsed from JSON (WorkerReports::Check). Pure.
 #pragma once
 
 #include <optional>

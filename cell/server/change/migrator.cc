@@ -77,7 +77,7 @@ Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   absl::Status status = reply.ok() ? ParseMigrationReply(AsBytes(*reply), &none).status() : reply.status();
   if (!status.ok()) {  // If the offer did arrive, its target may have begun, and Step handles that.
     const auto it = outgoing_.find(id);
-    if (it != outgoing_.end() && !it->second.begun) EndOutgoing(id, false);
+    if (it != outgoing_.end() && !it->second.begun()) EndOutgoing(id, MigrationPhase::kKept);
   }
   while (outgoing_.contains(id) && !scheduler_->stopping()) co_await outgoing_ended_.Wait(scheduler_);
   const HeldRegion* const kept = regions_->Find(id);
@@ -118,28 +118,28 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
   HeldRegion* const region = regions_->Find(id);
   const auto it = outgoing_.find(id);
   if (region == nullptr || region->lost() || it == outgoing_.end() || it->second.epoch != request.fixed.epoch ||
-      it->second.settling) {
+      it->second.phase() == MigrationPhase::kSettling) {
     return NoSuchMigration(id);
   }
   Outgoing& outgoing = it->second;
   const bool cancels = request.fixed.step == MigrationStep::kCancel;
   if (cancels) *outgoing.why = std::string(request.key.substr(0, kWhyBytesMax));
-  if (cancels && !outgoing.begun) {
-    EndOutgoing(id, false);
+  if (cancels && !outgoing.begun()) {
+    EndOutgoing(id, MigrationPhase::kKept);
     return absl::OkStatus();
   }
   // Otherwise its target would wait forever.
-  if (!outgoing.sealed && region->log != nullptr && !region->log->status().ok()) {
+  if (outgoing.phase() != MigrationPhase::kSealed && region->log != nullptr && !region->log->status().ok()) {
     absl::Status failed = region->log->status();
-    EndOutgoing(id, false);
+    EndOutgoing(id, MigrationPhase::kKept);
     return failed;
   }
   const bool begins = request.fixed.step == MigrationStep::kBegin;
-  if (begins == outgoing.begun || (outgoing.begun && outgoing.target != peer)) return NoSuchMigration(id);
+  if (begins == outgoing.begun() || (outgoing.begun() && outgoing.target != peer)) return NoSuchMigration(id);
   outgoing.heard_ns = clock_->NowNs();
   switch (request.fixed.step) {
     case MigrationStep::kBegin:
-      outgoing.begun = true;
+      outgoing.ChangePhase(MigrationPhase::kCopying);
       outgoing.target = peer;
       *tell = &outgoing;
       sync_points_->Reach("migration: source: begun");
@@ -149,33 +149,29 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
       sync_points_->Reach("migration: source: copying");
       return absl::OkStatus();
     case MigrationStep::kFreeze:
-      if (outgoing.frozen) return NoSuchMigration(id);
-      outgoing.frozen = true;
+      if (outgoing.phase() != MigrationPhase::kCopying) return NoSuchMigration(id);
+      outgoing.ChangePhase(MigrationPhase::kFrozen);
       outgoing.frozen_ns = clock_->NowNs();
       region->ChangeState(RegionState::kFrozen);
       *tell = &outgoing;
       sync_points_->Reach("migration: source: frozen");
       return absl::OkStatus();
     case MigrationStep::kSeal:
-      if (!outgoing.frozen || outgoing.sealed || outgoing.pending.count() != 0 || !Settled(region))
+      if (outgoing.phase() != MigrationPhase::kFrozen || outgoing.pending.count() != 0 || !Settled(region)) {
         return NoSuchMigration(id);
-      outgoing.sealed = true;
+      }
+      outgoing.ChangePhase(MigrationPhase::kSealed);
       region->ChangeState(Mutated(Mutant::kSealedTooLate) ? RegionState::kServing : RegionState::kSealed);
       if (!Mutated(Mutant::kSealedTooLate)) region->store->Invalidate();
       sync_points_->Reach("migration: source: sealed");
       return absl::OkStatus();
     case MigrationStep::kDone:
-      if (!outgoing.sealed) return NoSuchMigration(id);
-      EndOutgoing(id, true);
+      if (outgoing.phase() != MigrationPhase::kSealed) return NoSuchMigration(id);
+      EndOutgoing(id, MigrationPhase::kMigrated);
       sync_points_->Reach("migration: source: done");
       return absl::OkStatus();
     case MigrationStep::kCancel:
-      if (outgoing.sealed) {
-        outgoing.settling = true;
-        scheduler_->Spawn(Settle(id));
-      } else {
-        EndOutgoing(id, false);
-      }
+      Abandon(id);
       return absl::OkStatus();
     case MigrationStep::kOffer:
       break;
@@ -185,13 +181,14 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
 
 bool Migrator::Settled(HeldRegion* region) {
   if (region->log == nullptr) return true;
-  region->flush_now = true;
+  region->RequestFlush();
   region->memory->header().log_sequence = region->log->appended();
   return region->pending.empty() && region->log->durable() == region->log->appended();
 }
 
 size_t Migrator::WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoing) const {
-  const bool settled = !outgoing->frozen || Settled(region);
+  const bool frozen = outgoing->phase() >= MigrationPhase::kFrozen;
+  const bool settled = !frozen || Settled(region);
   region->written->Mark(0, sizeof(RegionHeader));  // Mark the header: its counts are not stored through RegionMemory.
   outgoing->pending.Add(*region->written);
   outgoing->noted.Add(*region->written);
@@ -211,16 +208,23 @@ size_t Migrator::WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoi
   return bytes;
 }
 
-// Ends a migration at the source. If `given`, the target has the region. Otherwise it is as before: it was not sealed,
-// or is restored.
-void Migrator::EndOutgoing(uint32_t id, bool given) {
+void Migrator::Abandon(uint32_t id) {
+  Outgoing& outgoing = outgoing_.at(id);
+  if (outgoing.phase() != MigrationPhase::kSealed) return EndOutgoing(id, MigrationPhase::kKept);
+  outgoing.ChangePhase(MigrationPhase::kSettling);
+  scheduler_->Spawn(Settle(id));
+}
+
+// When it ends in kKept, the region is as before: it was not sealed, or is restored.
+void Migrator::EndOutgoing(uint32_t id, MigrationPhase end) {
   const auto it = outgoing_.find(id);
+  it->second.ChangePhase(end);
   HeldRegion* const region = regions_->Find(id);
-  if (it->second.frozen) {
+  if (it->second.frozen_ns.has_value()) {
     counters_.longest_frozen_ns =
-        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(clock_->NowNs() - it->second.frozen_ns));
+        std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(clock_->NowNs() - *it->second.frozen_ns));
   }
-  if (given) {
+  if (end == MigrationPhase::kMigrated) {
     ++counters_.sent;
     spdlog::info("region {} was migrated to {}", id, ToString(it->second.to));
     regions_->Drop(id);
@@ -234,26 +238,22 @@ void Migrator::EndOutgoing(uint32_t id, bool given) {
 
 void Migrator::Disconnected(ConnectionId peer) {
   for (auto& [id, outgoing] : outgoing_) {
-    if (outgoing.begun && outgoing.target == peer) outgoing.heard_ns = INT64_MIN / 2;
+    if (outgoing.begun() && outgoing.target == peer) outgoing.heard_ns = INT64_MIN / 2;
   }
 }
 
 void Migrator::Step() {
   std::vector<uint32_t> silent;
   for (const auto& [id, outgoing] : outgoing_) {
-    if (!outgoing.settling && clock_->NowNs() - outgoing.heard_ns > silence_ns_) silent.push_back(id);
+    if (outgoing.phase() != MigrationPhase::kSettling && clock_->NowNs() - outgoing.heard_ns > silence_ns_)
+      silent.push_back(id);
   }
   for (const uint32_t id : silent) {
     Outgoing& outgoing = outgoing_.at(id);
     if (const auto more = repeats_.Due(ToString(outgoing.to), clock_->NowNs())) {
       spdlog::warn("{} stopped answering during the migration of region {}{}", ToString(outgoing.to), id, *more);
     }
-    if (outgoing.sealed) {
-      outgoing.settling = true;
-      scheduler_->Spawn(Settle(id));
-    } else {
-      EndOutgoing(id, false);
-    }
+    Abandon(id);
   }
 }
 
@@ -273,15 +273,15 @@ Task<bool> Migrator::Settle(uint32_t id) {
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, ClaimHere(id, epoch));
   if (absl::IsUnavailable(status)) co_return false;  // This server ends.
   if (!status.ok()) {
-    EndOutgoing(id, true);
+    EndOutgoing(id, MigrationPhase::kMigrated);
     co_return true;
   }
   spdlog::info("the migration of region {} was cancelled; it stays on this worker", id);
   HeldRegion* const region = regions_->Find(id);
-  region->epoch = epoch + 1;
+  region->TakeBackAt(epoch + 1);
   (void)co_await logs_->Continue(id, epoch + 1);
   if (!region->lost()) region->store->Restore();
-  EndOutgoing(id, false);
+  EndOutgoing(id, MigrationPhase::kKept);
   co_return true;
 }
 

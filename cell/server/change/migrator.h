@@ -18,6 +18,8 @@
 // The log stays where it is and continues in a segment of the new epoch, which the target opens before it takes writes
 // to the region. Both workers must therefore see the same store.
 //
+// The source's side is always in one phase, and changes it by rules (migration_phase.h).
+//
 // If the log fails before Seal, the source ends the migration, and the region stays.
 //
 // If the target goes silent before Seal, the source continues as if nothing had happened. After Seal only the table
@@ -29,14 +31,17 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/base/clock.h"
 #include "cell/base/repeats.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/region/region_memory.h"
+#include "cell/server/change/migration_phase.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/staged_copy.h"
 #include "cell/server/region/log_flusher.h"
@@ -74,26 +79,36 @@ class Migrator : public MigrationHandler {
   struct Outgoing {
     Outgoing(RegionClaim claim, uint64_t epoch, WorkerId to, uint64_t region_bytes)
         : claim(std::move(claim)), epoch(epoch), to(std::move(to)), pending(region_bytes), noted(region_bytes) {}
+    MigrationPhase phase() const { return phase_; }
+    // REQUIRES: CanChange(phase(), to).
+    void ChangePhase(MigrationPhase to) {
+      CELL_CHECK(CanChange(phase_, to));
+      phase_ = to;
+    }
+    bool begun() const { return phase_ != MigrationPhase::kOffered; }
+
     RegionClaim claim;
     uint64_t epoch;
     WorkerId to;
-    bool begun = false;
-    ConnectionId target = 0;
-    WrittenPages pending;  // Pages that the target does not know of yet.
-    WrittenPages noted;    // All pages that were taken from the region's own list.
-    bool frozen = false;
-    bool sealed = false;
-    bool settling = false;
+    ConnectionId target = 0;  // Set once the target has begun.
+    WrittenPages pending;     // Pages that the target does not know of yet.
+    WrittenPages noted;       // All pages that were taken from the region's own list.
     int64_t heard_ns = 0;
-    int64_t frozen_ns = 0;
+    std::optional<int64_t> frozen_ns;  // The time of Freeze, if the target has asked for it.
     std::shared_ptr<std::string> why = std::make_shared<std::string>();  // The target's reason for refusing.
+
+   private:
+    MigrationPhase phase_ = MigrationPhase::kOffered;
   };
 
   absl::Status ServeStep(ConnectionId peer, const Parsed<MigrationRequest>& request, Outgoing** tell);
   // Returns whether everything that was written is in the tree and on disk. If not, it soon will be.
   static bool Settled(HeldRegion* region);
   size_t WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoing) const;
-  void EndOutgoing(uint32_t region, bool given);
+  // Gives up a migration whose target has cancelled it or gone silent: ends it, or begins to settle it if it is sealed.
+  void Abandon(uint32_t region);
+  // Ends a migration at the source, in phase kMigrated or kKept, and forgets it.
+  void EndOutgoing(uint32_t region, MigrationPhase end);
   Task<bool> Settle(uint32_t region);
   Membership::TableChange ClaimHere(uint32_t region, uint64_t epoch) const;
 

@@ -102,7 +102,7 @@ class MigratorTest : public ::testing::Test {
     std::vector<PageRun> none;
     return ParseMigrationReply(AsBytes(answered.reply()), &none).status();
   }
-  bool Taken() {
+  bool Migrated() {
     const bool held = worker_->regions()->Find(kRegion) != nullptr;
     EXPECT_EQ(held, cluster_->state.table.Find(kRegion)->owner.server == "target");
     EXPECT_EQ(held, source_.Saw(MigrationStep::kSeal));
@@ -142,7 +142,7 @@ TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   SetDraining(true);  // It reads the table.
   SetDraining(false);
   Offer();
-  EXPECT_FALSE(Taken());
+  EXPECT_FALSE(Migrated());
   EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).code(),
             absl::StatusCode::kResourceExhausted);
 }
@@ -151,7 +151,7 @@ TEST_F(MigratorTest, TakesARegionThatIsOne) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
   Offer();
-  EXPECT_TRUE(Taken());
+  EXPECT_TRUE(Migrated());
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
@@ -166,7 +166,7 @@ TEST_F(MigratorTest, ARegionThatIsOfferedTwiceIsTakenOnce) {
     source_fabric_->Poll();
     if (worker_->Poll() == 0) network_.Step();
   }
-  EXPECT_TRUE(Taken());
+  EXPECT_TRUE(Migrated());
   EXPECT_EQ(std::count(source_.steps.begin(), source_.steps.end(), MigrationStep::kBegin), 1);
   EXPECT_EQ(AnswerTo(offer).code(), absl::StatusCode::kAlreadyExists);
 }
@@ -200,7 +200,7 @@ TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
     EXPECT_TRUE(worker_->scheduler()->idle());
     EXPECT_EQ(worker_->regions()->size(), 0u);
   }
-  EXPECT_NE(worker_->service()->StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
+  EXPECT_NE(worker_->service()->reports().StatusJson(0, 1).find("\"connections_to_servers\":0"), std::string::npos);
 }
 
 // A connection to a server that leaves the cluster is closed, though nobody uses it any more.
@@ -208,9 +208,10 @@ TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   source_.runs = {{0, kPages}};
   Offer();
-  ASSERT_TRUE(Taken());
+  ASSERT_TRUE(Migrated());
   const auto connections = [this] {
-    return nlohmann::json::parse(worker_->service()->StatusJson(0, 1))["connections_to_servers"].get<size_t>();
+    return nlohmann::json::parse(worker_->service()->reports().StatusJson(0, 1))["connections_to_servers"]
+        .get<size_t>();
   };
   EXPECT_EQ(connections(), 1u);
   cluster_->state.servers.pop_back();
@@ -231,7 +232,7 @@ TEST_F(MigratorTest, RefusesPagesThatAreNone) {
     source_.runs = {{0, 1}, run};
     source_.why.clear();
     Offer();
-    EXPECT_FALSE(Taken()) << run.first << " " << run.pages;
+    EXPECT_FALSE(Migrated()) << run.first << " " << run.pages;
     EXPECT_EQ(source_.why, "source.0 sent page numbers that are out of range");
   }
 }
@@ -242,7 +243,7 @@ TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
     CELL_CHECK(Meganode::Format(memory_, kRegion, kShape).ok());
     change(&memory_->header());
     Offer();
-    return !Taken();
+    return !Migrated();
   };
   EXPECT_TRUE(refused([](RegionHeader* header) { header->magic = 0; }));
   EXPECT_TRUE(refused([](RegionHeader* header) { header->region = kRegion + 1; }));
@@ -305,12 +306,12 @@ class SourceTest : public MigratorTest {
   }
   // Runs until the region has been offered.
   void Migrate() {
-    const auto give = [](Worker* worker) -> Task<bool> {
+    const auto migrate = [](Worker* worker) -> Task<bool> {
       WorkerId to{"source", 0};
       co_return (co_await worker->migrator()->Migrate(kOwn, std::move(to))).ok();
     };
     source_.steps.clear();
-    worker_->scheduler()->Spawn(give(worker_.get()));
+    worker_->scheduler()->Spawn(migrate(worker_.get()));
     for (int i = 0; i < 100'000 && !source_.Saw(MigrationStep::kOffer); ++i) Turn();
     CELL_CHECK(source_.Saw(MigrationStep::kOffer));
   }

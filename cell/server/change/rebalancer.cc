@@ -144,7 +144,7 @@ Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
 }
 
 void Rebalancer::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {
-  if (const auto more = repeats_.Due("give " + ToString(to), clock_->NowNs())) {
+  if (const auto more = repeats_.Due("migrate to " + ToString(to), clock_->NowNs())) {
     spdlog::info("region {} could not be migrated to {}: {}{}", region, ToString(to), std::string(why.message()),
                  *more);
   }

@@ -71,7 +71,7 @@ void Recoverer::DropLost() {
   for (HeldRegion* region : regions_->all()) {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // A table that is older than the one with which the region came here says nothing.
-    const bool others = entry != nullptr && entry->epoch > region->epoch;
+    const bool others = entry != nullptr && entry->epoch > region->epoch();
     if ((others || new_session) && !region->lost()) {
       Lose(region, "this worker no longer owns it: its session expired, or another worker has taken it over");
     }
@@ -117,9 +117,9 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  const bool given = region->state() == RegionState::kSealed;  // It was given to another worker, and has been served
-                                                               // there.
-  spdlog::log(given ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
+  // Its migration's target has it, and has served it.
+  const bool migrated = region->state() == RegionState::kSealed;
+  spdlog::log(migrated ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
               region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
@@ -256,7 +256,9 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
       continue;
     }
     EndRecovering(child, epoch);
-    if (served) co_await RemoveLog(child);
+    if (!served) continue;
+    spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", child);
+    co_await logs_->RemoveLog(child);
   }
   co_return status.ok();
 }
@@ -308,7 +310,6 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content));
   replayed->cuts = replay.cuts();
   replayed->records = replay.records();
-  replayed->log_bytes = replay.log_bytes();
   replayed->torn_bytes = replay.torn_bytes();
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
   ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
@@ -377,9 +378,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   }
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
-  counters_.records += replayed.records;
-  counters_.log_bytes += replayed.log_bytes;
-  counters_.longest_replay_ns = std::max(counters_.longest_replay_ns, replayed.took_ns);
   counters_.last_served_ns = clock_->NowNs() - claimed_ns;
   spdlog::info("region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
                held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
@@ -389,14 +387,6 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
                    : fmt::format("; {} bytes of an incomplete record at the end of the log were discarded",
                                  replayed.torn_bytes));
   co_return absl::OkStatus();
-}
-
-Task<bool> Recoverer::RemoveLog(uint32_t region) {
-  spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", region);
-  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
-  co_return removed.ok();
 }
 
 }  // namespace cell

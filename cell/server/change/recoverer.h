@@ -72,9 +72,7 @@ class Recoverer {
 
   struct Counters {
     uint64_t recovered = 0, failed = 0, lost = 0;
-    uint64_t retaken = 0;                 // Dropped because their logs had failed, once their disk answered again.
-    uint64_t log_bytes = 0, records = 0;  // Replayed.
-    uint64_t longest_replay_ns = 0;
+    uint64_t retaken = 0;        // Dropped because their logs had failed, once their disk answered again.
     int64_t last_served_ns = 0;  // Time from its claim, for the region that was last recovered.
   };
   const Counters& counters() const { return counters_; }
@@ -93,7 +91,7 @@ class Recoverer {
     uint64_t next_sequence = 0;
     RegionContent content;
     std::map<uint32_t, uint32_t> cuts;
-    uint64_t records = 0, log_bytes = 0, torn_bytes = 0, took_ns = 0;
+    uint64_t records = 0, torn_bytes = 0, took_ns = 0;
   };
 
   void DropLost();
@@ -115,8 +113,6 @@ class Recoverer {
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
   absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
-  // Removes the log of a region that is not in the table any more.
-  Task<bool> RemoveLog(uint32_t region);
 
   const WorkerId self_;
   const Clock* const clock_;

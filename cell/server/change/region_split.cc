@@ -46,7 +46,7 @@ class MeganodeRegionSplit : public RegionSplit {
 class PartSplit : public RegionSplit {
  public:
   PartSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
-      : lower_(lower), upper_(upper), units_(UnitsPerTurn(*lower->hash, pace)), split_(lower->hash, upper->hash) {}
+      : lower_(lower), upper_(upper), units_(UnitsPerStep(*lower->hash, pace)), split_(lower->hash, upper->hash) {}
 
   absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(static_cast<uint32_t>(steps) * units_); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
@@ -65,7 +65,7 @@ class PartSplit : public RegionSplit {
   std::string UpperPart() const override { return fmt::format("the keys from hash {:#010x} on", first()); }
 
  private:
-  static uint32_t UnitsPerTurn(const HashTable& table, const Pace& pace) {
+  static uint32_t UnitsPerStep(const HashTable& table, const Pace& pace) {
     const size_t slots = table.geometry().unit_bytes() / sizeof(HashSlot);
     return static_cast<uint32_t>(std::max<size_t>(1, kSlotsPerEntry * pace.copied / slots));
   }
@@ -89,7 +89,7 @@ absl::StatusOr<RegionContent> RegionSplit::ChooseUpperPart(const HeldRegion& reg
   }
   HashRange& range = *upper.hash_range;
   if (range.first == range.last) return absl::FailedPreconditionError("its part of the hash space is a single hash");
-  range.first = HashSplit::ChoosePlace(range);
+  range.first = HashSplit::ChoosePosition(range);
   return upper;
 }
 

@@ -272,7 +272,7 @@ class SplitOrderTest : public SplitterTest, public ::testing::WithParamInterface
   }
   void AwaitFlush(HeldRegion* region) {
     while (region->log->dirty()) {
-      region->flush_now = true;
+      region->RequestFlush();
       worker_->logs()->Step();
       network_.Step();
       worker_->logs()->Poll();

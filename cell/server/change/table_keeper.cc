@@ -29,6 +29,7 @@ TableKeeper::TableKeeper(const WorkerContext& context, RegionAllocator* allocato
       scheduler_(context.scheduler),
       regions_(context.regions),
       peers_(context.peers),
+      logs_(context.logs),
       sync_points_(context.sync_points),
       allocator_(allocator),
       splitter_(splitter),
@@ -100,7 +101,7 @@ absl::Status TableKeeper::CheckRoom(uint32_t parts) {
   return absl::OkStatus();
 }
 
-HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
+HeldRegion* TableKeeper::PartToMigrate(const std::string& name) const {
   const auto& tables = membership_->state().table.tables;
   const auto table = tables.find(name);
   if (table == tables.end()) return nullptr;
@@ -111,15 +112,15 @@ HeldRegion* TableKeeper::PartToGive(const std::string& name) const {
   return nullptr;
 }
 
-Task<bool> TableKeeper::GivePart(const std::string* name, size_t share, TargetsInTurn* targets) {
+Task<bool> TableKeeper::MigratePart(const std::string* name, size_t share, TargetsInTurn* targets) {
   while (!targets->in_turn.empty() && !scheduler_->stopping()) {
-    const HeldRegion* const part = PartToGive(*name);
+    const HeldRegion* const part = PartToMigrate(*name);
     if (part == nullptr) co_return false;
     Target& target = targets->in_turn.front();
-    if (target.given >= share) co_return false;  // So have the others, because they take turns.
+    if (target.migrated >= share) co_return false;  // So have the others, because they take turns.
     const absl::Status status = co_await migrator_->Migrate(part->region(), target.worker);
     if (status.ok()) {
-      ++target.given;
+      ++target.migrated;
       targets->in_turn.push_back(std::move(target));
       targets->in_turn.pop_front();
       co_return true;
@@ -146,7 +147,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
       break;
     }
     // Others take more than their share if there is no room here for the next part.
-    if (regions_->size() >= regions_->regions_max()) co_await GivePart(&name, SIZE_MAX, &targets);
+    if (regions_->size() >= regions_->regions_max()) co_await MigratePart(&name, SIZE_MAX, &targets);
     const HashRange range = rest->hash->range();
     const uint64_t positions = uint64_t{range.last} - range.first + 1;
     const auto its = static_cast<uint32_t>(positions / (parts - made + 1));
@@ -154,7 +155,7 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
     upper.hash_range->first = range.last - std::max(its, 1u) + 1;
     status = co_await splitter_->SplitOff(rest, std::move(upper));
     if (!status.ok()) break;
-    co_await GivePart(&name, share, &targets);
+    co_await MigratePart(&name, share, &targets);
   }
   if (status.ok()) co_return status;
   const std::string why =
@@ -181,7 +182,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
       while (regions_->Find(region) != nullptr && !scheduler_->stopping())
         co_await regions_->departed()->Wait(scheduler_);
     } else if (membership_->IsGone(entry.owner)) {
-      co_await allocator_->RemoveLog(region);
+      co_await logs_->RemoveLog(region);
     } else {
       co_await AwaitDropped(entry.owner, region);
     }
@@ -228,7 +229,7 @@ void TableKeeper::Step() {
     const uint32_t id = region->region();
     spdlog::info("removed region {}: its table was dropped", id);
     regions_->Drop(id);
-    scheduler_->Spawn(allocator_->RemoveLog(id));
+    scheduler_->Spawn(logs_->RemoveLog(id));
   }
 }
 

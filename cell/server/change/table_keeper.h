@@ -16,6 +16,7 @@
 #include "cell/base/sync_points.h"
 #include "cell/server/change/migrator.h"
 #include "cell/server/change/splitter.h"
+#include "cell/server/region/log_flusher.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/worker_context.h"
 
@@ -50,17 +51,17 @@ class TableKeeper {
   Task<absl::Status> Spread(std::string name, HeldRegion* rest, uint32_t parts);
   struct Target {
     WorkerId worker;
-    size_t given = 0;
+    size_t migrated = 0;  // Parts that it has taken.
   };
   struct TargetsInTurn {
     std::deque<Target> in_turn;  // The first is the next.
     std::string refused;         // Why the last one that refused did so; empty if none did.
   };
   // Migrates a part of the table to the first of `targets`, and moves that one to the end. Removes one that refuses.
-  // Returns false if each has been given `share` parts, or if there is no part to give.
-  Task<bool> GivePart(const std::string* name, size_t share, TargetsInTurn* targets);
+  // Returns false if each has taken `share` parts, or if there is no part to migrate.
+  Task<bool> MigratePart(const std::string* name, size_t share, TargetsInTurn* targets);
   // Returns an unclaimed part of the table that this worker holds, or null if there is none.
-  HeldRegion* PartToGive(const std::string& name) const;
+  HeldRegion* PartToMigrate(const std::string& name) const;
 
   const WorkerId self_;
   const Clock* const clock_;
@@ -68,6 +69,7 @@ class TableKeeper {
   Scheduler* const scheduler_;
   Regions* const regions_;
   Peers* const peers_;
+  LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
   Splitter* const splitter_;

@@ -22,8 +22,8 @@ void Checkpointer::Step() {
   HeldRegion* long_log = nullptr;
   regions_->ForEach([&](HeldRegion* region) {
     if (region->log == nullptr || !region->claimable() || !region->log->status().ok()) return;
-    const uint64_t since = region->log->bytes() - region->log_bytes_at_checkpoint;
-    if (since > std::max(options_.log_bytes_min, 2 * region->store->data_bytes())) long_log = region;
+    const uint64_t longest = std::max(options_.log_bytes_min, 2 * region->store->data_bytes());
+    if (region->log_bytes_since_checkpoint() > longest) long_log = region;
   });
   if (long_log != nullptr) scheduler_->Spawn(AutoCheckpoint(RegionClaim(long_log, ClaimPurpose::kCheckpoint)));
 }
@@ -148,14 +148,13 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
 Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
   const std::shared_ptr<RegionLog> log = held->log;
   const uint32_t region = log->region();
-  held->log_bytes_at_checkpoint = log->bytes();  // If it fails, the next attempt follows when the log has grown as much
-                                                 // again.
+  held->NoteCheckpoint();  // If it fails, the next attempt follows when the log has grown as much again.
 
   // Begin a new segment, so that the old ones can be removed. All earlier records must be on disk, and in the tree.
   const uint64_t sequence = log->BeginRoll();
   while (log->status().ok() &&
          (log->durable() + 1 < sequence || (!held->pending.empty() && held->pending.front().sequence < sequence))) {
-    held->flush_now = true;
+    held->RequestFlush();
     co_await held->changed.Wait(scheduler_);
   }
   if (!log->status().ok()) co_return log->status();
@@ -205,7 +204,7 @@ Task<absl::Status> Checkpointer::WriteCheckpoint(HeldRegion* held, std::shared_p
   // Later records that it includes must be on disk as well.
   const CheckpointEnd end{draft.records, log->appended()};
   while (log->status().ok() && log->durable() < end.log_sequence) {
-    held->flush_now = true;
+    held->RequestFlush();
     co_await held->changed.Wait(scheduler_);
   }
   if (!log->status().ok()) co_return log->status();

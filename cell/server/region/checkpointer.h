@@ -1,6 +1,6 @@
-// Checkpointer: writes all that a region holds to a checkpoint while clients read and write it, and trims its log.
+// Checkpointer writes all that a region holds to a checkpoint while clients read and write it, and trims its log.
 //
-// Not thread-safe: the worker's thread alone.
+// Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <memory>

@@ -19,6 +19,7 @@
 
 namespace cell {
 
+class LogFlusher;
 class RegionClaim;
 
 // A write whose record is in the log. It is applied and answered once that is on disk.
@@ -54,11 +55,16 @@ class HeldRegion {
         store(Open(memory)),
         tree(dynamic_cast<Meganode*>(store.get())),
         hash(dynamic_cast<HashTable*>(store.get())),
-        epoch(epoch),
+        epoch_(epoch),
         state_(state) {}
   ~HeldRegion();
 
   uint32_t region() const { return store->region(); }
+
+  // Returns the epoch at which this worker has the region.
+  uint64_t epoch() const { return epoch_; }
+  // Sets the epoch at which this worker has taken the region back from a migration. It comes from the region table.
+  void TakeBackAt(uint64_t epoch) { epoch_ = epoch; }
 
   RegionState state() const { return state_; }
   // REQUIRES: CanChange(state(), to).
@@ -85,6 +91,7 @@ class HeldRegion {
   void SetLog(std::shared_ptr<RegionLog> to, bool first) {
     log = std::move(to);
     log_first = first;
+    log_bytes_at_checkpoint_ = 0;
     store->set_on_write([this](const PairStore::Write& write) { log->Append(write.kind, write.key, write.value); });
     changed.Notify();
   }
@@ -93,6 +100,18 @@ class HeldRegion {
     log->Fail(std::move(status));
     changed.Notify();
   }
+
+  // Asks LogFlusher to flush the log in its next step, without waiting for more records. The request holds until the
+  // next flush begins. A caller that waits for a later flush asks again.
+  void RequestFlush() { flush_.requested = true; }
+  // Returns whether writes have to wait for the disk, according to the last step of LogFlusher.
+  bool late() const { return flush_.late; }
+
+  // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
+  void NoteCheckpoint() { log_bytes_at_checkpoint_ = log->bytes(); }
+  // Returns how many bytes were appended to the log since the last checkpoint began, or since SetLog if there was none.
+  // REQUIRES: there is a log.
+  uint64_t log_bytes_since_checkpoint() const { return log->bytes() - log_bytes_at_checkpoint_; }
 
   RegionContent content() const {
     if (tree != nullptr) return {tree->range()};
@@ -116,32 +135,40 @@ class HeldRegion {
   // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
   HashTable* const hash;                   // A part of a Pilaf table.
-  uint64_t epoch;                          // The epoch at which this worker has the region.
-  int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
+  int64_t no_split_before_ns = INT64_MIN;  // A split has just failed. Only Splitter writes it.
 
   // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that
   // logged writes were applied. Ends with the region.
   Event changed;
 
+  // Only SetLog writes these two.
   std::shared_ptr<RegionLog> log;  // Null: the region has no log.
   bool log_first = false;
-  std::deque<PendingWrite> pending;
-  // Used by the log flusher.
-  int64_t dirty_since_ns = 0, flush_begun_ns = 0, idle_since_ns = 0;
-  bool flush_now = false;
-  bool late = false;  // Writes have to wait for the disk.
-  uint64_t log_bytes_at_checkpoint = 0;
+  std::deque<PendingWrite> pending;  // Only WritePipeline changes it.
 
  private:
+  friend class LogFlusher;
   friend class RegionClaim;
+
+  // Holds the state of the region's flushes. Only LogFlusher writes it, except that RequestFlush sets `requested`.
+  struct FlushState {
+    int64_t dirty_since_ns = 0;  // No record that is not on disk is older. 0: all records are on disk.
+    int64_t flush_begun_ns = 0;  // The time at which the last flush began. 0: its end was noticed.
+    int64_t idle_since_ns = 0;   // All records have been on disk since then, without a marker. 0: not so.
+    bool requested = false;
+    bool late = false;
+  };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory) {
     if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
     return std::make_unique<Meganode>(memory);
   }
 
-  RegionState state_;
-  RegionClaim* claim_ = nullptr;
+  uint64_t epoch_;     // Only TakeBackAt changes it.
+  RegionState state_;  // Only ChangeState changes it.
+  FlushState flush_;
+  uint64_t log_bytes_at_checkpoint_ = 0;  // Only SetLog and NoteCheckpoint change it.
+  RegionClaim* claim_ = nullptr;          // Only RegionClaim changes it.
 };
 
 }  // namespace cell

@@ -35,11 +35,9 @@ Task<bool> LogCollector::Look() {
   }
   for (const uint32_t region : nobodys) {
     if (!seen_.contains(region) || regions_->Find(region) != nullptr || scheduler_->stopping()) continue;
-    const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
-    status = co_await logs_->RunOnDisk(remove);
-    removed_ += status.ok();
-    spdlog::info("the log of region {}, which no longer exists, {}", region,
-                 status.ok() ? "was removed" : "could not be removed: " + std::string(status.message()));
+    const bool removed = co_await logs_->RemoveLog(region);
+    removed_ += removed;
+    if (removed) spdlog::info("the log of region {}, which no longer exists, was removed", region);
   }
   seen_ = std::move(nobodys);
   looking_ = false;

@@ -7,6 +7,7 @@
 #include "spdlog/spdlog.h"
 
 namespace cell {
+
 Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
                                     std::unique_ptr<LogWriter>* writer) {
   const RunInPool::Work open = [this, region, epoch, sequence, writer]() -> absl::Status {
@@ -65,7 +66,6 @@ Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
     log->Fail(status);
   }
   held->SetLog(std::move(log), log_first());
-  held->log_bytes_at_checkpoint = 0;
   co_return status;
 }
 
@@ -76,7 +76,7 @@ Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
     if (held->log == nullptr) co_return absl::OkStatus();
     if (!held->log->status().ok()) co_return held->log->status();
     if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
-    held->flush_now = true;
+    held->RequestFlush();
     co_await held->changed.Wait(scheduler_);
   }
 }
@@ -90,6 +90,14 @@ Task<absl::Status> LogFlusher::Settled(uint32_t region) {
   }
 }
 
+Task<bool> LogFlusher::RemoveLog(uint32_t region) {
+  if (!on()) co_return true;
+  const RunInPool::Work remove = [this, region] { return store_->Remove(region); };
+  const absl::Status removed = co_await RunOnDisk(remove);
+  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
+  co_return removed.ok();
+}
+
 void LogFlusher::BeginFlush(HeldRegion* region) {
   struct Job {
     std::shared_ptr<RegionLog> log;
@@ -97,9 +105,9 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
     int64_t begun_ns;
     absl::Status status;
   };
-  region->flush_begun_ns = fabric_->NowNs();
-  region->flush_now = false;  // A coroutine that waits for a later flush asks again.
-  auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_begun_ns, {}});
+  region->flush_.flush_begun_ns = fabric_->NowNs();
+  region->flush_.requested = false;
+  auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_.flush_begun_ns, {}});
   disk_->Run([job] { job->status = job->flush.Write(); },
              [this, job] {
                job->log->EndFlush(std::move(job->flush), job->status);
@@ -120,23 +128,24 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
 void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   RegionLog* const log = region->log.get();
   if (log == nullptr) return;
+  HeldRegion::FlushState& flush = region->flush_;
   if (!log->dirty()) {
-    region->dirty_since_ns = region->flush_begun_ns = 0;
-    region->late = region->flush_now = false;
+    flush.dirty_since_ns = flush.flush_begun_ns = 0;
+    flush.late = flush.requested = false;
     MarkIfIdle(region, now_ns);
     return;
   }
-  region->idle_since_ns = 0;
-  if (!log->flushing() && region->flush_begun_ns != 0) {  // A flush has ended. What is left came during it.
-    region->dirty_since_ns = region->flush_begun_ns;
-    region->flush_begun_ns = 0;
+  flush.idle_since_ns = 0;
+  if (!log->flushing() && flush.flush_begun_ns != 0) {  // A flush has ended. What is left came during it.
+    flush.dirty_since_ns = flush.flush_begun_ns;
+    flush.flush_begun_ns = 0;
   }
-  if (region->dirty_since_ns == 0) region->dirty_since_ns = now_ns;
-  const int64_t due_ns = region->dirty_since_ns + (log_first() || region->flush_now ? 0 : options_.bound_ns / 2);
-  region->late = log->waiting_bytes() > options_.waiting_bytes_max ||
-                 (!log_first() && now_ns - region->dirty_since_ns > options_.bound_ns);
+  if (flush.dirty_since_ns == 0) flush.dirty_since_ns = now_ns;
+  const int64_t due_ns = flush.dirty_since_ns + (log_first() || flush.requested ? 0 : options_.bound_ns / 2);
+  flush.late = log->waiting_bytes() > options_.waiting_bytes_max ||
+               (!log_first() && now_ns - flush.dirty_since_ns > options_.bound_ns);
   if (log->flushing()) return;
-  if (log->can_flush() && (now_ns >= due_ns || region->late)) {
+  if (log->can_flush() && (now_ns >= due_ns || flush.late)) {
     BeginFlush(region);
   } else {
     next_ns_ = std::min(next_ns_, due_ns);
@@ -147,8 +156,9 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
 // migration's target, so nothing may be appended then.
 void LogFlusher::MarkIfIdle(HeldRegion* region, int64_t now_ns) {
   if (!region->log->unmarked() || !region->writable()) return;
-  if (region->idle_since_ns == 0) region->idle_since_ns = now_ns;
-  const int64_t due_ns = region->idle_since_ns + (finishing_ ? 0 : options_.mark_after_ns);
+  int64_t& idle_since_ns = region->flush_.idle_since_ns;
+  if (idle_since_ns == 0) idle_since_ns = now_ns;
+  const int64_t due_ns = idle_since_ns + (finishing_ ? 0 : options_.mark_after_ns);
   next_ns_ = std::min(next_ns_, due_ns);
   if (now_ns < due_ns) return;
   region->log->Mark();
@@ -171,7 +181,7 @@ absl::Status LogFlusher::Finish() {
     Step();
     more = false;
     regions_->ForEach([&](HeldRegion* region) {
-      region->flush_now = true;
+      region->RequestFlush();
       more |= region->log != nullptr && region->log->dirty();
     });
     if (Poll() > 0) {

@@ -86,6 +86,10 @@ class LogFlusher {
   // one.
   Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
+  // Removes the log of a region that does not exist any more. Does nothing without durability. Returns false, and logs
+  // the reason, if that failed.
+  Task<bool> RemoveLog(uint32_t region);
+
   // Reports work that the pools have finished. Returns how many pieces.
   size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }
   // Begins what is due.

@@ -107,11 +107,11 @@ TEST_F(LogFlusherTest, WritesWaitWhileTheOldestRecordIsOlderThanTheBound) {
   pool_.SetPaused(true);
   Put("key");
   PassTime(kBoundNs - kBoundNs / 10);
-  EXPECT_FALSE(region()->late);
+  EXPECT_FALSE(region()->late());
   PassTime(kBoundNs / 5);
-  EXPECT_TRUE(region()->late);
+  EXPECT_TRUE(region()->late());
   pool_.SetPaused(false);
-  while (region()->late) Turn();
+  while (region()->late()) Turn();
   EXPECT_FALSE(region()->log->dirty());
 }
 
@@ -136,12 +136,12 @@ TEST_F(LogFlusherTest, WritesWaitWhenTooMuchIsInMemory) {
   while (!region()->log->flushing()) Turn();
   for (int i = 0; i < 20; ++i) Put("key" + std::to_string(i), std::string(300, 'v'));
   Turn();
-  EXPECT_FALSE(region()->late);
+  EXPECT_FALSE(region()->late());
   for (int i = 0; i < 20; ++i) Put("more" + std::to_string(i), std::string(300, 'v'));
   Turn();
-  EXPECT_TRUE(region()->late);
+  EXPECT_TRUE(region()->late());
   pool_.SetPaused(false);
-  while (region()->late) Turn();
+  while (region()->late()) Turn();
 }
 
 // The marker says that the record before it is on disk. Without it, replay would take damage of the last record for a
@@ -263,7 +263,7 @@ TEST_F(SyncLogFlusherTest, ASlowDiskMakesNoWriteWait) {
   pool_.SetPaused(true);
   region()->log->Append(RecordKind::kPut, "key", "value");
   PassTime(3 * kBoundNs);
-  EXPECT_FALSE(region()->late);
+  EXPECT_FALSE(region()->late());
   pool_.SetPaused(false);
   TimeToFlush();
 }

@@ -8,14 +8,14 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kPreparedPerTurn = uint64_t{256} << 10;
+constexpr uint64_t kPreparedPerStep = uint64_t{256} << 10;
 
 }  // namespace
 
 Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
   if (const absl::Status room = regions_->CheckRoom(regions); !room.ok()) co_return room;
   for (uint32_t made = 0; made < regions;) {
-    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerTurn);
+    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerStep);
     if (!ready.ok()) co_return ready.status();
     made += *ready;
     co_await scheduler_->Yield();
@@ -57,7 +57,7 @@ bool RegionAllocator::IsNew(const RegionTable& table, uint32_t region) const {
 Task<absl::StatusOr<uint32_t>> RegionAllocator::Add(uint32_t split_parent) {
   uint32_t id = 0;
   const HeldRegion* left = regions_->Find(split_parent);
-  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch;
+  const uint64_t left_epoch = left == nullptr ? 0 : left->epoch();
   // Memberships run changes on threads of their own, so a change reads no state of the worker that may change.
   const size_t regions_max = regions_->regions_max();
   Membership::TableChange add = [this, &id, split_parent, left_epoch, regions_max](RegionTable* table) -> absl::Status {
@@ -87,16 +87,8 @@ Task<bool> RegionAllocator::Discard(uint32_t region, bool remove_log) {
   if (scheduler_->stopping()) co_return false;
   if (regions_->Find(region) != nullptr) regions_->Drop(region);
   if (!status.ok()) spdlog::info("cannot remove region {} from the table: {}", region, std::string(status.message()));
-  if (status.ok() && remove_log) co_await RemoveLog(region);
+  if (status.ok() && remove_log) co_await logs_->RemoveLog(region);
   co_return status.ok();
-}
-
-Task<bool> RegionAllocator::RemoveLog(uint32_t region) {
-  if (!logs_->on()) co_return true;
-  const RunInPool::Work remove = [this, region] { return logs_->store()->Remove(region); };
-  const absl::Status removed = co_await logs_->RunOnDisk(remove);
-  if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
-  co_return removed.ok();
 }
 
 }  // namespace cell

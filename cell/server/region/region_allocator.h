@@ -31,8 +31,6 @@ class RegionAllocator {
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
   // `remove_log`. Returns false if it stays in the table because another worker owns it or this worker ends.
   Task<bool> Discard(uint32_t region, bool remove_log = true);
-  // Removes a region's log. Returns false, and logs the reason, if that failed.
-  Task<bool> RemoveLog(uint32_t region);
 
  private:
   // Adds a region to the table and returns its id.

@@ -94,7 +94,7 @@ class Stage {
   std::string Show() const {
     std::string text;
     regions_.ForEach([&](const HeldRegion* held) {
-      text += fmt::format("{} epoch {}: {}", held->region(), held->epoch, NameOf(kStates, held->state()));
+      text += fmt::format("{} epoch {}: {}", held->region(), held->epoch(), NameOf(kStates, held->state()));
       text += held->readable() ? held->writable() ? ", read and written" : ", read" : "";
       for (const auto& [name, purpose] : kPurposes) {
         if (held->ClaimedFor(purpose)) text += ", claimed to " + name;

@@ -56,7 +56,7 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
   const RegionHeader& header = region.store->header();
   const ExtentAllocator::Usage extents = region.store->extents();
   nlohmann::json json = {{"region", header.region},
-                         {"epoch", region.epoch},
+                         {"epoch", region.epoch()},
                          {"keys", header.keys},
                          {"data_bytes", header.data_bytes},
                          {"node_bytes", header.node_bytes},

@@ -21,7 +21,7 @@ absl::StatusOr<size_t> ServeAddRoute(const ServedRegions& served, ConstBytes mes
   if (region->log != nullptr && !region->log->status().ok()) return region->log->status();
   ASSIGN_OR_RETURN(reply.existed, tree.InsertRoute(request.key, request.fixed.child));
   if (region->log != nullptr && region->log->dirty()) {
-    region->flush_now = true;
+    region->RequestFlush();
     return absl::UnavailableError("the route is not on disk yet: retry later");
   }
   Store(to.data(), reply);

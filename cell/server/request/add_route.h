@@ -1,4 +1,15 @@
 // Serves kAddRoute, by which a worker tells a meganode of routes about a new meganode below it.
+//
+// A route is written, but not by WritePipeline, for these reasons:
+//   - The caller is a worker that repeats the request (RoutePublisher), and a route that is already there is not
+//     changed. So the request is never held. A region that cannot take it now answers so at once.
+//   - A worker also asks itself, from a coroutine (AnswerAddRoute), where there is no call to answer later.
+//   - A route takes no extent, and has no Prepare and Commit. It is applied at once, even with `sync`. A search that
+//     follows it before it is on disk finds a meganode that is already served.
+//   - It needs no lease. It is acknowledged only when the whole log is on disk, and a former owner's log is fenced.
+//
+// As with WritePipeline, the store itself appends the route to the log (HeldRegion::SetLog), LogFlusher flushes it, and
+// a region whose log has failed refuses it.
 #pragma once
 
 #include <string>

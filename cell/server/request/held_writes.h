@@ -28,7 +28,9 @@ struct HeldWrite {
 
 class HeldWrites {
  public:
-  // Holds a write whose request was parsed when it came.
+  // Holds a write whose request was parsed when it came. Parses it again, because the views must point into the copy of
+  // its bytes, and because the hint of the parsed request may not be the client's: Lookups replaces a null one by the
+  // leaf of that moment, which may be split before the write is retried.
   void Add(const IncomingCall& call, MessageKind kind, int64_t now_ns) {
     HeldWrite& held = writes_.emplace_back(HeldWrite{call, std::string(AsText(call.request)), {}, now_ns});
     held.call.request = {};
@@ -59,7 +61,8 @@ class HeldWrites {
   void Remove(ConnectionId peer) {
     writes_.remove_if([peer](const HeldWrite& held) { return held.call.peer == peer; });
   }
-  // Marks the writes that would use this upload as given up by their client.
+  // Marks the writes that would use this upload as given up by their client, which has begun another upload with its
+  // number. If such a put were retried, it would use the new value, or remove it.
   void Withdraw(ConnectionId peer, uint16_t upload) {
     for (HeldWrite& held : writes_) held.withdrawn |= held.call.peer == peer && held.request.upload == upload;
   }

@@ -8,7 +8,7 @@ namespace cell {
 
 class MigrationHandler {
  public:
-  // Writes the reply to a kMove request to `to` and returns its size.
+  // Writes the reply to a kMigration request to `to` and returns its size.
   virtual size_t ServeMigration(ConnectionId peer, ConstBytes request, MutableBytes to) = 0;
   // Ends everything that depends on a peer whose connection has ended.
   virtual void Disconnected(ConnectionId peer) = 0;

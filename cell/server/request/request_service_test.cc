@@ -20,10 +20,10 @@ using std::string_view_literals::operator""sv;
 
 TEST_F(RequestServiceTest, ItsStatusNamesAFailedLog) {
   HeldRegion* const region = regions_.Find(1);
-  EXPECT_EQ(service_.StatusJson(0, 1).find("its log failed"), std::string::npos);
+  EXPECT_EQ(service_.reports().StatusJson(0, 1).find("its log failed"), std::string::npos);
   region->SetLog(std::make_shared<RegionLog>(1, 1, 1, nullptr), false);
   region->log->Fail(absl::UnavailableError("EIO"));
-  EXPECT_NE(service_.StatusJson(0, 1).find("accepts no writes, its log failed: EIO"), std::string::npos);
+  EXPECT_NE(service_.reports().StatusJson(0, 1).find("accepts no writes, its log failed: EIO"), std::string::npos);
 }
 
 TEST_F(RequestServiceTest, PutThenGet) {

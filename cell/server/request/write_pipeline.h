@@ -1,8 +1,9 @@
 // WritePipeline takes puts and deletes from their arrival to their answer.
 //
-//   lease     without a lease nothing is written, because another worker may hold the region by now
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
-//             being split; writes to one region keep their order
+//             being split (which shows when it is tried); writes to one region keep their order
+//   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
+//             checked when the write is tried, also after it has waited
 //   log       with `sync` a write is logged first, and continues when its record is on disk
 //   apply     the write is applied to the region's store, which logs it by itself with `async`
 //   answer    the client gets its reply
@@ -62,9 +63,6 @@ class WritePipeline {
   void Lose(HeldRegion* region);
   // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
-  // Drops the waiting puts that would use this upload, because their client has begun another one with its number. If
-  // such a put were retried, it would use the new value, or remove it.
-  void Withdraw(ConnectionId peer, uint16_t upload) { held_->Withdraw(peer, upload); }
 
   const HeldWrites& held() const { return *held_; }
 
@@ -79,7 +77,7 @@ class WritePipeline {
   };
 
   // Returns whether the region's state and its disk allow writes.
-  static bool Open(const HeldRegion& region) { return region.state() != RegionState::kFrozen && !region.late; }
+  static bool Open(const HeldRegion& region) { return region.state() != RegionState::kFrozen && !region.late(); }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a full region will soon have room.

@@ -47,7 +47,7 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsJustGivenAwayIsLedOn) {
   const std::string head = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
   client_->Call(connection_, AsBytes(head), AsBytes("v"sv), kMessageBytesMax, INT64_MAX, &put);
   while (!moved.done || !put.done) Turn();
-  EXPECT_EQ(nlohmann::json::parse(service_.StatusJson(0, 1))["batches"], 1);  // They came together.
+  EXPECT_EQ(nlohmann::json::parse(service_.reports().StatusJson(0, 1))["batches"], 1);  // They came together.
   const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(put.bytes));
   ASSERT_TRUE(route.ok()) << route.status();
   EXPECT_EQ(route->kind, RouteKind::kNotHeld);

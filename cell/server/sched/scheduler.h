@@ -1,5 +1,5 @@
-// Scheduler: runs a worker's coroutines beside its requests. Each Step resumes every coroutine that is ready, once.
-// Not thread-safe: one thread.
+// Scheduler runs a worker's coroutines beside its requests. Each Step resumes every coroutine that is ready, once.
+// Not thread-safe: used only on one thread.
 //
 // A coroutine runs only inside Step, from its first line on. So Spawn may be called in the middle of a loop or of a
 // reply: nothing that the new coroutine does happens before the caller has returned to Step's caller.

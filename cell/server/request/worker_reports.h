@@ -1,0 +1,55 @@
+// WorkerReports serves requests about the worker itself: its status (kStatus), the check of a region (kCheck), the
+// bytes that it holds (kWeigh), and what a client reports about itself for the status (kReport).
+//
+// Not thread-safe: used only on the worker's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "cell/base/bytes.h"
+#include "cell/io/fabric/fabric.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/report/client_reports.h"
+#include "cell/server/report/status_report.h"
+#include "cell/server/request/room_maker.h"
+#include "cell/server/worker_context.h"
+
+namespace cell {
+
+class WorkerReports {
+ public:
+  // All arguments must outlive this. `server` is the name of the server. `room` is null if regions are never split.
+  WorkerReports(const WorkerContext& context, std::string server, RoomMaker* room);
+
+  // These write a reply to `to` and return its size. `text` is what follows the request's header.
+  //
+  // Status: "FIRST", or nothing for 0. The reply lists the regions from number FIRST on, as many as are sure to fit
+  // into a message.
+  absl::StatusOr<size_t> Status(std::string_view text, MutableBytes to) const;
+  // Check: "REGION" returns the region's report. "REGION FIRST" returns its routes from number FIRST on, as many as
+  // fit.
+  absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
+  absl::StatusOr<size_t> Weigh(MutableBytes to) const;
+  absl::StatusOr<size_t> Report(ConnectionId client, std::string_view text, MutableBytes to);
+
+  // Forgets a client whose connection has ended.
+  void Disconnected(ConnectionId client) { clients_.Forget(client); }
+
+  // Returns the worker's state and statistics, with at most `regions_max` of its regions, starting with number `first`.
+  std::string StatusJson(size_t first, size_t regions_max) const;
+
+ private:
+  Fabric* const fabric_;
+  Regions* const regions_;
+  const StatusReport* const status_;
+  const std::string server_;
+  RoomMaker* const room_;
+  const int64_t started_ns_;
+  ClientReports clients_;
+};
+
+}  // namespace cell
