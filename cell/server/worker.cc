@@ -9,7 +9,7 @@
 namespace cell {
 namespace {
 
-// Pause between polls of a membership that has to answer. Its answer may take long, and wakes nobody.
+// Pause between polls of a membership that has to answer and wakes nobody, as in simulations.
 constexpr int64_t kMembershipPauseNs = 100'000;
 
 nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) {
@@ -31,6 +31,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       sync_points_(options.sync_points),
       fabric_(std::move(fabric)),
       membership_(std::move(membership)),
+      membership_wakes_(membership_->SetWake([fabric = fabric_.get()] { fabric->Wake(); })),
       store_(std::move(logs.store)),
       disk_(std::move(logs.disk)),
       replay_(std::move(logs.replay)),
@@ -103,7 +104,8 @@ size_t Worker::Poll() {
 }
 
 void Worker::Wait(int64_t until_ns) {
-  if (membership_->pending()) until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
+  if (!membership_wakes_ && membership_->pending())
+    until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
   fabric_->Wait(held_.size() > 0 ? 0 : std::min({until_ns, scheduler_.NextNs(), logs_.NextNs()}));
 }
 

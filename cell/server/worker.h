@@ -112,7 +112,8 @@ class Worker {
   const int64_t start_pause_ns_;
   SyncPoints sync_points_;
   std::unique_ptr<Fabric> fabric_;
-  std::unique_ptr<Membership> membership_;
+  std::unique_ptr<Membership> membership_;  // Wakes the fabric until it is destroyed, so the fabric must outlive it.
+  const bool membership_wakes_;
   std::shared_ptr<LogStore> store_;
   std::unique_ptr<ThreadPool> disk_;
   std::unique_ptr<ThreadPool> replay_;

@@ -22,6 +22,7 @@ TableView::TableView(ClientLoop* loop, Connections* connections, const ClientMet
       connections_(connections),
       metrics_(metrics),
       membership_(std::move(membership)),
+      membership_wakes_(membership_->SetWake([fabric = loop->fabric()] { fabric->Wake(); })),
       revision_(cluster().revision) {}
 
 bool TableView::WillBeServed(uint32_t region) const {

@@ -81,8 +81,11 @@ class TableView {
   size_t Poll();
   // Begins to read the table again if that is due: RefreshSoon was called, or the client reads and its lease ends soon.
   void RefreshIfDue();
-  // Returns true if the membership still has to answer. Its answer does not end a Wait.
-  bool pending() const { return membership_->pending(); }
+  // Returns true if the membership still has to answer and its answer does not end a Wait of the loop.
+  bool must_poll() const { return !membership_wakes_ && membership_->pending(); }
+  // Makes the membership's threads leave the loop alone. Call it before the loop is closed, which destroys the fabric
+  // that they wake.
+  void StopWaking() { membership_->SetWake(nullptr); }
 
  private:
   // A region's owner in the table at `revision`. If `known` is false, the region has no owner now, and had this one
@@ -109,6 +112,7 @@ class TableView {
   Connections* const connections_;
   const ClientMetrics* const metrics_;
   const std::unique_ptr<Membership> membership_;
+  const bool membership_wakes_;
   absl::flat_hash_map<uint32_t, Owner> owners_;  // Keyed by region; holds those that operations asked for.
   uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
