@@ -66,11 +66,14 @@ class Worker {
   // its work.
   void HandOver() { regions_.HandOver(); }
 
-  // Executes `work` on the worker's thread, in its next Poll. Thread-safe.
+  // Executes `work` on the worker's thread, in its next Poll. Ends a Wait that is in progress. Thread-safe.
   void Post(std::function<void(Worker*)> work) {
-    const std::lock_guard lock(posted_mutex_);
-    posted_.push_back(std::move(work));
-    has_posted_.store(true, std::memory_order_release);
+    {
+      const std::lock_guard lock(posted_mutex_);
+      posted_.push_back(std::move(work));
+      has_posted_.store(true, std::memory_order_release);
+    }
+    fabric_->Wake();
   }
 
   // Does what can be done now. Returns how much was done.
