@@ -47,14 +47,16 @@ inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const Re
 
 class HeldRegion {
  public:
-  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
-             RegionState state = RegionState::kServing)
+  // Notifies `unclaimed`, which must outlive this, when a claim on this is released.
+  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch, RegionState state,
+             Event* unclaimed)
       : memory(memory),
         written(std::move(written)),
         store(Open(memory)),
         tree(dynamic_cast<Meganode*>(store.get())),
         hash(dynamic_cast<HashTable*>(store.get())),
         epoch(epoch),
+        unclaimed_(unclaimed),
         state_(state) {}
   ~HeldRegion();
 
@@ -140,6 +142,7 @@ class HeldRegion {
     return std::make_unique<Meganode>(memory);
   }
 
+  Event* const unclaimed_;
   RegionState state_;
   RegionClaim* claim_ = nullptr;
 };
