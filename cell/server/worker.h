@@ -105,7 +105,11 @@ class Worker {
 
  private:
   absl::Status MakeFirst();
-  void DoPosted();
+  // Executes what was posted. Returns how much.
+  size_t DoPosted();
+  // Retries held writes if one of them may go on by now. `done` is what this Poll has done so far. Returns how many
+  // were answered.
+  size_t RetryHeld(size_t done);
 
   std::mutex posted_mutex_;
   std::vector<std::function<void(Worker*)>> posted_;
@@ -139,6 +143,10 @@ class Worker {
   Rebalancer rebalancer_;
   Recoverer recoverer_;
   LogCollector collector_;
+
+  bool changed_ = false;       // The last Poll had done something when it came to the held writes.
+  uint64_t batches_seen_ = 0;  // Batches of calls that were served until then.
+  int64_t retry_held_ns_ = 0;  // When held writes are retried even if nothing was done.
 };
 
 }  // namespace cell
