@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "cell/server/region/region_claim.h"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -261,6 +262,36 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
     for (const std::string& path : cluster.disk()->paths()) EXPECT_FALSE(path.ends_with(".unfinished")) << path;
   }
   EXPECT_GT(failed, 5);
+}
+
+// A region that is claimed may be in the middle of a split or a migration.
+TEST(Checkpoints, OfAllRegionsWaitForThoseThatAreClaimed) {
+  for (const bool stops : {false, true}) {
+    SCOPED_TRACE(stops);
+    RegionClaim claim;
+    std::optional<absl::Status> made;
+    {
+      TestClusterOptions options;
+      options.logs.durability = Durability::kSync;
+      SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+      claim = RegionClaim(cluster.worker()->regions()->Find(cluster.table().root), ClaimPurpose::kMigrate);
+      const auto checkpoint = [&made](Worker* worker) -> Task<bool> {
+        Checkpointer::Made all;
+        made = co_await worker->checkpointer()->CheckpointAll(&all);
+        co_return true;
+      };
+      cluster.worker()->scheduler()->Spawn(checkpoint(cluster.worker()));
+      for (int i = 0; i < 10'000; ++i) cluster.network()->Step();
+      EXPECT_FALSE(made.has_value());
+      if (!stops) {
+        claim.Release();
+        while (!made.has_value()) cluster.network()->Step();
+        EXPECT_TRUE(made->ok()) << *made;
+      }
+    }  // Here the worker ends, although the region may still be claimed.
+    ASSERT_TRUE(made.has_value());
+    EXPECT_EQ(made->ok(), !stops) << *made;
+  }
 }
 
 // A table is dropped while the server that has it is dead, so nobody is left who knows its logs.

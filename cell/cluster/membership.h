@@ -81,6 +81,10 @@ class Membership {
   virtual size_t Poll() = 0;
   // Returns whether a callback is still to come.
   virtual bool pending() const = 0;
+  // Sets the function that is called, on any thread, whenever there is something new for Poll. Null: none is called.
+  // When this returns, the former function is not called any more. Returns false if this membership never calls it, as
+  // those of simulations: then the owner must call Poll again and again while pending().
+  virtual bool SetWake(std::function<void()>) { return false; }
   // Returns until when a worker may acknowledge writes, on CLOCK_BOOTTIME. Until then nobody can take it for dead.
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
   // Returns whether state() follows the cluster by itself. If not, it is as of the last Refresh or Change.

@@ -1,6 +1,7 @@
 #include "cell/server/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/server/change/first_region.h"
@@ -9,8 +10,17 @@
 namespace cell {
 namespace {
 
-// Pause between polls of a membership that has to answer. Its answer may take long, and wakes nobody.
+// Pause between polls of a membership that has to answer and wakes nobody, as in simulations.
 constexpr int64_t kMembershipPauseNs = 100'000;
+
+// How often held writes are retried while the worker does nothing. Whatever lets a write go follows from something that
+// a Poll has done: a call that was served, an answer, a sync, a step of a coroutine. The exceptions are what the parts'
+// Steps do because time has passed, such as giving up a migration whose other side is silent.
+constexpr int64_t kRetryHeldNs = 200'000;
+
+// How long Stop waits at most for what wakes nobody: what the parts' Steps do because time has passed, and simulated
+// disks.
+constexpr int64_t kStopPauseNs = 1'000'000;
 
 nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) {
   const LogFlusher::Counters& counters = logs.counters();
@@ -31,6 +41,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       sync_points_(options.sync_points),
       fabric_(std::move(fabric)),
       membership_(std::move(membership)),
+      membership_wakes_(membership_->SetWake([fabric = fabric_.get()] { fabric->Wake(); })),
       store_(std::move(logs.store)),
       disk_(std::move(logs.disk)),
       replay_(std::move(logs.replay)),
@@ -81,14 +92,14 @@ absl::Status Worker::MakeFirst() {
 }
 
 size_t Worker::Poll() {
-  if (has_posted_.load(std::memory_order_acquire)) DoPosted();
+  size_t done = has_posted_.load(std::memory_order_acquire) ? DoPosted() : 0;
   peers_.Step();
-  size_t done = fabric_->Poll();
+  done += fabric_->Poll();
   done += membership_->Poll();
   done += logs_.Poll();
   done += service_.writes()->ApplyDurable();
   done += scheduler_.Step();
-  done += service_.writes()->RetryHeld();
+  done += RetryHeld(done);
   service_.Step();
   recoverer_.Step();
   migrator_.Step();
@@ -102,17 +113,30 @@ size_t Worker::Poll() {
   return done;
 }
 
+size_t Worker::RetryHeld(size_t done) {
+  const uint64_t served = std::exchange(batches_seen_, service_.batches());  // Simulated fabrics serve outside of Poll.
+  const bool changed = done > 0 || service_.batches() != served;
+  // The last Poll may have let a write go after its retry, by Steps that followed from what it had done.
+  const bool may_go = std::exchange(changed_, changed) || changed;
+  if (held_.size() == 0) return 0;
+  const int64_t now_ns = fabric_->NowNs();
+  if (!may_go && now_ns < std::min(retry_held_ns_, service_.writes()->NextHeldNs())) return 0;
+  retry_held_ns_ = now_ns + kRetryHeldNs;
+  return service_.writes()->RetryHeld();
+}
+
 void Worker::Wait(int64_t until_ns) {
-  if (membership_->pending()) until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
-  fabric_->Wait(held_.size() > 0 ? 0 : std::min({until_ns, scheduler_.NextNs(), logs_.NextNs()}));
+  if (!membership_wakes_ && membership_->pending())
+    until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
+  if (held_.size() > 0) until_ns = std::min({until_ns, retry_held_ns_, service_.writes()->NextHeldNs()});
+  fabric_->Wait(std::min({until_ns, scheduler_.NextNs(), logs_.NextNs()}));
 }
 
 absl::Status Worker::Stop() {
   scheduler_.Stop();
   const int64_t until_ns = fabric_->NowNs() + finish_patience_ns_;
   while (!scheduler_.idle() && fabric_->NowNs() < until_ns) {
-    const bool busy = Poll() > 0;  // Even if it only checks whether what it waits for has come.
-    fabric_->Wait(fabric_->NowNs() + (busy ? 1'000 : 1'000'000));
+    if (Poll() == 0) Wait(std::min(until_ns, fabric_->NowNs() + kStopPauseNs));
   }
   RETURN_IF_ERROR(logs_.Finish());
   service_.writes()->ApplyDurable();
@@ -120,7 +144,7 @@ absl::Status Worker::Stop() {
   return absl::DeadlineExceededError("a disk or the membership does not answer; all acknowledged writes are on disk");
 }
 
-void Worker::DoPosted() {
+size_t Worker::DoPosted() {
   std::vector<std::function<void(Worker*)>> now;
   {
     const std::lock_guard lock(posted_mutex_);
@@ -128,6 +152,7 @@ void Worker::DoPosted() {
     has_posted_ = false;
   }
   for (const auto& work : now) work(this);
+  return now.size();
 }
 
 }  // namespace cell

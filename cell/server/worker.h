@@ -66,11 +66,14 @@ class Worker {
   // its work.
   void HandOver() { regions_.HandOver(); }
 
-  // Executes `work` on the worker's thread, in its next Poll. Thread-safe.
+  // Executes `work` on the worker's thread, in its next Poll. Ends a Wait that is in progress. Thread-safe.
   void Post(std::function<void(Worker*)> work) {
-    const std::lock_guard lock(posted_mutex_);
-    posted_.push_back(std::move(work));
-    has_posted_.store(true, std::memory_order_release);
+    {
+      const std::lock_guard lock(posted_mutex_);
+      posted_.push_back(std::move(work));
+      has_posted_.store(true, std::memory_order_release);
+    }
+    fabric_->Wake();
   }
 
   // Does what can be done now. Returns how much was done.
@@ -102,7 +105,11 @@ class Worker {
 
  private:
   absl::Status MakeFirst();
-  void DoPosted();
+  // Executes what was posted. Returns how much.
+  size_t DoPosted();
+  // Retries held writes if one of them may go on by now. `done` is what this Poll has done so far. Returns how many
+  // were answered.
+  size_t RetryHeld(size_t done);
 
   std::mutex posted_mutex_;
   std::vector<std::function<void(Worker*)>> posted_;
@@ -112,7 +119,8 @@ class Worker {
   const int64_t start_pause_ns_;
   SyncPoints sync_points_;
   std::unique_ptr<Fabric> fabric_;
-  std::unique_ptr<Membership> membership_;
+  std::unique_ptr<Membership> membership_;  // Wakes the fabric until it is destroyed, so the fabric must outlive it.
+  const bool membership_wakes_;
   std::shared_ptr<LogStore> store_;
   std::unique_ptr<ThreadPool> disk_;
   std::unique_ptr<ThreadPool> replay_;
@@ -135,6 +143,10 @@ class Worker {
   Rebalancer rebalancer_;
   Recoverer recoverer_;
   LogCollector collector_;
+
+  bool changed_ = false;       // The last Poll had done something when it came to the held writes.
+  uint64_t batches_seen_ = 0;  // Batches of calls that were served until then.
+  int64_t retry_held_ns_ = 0;  // When held writes are retried even if nothing was done.
 };
 
 }  // namespace cell

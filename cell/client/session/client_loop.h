@@ -49,7 +49,9 @@ class ClientLoop {
   };
   SleepAwaiter SleepUntil(int64_t at_ns) { return {this, at_ns}; }
 
-  // Waits until Wake(event), the deadline, or Close.
+  // Waits until Wake(event), the deadline, or Close. An event is the address of the data that it is about, which the
+  // caller checks again afterwards. It is not an Event (cell/base/event.h): the loop knows all waiters, because it ends
+  // those whose deadline has come and, when it is closed, all of them.
   struct EventAwaiter {
     ClientLoop* loop;
     const void* event;

@@ -11,7 +11,8 @@ namespace cell {
 namespace {
 
 constexpr int64_t kReportEveryNs = 1'000'000'000;
-constexpr int64_t kMembershipPauseNs = 200'000;
+// Pause between polls of a membership that has to answer and wakes nobody, as in simulations.
+constexpr int64_t kMembershipPauseNs = 20'000;
 
 }  // namespace
 
@@ -22,6 +23,11 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       view_(&loop_, &connections_, &metrics_, std::move(membership)),
       tree_(&loop_, &connections_, &metrics_, view_.node_bytes(), options_),
       reported_ns_(loop_.now_ns()) {}
+
+void Session::Close() {
+  view_.StopWaking();  // Before the fabric is gone.
+  loop_.Close();
+}
 
 CallContext Session::Begin(const CallOptions& options) {
   loop_.Touch();
@@ -58,7 +64,7 @@ void Session::Poll(int64_t until_ns) {
   const int64_t now_ns = loop_.now_ns();
   if (options_.report && now_ns - reported_ns_ >= kReportEveryNs) SendReport();
   if (loop_.fabric()->Poll() + done > 0) return;
-  if (view_.pending()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
+  if (view_.must_poll()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
   loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // The next report may become due.
 }
 

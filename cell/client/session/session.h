@@ -26,7 +26,7 @@ struct CallContext {
 class Session {
  public:
   Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membership);
-  ~Session() { loop_.Close(); }
+  ~Session() { Close(); }
 
   const ClientOptions& options() const { return options_; }
   ClientMetrics* metrics() { return &metrics_; }
@@ -41,7 +41,7 @@ class Session {
 
   // Ends all operations in flight with Cancelled; writes that were sent also report MaybeApplied. Operations that begin
   // afterwards end with Cancelled at once.
-  void Close() { loop_.Close(); }
+  void Close();
   bool closed() const { return loop_.closed(); }
 
   CallContext Begin(const CallOptions& options);

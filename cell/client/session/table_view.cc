@@ -9,7 +9,6 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
 // Owners of regions that are gone are forgotten once there are this many more of them than regions.
 constexpr size_t kOwnersSlack = 1024;
@@ -22,6 +21,7 @@ TableView::TableView(ClientLoop* loop, Connections* connections, const ClientMet
       connections_(connections),
       metrics_(metrics),
       membership_(std::move(membership)),
+      membership_wakes_(membership_->SetWake([fabric = loop->fabric()] { fabric->Wake(); })),
       revision_(cluster().revision) {}
 
 bool TableView::WillBeServed(uint32_t region) const {
@@ -77,7 +77,7 @@ Task<bool> TableView::Refresh(int64_t deadline_ns) {
   const uint64_t wanted = refreshes_ + 1 + refreshing_;  // A refresh that is under way may have read too early.
   while (refreshes_ < wanted && !loop_->closed() && loop_->NowNs() < deadline_ns) {
     BeginRefresh();
-    if (refreshes_ < wanted) co_await loop_->SleepUntil(std::min(deadline_ns, loop_->NowNs() + kRefreshingPauseNs));
+    if (refreshes_ < wanted) co_await loop_->WaitFor(&refreshes_, deadline_ns);
   }
   co_return refreshes_ >= wanted;
 }
@@ -90,9 +90,9 @@ void TableView::BeginRefresh() {
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
-    if (!status.ok()) return;
-    table_ns_ = refreshed_ns_;
-    revision_ = cluster().revision;
+    revision_ = cluster().revision;  // Those that it resumes must see the newest table.
+    if (status.ok()) table_ns_ = refreshed_ns_;
+    loop_->Wake(&refreshes_);
   });
 }
 

@@ -49,8 +49,8 @@ class TableView {
   // in the message, if that fails. An attempt continues after the deadline, for the benefit of other operations.
   Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
 
-  // Reads the region table again, and waits for it until the deadline. The caller continues with what is known then,
-  // whether that succeeded or not.
+  // Reads the region table again, and waits until the membership has answered, the deadline, or the end of the loop.
+  // The caller continues with what is known then, whether that succeeded or not.
   Task<bool> Refresh(int64_t deadline_ns);
   // Begins to read the region table again, without waiting. An old table costs extra steps, but not correctness.
   void RefreshSoon() { refresh_soon_ = true; }
@@ -81,8 +81,11 @@ class TableView {
   size_t Poll();
   // Begins to read the table again if that is due: RefreshSoon was called, or the client reads and its lease ends soon.
   void RefreshIfDue();
-  // Returns true if the membership still has to answer. Its answer does not end a Wait.
-  bool pending() const { return membership_->pending(); }
+  // Returns true if the membership still has to answer and its answer does not end a Wait of the loop.
+  bool must_poll() const { return !membership_wakes_ && membership_->pending(); }
+  // Makes the membership's threads leave the loop alone. Call it before the loop is closed, which destroys the fabric
+  // that they wake.
+  void StopWaking() { membership_->SetWake(nullptr); }
 
  private:
   // A region's owner in the table at `revision`. If `known` is false, the region has no owner now, and had this one
@@ -109,11 +112,12 @@ class TableView {
   Connections* const connections_;
   const ClientMetrics* const metrics_;
   const std::unique_ptr<Membership> membership_;
+  const bool membership_wakes_;
   absl::flat_hash_map<uint32_t, Owner> owners_;  // Keyed by region; holds those that operations asked for.
   uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
-  uint64_t refreshes_ = 0;         // Number of reads of the table that have ended.
+  uint64_t refreshes_ = 0;         // Number of reads of the table that have ended. Also the event of that.
   int64_t refreshed_ns_ = 0;       // When the last one began.
   uint64_t reads_at_refresh_ = 0;  // This client's one-sided reads until then.
   int64_t table_ns_ = 0;           // When the last one that succeeded began; the lease counts from here.

@@ -29,7 +29,7 @@ class TableViewTest : public ConnectionsFixture, public ::testing::Test {
     task.Start();
     while (!task.done()) {
       view_.Poll();
-      Turn();
+      if (!task.done()) Turn();  // The membership's answer may have resumed it.
     }
     return task.Take();
   }
@@ -105,6 +105,37 @@ TEST_F(TableViewTest, ARefreshSeesAllThatHappenedBeforeIt) {
   ChangeTable([](RegionTable* table) { table->regions[1].epoch = 5; });
   Refresh();
   EXPECT_EQ(view_.cluster().table.Find(1)->epoch, 5u);
+}
+
+TEST_F(TableViewTest, ARefreshIsResumedByTheAnswer) {
+  Task<bool> task = view_.Refresh(INT64_MAX);
+  task.Start();
+  EXPECT_FALSE(task.done());
+  const int64_t before_ns = loop_.NowNs();
+  EXPECT_EQ(view_.Poll(), 1u);  // The answer.
+  ASSERT_TRUE(task.done());
+  EXPECT_TRUE(task.Take());
+  EXPECT_EQ(loop_.NowNs(), before_ns);
+}
+
+TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsAtItsDeadline) {
+  const int64_t deadline_ns = loop_.NowNs() + 5'000;
+  Task<bool> task = view_.Refresh(deadline_ns);
+  task.Start();
+  loop_.Wait(INT64_MAX);
+  EXPECT_EQ(loop_.NowNs(), deadline_ns);
+  loop_.Step();
+  ASSERT_TRUE(task.done());
+  EXPECT_FALSE(task.Take());
+}
+
+TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsWithTheLoop) {
+  Task<bool> task = view_.Refresh(INT64_MAX);
+  task.Start();
+  view_.StopWaking();
+  loop_.Close();
+  ASSERT_TRUE(task.done());
+  EXPECT_FALSE(task.Take());
 }
 
 TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {

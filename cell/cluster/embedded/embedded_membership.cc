@@ -260,8 +260,11 @@ void EmbeddedMembership::Run() {
 void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
   Told told{std::move(done), table.status(), {}};
   if (table.ok()) told.table = *std::move(table);
-  const std::lock_guard lock(mutex_);
-  told_.push_back(std::move(told));
+  {
+    const std::lock_guard lock(mutex_);
+    told_.push_back(std::move(told));
+  }
+  wake_owner_.Call();  // Also on the owner's thread (Refresh): it must not sleep before its next Poll.
 }
 
 void EmbeddedMembership::Refresh(Done done) {

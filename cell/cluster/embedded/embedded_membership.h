@@ -22,15 +22,18 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
+#include "cell/cluster/wake_function.h"
 #include "cell/io/exec/system_clock.h"
 #include "cell/io/file/posix_files.h"
 #include "cell/io/net/fd.h"
@@ -62,6 +65,10 @@ class EmbeddedMembership : public Membership {
   void Change(TableChange change, Done done) override;
   size_t Poll() override;
   bool pending() const override { return pending_ > 0; }
+  bool SetWake(std::function<void()> wake) override {
+    wake_owner_.Set(std::move(wake));
+    return true;
+  }
   bool IsGone(const WorkerId& worker) const override;
   // Returns the path of the file that server NAME locks.
   static std::string LockPath(const std::string& directory, const std::string& server) {
@@ -113,6 +120,7 @@ class EmbeddedMembership : public Membership {
   RegionTable table_;       // The table in that text.
   size_t pending_ = 0;
 
+  WakeFunction wake_owner_;
   std::atomic<bool> seen_table_ = false;  // A regions.json existed.
   std::thread thread_;                    // Makes changes; started with the first one.
   std::mutex mutex_;                      // Guards the members below.

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -246,6 +247,29 @@ TEST_F(EmbeddedMembershipTest, ALockThatIsHeldForTooLongIsAnError) {
   // A membership that ends does not wait for the lock either.
   const auto ends = *EmbeddedMembership::Open(directory_, {.lock_wait = std::chrono::hours(1)});
   ends->Change([](RegionTable*) { return absl::OkStatus(); }, [](const absl::Status&) {});
+}
+
+// Otherwise its owner would sleep while an answer waits for it.
+TEST_F(EmbeddedMembershipTest, AnAnswerWakesItsOwner) {
+  std::atomic<int> wakes = 0;
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  ASSERT_TRUE(membership->SetWake([&wakes] {
+    ++wakes;
+    wakes.notify_all();
+  }));
+  int answers = 0;
+  const auto answered = [&answers](const absl::Status& status) { answers += status.ok(); };
+  membership->Change([](RegionTable*) { return absl::OkStatus(); }, answered);
+  wakes.wait(0);  // It is called by the thread that makes changes.
+  EXPECT_EQ(membership->Poll(), 1u);
+  membership->Refresh(answered);
+  EXPECT_EQ(wakes, 2);
+  EXPECT_EQ(membership->Poll(), 1u);
+  EXPECT_EQ(answers, 2);
+  membership->SetWake(nullptr);
+  membership->Refresh(answered);
+  EXPECT_EQ(membership->Poll(), 1u);
+  EXPECT_EQ(wakes, 2);
 }
 
 // Only a missing table counts as never written. A table that cannot be read is not overwritten.

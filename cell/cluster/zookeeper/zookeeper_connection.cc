@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <future>
-#include <thread>
 #include <utility>
 
 #include "fmt/format.h"
@@ -14,6 +13,9 @@ namespace cell {
 namespace {
 
 constexpr size_t kNodeBytesMaxOfZooKeeper = size_t{1} << 20;
+// Pause before a call that was lost while the session is connected: its server did not answer in time, or the session
+// has just moved to another one. Nothing signals that the next call will succeed.
+constexpr int64_t kRetryPauseNs = 10'000'000;
 
 }  // namespace
 
@@ -47,8 +49,43 @@ int64_t ZooKeeperConnection::session_ns() const {
 }
 
 void ZooKeeperConnection::Watch(zhandle_t*, int type, int, const char*, void* context) {
-  if (type == ZOO_SESSION_EVENT) return;  // The result of each call shows the session's state.
-  static_cast<ZooKeeperConnection*>(context)->on_change_();
+  auto* const connection = static_cast<ZooKeeperConnection*>(context);
+  if (type != ZOO_SESSION_EVENT) return connection->on_change_();
+  // The C client has changed zoo_state before it calls this. Taking the mutex makes sure that a waiter sees the new
+  // state or is waiting already.
+  { const std::lock_guard lock(connection->mutex_); }
+  connection->session_changed_.notify_all();
+}
+
+void ZooKeeperConnection::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  session_changed_.notify_all();
+}
+
+int ZooKeeperConnection::AwaitSession(int64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const int state = zoo_state(handle_);
+    const bool settled =
+        state == ZOO_CONNECTED_STATE || state == ZOO_AUTH_FAILED_STATE || state == ZOO_EXPIRED_SESSION_STATE;
+    const int64_t left_ns = until_ns - options_.clock->NowNs();
+    if (settled || stopping_ || left_ns <= 0) return state;
+    session_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+  }
+}
+
+bool ZooKeeperConnection::AwaitRetry(int64_t until_ns) {
+  if (AwaitSession(until_ns) == ZOO_CONNECTED_STATE) {
+    const int64_t left_ns = until_ns - options_.clock->NowNs();
+    std::unique_lock lock(mutex_);
+    session_changed_.wait_for(lock, std::chrono::nanoseconds(std::min(left_ns, kRetryPauseNs)),
+                              [this] { return stopping_; });
+  }
+  const std::lock_guard lock(mutex_);
+  return !stopping_ && options_.clock->NowNs() <= until_ns;
 }
 
 absl::Status ZooKeeperConnection::Connect() {
@@ -62,16 +99,14 @@ absl::Status ZooKeeperConnection::Connect() {
     zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
   }
   const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
-  while (zoo_state(handle_) != ZOO_CONNECTED_STATE) {
-    if (zoo_state(handle_) == ZOO_AUTH_FAILED_STATE) {
-      return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} rejected the digest", options_.servers));
-    }
-    if (options_.clock->NowNs() > give_up_ns) {
-      return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const int state = AwaitSession(give_up_ns);
+  if (state == ZOO_CONNECTED_STATE) return absl::OkStatus();
+  if (state == ZOO_AUTH_FAILED_STATE) {
+    return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} rejected the digest", options_.servers));
   }
-  return absl::OkStatus();
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return absl::UnavailableError("this member is shutting down");
+  return absl::UnavailableError(fmt::format("ZooKeeper does not answer at {}", options_.servers));
 }
 
 absl::Status ZooKeeperConnection::Failed(int rc, const std::string& what) {
@@ -83,8 +118,7 @@ int ZooKeeperConnection::Retry(const std::function<int()>& call) {
   const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
   for (;;) {
     const int rc = call();
-    if (Answered(rc) || !Lost(rc) || options_.clock->NowNs() > give_up_ns || stopping_) return rc;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (Answered(rc) || !Lost(rc) || !AwaitRetry(give_up_ns)) return rc;
   }
 }
 

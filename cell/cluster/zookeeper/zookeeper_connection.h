@@ -9,9 +9,10 @@
 
 #include <zookeeper/zookeeper.h>
 
-#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,12 +37,12 @@ class ZooKeeperConnection {
   static bool Expired(int rc);
   static absl::Status ToStatus(int rc, const std::string& what);
 
-  // Begins a new session.
+  // Begins a new session. Returns Unavailable if ZooKeeper does not answer in time, or after Stop.
   absl::Status Connect();
   bool connected() const { return handle_ != nullptr; }
   int64_t session_ns() const;
-  // Makes Retry give up.
-  void Stop() { stopping_ = true; }
+  // Makes Connect and Retry give up.
+  void Stop();
 
   // Returns ToStatus, and notes it if the session has expired.
   absl::Status Failed(int rc, const std::string& what);
@@ -71,12 +72,18 @@ class ZooKeeperConnection {
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
   const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
   static void Watch(zhandle_t*, int type, int, const char*, void* context);
+  // Waits until the session is connected or has failed, Stop, or `until_ns`. Returns its state.
+  int AwaitSession(int64_t until_ns);
+  // Waits until a call that was lost may be made again. Returns false if it must not be: the time is over, or Stop.
+  bool AwaitRetry(int64_t until_ns);
 
   const ZooKeeperOptions options_;
   const std::function<void()> on_change_;
   zhandle_t* handle_ = nullptr;
   bool expired_ = false;
-  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;                         // Guards stopping_.
+  std::condition_variable session_changed_;  // The session's state has changed, or stopping_ has.
+  bool stopping_ = false;
 };
 
 }  // namespace cell

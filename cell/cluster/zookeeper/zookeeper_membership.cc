@@ -17,6 +17,7 @@
 #include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
+#include "cell/cluster/wake_function.h"
 #include "cell/cluster/zookeeper/session_lease.h"
 #include "cell/cluster/zookeeper/told_states.h"
 #include "cell/cluster/zookeeper/uuid.h"
@@ -146,6 +147,7 @@ class ZooKeeperMembership::Client {
     return session_seen_ == session_.load(std::memory_order_acquire) ? lease_.until_ns() : 0;
   }
   uint64_t session() const { return session_seen_; }
+  void SetWake(std::function<void()> wake) { wake_owner_.Set(std::move(wake)); }
 
   void Ask(TableChange change, Done done) {
     ++pending_;
@@ -352,9 +354,9 @@ class ZooKeeperMembership::Client {
       if (job.done) {
         const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
         if (!status.ok() && job.change) (void)Read();  // Read what the faster member wrote.
-        told_.Tell({std::move(job.done), status, read_, read_in_});
+        Tell({std::move(job.done), status, read_, read_in_});
       } else if (refresh) {
-        if (Read().ok()) told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
+        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_, read_in_});
       } else if (announced_) {
         const int rc = connection_.Retry([&] { return ConfirmedSync(root_); });
         if (ZooKeeperConnection::Expired(rc)) connection_.set_expired(true);
@@ -362,9 +364,14 @@ class ZooKeeperMembership::Client {
     }
     const std::lock_guard lock(mutex_);
     for (Job& job : jobs_) {
-      told_.Tell({std::move(job.done), absl::UnavailableError("this member is shutting down"), read_, read_in_});
+      Tell({std::move(job.done), absl::UnavailableError("this member is shutting down"), read_, read_in_});
     }
     jobs_.clear();
+  }
+
+  void Tell(ToldStates::Told told) {
+    told_.Tell(std::move(told));
+    wake_owner_.Call();
   }
 
   // Begins a new session after the last one has expired, and creates our znode again.
@@ -382,7 +389,7 @@ class ZooKeeperMembership::Client {
     }
     connection_.set_expired(false);
     announced_ = !self_.empty();
-    told_.Tell({nullptr, absl::OkStatus(), read_, read_in_});
+    Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
 
   // Limits the warnings, because the attempts repeat several times a second, perhaps for long.
@@ -419,6 +426,7 @@ class ZooKeeperMembership::Client {
   size_t pending_ = 0;
 
   ToldStates told_;  // From that thread to the owner.
+  WakeFunction wake_owner_;
   std::thread thread_;
   std::mutex mutex_;  // Guards jobs_, changed_ and stopping_.
   std::condition_variable wake_;
@@ -457,6 +465,10 @@ void ZooKeeperMembership::Refresh(Done done) { client_->Ask(nullptr, std::move(d
 void ZooKeeperMembership::Change(TableChange change, Done done) { client_->Ask(std::move(change), std::move(done)); }
 size_t ZooKeeperMembership::Poll() { return client_->Poll(); }
 bool ZooKeeperMembership::pending() const { return client_->pending(); }
+bool ZooKeeperMembership::SetWake(std::function<void()> wake) {
+  client_->SetWake(std::move(wake));
+  return true;
+}
 int64_t ZooKeeperMembership::LeaseUntilNs() const { return client_->lease_until_ns(); }
 uint64_t ZooKeeperMembership::session() const { return client_->session(); }
 

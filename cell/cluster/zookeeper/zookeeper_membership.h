@@ -17,6 +17,7 @@
 // as those of every Membership.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,7 @@ class ZooKeeperMembership : public Membership {
   void Change(TableChange change, Done done) override;
   size_t Poll() override;
   bool pending() const override;
+  bool SetWake(std::function<void()> wake) override;
   int64_t LeaseUntilNs() const override;
   uint64_t session() const override;
   bool watches() const override { return true; }

@@ -24,9 +24,11 @@ PollingFabric::PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool)
     : polling_(polling), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), pool_(std::move(pool)) {}
 
 void PollingFabric::Wake() {
-  woken_.store(true, std::memory_order_release);
   const uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
+  // Set it last: the Wait that finds it set empties wake_. In the other order that could happen before the write, and
+  // no Wait would sleep until the next Wake.
+  woken_.store(true, std::memory_order_release);
 }
 
 int64_t PollingFabric::NowNs() const { return SystemClock::Get()->NowNs(); }

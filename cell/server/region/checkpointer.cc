@@ -13,7 +13,6 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;  // Bytes of a checkpoint that are written at once.
 constexpr int kLeavesPerStep = 8;
 constexpr uint32_t kHashBytesPerStep = 8192;  // Bytes of slots or buckets.
-constexpr int64_t kClaimedPauseNs = 1'000'000;
 
 }  // namespace
 
@@ -56,8 +55,7 @@ Task<absl::Status> Checkpointer::CheckpointAll(Made* made) {
   for (const uint32_t region : regions) {
     HeldRegion* held = regions_->Find(region);
     while (held != nullptr && held->claimed() && !scheduler_->stopping()) {
-      co_await scheduler_->Sleep(kClaimedPauseNs);  // Do not wait for its event, because a claim may outlast the
-                                                    // worker's end.
+      co_await regions_->unclaimed()->Wait(scheduler_);
       held = regions_->Find(region);
     }
     if (held == nullptr) continue;  // Its new owner has it.

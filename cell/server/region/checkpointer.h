@@ -22,7 +22,9 @@ struct CheckpointerOptions {
 class Checkpointer {
  public:
   Checkpointer(const WorkerContext& context, CheckpointerOptions options)
-      : scheduler_(context.scheduler), regions_(context.regions), logs_(context.logs), options_(options) {}
+      : scheduler_(context.scheduler), regions_(context.regions), logs_(context.logs), options_(options) {
+    scheduler_->InterruptOnStop(regions_->unclaimed());
+  }
 
   // Writes a checkpoint of a region that this worker holds. Returns FailedPrecondition if the region is not here, has
   // no log, or is claimed for a split or a migration, and Cancelled if the worker ends or loses the region.

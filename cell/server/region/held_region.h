@@ -48,14 +48,16 @@ inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const Re
 
 class HeldRegion {
  public:
-  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
-             RegionState state = RegionState::kServing)
+  // Notifies `unclaimed`, which must outlive this, when a claim on this is released.
+  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch, RegionState state,
+             Event* unclaimed)
       : memory(memory),
         written(std::move(written)),
         store(Open(memory)),
         tree(dynamic_cast<Meganode*>(store.get())),
         hash(dynamic_cast<HashTable*>(store.get())),
         epoch_(epoch),
+        unclaimed_(unclaimed),
         state_(state) {}
   ~HeldRegion();
 
@@ -164,7 +166,8 @@ class HeldRegion {
     return std::make_unique<Meganode>(memory);
   }
 
-  uint64_t epoch_;     // Only TakeBackAt changes it.
+  uint64_t epoch_;  // Only TakeBackAt changes it.
+  Event* const unclaimed_;
   RegionState state_;  // Only ChangeState changes it.
   FlushState flush_;
   uint64_t log_bytes_at_checkpoint_ = 0;  // Only SetLog and NoteCheckpoint change it.

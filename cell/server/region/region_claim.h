@@ -42,6 +42,7 @@ class RegionClaim {
     HeldRegion* const region = std::exchange(region_, nullptr);
     region->claim_ = nullptr;
     region->changed.Notify();
+    region->unclaimed_->Notify();
   }
 
  private:

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <coroutine>
 #include <string>
+#include <utility>
 
+#include "cell/base/event.h"
+#include "cell/base/task.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "cell/server/region/regions.h"
 
@@ -67,6 +71,31 @@ TEST_F(RegionClaimTest, HoldsNothingOnceTheRegionIsDropped) {
   EXPECT_EQ(claim.region(), nullptr);
   claim = RegionClaim(*regions_.Create(1, {}), ClaimPurpose::kFill);
   EXPECT_TRUE(regions_.Find(1)->claimed());
+}
+
+TEST_F(RegionClaimTest, ItsEndIsSignalled) {
+  struct : Executor {
+    void Schedule(std::coroutine_handle<> ready) override {
+      ++woken;
+      ready.resume();
+    }
+    int woken = 0;
+  } executor;
+  const auto wait = [](Event* event, Executor* its) -> Task<bool> {
+    for (int i = 0; i < 2; ++i) co_await event->Wait(its);
+    co_return true;
+  };
+  Task<bool> task = wait(regions_.unclaimed(), &executor);
+  task.Start();
+  RegionClaim claim(*regions_.Create(1, {}), ClaimPurpose::kSplit);
+  RegionClaim moved = std::move(claim);
+  EXPECT_EQ(executor.woken, 0);
+  moved.Release();
+  EXPECT_EQ(executor.woken, 1);
+  const RegionClaim second(regions_.Find(1), ClaimPurpose::kMigrate);
+  regions_.Drop(1);
+  EXPECT_EQ(executor.woken, 2);
+  EXPECT_TRUE(task.done());
 }
 
 TEST_F(RegionClaimTest, ALostRegionIsNeitherReadNorClaimable) {

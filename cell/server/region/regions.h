@@ -30,6 +30,9 @@ class Regions {
 
   // Signals that a region is not held any more, or not arriving any more.
   Event* departed() { return &departed_; }
+  // Signals that a claim on some region was released, or that some region is not held any more. Unlike
+  // HeldRegion::changed it outlives the regions, so a waiter for it can be interrupted when the worker ends.
+  Event* unclaimed() { return &unclaimed_; }
 
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
@@ -90,6 +93,7 @@ class Regions {
     regions_.erase(region);
     fabric_->DropRegion(region);
     departed_.Notify();
+    unclaimed_.Notify();
   }
 
   // Checks that a copy in `memory` is a region of this worker's shape.
@@ -186,7 +190,7 @@ class Regions {
  private:
   HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
                    RegionState state) {
-    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch, state);
+    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch, state, &unclaimed_);
     const auto at = std::find_if(sorted_.begin(), sorted_.end(),
                                  [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
@@ -205,6 +209,7 @@ class Regions {
 
   ThreadChecker thread_;
   Event departed_;
+  Event unclaimed_;
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;

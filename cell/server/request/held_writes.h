@@ -75,6 +75,8 @@ class HeldWrites {
                                              [region](const HeldWrite& held) { return held.region() == region; }));
   }
   size_t size() const { return writes_.size(); }
+  // Returns when the oldest of them came. REQUIRES: there is one.
+  int64_t oldest_ns() const { return writes_.front().since_ns; }
   uint64_t ever() const { return ever_; }
   int64_t longest_ns() const { return longest_ns_; }
 

@@ -48,8 +48,10 @@ class RequestService : public Service {
   // Drops what has expired.
   void Step() { large_values_.Step(); }
 
-  // Returns the pipeline of writes. The worker calls its RetryHeld and ApplyDurable in each Poll, after everything that
-  // may have made room. Nobody else may call them, because they compose replies, and another reply may be half
+  // Returns how many batches of calls were served.
+  uint64_t batches() const { return batches_; }
+  // Returns the pipeline of writes. The worker calls its RetryHeld and ApplyDurable in Poll, after everything that may
+  // have made room. Nobody else may call them, because they compose replies, and another reply may be half
   // composed.
   WritePipeline* writes() { return &writes_; }
   const WritePipeline& writes() const { return writes_; }

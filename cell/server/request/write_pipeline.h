@@ -57,6 +57,8 @@ class WritePipeline {
   void Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   // Retries waiting writes in their order. Those that have waited too long fail. Returns how many were answered.
   size_t RetryHeld();
+  // Returns when the first waiting write will have waited too long, or INT64_MAX if none waits.
+  int64_t NextHeldNs() const { return held_->size() == 0 ? INT64_MAX : held_->oldest_ns() + options_.held_max_ns; }
   // Applies and answers writes whose records are on disk by now, or never will be. Returns how many.
   size_t ApplyDurable();
   // Answers the logged writes of a region that another worker has by now: their outcome is unknown.

@@ -103,12 +103,15 @@ TEST_F(RequestServiceTest, AWriteToARegionThatIsFullForNowIsToBeTriedAgain) {
 
 // Nor does a write wait for a migration that takes longer.
 TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
+  EXPECT_EQ(service_.writes()->NextHeldNs(), INT64_MAX);
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   Reply reply;
   SendPut("key", "value", &reply);
   ASSERT_EQ(service_.writes()->held().size(1), 1u);
+  const int64_t end_ns = service_.writes()->NextHeldNs();
+  EXPECT_LE(end_ns, server_->NowNs() + 1'000'000'000);
+  while (server_->NowNs() < end_ns - 1) server_->Wait(end_ns - 1);
   EXPECT_EQ(service_.writes()->RetryHeld(), 0u);
-  const int64_t end_ns = server_->NowNs() + 1'100'000'000;
   while (server_->NowNs() < end_ns) server_->Wait(end_ns);
   ASSERT_EQ(service_.writes()->RetryHeld(), 1u);
   while (!reply.done) Turn();
