@@ -175,7 +175,7 @@ void VerbsFabric::TakeCmEvents() {
   if (cm_->channel == nullptr) return;
   rdma_cm_event* raw = nullptr;
   while (::rdma_get_cm_event(cm_->channel.get(), &raw) == 0) {
-    CmEvent event{raw->event, raw->status, raw->id, raw->listen_id, 0, 0, 0, std::nullopt};
+    CmEvent event{raw->event, raw->status, raw->id, 0, 0, std::nullopt};
     if (raw->event == RDMA_CM_EVENT_CONNECT_REQUEST || raw->event == RDMA_CM_EVENT_CONNECT_RESPONSE) {
       event.responder_resources = raw->param.conn.responder_resources;
       event.initiator_depth = raw->param.conn.initiator_depth;

@@ -48,9 +48,7 @@ struct VerbsFabric::CmEvent {
   rdma_cm_event_type type;
   int status;
   rdma_cm_id* id;
-  rdma_cm_id* listener;
   uint8_t responder_resources, initiator_depth;
-  uint32_t peer_queue_pair;
   std::optional<CmGreeting> greeting;
 };
 
