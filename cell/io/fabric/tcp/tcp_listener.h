@@ -4,7 +4,7 @@
 // After the handshake (handshake.h) a connection for reads carries, pipelined:
 //   client  ReadRequest{id, pointer, bytes}                server  ReadAnswer{id, bytes, code}, bytes
 // A read is answered from the region pool, with whole 8-byte words, whatever the worker writes meanwhile. A read that
-// is not within a region gets kOutside and no bytes. Answers come in the order of the requests.
+// is not within a region gets kReadOutside and no bytes. Answers come in the order of the requests.
 //
 // The cost of strangers is bounded. Each takes a socket and about 100 bytes until it has greeted. There are at most
 // GreetingMax() at once (descriptors.h), fewer if descriptors run out; the oldest is disconnected first, and each after
