@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/shm/shm_connection.h"
 
@@ -224,8 +223,7 @@ size_t ShmFabric::FinishReads() {
 
 void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);
   NoteDeadline(deadline_ns);

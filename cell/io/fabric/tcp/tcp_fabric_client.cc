@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"
@@ -159,12 +158,11 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
 
 void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  const size_t bytes = head.size() + body.size();
-  CELL_CHECK_LE(bytes, kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Connection* connection = Live(id);
   if (connection == nullptr) return Refuse(id, completion);
   Channel* channel = &connection->calls_channel;
+  const size_t bytes = head.size() + body.size();
   const uint64_t end = channel->appended + sizeof(CallFrame) + bytes;
   NoteDeadline(deadline_ns);
   const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, end);

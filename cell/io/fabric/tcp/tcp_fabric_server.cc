@@ -56,8 +56,7 @@ void TcpFabric::MakeReady(ConnectionId id) {
   CallFrame frame;
   const FrameState state = NextFrame(peer->in, &frame);
   if (state == FrameState::kNone) return;
-  if (state == FrameState::kNonsense || frame.reply_bytes_max < kReplyBytesMin ||
-      frame.reply_bytes_max > kMessageBytesMax) {
+  if (state == FrameState::kNonsense || !IsReplyRoom(frame.reply_bytes_max)) {
     warnings_.Warn(NowNs(), "closed a connection: its requests are malformed");
     peer->broken = true;
     broken_.push_back(id);

@@ -1,7 +1,6 @@
 // Implements the client half of VerbsFabric: reads and calls in flight.
 #include <algorithm>
 
-#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 
@@ -181,8 +180,7 @@ void VerbsFabric::PostReads(Link* link) {
 
 void VerbsFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                        Completion* completion) {
-  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Link* link = Live(id);
   if (link == nullptr) return Refuse(id, completion);
   NoteDeadline(deadline_ns);
