@@ -61,6 +61,10 @@ class PollingFabric : public Fabric {
  protected:
   // Queues a completion whose result is known already. It is called from Poll, like all completions.
   void TellLater(Completion* completion, absl::Status status) { to_tell_.push_back({completion, std::move(status)}); }
+  // Returns TellLater as a function, for ClientConnection.
+  auto tell_later() {
+    return [this](Completion* completion, absl::Status status) { TellLater(completion, std::move(status)); };
+  }
   bool HasToTell() const { return !to_tell_.empty(); }
   // Calls the queued completions, and those that they queue. Returns their number.
   size_t TellNow();

@@ -71,7 +71,7 @@ bool ShmFabric::HasWork() const {
     if (peer != nullptr && peer->welcome && peer->requests.HasMore()) return true;
   }
   for (Connection* connection : connections_) {
-    if (connection->Up() && connection->replies.HasMore()) return true;
+    if (connection->up() && connection->replies.HasMore()) return true;
   }
   return false;
 }
@@ -82,7 +82,7 @@ bool ShmFabric::BeginSleep() {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
   }
   for (Connection* connection : connections_) {
-    if (connection->Up()) work |= connection->replies.Sleep();
+    if (connection->up()) work |= connection->replies.Sleep();
   }
   return work;
 }
@@ -92,7 +92,7 @@ void ShmFabric::EndSleep() {
     if (peer != nullptr && peer->welcome) peer->requests.Wake();
   }
   for (Connection* connection : connections_) {
-    if (connection->Up()) connection->replies.Wake();
+    if (connection->up()) connection->replies.Wake();
   }
 }
 
@@ -112,7 +112,7 @@ void ShmFabric::PollSockets() {
       AcceptPeers();
     } else if ((tag & ~uint64_t{0xffffffff}) == kPeerTag) {
       TakePackets(index);
-    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken()) {
       ReceiveFromServer(connection);
     }
   }

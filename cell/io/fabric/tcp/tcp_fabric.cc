@@ -52,7 +52,7 @@ size_t TcpFabric::Poll() {
 void TcpFabric::Flush() {
   for (Connection* connection : connections_) {
     for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
-      if (!connection->broken && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
+      if (!connection->broken() && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
     }
   }
 }
@@ -78,9 +78,9 @@ size_t TcpFabric::PollSockets() {
       TakeCallers();
     } else if (kind == kPeerTag) {
       ReceiveRequests(index);
-    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken()) {
       ChannelEvent(index, kind == kReadsTag, events[i].events);
-      if (!connection->broken) told += kind == kReadsTag ? TakeReads(connection) : TakeReplies(connection);
+      if (!connection->broken()) told += kind == kReadsTag ? TakeReads(connection) : TakeReplies(connection);
     }
   }
   return told;

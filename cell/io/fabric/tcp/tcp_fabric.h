@@ -84,7 +84,7 @@ class TcpFabric : public PollingFabric {
 
   // Client.
   Connection* Live(ConnectionId connection) const;
-  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status Refusal(ConnectionId connection) const;
   absl::Status BeginConnecting(Connection* connection, Channel* channel);
   void ChannelEvent(ConnectionId id, bool reads, uint32_t events);
   bool FinishConnecting(Connection* connection, Channel* channel);

@@ -126,7 +126,7 @@ class VerbsFabric : public PollingFabric {
   size_t TakeReply(Link* link, uint64_t id, ConstBytes reply);
   void TakeRegion(Link* link, uint32_t region, ConstBytes key);
   Link* Live(ConnectionId connection) const;
-  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status Refusal(ConnectionId connection) const;
   void StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
   void ExpireReads(Link* link, int64_t now_ns);
   void AskForRegion(Link* link, uint32_t region);
