@@ -16,9 +16,7 @@ constexpr uint32_t kPollsBetweenSockets = 1024;
 }  // namespace
 
 ShmFabric::ShmFabric(ShmFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : PollingFabric(options.polling,
-                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
-      options_(options) {
+    : PollingFabric(options.polling, std::move(pool), options.huge_pages), options_(options) {
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   CELL_CHECK(epoll_.valid());
 }

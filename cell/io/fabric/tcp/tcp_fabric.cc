@@ -8,15 +8,9 @@
 #include "cell/io/fabric/tcp/tcp_connection.h"
 
 namespace cell {
-namespace {
-
-constexpr int64_t kExpireEveryNs = 1'000'000;
-
-}  // namespace
 
 TcpFabric::TcpFabric(TcpFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : PollingFabric(options.polling,
-                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
+    : PollingFabric(options.polling, std::move(pool), options.huge_pages),
       options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       scratch_(kReceiveBytes) {
@@ -42,10 +36,7 @@ size_t TcpFabric::Poll() {
   DropBroken();
   done += TellNow();
   Flush();
-  if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
-    expired_ns_ = now;
-    Expire();
-  }
+  if (MillisecondPassed()) Expire();
   return done;
 }
 

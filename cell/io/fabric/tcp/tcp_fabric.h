@@ -115,7 +115,6 @@ class TcpFabric : public PollingFabric {
 
   ConnectionTable<Connection> connections_;
   std::vector<ConnectionId> failed_;  // Connections that failed; removed by the next Poll.
-  int64_t expired_ns_ = 0;
 };
 
 }  // namespace cell

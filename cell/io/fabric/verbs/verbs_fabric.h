@@ -144,7 +144,6 @@ class VerbsFabric : public PollingFabric {
   std::vector<uint32_t> active_;  // Links with reads to post, credits to return, or messages that found no buffer.
   size_t unfinished_ = 0;         // Links that are not greeted yet.
   uint32_t polls_ = 0;
-  int64_t expired_ns_ = 0;
 
   Service* service_ = nullptr;
   bool serving_ = false;
