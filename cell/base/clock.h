@@ -1,4 +1,4 @@
-// Clock: a steady time in nanoseconds, real or simulated. All code that needs the time takes one of these.
+// Clock tells a steady time in nanoseconds, real or simulated. All code that needs the time takes one of these.
 #pragma once
 
 #include <cstdint>

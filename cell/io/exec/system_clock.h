@@ -1,4 +1,4 @@
-// SystemClock: the clock of leases and deadlines.
+// SystemClock tells the time of this machine, by which leases and deadlines are measured.
 #pragma once
 
 #include <ctime>

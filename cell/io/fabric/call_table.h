@@ -15,6 +15,9 @@ namespace cell {
 
 class CallTable {
  public:
+  // Says what a server did wrong if Take returns false.
+  static constexpr char kNotMade[] = "the server answered a call that was not made";
+
   struct Call {
     Completion* completion = nullptr;  // Null once its caller was notified.
     int64_t deadline_ns = 0;

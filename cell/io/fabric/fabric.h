@@ -29,9 +29,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/base/check.h"
 #include "cell/base/clock.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
+#include "cell/layout/wire.h"
 #include "cell/region/region_memory.h"
 #include "fmt/format.h"
 
@@ -63,6 +65,16 @@ struct IncomingCall {
 };
 
 inline constexpr size_t kReplyBytesMin = 256;
+
+// Returns whether a caller may leave this much room for a reply. Clients check it as an invariant, and servers check it
+// because they do not trust clients.
+constexpr bool IsReplyRoom(size_t bytes) { return bytes >= kReplyBytesMin && bytes <= kMessageBytesMax; }
+
+// Checks the sizes that are passed to Fabric::Call.
+inline void CheckCall(ConstBytes head, ConstBytes body, size_t reply_bytes_max) {
+  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
+  CELL_CHECK(IsReplyRoom(reply_bytes_max));
+}
 
 // Handles a server's calls.
 class Service {

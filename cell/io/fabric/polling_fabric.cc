@@ -23,6 +23,9 @@ constexpr size_t kTellAtOnceMax = 10'000;
 PollingFabric::PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool)
     : polling_(polling), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), pool_(std::move(pool)) {}
 
+PollingFabric::PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool, bool huge_pages)
+    : PollingFabric(polling, pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(huge_pages)) {}
+
 void PollingFabric::Wake() {
   const uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));

@@ -26,6 +26,8 @@ enum class Polling {
 class PollingFabric : public Fabric {
  public:
   PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool);
+  // Uses the regions of `pool`, or of a pool of its own if it is null: in huge pages if `huge_pages`.
+  PollingFabric(Polling polling, std::shared_ptr<RegionPool> pool, bool huge_pages);
 
   absl::StatusOr<RegionMemory*> CreateRegion(uint32_t region, uint64_t bytes) override {
     return pool_->Create(region, bytes);
@@ -61,6 +63,10 @@ class PollingFabric : public Fabric {
  protected:
   // Queues a completion whose result is known already. It is called from Poll, like all completions.
   void TellLater(Completion* completion, absl::Status status) { to_tell_.push_back({completion, std::move(status)}); }
+  // Returns TellLater as a function, for ClientConnection.
+  auto tell_later() {
+    return [this](Completion* completion, absl::Status status) { TellLater(completion, std::move(status)); };
+  }
   bool HasToTell() const { return !to_tell_.empty(); }
   // Calls the queued completions, and those that they queue. Returns their number.
   size_t TellNow();
@@ -72,6 +78,15 @@ class PollingFabric : public Fabric {
   bool TakeDeadline(int64_t now_ns) {
     if (now_ns < next_deadline_ns_) return false;
     next_deadline_ns_ = INT64_MAX;
+    return true;
+  }
+  // Returns whether a millisecond has passed since this last returned true. For a Poll that looks at deadlines only
+  // then.
+  bool MillisecondPassed() {
+    constexpr int64_t kMillisecondNs = 1'000'000;
+    const int64_t now = NowNs();
+    if (now - last_millisecond_ns_ < kMillisecondNs) return false;
+    last_millisecond_ns_ = now;
     return true;
   }
 
@@ -87,6 +102,7 @@ class PollingFabric : public Fabric {
   const std::shared_ptr<RegionPool> pool_;
   std::vector<ToTell> to_tell_;
   int64_t next_deadline_ns_ = INT64_MAX;
+  int64_t last_millisecond_ns_ = 0;
 };
 
 }  // namespace cell

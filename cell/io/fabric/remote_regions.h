@@ -1,5 +1,6 @@
 // RemoteRegions holds what a client knows of one server's regions, and the reads that wait until the server has said
-// where a region is. `Access` says how to read a region: a mapping, or a memory key.
+// where a region is. `Access` says how to read a region: a mapping, or a memory key. Its member `bytes` is the region's
+// size.
 //
 // Invariants
 //   1. The server is asked for a region at most once until it answers.
@@ -16,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "cell/base/shared_words.h"
 #include "cell/io/fabric/fabric.h"
 
 namespace cell {
@@ -34,6 +36,27 @@ class RemoteRegions {
   const Access* Find(uint32_t region) const {
     const auto it = regions_.find(region);
     return it != regions_.end() && it->second.access.has_value() ? &*it->second.access : nullptr;
+  }
+
+  // Returns whether a part is inside a region and consists of whole words.
+  static bool Holds(const Access& region, const ReadPart& part) {
+    const uint64_t offset = part.from.offset();
+    return offset <= region.bytes && part.bytes <= region.bytes - offset && (offset | part.bytes) % kWordBytes == 0;
+  }
+
+  enum class Readiness {
+    kReady,
+    kUnknown,  // The location of the part's region is not known (yet), so the read has to Wait.
+    kOutside,  // Holds is false for the part, so the read fails.
+  };
+  // Returns whether a read can start, and the first part that prevents it. The part is null for kReady.
+  std::pair<Readiness, const ReadPart*> Check(absl::Span<const ReadPart> parts) const {
+    for (const ReadPart& part : parts) {
+      const Access* const region = Find(part.from.region());
+      if (region == nullptr) return {Readiness::kUnknown, &part};
+      if (!Holds(*region, part)) return {Readiness::kOutside, &part};
+    }
+    return {Readiness::kReady, nullptr};
   }
 
   // Marks a region as asked for. Returns whether the server must be asked now; false if it has not answered yet.

@@ -12,7 +12,11 @@ namespace {
 
 class RemoteRegionsTest : public ::testing::Test {
  protected:
-  using Regions = RemoteRegions<std::string>;
+  struct Access {
+    std::string name;
+    uint64_t bytes;
+  };
+  using Regions = RemoteRegions<Access>;
 
   static std::vector<ReadPart> PartsOf(std::initializer_list<uint32_t> regions) {
     std::vector<ReadPart> parts;
@@ -21,19 +25,21 @@ class RemoteRegionsTest : public ::testing::Test {
   }
   // Starts a read as a fabric does: it waits for the first region that is not known.
   void Start(const std::vector<ReadPart>& parts, int64_t deadline_ns, Completion* completion) {
-    for (const ReadPart& part : parts) {
-      if (regions_.Find(part.from.region()) != nullptr) continue;
-      regions_.Wait(parts, deadline_ns, completion);
-      if (regions_.Ask(part.from.region())) asked_.push_back(part.from.region());
-      return;
-    }
-    started_.push_back(completion);
+    const auto [readiness, blocking] = regions_.Check(parts);
+    if (readiness == Regions::Readiness::kReady) return started_.push_back(completion);
+    ASSERT_EQ(readiness, Regions::Readiness::kUnknown);
+    regions_.Wait(parts, deadline_ns, completion);
+    if (regions_.Ask(blocking->from.region())) asked_.push_back(blocking->from.region());
   }
-  bool Answer(uint32_t region, std::optional<std::string> access) {
+  bool Answer(uint32_t region, std::optional<std::string> name) {
+    std::optional<Access> access;
+    if (name.has_value()) access = {*name, kRegionBytes};
     return regions_.Answer(
         region, std::move(access), [&](const Regions::WaitingRead& read) { refused_.push_back(read.completion); },
         [&](const Regions::WaitingRead& read) { Start(read.parts, read.deadline_ns, read.completion); });
   }
+
+  static constexpr uint64_t kRegionBytes = 8192;
 
   Regions regions_;
   std::vector<uint32_t> asked_;
@@ -47,7 +53,7 @@ TEST_F(RemoteRegionsTest, TheServerIsAskedOnceForARegion) {
   EXPECT_EQ(asked_, std::vector<uint32_t>{1});
   EXPECT_TRUE(Answer(1, "there"));
   EXPECT_EQ(started_, (std::vector<Completion*>{&first_, &second_}));
-  EXPECT_EQ(*regions_.Find(1), "there");
+  EXPECT_EQ(regions_.Find(1)->name, "there");
   EXPECT_FALSE(regions_.waiting());
 }
 
@@ -81,12 +87,37 @@ TEST_F(RemoteRegionsTest, OnlyReadsOfARegionThatIsNotHeldAreRefused) {
   EXPECT_EQ(asked_, (std::vector<uint32_t>{1, 2, 1}));
 }
 
+TEST_F(RemoteRegionsTest, OnlyWholeWordsInsideARegionAreHeld) {
+  struct Case {
+    uint64_t offset;
+    uint32_t bytes;
+    bool held;
+  };
+  for (const Case& each : {Case{0, kRegionBytes, true}, Case{kRegionBytes, 0, true}, Case{kRegionBytes - 8, 8, true},
+                           Case{kRegionBytes - 8, 16, false}, Case{kRegionBytes + 8, 0, false},
+                           Case{kRegionBytes + 8, UINT32_MAX - 7, false}, Case{4, 8, false}, Case{8, 12, false}}) {
+    EXPECT_EQ(Regions::Holds({"there", kRegionBytes}, {Pointer(1, each.offset), nullptr, each.bytes}), each.held)
+        << each.offset << " " << each.bytes;
+  }
+}
+
+TEST_F(RemoteRegionsTest, TheFirstPartThatPreventsAReadDecides) {
+  Start(PartsOf({1}), 10, &first_);
+  ASSERT_TRUE(Answer(1, "there"));
+  const std::vector<ReadPart> inside = PartsOf({1});
+  EXPECT_EQ(regions_.Check(inside), std::pair(Regions::Readiness::kReady, static_cast<const ReadPart*>(nullptr)));
+  const std::vector<ReadPart> parts = {inside[0], {Pointer(1, kRegionBytes), nullptr, 64}, PartsOf({2})[0]};
+  EXPECT_EQ(regions_.Check(parts), std::pair(Regions::Readiness::kOutside, &parts[1]));
+  const std::vector<ReadPart> turned = {parts[0], parts[2], parts[1]};
+  EXPECT_EQ(regions_.Check(turned), std::pair(Regions::Readiness::kUnknown, &turned[1]));
+}
+
 TEST_F(RemoteRegionsTest, AnAnswerToNoQuestionIsRefused) {
   EXPECT_FALSE(Answer(1, "there"));
   Start(PartsOf({1}), 10, &first_);
   EXPECT_TRUE(Answer(1, "there"));
   EXPECT_FALSE(Answer(1, "elsewhere"));
-  EXPECT_EQ(*regions_.Find(1), "there");
+  EXPECT_EQ(regions_.Find(1)->name, "there");
 }
 
 TEST_F(RemoteRegionsTest, AForgottenRegionIsAskedForAgainOnce) {
@@ -100,7 +131,7 @@ TEST_F(RemoteRegionsTest, AForgottenRegionIsAskedForAgainOnce) {
   Start(PartsOf({1}), 10, &second_);
   EXPECT_EQ(asked_, std::vector<uint32_t>{1});  // The owner asks after Forget; no read asks again.
   EXPECT_TRUE(Answer(1, "new"));
-  EXPECT_EQ(*regions_.Find(1), "new");
+  EXPECT_EQ(regions_.Find(1)->name, "new");
 }
 
 TEST_F(RemoteRegionsTest, ReadsEndAtTheirDeadlinesAndWithTheConnection) {

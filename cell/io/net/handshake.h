@@ -63,7 +63,6 @@ struct WelcomeMessage {
 };
 static_assert(sizeof(HelloMessage) == 48 && sizeof(ChallengeMessage) == 80 && sizeof(ProofMessage) == 32 &&
               sizeof(WelcomeMessage) == 16);
-inline constexpr size_t kHandshakeMessageBytesMax = sizeof(ChallengeMessage);
 
 // The server's side. Pass it messages of wants() bytes. `accepts` lists the purposes that it serves.
 class ServerHandshake {

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cell/base/check.h"
 #include "cell/io/sim/sim_fabric.h"
-#include "cell/layout/wire.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -174,8 +172,7 @@ void SimFabric::BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes) {
 
 void SimFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/client_connection.h"
 #include "cell/io/fabric/remote_regions.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "cell/io/fabric/shm/shm_ring.h"
@@ -69,19 +69,14 @@ struct ShmFabric::Peer {
   RingWriter replies;
 };
 
-struct ShmFabric::Connection {
+struct ShmFabric::Connection : ClientConnection {
   struct Queued {
     std::string head;
     std::string body;
     uint64_t id;
   };
 
-  ConnectionId id = 0;
-  std::string address;
-  Completion* connecting = nullptr;  // Called once the handshake is done.
-  int64_t connect_deadline_ns = 0;
-  bool broken = false;
-  std::string why_broken;
+  const ConnectionId id;
   PeerSocket socket;
   ShmMemory rings;
   RingWriter requests;
@@ -91,20 +86,16 @@ struct ShmFabric::Connection {
     uint64_t bytes = 0;
     ShmMemory shm;
   };
-  RemoteRegions<Mapped> regions;
+  using Regions = RemoteRegions<Mapped>;
+  Regions regions;
 
-  CallTable calls;  // Positions count the calls that were made.
-  uint64_t calls_made = 0;
+  uint64_t calls_made = 0;     // Positions in calls() count the calls that were made.
   uint64_t calls_sent = 0;     // Position of the last call in the ring. Later ones are in `backlog`.
   std::deque<Queued> backlog;  // Calls for which the ring, or the ring of replies, has no room yet.
   size_t reply_reserved = 0;   // Bytes of the reply ring that are reserved for the replies to calls in the ring.
 
-  bool Up() const { return !broken && connecting == nullptr; }
-  // Returns whether a part is inside a region and aligned.
-  static bool Holds(const Mapped& region, const ReadPart& part) {
-    const uint64_t offset = part.from.offset();
-    return offset <= region.bytes && part.bytes <= region.bytes - offset && (offset | part.bytes) % kWordBytes == 0;
-  }
+  Connection(ConnectionId id, std::string address, int64_t connect_deadline_ns, Completion* connecting)
+      : ClientConnection(std::move(address), connect_deadline_ns, connecting), id(id) {}
 };
 
 }  // namespace cell

@@ -16,9 +16,7 @@ constexpr uint32_t kPollsBetweenSockets = 1024;
 }  // namespace
 
 ShmFabric::ShmFabric(ShmFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : PollingFabric(options.polling,
-                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
-      options_(options) {
+    : PollingFabric(options.polling, std::move(pool), options.huge_pages), options_(options) {
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   CELL_CHECK(epoll_.valid());
 }
@@ -71,7 +69,7 @@ bool ShmFabric::HasWork() const {
     if (peer != nullptr && peer->welcome && peer->requests.HasMore()) return true;
   }
   for (Connection* connection : connections_) {
-    if (connection->Up() && connection->replies.HasMore()) return true;
+    if (connection->up() && connection->replies.HasMore()) return true;
   }
   return false;
 }
@@ -82,7 +80,7 @@ bool ShmFabric::BeginSleep() {
     if (peer != nullptr && peer->welcome) work |= peer->requests.Sleep();
   }
   for (Connection* connection : connections_) {
-    if (connection->Up()) work |= connection->replies.Sleep();
+    if (connection->up()) work |= connection->replies.Sleep();
   }
   return work;
 }
@@ -92,7 +90,7 @@ void ShmFabric::EndSleep() {
     if (peer != nullptr && peer->welcome) peer->requests.Wake();
   }
   for (Connection* connection : connections_) {
-    if (connection->Up()) connection->replies.Wake();
+    if (connection->up()) connection->replies.Wake();
   }
 }
 
@@ -112,7 +110,7 @@ void ShmFabric::PollSockets() {
       AcceptPeers();
     } else if ((tag & ~uint64_t{0xffffffff}) == kPeerTag) {
       TakePackets(index);
-    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken()) {
       ReceiveFromServer(connection);
     }
   }

@@ -93,7 +93,7 @@ class ShmFabric : public PollingFabric {
 
   // Client.
   Connection* Live(ConnectionId connection) const;
-  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status Refusal(ConnectionId connection) const;
   absl::Status FinishHandshake(Connection* connection);
   void ReceiveFromServer(Connection* connection);
   bool TakePacket(Connection* connection);

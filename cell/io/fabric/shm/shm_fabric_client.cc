@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/shm/shm_connection.h"
 
@@ -17,12 +16,9 @@ constexpr size_t kReplyReserveBytes = ShmFabric::kReplyRingBytes - 2 * kMessageB
 }  // namespace
 
 ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
-  const ConnectionId id = connections_.Add([](ConnectionId) { return std::make_unique<Connection>(); });
+  const ConnectionId id = connections_.Add(
+      [&](ConnectionId made) { return std::make_unique<Connection>(made, address, deadline_ns, completion); });
   Connection* connection = connections_.Find(id);
-  connection->id = id;
-  connection->address = address;
-  connection->connecting = completion;
-  connection->connect_deadline_ns = deadline_ns;
   NoteDeadline(deadline_ns);
   ++connecting_;
   reply_bytes_.resize(kMessageBytesMax);
@@ -65,12 +61,12 @@ absl::Status ShmFabric::FinishHandshake(Connection* connection) {
 }
 
 void ShmFabric::ReceiveFromServer(Connection* connection) {
-  if (connection->connecting != nullptr) {
+  if (connection->connecting()) {
     const absl::Status status = FinishHandshake(connection);
     if (status.code() == absl::StatusCode::kUnavailable) return;  // Nothing has come yet.
     if (!status.ok()) return Break(connection, std::string(status.message()));
     --connecting_;
-    TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
+    connection->Establish(tell_later());
     return;
   }
   for (int left = kPacketsAtOnce; left > 0 && TakePacket(connection);) --left;
@@ -87,7 +83,7 @@ bool ShmFabric::TakePacket(Connection* connection) {
   } else if (packet->bytes.size() != kRingBytes) {
     MapRegion(connection, *std::move(packet));
   }
-  return !connection->broken;
+  return !connection->broken();
 }
 
 void ShmFabric::MapRegion(Connection* connection, Packet packet) {
@@ -104,14 +100,11 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     if (!shm.ok()) return Break(connection, std::string(shm.status().message()));
     mapped = {answer.bytes, *std::move(shm)};
   }
-  using WaitingRead = RemoteRegions<Connection::Mapped>::WaitingRead;
-  const auto refuse = [&](const WaitingRead& read) {
-    TellLater(read.completion, absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region,
-                                                                 connection->address)));
-  };
+  using WaitingRead = Connection::Regions::WaitingRead;
+  const auto refuse = [&](const WaitingRead& read) { TellLater(read.completion, connection->NotHeld(region)); };
   const auto start = [&](const WaitingRead& read) {
     // A read that was started before may have broken the connection, by asking for another region.
-    if (connection->broken) return TellLater(read.completion, absl::UnavailableError(connection->why_broken));
+    if (connection->broken()) return TellLater(read.completion, connection->lost());
     StartRead(connection->id, read.parts, read.deadline_ns, read.completion);
   };
   (void)connection->regions.Answer(region, std::move(mapped), refuse, start);  // It was asked for.
@@ -131,14 +124,10 @@ void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
 // Returns null if the connection is gone, broken, or not connected yet.
 ShmFabric::Connection* ShmFabric::Live(ConnectionId id) const {
   Connection* connection = connections_.Find(id);
-  return connection != nullptr && connection->Up() ? connection : nullptr;
+  return connection != nullptr && connection->up() ? connection : nullptr;
 }
 
-void ShmFabric::Refuse(ConnectionId id, Completion* completion) {
-  const Connection* connection = connections_.Find(id);
-  const bool known = connection != nullptr && connection->broken;
-  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
-}
+absl::Status ShmFabric::Refusal(ConnectionId id) const { return ClientConnection::Refusal(connections_.Find(id)); }
 
 void ShmFabric::Disconnect(ConnectionId id) {
   Connection* connection = connections_.Find(id);
@@ -150,44 +139,34 @@ void ShmFabric::Disconnect(ConnectionId id) {
 }
 
 void ShmFabric::Break(Connection* connection, const std::string& why) {
-  if (connection->broken) return;
-  connection->broken = true;
-  connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
+  if (connection->broken()) return;
   connection->backlog.clear();
-  if (connection->connecting != nullptr) {
+  if (connection->connecting()) {
     --connecting_;
-    TellLater(std::exchange(connection->connecting, nullptr), absl::UnavailableError(connection->why_broken));
     failed_.push_back(connection->id);
   }
-  const absl::Status lost = absl::UnavailableError(connection->why_broken);
-  connection->regions.Fail([&](Completion* completion) { TellLater(completion, lost); });
-  connection->calls.Fail(connection->calls_sent, [&](Completion* completion, bool sent) {
-    TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
-  });
+  // Reads that wait for no region are ended by FinishReads.
+  connection->Break(why, connection->calls_sent, tell_later(),
+                    [&](const auto& tell_lost) { connection->regions.Fail(tell_lost); });
   if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
 }
 
 void ShmFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
-  if (Live(id) == nullptr) return Refuse(id, completion);
+  if (Live(id) == nullptr) return TellLater(completion, Refusal(id));
   StartRead(id, parts, deadline_ns, completion);
 }
 
 void ShmFabric::StartRead(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns,
                           Completion* completion) {
   Connection* connection = connections_.Find(id);
-  for (const ReadPart& part : parts) {
-    const Connection::Mapped* region = connection->regions.Find(part.from.region());
-    if (region == nullptr) {
-      connection->regions.Wait(parts, deadline_ns, completion);
-      NoteDeadline(deadline_ns);
-      if (connection->regions.Ask(part.from.region())) AskForRegion(connection, part.from.region());
-      return;
-    }
-    if (!Connection::Holds(*region, part)) {
-      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
-                                                              part.bytes, ToString(part.from), connection->address)));
-      return;
-    }
+  using Readiness = Connection::Regions::Readiness;
+  const auto [readiness, blocking] = connection->regions.Check(parts);
+  if (readiness == Readiness::kOutside) return TellLater(completion, connection->Outside(*blocking));
+  if (readiness == Readiness::kUnknown) {
+    connection->regions.Wait(parts, deadline_ns, completion);
+    NoteDeadline(deadline_ns);
+    if (connection->regions.Ask(blocking->from.region())) AskForRegion(connection, blocking->from.region());
+    return;
   }
   for (const ReadPart& part : parts) {
     Prefetch(connection->regions.Find(part.from.region())->shm.base() + part.from.offset(), part.bytes);
@@ -207,8 +186,8 @@ size_t ShmFabric::FinishReads() {
     for (uint32_t i = 0; i < read.parts; ++i, ++part) {
       if (!status.ok()) continue;
       const Connection::Mapped* region = connection->regions.Find(part->from.region());
-      if (region == nullptr || !Connection::Holds(*region, *part)) {  // The region was requested again meanwhile, and
-                                                                      // is not there.
+      // The region may have been requested again meanwhile, and not be there.
+      if (region == nullptr || !Connection::Regions::Holds(*region, *part)) {
         status = absl::OutOfRangeError(fmt::format("region {} no longer exists", part->from.region()));
         continue;
       }
@@ -224,19 +203,18 @@ size_t ShmFabric::FinishReads() {
 
 void ShmFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Connection* connection = Live(id);
-  if (connection == nullptr) return Refuse(id, completion);
+  if (connection == nullptr) return TellLater(completion, Refusal(id));
   NoteDeadline(deadline_ns);
-  const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, ++connection->calls_made);
+  const uint64_t call = connection->calls().Add(completion, deadline_ns, reply_bytes_max, ++connection->calls_made);
   if (connection->backlog.empty() && Send(connection, head, body, call)) return;
   connection->backlog.push_back({std::string(AsText(head)), std::string(AsText(body)), call});
 }
 
 // Puts a call into the ring. Returns false if there is no room for it, or none for its reply.
 bool ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, uint64_t id) {
-  const CallTable::Call& call = *connection->calls.Find(id);
+  const CallTable::Call& call = *connection->calls().Find(id);
   const size_t reserved = FrameBytes(call.reply_bytes_max);
   if (connection->reply_reserved + reserved > kReplyReserveBytes) return false;
   const size_t bytes = head.size() + body.size();
@@ -252,12 +230,12 @@ bool ShmFabric::Send(Connection* connection, ConstBytes head, ConstBytes body, u
 
 void ShmFabric::FlushCalls() {
   for (Connection* connection : connections_) {
-    if (!connection->Up()) continue;
+    if (!connection->up()) continue;
     while (!connection->backlog.empty()) {
       const Connection::Queued& next = connection->backlog.front();
       Completion* expired = nullptr;
-      if (connection->calls.Find(next.id)->completion == nullptr) {  // It expired before it was sent.
-        (void)connection->calls.Take(next.id, 0, &expired);
+      if (connection->calls().Find(next.id)->completion == nullptr) {  // It expired before it was sent.
+        (void)connection->calls().Take(next.id, 0, &expired);
       } else if (!Send(connection, AsBytes(next.head), AsBytes(next.body), next.id)) {
         break;
       }
@@ -270,16 +248,16 @@ void ShmFabric::FlushCalls() {
 size_t ShmFabric::TakeReplies() {
   size_t taken = 0;
   for (Connection* connection : connections_) {
-    if (!connection->Up() || connection->calls.in_flight() == 0) continue;
+    if (!connection->up() || connection->calls().in_flight() == 0) continue;
     for (int budget = 256; budget > 0; --budget) {
       const std::optional<RingReader::Message> message = connection->replies.Next();
       if (!message.has_value()) break;
-      const CallTable::Call* const call = connection->calls.Find(message->frame.id);
+      const CallTable::Call* const call = connection->calls().Find(message->frame.id);
       const size_t reserved = call == nullptr ? 0 : FrameBytes(call->reply_bytes_max);
       Completion* completion = nullptr;
       if (call == nullptr || call->position > connection->calls_sent ||
-          !connection->calls.Take(message->frame.id, message->frame.bytes, &completion)) {
-        Break(connection, "the server answered a call that was not made");
+          !connection->calls().Take(message->frame.id, message->frame.bytes, &completion)) {
+        Break(connection, CallTable::kNotMade);
         break;
       }
       connection->reply_reserved -= reserved;
@@ -305,23 +283,18 @@ void ShmFabric::Expire() {
   const int64_t now = NowNs();
   if (!TakeDeadline(now)) return;
   for (Connection* connection : connections_) {
-    if (connection->broken) continue;
-    if (connection->connecting != nullptr) {
-      if (connection->connect_deadline_ns <= now) {
+    if (connection->broken()) continue;
+    if (connection->connecting()) {
+      if (connection->connect_deadline_ns() <= now) {
         Break(connection, "the server does not answer the handshake");
       } else {
-        NoteDeadline(connection->connect_deadline_ns);
+        NoteDeadline(connection->connect_deadline_ns());
       }
       continue;
     }
-    const auto expire = [&](const char* what) {
-      return [this, connection, what](Completion* completion) {
-        TellLater(completion,
-                  absl::DeadlineExceededError(fmt::format("no {} from {} in time", what, connection->address)));
-      };
-    };
-    NoteDeadline(connection->regions.Expire(now, expire("reply to a read")));
-    NoteDeadline(connection->calls.Expire(now, expire("answer")));
+    NoteDeadline(connection->regions.Expire(
+        now, [&](Completion* completion) { TellLater(completion, connection->LateRead()); }));
+    NoteDeadline(connection->ExpireCalls(now, tell_later()));
   }
 }
 

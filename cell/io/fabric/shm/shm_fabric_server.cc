@@ -196,7 +196,7 @@ size_t ShmFabric::ServeCalls() {
     while (calls_.size() < kCallsMax && arena + kMessageBytesMax <= request_bytes_.size()) {
       const std::optional<RingReader::Message> message = peer->requests.Next();
       if (!message.has_value()) break;
-      if (message->frame.reply_bytes_max < kReplyBytesMin || message->frame.reply_bytes_max > kMessageBytesMax) {
+      if (!IsReplyRoom(message->frame.reply_bytes_max)) {
         peer->broken = true;
         break;
       }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/client_connection.h"
 #include "cell/io/fabric/tcp/tcp_fabric.h"
 #include "cell/io/net/byte_queue.h"
 #include "cell/io/net/tcp_socket.h"
@@ -72,7 +72,7 @@ struct TcpFabric::Channel {
   }
 };
 
-struct TcpFabric::Connection {
+struct TcpFabric::Connection : ClientConnection {
   struct PartInFlight {
     std::byte* to;  // Null: its read has ended already, and its bytes are dropped.
     uint32_t bytes;
@@ -85,14 +85,8 @@ struct TcpFabric::Connection {
   };
 
   const ConnectionId id;
-  std::string address;
-  Channel calls_channel, reads_channel;
-  Completion* connecting;
-  int64_t connect_deadline_ns;
-  bool broken = false;
-  std::string why_broken;
+  Channel calls_channel, reads_channel;  // Positions in calls() count the bytes that were put into calls_channel.
 
-  CallTable calls;
   std::deque<ReadInFlight> reads;
   std::deque<PartInFlight> parts;
   uint64_t next_read = 0;    // The id of the next part...
@@ -100,14 +94,12 @@ struct TcpFabric::Connection {
   uint32_t answer_left = 0;  // Bytes left of the current answer.
   int64_t progress_ns = 0;   // When a read was last answered, or the first one was requested.
 
-  Connection(std::string address, ConnectionId id, const std::string& secret, Completion* completion,
-             int64_t deadline_ns)
-      : id(id),
-        address(std::move(address)),
+  Connection(ConnectionId id, std::string address, int64_t connect_deadline_ns, Completion* connecting,
+             const std::string& secret)
+      : ClientConnection(std::move(address), connect_deadline_ns, connecting),
+        id(id),
         calls_channel(kCallsTag | id, secret, Purpose::kCalls),
-        reads_channel(kReadsTag | id, secret, Purpose::kReads),
-        connecting(completion),
-        connect_deadline_ns(deadline_ns) {}
+        reads_channel(kReadsTag | id, secret, Purpose::kReads) {}
 };
 
 }  // namespace cell

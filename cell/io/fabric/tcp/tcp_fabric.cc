@@ -8,15 +8,9 @@
 #include "cell/io/fabric/tcp/tcp_connection.h"
 
 namespace cell {
-namespace {
-
-constexpr int64_t kExpireEveryNs = 1'000'000;
-
-}  // namespace
 
 TcpFabric::TcpFabric(TcpFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : PollingFabric(options.polling,
-                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
+    : PollingFabric(options.polling, std::move(pool), options.huge_pages),
       options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       scratch_(kReceiveBytes) {
@@ -42,17 +36,14 @@ size_t TcpFabric::Poll() {
   DropBroken();
   done += TellNow();
   Flush();
-  if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
-    expired_ns_ = now;
-    Expire();
-  }
+  if (MillisecondPassed()) Expire();
   return done;
 }
 
 void TcpFabric::Flush() {
   for (Connection* connection : connections_) {
     for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
-      if (!connection->broken && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
+      if (!connection->broken() && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
     }
   }
 }
@@ -78,9 +69,9 @@ size_t TcpFabric::PollSockets() {
       TakeCallers();
     } else if (kind == kPeerTag) {
       ReceiveRequests(index);
-    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken) {
+    } else if (Connection* connection = connections_.Find(index); connection != nullptr && !connection->broken()) {
       ChannelEvent(index, kind == kReadsTag, events[i].events);
-      if (!connection->broken) told += kind == kReadsTag ? TakeReads(connection) : TakeReplies(connection);
+      if (!connection->broken()) told += kind == kReadsTag ? TakeReads(connection) : TakeReplies(connection);
     }
   }
   return told;

@@ -84,7 +84,7 @@ class TcpFabric : public PollingFabric {
 
   // Client.
   Connection* Live(ConnectionId connection) const;
-  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status Refusal(ConnectionId connection) const;
   absl::Status BeginConnecting(Connection* connection, Channel* channel);
   void ChannelEvent(ConnectionId id, bool reads, uint32_t events);
   bool FinishConnecting(Connection* connection, Channel* channel);
@@ -115,7 +115,6 @@ class TcpFabric : public PollingFabric {
 
   ConnectionTable<Connection> connections_;
   std::vector<ConnectionId> failed_;  // Connections that failed; removed by the next Poll.
-  int64_t expired_ns_ = 0;
 };
 
 }  // namespace cell

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cell/base/check.h"
 #include "cell/base/shared_words.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/tcp/tcp_connection.h"
@@ -14,7 +13,7 @@ namespace cell {
 
 ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
   const ConnectionId id = connections_.Add([&](ConnectionId made) {
-    return std::make_unique<Connection>(address, made, options_.secret, completion, deadline_ns);
+    return std::make_unique<Connection>(made, address, deadline_ns, completion, options_.secret);
   });
   Connection* connection = connections_.Find(id);
   NoteDeadline(deadline_ns);
@@ -47,20 +46,16 @@ absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel
     channel->watched = EPOLLOUT;
     if (Watch(EPOLL_CTL_ADD, channel->socket.get(), EPOLLOUT, channel->tag)) return absl::OkStatus();
   }
-  return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address, channel->why));
+  return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address(), channel->why));
 }
 
 // Returns null if the connection is gone, broken, or not connected yet.
 TcpFabric::Connection* TcpFabric::Live(ConnectionId id) const {
   Connection* connection = connections_.Find(id);
-  return connection == nullptr || connection->broken || connection->connecting != nullptr ? nullptr : connection;
+  return connection != nullptr && connection->up() ? connection : nullptr;
 }
 
-void TcpFabric::Refuse(ConnectionId id, Completion* completion) {
-  const Connection* connection = connections_.Find(id);
-  const bool known = connection != nullptr && connection->broken;
-  TellLater(completion, absl::UnavailableError(known ? connection->why_broken : "not connected"));
-}
+absl::Status TcpFabric::Refusal(ConnectionId id) const { return ClientConnection::Refusal(connections_.Find(id)); }
 
 void TcpFabric::Disconnect(ConnectionId id) {
   Connection* connection = connections_.Find(id);
@@ -71,23 +66,16 @@ void TcpFabric::Disconnect(ConnectionId id) {
 }
 
 void TcpFabric::Break(Connection* connection, const std::string& why) {
-  if (connection->broken) return;
-  connection->broken = true;
-  connection->why_broken = fmt::format("connection to {}: {}", connection->address, why);
-  const absl::Status lost = absl::UnavailableError(connection->why_broken);
-  if (connection->connecting != nullptr) {
-    TellLater(std::exchange(connection->connecting, nullptr), lost);
-    failed_.push_back(connection->id);
-  }
-  for (const Connection::ReadInFlight& read : connection->reads) {
-    if (read.completion != nullptr) TellLater(read.completion, lost);
-  }
+  if (connection->broken()) return;
+  if (connection->connecting()) failed_.push_back(connection->id);
+  const Channel& channel = connection->calls_channel;
+  connection->Break(why, channel.appended - channel.out.size(), tell_later(), [&](const auto& tell_lost) {
+    for (const Connection::ReadInFlight& read : connection->reads) {
+      if (read.completion != nullptr) tell_lost(read.completion);
+    }
+  });
   connection->reads.clear();
   connection->parts.clear();
-  const Channel& channel = connection->calls_channel;
-  connection->calls.Fail(channel.appended - channel.out.size(), [&](Completion* completion, bool sent) {
-    TellLater(completion, sent ? absl::UnknownError(connection->why_broken) : lost);
-  });
   connection->calls_channel.socket = Fd();  // Closing it removes it from epoll.
   connection->reads_channel.socket = Fd();
 }
@@ -98,13 +86,12 @@ void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
   if (!channel->connected && !FinishConnecting(connection, channel)) return;
   if ((events & ~uint32_t{EPOLLOUT}) != 0) {
     if (!ReceiveSome(channel->socket.get(), absl::MakeSpan(scratch_), &channel->in)) {
-      return Break(connection, connection->connecting == nullptr
-                                   ? "the server is gone"
-                                   : "the server closed the connection during the handshake");
+      return Break(connection, connection->connecting() ? "the server closed the connection during the handshake"
+                                                        : "the server is gone");
     }
     if (!channel->handshake.done()) Greet(connection, channel);
   }
-  if (!connection->broken) SendChannel(connection, channel);
+  if (!connection->broken()) SendChannel(connection, channel);
 }
 
 // Handles the end of a connect. If it failed, the next address is tried.
@@ -134,12 +121,12 @@ void TcpFabric::Greet(Connection* connection, Channel* channel) {
     channel->Append(AsBytes(answer));
   }
   if (!connection->calls_channel.handshake.done() || !connection->reads_channel.handshake.done()) return;
-  TellLater(std::exchange(connection->connecting, nullptr), absl::OkStatus());
+  connection->Establish(tell_later());
 }
 
 void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   Connection* connection = Live(id);
-  if (connection == nullptr) return Refuse(id, completion);
+  if (connection == nullptr) return TellLater(completion, Refusal(id));
   for (const ReadPart& part : parts) {
     if ((part.from.offset() | part.bytes) % kWordBytes == 0) continue;
     TellLater(completion, absl::OutOfRangeError(fmt::format("a read of {} bytes at {} does not consist of whole words",
@@ -159,15 +146,14 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
 
 void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                      Completion* completion) {
-  const size_t bytes = head.size() + body.size();
-  CELL_CHECK_LE(bytes, kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Connection* connection = Live(id);
-  if (connection == nullptr) return Refuse(id, completion);
+  if (connection == nullptr) return TellLater(completion, Refusal(id));
   Channel* channel = &connection->calls_channel;
+  const size_t bytes = head.size() + body.size();
   const uint64_t end = channel->appended + sizeof(CallFrame) + bytes;
   NoteDeadline(deadline_ns);
-  const uint64_t call = connection->calls.Add(completion, deadline_ns, reply_bytes_max, end);
+  const uint64_t call = connection->calls().Add(completion, deadline_ns, reply_bytes_max, end);
   const CallFrame frame{static_cast<uint32_t>(bytes), static_cast<uint32_t>(reply_bytes_max), call};
   channel->Append({reinterpret_cast<const std::byte*>(&frame), sizeof(frame)});
   channel->Append(head);
@@ -175,15 +161,15 @@ void TcpFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t r
 }
 
 size_t TcpFabric::TakeReplies(Connection* connection) {
-  if (connection->connecting != nullptr) return 0;
+  if (connection->connecting()) return 0;
   ByteQueue* in = &connection->calls_channel.in;
   size_t taken = 0;
   CallFrame frame;
   FrameState state;
   while ((state = NextFrame(*in, &frame)) == FrameState::kWhole) {
     Completion* completion = nullptr;
-    if (!connection->calls.Take(frame.id, frame.bytes, &completion)) {
-      Break(connection, "the server answered a call that was not made");
+    if (!connection->calls().Take(frame.id, frame.bytes, &completion)) {
+      Break(connection, CallTable::kNotMade);
       return taken;
     }
     const ConstBytes reply(in->data() + sizeof(frame), frame.bytes);
@@ -199,10 +185,10 @@ size_t TcpFabric::TakeReplies(Connection* connection) {
 
 // Takes answers to reads, which come in the order of the requests, and copies their bytes to their destinations.
 size_t TcpFabric::TakeReads(Connection* connection) {
-  if (connection->connecting != nullptr) return 0;
+  if (connection->connecting()) return 0;
   ByteQueue* in = &connection->reads_channel.in;
   size_t taken = 0;
-  while (!connection->broken) {
+  while (!connection->broken()) {
     if (connection->answer_left > 0) {
       Connection::PartInFlight& part = connection->parts.front();
       const size_t bytes = std::min<size_t>(connection->answer_left, in->size());
@@ -235,7 +221,7 @@ size_t TcpFabric::TakeReads(Connection* connection) {
     if (ended.completion == nullptr) continue;
     ++taken;
     ended.completion->Done(
-        ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address))
+        ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address()))
                       : absl::OkStatus(),
         {});
   }
@@ -255,12 +241,12 @@ void TcpFabric::Expire() {
   const int64_t now = NowNs();
   const bool due = TakeDeadline(now);
   for (Connection* connection : connections_) {
-    if (connection->broken) continue;
-    if (connection->connecting != nullptr) {
-      if (connection->connect_deadline_ns <= now) {
+    if (connection->broken()) continue;
+    if (connection->connecting()) {
+      if (connection->connect_deadline_ns() <= now) {
         Break(connection, "the server does not answer in time");
       } else {
-        NoteDeadline(connection->connect_deadline_ns);
+        NoteDeadline(connection->connect_deadline_ns());
       }
       continue;
     }
@@ -270,9 +256,7 @@ void TcpFabric::Expire() {
     }
     if (!due) continue;
     ExpireReads(connection, now);
-    NoteDeadline(connection->calls.Expire(now, [&](Completion* completion) {
-      TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", connection->address)));
-    }));
+    NoteDeadline(connection->ExpireCalls(now, tell_later()));
   }
 }
 
@@ -283,8 +267,7 @@ void TcpFabric::ExpireReads(Connection* connection, int64_t now_ns) {
     const auto end = part + static_cast<ptrdiff_t>(read.parts_left);
     if (read.completion != nullptr && read.deadline_ns <= now_ns) {
       for (auto it = part; it != end; ++it) it->to = nullptr;
-      TellLater(std::exchange(read.completion, nullptr),
-                absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", connection->address)));
+      TellLater(std::exchange(read.completion, nullptr), connection->LateRead());
     } else if (read.completion != nullptr) {
       NoteDeadline(read.deadline_ns);
     }

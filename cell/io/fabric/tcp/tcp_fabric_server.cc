@@ -11,8 +11,8 @@ namespace cell {
 
 absl::Status TcpFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK_EQ(service_, nullptr);
-  ASSIGN_OR_RETURN(listener_,
-                   TcpListener::Start(address, {options_.secret, options_.peers_max, options_.handshake_ns}, pool()));
+  const TcpListener::Options options{options_.secret, options_.peers_max, options_.handshake_ns};
+  ASSIGN_OR_RETURN(listener_, TcpListener::Start(address, options, pool(), /*clock=*/this));
   service_ = service;
   CELL_CHECK(Watch(EPOLL_CTL_ADD, listener_->callers_fd(), EPOLLIN, kCallersTag));
   return absl::OkStatus();
@@ -56,8 +56,7 @@ void TcpFabric::MakeReady(ConnectionId id) {
   CallFrame frame;
   const FrameState state = NextFrame(peer->in, &frame);
   if (state == FrameState::kNone) return;
-  if (state == FrameState::kNonsense || frame.reply_bytes_max < kReplyBytesMin ||
-      frame.reply_bytes_max > kMessageBytesMax) {
+  if (state == FrameState::kNonsense || !IsReplyRoom(frame.reply_bytes_max)) {
     warnings_.Warn(NowNs(), "closed a connection: its requests are malformed");
     peer->broken = true;
     broken_.push_back(id);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "cell/base/shared_words.h"
 #include "cell/base/status_macros.h"
@@ -26,12 +25,6 @@ constexpr size_t kIdleBytesMax = size_t{16} << 10;  // Limit of the memory that 
 constexpr int64_t kSpinNs = 50'000;                 // As long as sleeping and waking takes; see polling_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
 constexpr int kAcceptsAtOnce = 64;
-
-int64_t Now() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 bool Watch(int epoll, int operation, int fd, uint32_t events, uint64_t tag) {
   epoll_event event{};
@@ -61,11 +54,12 @@ struct TcpListener::Guest {
 };
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Start(const std::string& host_port, Options options,
-                                                                std::shared_ptr<const RegionPool> pool) {
+                                                                std::shared_ptr<const RegionPool> pool,
+                                                                const Clock* clock) {
   ASSIGN_OR_RETURN(Fd listener, ListenTcp(host_port));
   std::string address = BoundAddress(listener.get(), host_port);
   std::unique_ptr<TcpListener> made(
-      new TcpListener(std::move(listener), std::move(address), std::move(options), std::move(pool)));
+      new TcpListener(std::move(listener), std::move(address), std::move(options), std::move(pool), clock));
   if (!made->epoll_.valid() || !made->stop_.valid() || !made->callers_ready_.valid() ||
       !Watch(made->epoll_.get(), EPOLL_CTL_ADD, made->listener_.get(), EPOLLIN, kListenerTag) ||
       !Watch(made->epoll_.get(), EPOLL_CTL_ADD, made->stop_.get(), EPOLLIN, kStopTag)) {
@@ -75,10 +69,12 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Start(const std::strin
   return made;
 }
 
-TcpListener::TcpListener(Fd listener, std::string address, Options options, std::shared_ptr<const RegionPool> pool)
+TcpListener::TcpListener(Fd listener, std::string address, Options options, std::shared_ptr<const RegionPool> pool,
+                         const Clock* clock)
     : address_(std::move(address)),
       options_(std::move(options)),
       pool_(std::move(pool)),
+      clock_(clock),
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -104,7 +100,7 @@ void TcpListener::Run() {
   int64_t busy_ns = 0;  // When there was last something to do.
   for (;;) {
     int count = ::epoll_wait(epoll_.get(), events, 64, 0);
-    if (count == 0 && readers_ > 0 && Now() - busy_ns < kSpinNs) {
+    if (count == 0 && readers_ > 0 && clock_->NowNs() - busy_ns < kSpinNs) {
       ::sched_yield();  // The process that we wait for may need this core.
       continue;
     }
@@ -112,7 +108,7 @@ void TcpListener::Run() {
       const int wait_ms = silent_ > 0 || listen_again_ns_ != 0 ? 50 : -1;
       count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
     }
-    busy_ns = Now();
+    busy_ns = clock_->NowNs();
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
       if (tag == kStopTag) return;
@@ -138,7 +134,7 @@ void TcpListener::Accept() {
       // New connections stay in the queue, which would wake us again at once.
       Warn(fmt::format("cannot accept connections at the moment: {}", std::strerror(error)));
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
-      listen_again_ns_ = Now() + kListenerRestNs;
+      listen_again_ns_ = clock_->NowNs() + kListenerRestNs;
       return;
     }
     if (silent_ >= GreetingMax()) CloseOldestSilent();
@@ -151,7 +147,7 @@ void TcpListener::Accept() {
     }
     SetTcpOptions(socket.get());
     const int fd = socket.get();
-    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, Now(), options_.secret);
+    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, clock_->NowNs(), options_.secret);
     size_t index = guests_.size();
     if (free_.empty()) {
       guests_.push_back(std::move(guest));
@@ -264,7 +260,7 @@ bool TcpListener::WatchAgain(size_t index) {
 
 void TcpListener::CloseSilentGuests() {
   if (silent_ == 0 && listen_again_ns_ == 0) return;
-  const int64_t now = Now();
+  const int64_t now = clock_->NowNs();
   while (!greeting_.empty()) {
     const auto [index, number] = greeting_.front();
     const Guest* guest = guests_[index].get();
@@ -306,6 +302,6 @@ void TcpListener::Close(size_t index) {
   closed_.push_back(index);
 }
 
-void TcpListener::Warn(const std::string& what) { warnings_.Warn(Now(), "{}: {}", address_, what); }
+void TcpListener::Warn(const std::string& what) { warnings_.Warn(clock_->NowNs(), "{}: {}", address_, what); }
 
 }  // namespace cell

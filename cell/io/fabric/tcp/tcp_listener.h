@@ -4,7 +4,7 @@
 // After the handshake (handshake.h) a connection for reads carries, pipelined:
 //   client  ReadRequest{id, pointer, bytes}                server  ReadAnswer{id, bytes, code}, bytes
 // A read is answered from the region pool, with whole 8-byte words, whatever the worker writes meanwhile. A read that
-// is not within a region gets kOutside and no bytes. Answers come in the order of the requests.
+// is not within a region gets kReadOutside and no bytes. Answers come in the order of the requests.
 //
 // The cost of strangers is bounded. Each takes a socket and about 100 bytes until it has greeted. There are at most
 // GreetingMax() at once (descriptors.h), fewer if descriptors run out; the oldest is disconnected first, and each after
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cell/base/clock.h"
 #include "cell/io/memory/region_pool.h"
 #include "cell/io/net/byte_queue.h"
 #include "cell/io/net/fd.h"
@@ -56,9 +57,10 @@ class TcpListener {
     int64_t handshake_ns;
   };
 
-  // Starts the thread. Returns AlreadyExists if the port is in use.
+  // Starts the thread. Returns AlreadyExists if the port is in use. `clock` measures the time that strangers have to
+  // greet; it must outlive the listener.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Start(const std::string& host_port, Options options,
-                                                            std::shared_ptr<const RegionPool> pool);
+                                                            std::shared_ptr<const RegionPool> pool, const Clock* clock);
   ~TcpListener();
 
   // Returns HOST:PORT, with the actual port.
@@ -71,7 +73,8 @@ class TcpListener {
  private:
   struct Guest;
 
-  TcpListener(Fd listener, std::string address, Options options, std::shared_ptr<const RegionPool> pool);
+  TcpListener(Fd listener, std::string address, Options options, std::shared_ptr<const RegionPool> pool,
+              const Clock* clock);
 
   void Run();
   void Accept();
@@ -88,6 +91,7 @@ class TcpListener {
   const std::string address_;
   const Options options_;
   const std::shared_ptr<const RegionPool> pool_;
+  const Clock* const clock_;
   Fd listener_, epoll_, stop_, callers_ready_;
 
   std::mutex mutex_;

@@ -12,13 +12,11 @@ namespace cell {
 namespace {
 
 constexpr uint32_t kPollsBetweenEvents = 1024;
-constexpr int64_t kExpireEveryNs = 1'000'000;
 
 }  // namespace
 
 VerbsFabric::VerbsFabric(VerbsFabricOptions options, std::shared_ptr<RegionPool> pool)
-    : PollingFabric(options.polling,
-                    pool != nullptr ? std::move(pool) : std::make_shared<RegionPool>(options.huge_pages)),
+    : PollingFabric(options.polling, std::move(pool), options.huge_pages),
       options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       cm_(std::make_unique<CmChannel>()),
@@ -42,10 +40,7 @@ size_t VerbsFabric::Poll() {
   TearDownBroken();
   done += TellNow();
   Flush();
-  if (const int64_t now = NowNs(); now - expired_ns_ >= kExpireEveryNs) {
-    expired_ns_ = now;
-    ExpireLinks();
-  }
+  if (MillisecondPassed()) ExpireLinks();
   return done;
 }
 

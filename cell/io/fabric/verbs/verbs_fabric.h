@@ -126,7 +126,7 @@ class VerbsFabric : public PollingFabric {
   size_t TakeReply(Link* link, uint64_t id, ConstBytes reply);
   void TakeRegion(Link* link, uint32_t region, ConstBytes key);
   Link* Live(ConnectionId connection) const;
-  void Refuse(ConnectionId connection, Completion* completion);
+  absl::Status Refusal(ConnectionId connection) const;
   void StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion);
   void ExpireReads(Link* link, int64_t now_ns);
   void AskForRegion(Link* link, uint32_t region);
@@ -144,7 +144,6 @@ class VerbsFabric : public PollingFabric {
   std::vector<uint32_t> active_;  // Links with reads to post, credits to return, or messages that found no buffer.
   size_t unfinished_ = 0;         // Links that are not greeted yet.
   uint32_t polls_ = 0;
-  int64_t expired_ns_ = 0;
 
   Service* service_ = nullptr;
   bool serving_ = false;

@@ -1,8 +1,6 @@
 // Implements the client half of VerbsFabric: reads and calls in flight.
 #include <algorithm>
 
-#include "cell/base/check.h"
-#include "cell/base/shared_words.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 
 namespace cell {
@@ -17,19 +15,18 @@ void VerbsFabric::TakeChallenge(Link* link, ConstBytes message) {
   }
   link->state = Link::State::kUp;
   --unfinished_;
-  TellLater(std::exchange(link->connecting, nullptr), absl::OkStatus());
+  link->client->Establish(tell_later());
 }
 
 // Returns null if the connection is gone, broken, or not connected yet.
 VerbsFabric::Link* VerbsFabric::Live(ConnectionId id) const {
   Link* link = Find(id);
-  return link != nullptr && link->state == Link::State::kUp ? link : nullptr;
+  return link != nullptr && link->client.has_value() && link->client->up() ? link : nullptr;
 }
 
-void VerbsFabric::Refuse(ConnectionId id, Completion* completion) {
+absl::Status VerbsFabric::Refusal(ConnectionId id) const {
   const Link* link = Find(id);
-  const bool known = link != nullptr && link->state == Link::State::kBroken;
-  TellLater(completion, absl::UnavailableError(known ? link->why_broken : "not connected"));
+  return ClientConnection::Refusal(link != nullptr && link->client.has_value() ? &*link->client : nullptr);
 }
 
 void VerbsFabric::AskForRegion(Link* link, uint32_t region) {
@@ -44,16 +41,11 @@ void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
 void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
   std::optional<RegionKey> key;
   if (bytes.size() == sizeof(RegionKey)) key = Load<RegionKey>(bytes.data());
-  using WaitingRead = RemoteRegions<RegionKey>::WaitingRead;
-  const auto refuse = [&](const WaitingRead& read) {
-    TellLater(read.completion,
-              absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, link->address)));
-  };
+  using WaitingRead = Link::Regions::WaitingRead;
+  const auto refuse = [&](const WaitingRead& read) { TellLater(read.completion, link->client->NotHeld(region)); };
   const auto start = [&](const WaitingRead& read) {
     // A read that was started before may have broken the connection, by asking for another region.
-    if (link->state != Link::State::kUp) {
-      return TellLater(read.completion, absl::UnavailableError(link->why_broken));
-    }
+    if (link->client->broken()) return TellLater(read.completion, link->client->lost());
     StartRead(link, read.parts, read.deadline_ns, read.completion);
   };
   if ((!bytes.empty() && !key.has_value()) || !link->regions.Answer(region, key, refuse, start)) {
@@ -63,27 +55,20 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
 
 void VerbsFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   Link* link = Live(id);
-  if (link == nullptr) return Refuse(id, completion);
+  if (link == nullptr) return TellLater(completion, Refusal(id));
   StartRead(link, parts, deadline_ns, completion);
 }
 
 void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   NoteDeadline(deadline_ns);
-  for (const ReadPart& part : parts) {
-    const RegionKey* const region = link->regions.Find(part.from.region());
-    if (region == nullptr) {
-      if (!link->regions.waiting()) link->waiting_since_ns = NowNs();
-      link->regions.Wait(parts, deadline_ns, completion);
-      if (link->regions.Ask(part.from.region())) AskForRegion(link, part.from.region());
-      return;
-    }
-    const RegionKey& key = *region;
-    const uint64_t offset = part.from.offset();
-    if ((offset | part.bytes) % kWordBytes != 0 || offset > key.bytes || part.bytes > key.bytes - offset) {
-      TellLater(completion, absl::OutOfRangeError(fmt::format("read of {} bytes at {} is outside the regions of {}",
-                                                              part.bytes, ToString(part.from), link->address)));
-      return;
-    }
+  using Readiness = Link::Regions::Readiness;
+  const auto [readiness, blocking] = link->regions.Check(parts);
+  if (readiness == Readiness::kOutside) return TellLater(completion, link->client->Outside(*blocking));
+  if (readiness == Readiness::kUnknown) {
+    if (!link->regions.waiting()) link->waiting_since_ns = NowNs();
+    link->regions.Wait(parts, deadline_ns, completion);
+    if (link->regions.Ask(blocking->from.region())) AskForRegion(link, blocking->from.region());
+    return;
   }
   const size_t before = link->pieces.size();
   for (const ReadPart& part : parts) {
@@ -101,8 +86,7 @@ void VerbsFabric::StartRead(Link* link, absl::Span<const ReadPart> parts, int64_
 
 // Ends reads that are past their deadline. The NIC may still be busy with them; their bytes stay in the staging ring.
 void VerbsFabric::ExpireReads(Link* link, int64_t now_ns) {
-  const absl::Status late =
-      absl::DeadlineExceededError(fmt::format("no reply to a read from {} in time", link->address));
+  const absl::Status late = link->client->LateRead();
   NoteDeadline(link->regions.Expire(now_ns, [&](Completion* completion) { TellLater(completion, late); }));
   bool ended = false;
   for (Link::ReadInFlight& read : link->reads) {
@@ -181,19 +165,18 @@ void VerbsFabric::PostReads(Link* link) {
 
 void VerbsFabric::Call(ConnectionId id, ConstBytes head, ConstBytes body, size_t reply_bytes_max, int64_t deadline_ns,
                        Completion* completion) {
-  CELL_CHECK_LE(head.size() + body.size(), kMessageBytesMax);
-  CELL_CHECK(reply_bytes_max >= kReplyBytesMin && reply_bytes_max <= kMessageBytesMax);
+  CheckCall(head, body, reply_bytes_max);
   Link* link = Live(id);
-  if (link == nullptr) return Refuse(id, completion);
+  if (link == nullptr) return TellLater(completion, Refusal(id));
   NoteDeadline(deadline_ns);
-  const uint64_t call = link->calls.Add(completion, deadline_ns, reply_bytes_max, link->messages + 1);
+  const uint64_t call = link->client->calls().Add(completion, deadline_ns, reply_bytes_max, link->messages + 1);
   Send(link, static_cast<uint8_t>(MessageType::kCall), call, reply_bytes_max, head, body);
 }
 
 size_t VerbsFabric::TakeReply(Link* link, uint64_t id, ConstBytes reply) {
   Completion* completion = nullptr;
-  if (!link->calls.Take(id, reply.size(), &completion)) {
-    Break(link, "the server answered a call that was not made");
+  if (!link->client->calls().Take(id, reply.size(), &completion)) {
+    Break(link, CallTable::kNotMade);
     return 0;
   }
   if (completion == nullptr) return 0;

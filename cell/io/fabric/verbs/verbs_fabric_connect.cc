@@ -116,9 +116,7 @@ absl::Status VerbsFabric::Listen(const std::string& address, Service* service) {
 ConnectionId VerbsFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
   const uint32_t id = next_link_++;
   Link* link = (links_[id] = std::make_unique<Link>(id, /*accepted=*/false)).get();
-  link->address = address;
-  link->connecting = completion;
-  link->connect_deadline_ns = deadline_ns;
+  link->client.emplace(address, deadline_ns, completion);
   NoteDeadline(deadline_ns);
   link->client_handshake.emplace(options_.secret, Purpose::kVerbs, RandomNonce());
   ++unfinished_;
@@ -175,7 +173,7 @@ void VerbsFabric::TakeCmEvents() {
   if (cm_->channel == nullptr) return;
   rdma_cm_event* raw = nullptr;
   while (::rdma_get_cm_event(cm_->channel.get(), &raw) == 0) {
-    CmEvent event{raw->event, raw->status, raw->id, raw->listen_id, 0, 0, 0, std::nullopt};
+    CmEvent event{raw->event, raw->status, raw->id, 0, 0, std::nullopt};
     if (raw->event == RDMA_CM_EVENT_CONNECT_REQUEST || raw->event == RDMA_CM_EVENT_CONNECT_RESPONSE) {
       event.responder_resources = raw->param.conn.responder_resources;
       event.initiator_depth = raw->param.conn.initiator_depth;
@@ -219,8 +217,10 @@ void VerbsFabric::HandleCmEvent(const CmEvent& event) {
       status = absl::UnavailableError("the RDMA device was removed");
       break;
     default:
-      status = absl::UnavailableError(
-          fmt::format("no server answers at {}: {} ({})", link->address, ::rdma_event_str(event.type), event.status));
+      status = absl::UnavailableError(link->accepted
+                                          ? "the client is gone"
+                                          : fmt::format("no server answers at {}: {} ({})", link->client->address(),
+                                                        ::rdma_event_str(event.type), event.status));
   }
   if (!status.ok()) Break(link, std::string(status.message()));
 }
@@ -278,7 +278,6 @@ void VerbsFabric::AcceptLink(const CmEvent& event) {
   ++accepted_;
   link->cm.reset(event.id);
   event.id->context = reinterpret_cast<void*>(static_cast<uintptr_t>(id));
-  link->address = "a client";
   link->since_ns = NowNs();
   link->state = Link::State::kConnecting;
   link->server_handshake.emplace(options_.secret, RandomNonce(), std::vector<Purpose>{Purpose::kVerbs});
@@ -346,23 +345,17 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
   }
   link->served = link->accepted && link->state == Link::State::kUp;
   link->state = Link::State::kBroken;
-  link->why_broken = fmt::format("connection to {}: {}", link->address, why);
   broken_.push_back(link->id);
   if (link->accepted) return;
-  const absl::Status lost = absl::UnavailableError(link->why_broken);
-  if (link->connecting != nullptr) {
-    TellLater(std::exchange(link->connecting, nullptr), lost);
-    link->forgotten = true;  // It could not be made, so nobody has to disconnect it.
-  }
-  link->regions.Fail([&](Completion* completion) { TellLater(completion, lost); });
-  for (const Link::ReadInFlight& read : link->reads) {
-    if (read.completion != nullptr) TellLater(read.completion, lost);
-  }
+  if (link->client->connecting()) link->forgotten = true;  // It could not be made, so nobody has to disconnect it.
+  link->client->Break(why, link->sent, tell_later(), [&](const auto& tell_lost) {
+    link->regions.Fail(tell_lost);
+    for (const Link::ReadInFlight& read : link->reads) {
+      if (read.completion != nullptr) tell_lost(read.completion);
+    }
+  });
   link->reads.clear();
   link->pieces.clear();
-  link->calls.Fail(link->sent, [&](Completion* completion, bool sent) {
-    TellLater(completion, sent ? absl::UnknownError(link->why_broken) : lost);
-  });
 }
 
 // Must not run while completions or events are handled, because they may belong to links that are removed.
@@ -414,18 +407,18 @@ void VerbsFabric::ExpireLinks() {
   const bool due = TakeDeadline(now);
   for (const auto& [id, link] : links_) {
     if (link->state == Link::State::kBroken) continue;
-    if (link->connecting != nullptr) {
-      if (link->connect_deadline_ns <= now) {
-        Break(link.get(), "the server does not answer in time");
-      } else {
-        NoteDeadline(link->connect_deadline_ns);
-      }
-      continue;
-    }
     if (link->accepted) {
       if (link->state != Link::State::kUp && now - link->since_ns > options_.handshake_ns) {
         warnings_.Warn(NowNs(), "closed a connection: the peer sent no valid handshake in time");
         Break(link.get(), "the peer sent no handshake in time");
+      }
+      continue;
+    }
+    if (link->client->connecting()) {
+      if (link->client->connect_deadline_ns() <= now) {
+        Break(link.get(), "the server does not answer in time");
+      } else {
+        NoteDeadline(link->client->connect_deadline_ns());
       }
       continue;
     }
@@ -435,9 +428,7 @@ void VerbsFabric::ExpireLinks() {
     }
     if (!due) continue;
     ExpireReads(link.get(), now);
-    NoteDeadline(link->calls.Expire(now, [&, address = link->address](Completion* completion) {
-      TellLater(completion, absl::DeadlineExceededError(fmt::format("no answer from {} in time", address)));
-    }));
+    NoteDeadline(link->client->ExpireCalls(now, tell_later()));
   }
 }
 

@@ -45,9 +45,7 @@ void VerbsFabric::TellRegion(Link* link, uint32_t region) {
 }
 
 void VerbsFabric::TakeCall(Link* link, uint64_t id, size_t reply_bytes_max, ConstBytes request) {
-  if (reply_bytes_max < kReplyBytesMin || reply_bytes_max > kMessageBytesMax) {
-    return Break(link, "the peer's requests are malformed");
-  }
+  if (!IsReplyRoom(reply_bytes_max)) return Break(link, "the peer's requests are malformed");
   link->in.Append(request);
   link->calls_in.push_back({id, reply_bytes_max, request.size()});
   MakeReady(link);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cell/io/fabric/call_table.h"
+#include "cell/io/fabric/client_connection.h"
 #include "cell/io/fabric/remote_regions.h"
 #include "cell/io/fabric/verbs/verbs_domain.h"
 #include "cell/io/fabric/verbs/verbs_fabric.h"
@@ -48,9 +48,7 @@ struct VerbsFabric::CmEvent {
   rdma_cm_event_type type;
   int status;
   rdma_cm_id* id;
-  rdma_cm_id* listener;
   uint8_t responder_resources, initiator_depth;
-  uint32_t peer_queue_pair;
   std::optional<CmGreeting> greeting;
 };
 
@@ -95,9 +93,7 @@ struct VerbsFabric::Link {
 
   const uint32_t id;
   const bool accepted;
-  std::string address;
   State state = State::kResolving;
-  std::string why_broken;
   CmId cm;
   Device* device = nullptr;
   bool counted = false;    // Counted by its domain's AddLink.
@@ -130,10 +126,9 @@ struct VerbsFabric::Link {
 
   // Only for connections made from here.
   std::optional<ClientHandshake> client_handshake;
-  Completion* connecting = nullptr;
-  int64_t connect_deadline_ns = 0;
-  CallTable calls;
-  RemoteRegions<RegionKey> regions;
+  std::optional<ClientConnection> client;  // Up or broken when `state` is. Positions in its calls count `messages`.
+  using Regions = RemoteRegions<RegionKey>;
+  Regions regions;
   int64_t waiting_since_ns = 0;  // Since when a read has been waiting for a region, if one is.
   std::deque<Piece> pieces;      // To be posted.
   uint32_t reads_posted = 0;
