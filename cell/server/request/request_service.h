@@ -11,6 +11,7 @@
 
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/client_reports.h"
 #include "cell/server/report/status_report.h"
@@ -21,7 +22,6 @@
 #include "cell/server/request/uploads.h"
 #include "cell/server/request/value_copies.h"
 #include "cell/server/request/write_pipeline.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 
