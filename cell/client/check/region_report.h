@@ -1,13 +1,15 @@
 // RegionReport is a server's check of one of its regions, parsed from JSON (RequestService::Check). Pure.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cell/tree/tree_check.h"
+#include "cell/tree/tree_report.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {
