@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/tree/tree_report.h"
-#include "pilaf/hash_table.h"
+#include "pilaf/hash_layout.h"
 
 namespace cell {
 
