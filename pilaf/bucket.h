@@ -14,11 +14,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
 #include "cell/base/bytes.h"
-#include "cell/region/region_memory.h"
 #include "pilaf/hash_layout.h"
 
 namespace cell {
@@ -60,8 +61,12 @@ struct BucketRecord {
   uint32_t position = 0;
   HashSlot slot{};  // Its extent, extent_bytes, extent_crc and key_bytes.
 };
+inline constexpr uint16_t kInExtent = UINT16_MAX;  // Value of value_bytes.
 inline constexpr size_t kPairHeaderBytes = 4;
 inline constexpr size_t kExtentRecordBytes = 24;
+
+// Returns what a bucket's `crc` must be. REQUIRES: its `used` does not reach beyond its end.
+uint64_t BucketCrc(const std::byte* bytes, uint32_t region, uint64_t offset);
 
 // Reads a verified image of a bucket.
 class BucketView {
@@ -96,38 +101,5 @@ class BucketView {
 
   const std::byte* bytes_;
 };
-
-// Composes the new content of a bucket.
-class BucketDraft {
- public:
-  BucketDraft(uint32_t region, uint64_t offset, uint32_t bucket_bytes)
-      : region_(region), offset_(offset), bucket_bytes_(bucket_bytes) {}
-
-  void Begin(const HashRange& range);  // Begins an empty bucket.
-  void CopyOf(const RegionMemory& memory);
-  BucketView view() const { return BucketView(bytes_.data()); }
-  void SetRange(const HashRange& range) { header().range = range; }
-  size_t free_bytes() const { return bucket_bytes_ - sizeof(BucketHeader) - view().header().used; }
-
-  // Appends a record. REQUIRES: there is room for it.
-  void Append(std::string_view record);
-  // Removes a record. REQUIRES: `record` is from view().
-  void Remove(const BucketRecord& record);
-  void AddAway(uint16_t tag);
-  void RemoveAway(uint16_t tag);
-  // Writes the bucket with the next version.
-  void Publish(RegionMemory* memory);
-
- private:
-  BucketHeader& header() { return *reinterpret_cast<BucketHeader*>(bytes_.data()); }
-
-  const uint32_t region_;
-  const uint64_t offset_;
-  const uint32_t bucket_bytes_;
-  alignas(64) std::array<std::byte, kBucketBytesMax> bytes_;
-};
-
-std::string PairRecord(std::string_view key, std::string_view value);
-std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot);
 
 }  // namespace cell

@@ -12,7 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/region/region_memory.h"
-#include "pilaf/bucket.h"
+#include "pilaf/bucket_draft.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "cell/base/bytes.h"
 #include "pilaf/bucket.h"
+#include "pilaf/bucket_draft.h"
 
 namespace cell {
 namespace {

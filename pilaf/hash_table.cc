@@ -8,6 +8,7 @@
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
+#include "pilaf/bucket_draft.h"
 #include "pilaf/bucket_table.h"
 #include "pilaf/cuckoo_table.h"
 

@@ -59,6 +59,13 @@ def provides(header, name):
     return name == header or header.endswith("/") and name.startswith(header)
 
 
+def stand_for_deps(known):
+    """Gives each target that has no files the headers of its deps, so that a dep on it stands for those on them."""
+    for target in known.values():
+        if not target.files:
+            target.headers = {header for dep in target.deps if dep in known for header in known[dep].headers}
+
+
 def targets():
     """Returns all C++ targets by their names."""
     ran = subprocess.run([str(TREE / "bazelw"), "query", QUERY, "--output=xml", "--noshow_progress"], cwd=TREE,
@@ -67,7 +74,9 @@ def targets():
         sys.exit(f"check_deps: bazel query failed:\n{ran.stderr.decode()}")
     rules = ElementTree.fromstring(ran.stdout).findall("rule")
     aliases = {rule.get("name"): rule.find("label[@name='actual']").get("value") for rule in rules if rule.get("class") == "alias"}
-    return {rule.get("name"): Target(rule, aliases) for rule in rules if rule.get("class") != "alias"}
+    known = {rule.get("name"): Target(rule, aliases) for rule in rules if rule.get("class") != "alias"}
+    stand_for_deps(known)
+    return known
 
 
 def included(target):
@@ -96,7 +105,7 @@ def findings(known):
         direct = list(provided(target, known))
         brought = {library for dep in target.deps for library in BROUGHT_ALONG.get(dep, ())}
         generated = any(not (TREE / path).is_file() for path in target.own)
-        unused = set() if generated else {dep for dep in target.deps if dep not in LINKED_ALONE}
+        unused = set() if generated or not target.files else {dep for dep in target.deps if dep not in LINKED_ALONE}
         for path, name in included(target):
             if name in target.own:
                 continue

@@ -11,7 +11,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
-#include "cell/cluster/open_membership.h"
+#include "cell/cluster/open/open_membership.h"
 #include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "tools/cluster_remains.h"

@@ -7,7 +7,7 @@
 #include "cell/client/session/session.h"
 #include "cell/client/table/table_operations.h"
 #include "cell/client/tree/tree_operations.h"
-#include "cell/cluster/open_membership.h"
+#include "cell/cluster/open/open_membership.h"
 #include "cell/io/fabric/open/open_fabric.h"
 #include "fmt/format.h"
 

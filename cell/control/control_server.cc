@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <string>
 #include <thread>
@@ -52,8 +53,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Contr
 
 class ControlServer::RpcService : public control::Control::Service {
  public:
-  RpcService(std::vector<ControlledWorker*> workers, std::chrono::milliseconds answer_timeout)
-      : workers_(std::move(workers)), answer_timeout_(answer_timeout) {}
+  RpcService(std::vector<ControlledWorker*> workers, const ControlOptions& options)
+      : workers_(std::move(workers)), answer_timeout_(options.answer_timeout), clock_(options.clock) {}
 
   grpc::Status Status(grpc::ServerContext*, const control::StatusRequest*, control::StatusReply* reply) override {
     for (ControlledWorker* worker : workers_) {
@@ -223,9 +224,9 @@ class ControlServer::RpcService : public control::Control::Service {
   // Waits for a worker. Returns false if it has not answered in time, or if the server ends.
   template <typename T>
   bool Wait(const std::future<T>& future) const {
-    const auto until = std::chrono::steady_clock::now() + answer_timeout_;
+    const int64_t until_ns = clock_->NowNs() + answer_timeout_.count();
     while (future.wait_for(kEndLook) != std::future_status::ready) {
-      if (ending_ || std::chrono::steady_clock::now() > until) return false;
+      if (ending_ || clock_->NowNs() > until_ns) return false;
     }
     return true;
   }
@@ -279,7 +280,8 @@ class ControlServer::RpcService : public control::Control::Service {
   }
 
   const std::vector<ControlledWorker*> workers_;
-  const std::chrono::milliseconds answer_timeout_;
+  const std::chrono::nanoseconds answer_timeout_;
+  const Clock* const clock_;
   std::atomic<bool> ending_ = false;
 };
 
@@ -295,7 +297,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const Contro
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto service = std::make_unique<RpcService>(std::move(workers), options.answer_timeout);
+  auto service = std::make_unique<RpcService>(std::move(workers), options);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.address, credentials, &port);

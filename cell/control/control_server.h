@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cell/base/clock.h"
 #include "cell/control/controlled_worker.h"
+#include "cell/io/exec/system_clock.h"
 
 namespace cell {
 
@@ -21,6 +23,7 @@ struct ControlOptions {
   std::string tls_authority;
   // How long a request waits for a worker, unless it takes as long as necessary. Error messages call it a minute.
   std::chrono::milliseconds answer_timeout = std::chrono::minutes(1);
+  const Clock* clock = SystemClock::Get();  // Measures `answer_timeout`.
 };
 
 class ControlServer {

@@ -17,6 +17,7 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
 #include "cell/server/region/log_flusher.h"
@@ -25,7 +26,6 @@
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/request_service.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

@@ -7,7 +7,7 @@
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/check/region_report.h"
-#include "cell/tree/tree_check.h"
+#include "cell/tree/tree_report.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "pilaf/hash_layout.h"

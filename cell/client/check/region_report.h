@@ -1,14 +1,16 @@
 // RegionReport is a server's check of one of its regions, parsed from JSON (WorkerReports::Check). Pure.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cell/tree/tree_check.h"
-#include "pilaf/hash_table.h"
+#include "cell/tree/tree_report.h"
+#include "pilaf/hash_layout.h"
 
 namespace cell {
 

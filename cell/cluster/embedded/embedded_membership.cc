@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,7 +14,6 @@
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
 #include "cell/io/fabric/fabric_address.h"
-#include "cell/io/file/text_file.h"
 #include "cell/io/net/fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -37,7 +35,7 @@ absl::Status Unavailable(const absl::Status& status) { return absl::UnavailableE
 
 absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(const std::string& directory,
                                                                              Options options) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadTextFile(directory + "/cluster.json"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, options.files->ReadText(directory + "/cluster.json"));
   if (!text.has_value()) {
     return absl::NotFoundError(fmt::format(
         "there is no cluster in \"{}\" (it has no cluster.json): start one with ./bazelw run //tools:up -- --dir '{}'",
@@ -55,7 +53,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
 
 // Reads the control planes' addresses. Servers may have joined, or restarted with another control plane.
 absl::Status EmbeddedMembership::ReadServers() {
-  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/cluster.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> text, options_.files->ReadText(directory_ + "/cluster.json"));
   if (!text.has_value()) {
     return absl::UnavailableError(
         fmt::format("{}/cluster.json no longer exists: was the cluster deleted?", directory_));
@@ -77,13 +75,12 @@ absl::Status EmbeddedMembership::ReadServers() {
 void EmbeddedMembership::ReadControls() {
   for (ClusterState::Server& server : servers_) {
     const std::string path = directory_ + "/" + server.name + ".control";
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) continue;
-    const std::tuple seen{info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-    if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == seen) continue;
-    const absl::StatusOr<std::optional<std::string>> control = ReadTextFile(path);
+    const absl::StatusOr<FileStamp> seen = options_.files->Stamp(path);
+    if (!seen.ok()) continue;
+    if (const auto it = controls_.find(server.name); it != controls_.end() && it->second == *seen) continue;
+    const absl::StatusOr<std::optional<std::string>> control = options_.files->ReadText(path);
     if (!control.ok()) continue;  // The next call reads it again.
-    controls_[server.name] = seen;
+    controls_[server.name] = *seen;
     server.control = control->value_or("");
     ++servers_version_;
   }
@@ -167,7 +164,7 @@ bool EmbeddedMembership::IsGone(const WorkerId& worker) const {
 }
 
 absl::StatusOr<std::string> EmbeddedMembership::ReadText() {
-  ASSIGN_OR_RETURN(std::optional<std::string> text, ReadTextFile(directory_ + "/regions.json"));
+  ASSIGN_OR_RETURN(std::optional<std::string> text, options_.files->ReadText(directory_ + "/regions.json"));
   if (text.has_value()) {
     seen_table_ = true;
     return *std::move(text);

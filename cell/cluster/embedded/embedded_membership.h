@@ -16,18 +16,16 @@
 // except the change's own error are reported as Unavailable.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,7 +44,7 @@ class EmbeddedMembership : public Membership {
   struct Options {
     std::chrono::milliseconds lock_wait{5000};  // For the region table's lock, until a change is Unavailable.
     const Clock* clock = SystemClock::Get();
-    // Where the region table is written.
+    // For all files of the directory. Locks do not go through it (docs/decisions/locks-beside-the-file-seam.md).
     std::shared_ptr<Files> files = std::make_shared<PosixFiles>(/*reserve=*/0);
   };
 
@@ -114,10 +112,9 @@ class EmbeddedMembership : public Membership {
   std::vector<ClusterState::Server> servers_;  // The servers that it lists.
   uint64_t servers_version_ = 0;               // Counts the versions of servers_.
   uint64_t servers_seen_ = 0;                  // The version that state_ has.
-  // Files of control planes: inode and time of creation.
-  std::map<std::string, std::tuple<ino_t, int64_t, int64_t>> controls_;
-  std::string table_text_;  // Text of regions.json as last read.
-  RegionTable table_;       // The table in that text.
+  std::map<std::string, FileStamp> controls_;  // The files of control planes, as last read.
+  std::string table_text_;                     // Text of regions.json as last read.
+  RegionTable table_;                          // The table in that text.
   size_t pending_ = 0;
 
   WakeFunction wake_owner_;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,13 @@ class Directory {
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 
+// Tells one content of a file from another: it changes when the file is written, or replaced by another file.
+struct FileStamp {
+  uint64_t file = 0;
+  int64_t written_ns = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+
 class Files {
  public:
   virtual ~Files() = default;
@@ -52,6 +60,11 @@ class Files {
   // Reads [offset, offset + to.size()) as far as the file goes, and returns the number of bytes. All three are
   // multiples of a block (BlockBuffer). Reads past the page cache, for data that is large and read once.
   virtual absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) = 0;
+  // Returns the content of a small text file, or nullopt if there is no such file. Returns PermissionDenied if this
+  // user may not read it, and Unavailable for what is not a regular file and for a file of more than kTextFileBytesMax
+  // (text_file.h).
+  virtual absl::StatusOr<std::optional<std::string>> ReadText(const std::string& path) = 0;
+  virtual absl::StatusOr<FileStamp> Stamp(const std::string& path) = 0;
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
   // Returns the sorted names in a directory. Returns NotFound if there is no such directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;

@@ -40,6 +40,11 @@ void Conform(Files* files, const std::string& root) {
   EXPECT_EQ(*files->Read(dir + "/x", kBlockBytes, {buffer.data(), buffer.size()}), 0u);
   EXPECT_EQ(*files->Size(dir + "/x"), 11u);
   EXPECT_EQ(ReadAll(files, dir + "/y").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(**files->ReadText(dir + "/x"), "hello world");
+  EXPECT_FALSE(files->ReadText(dir + "/y")->has_value());
+  EXPECT_EQ(files->Stamp(dir + "/y").status().code(), absl::StatusCode::kNotFound);
+  const FileStamp stamp = *files->Stamp(dir + "/x");
+  EXPECT_EQ(*files->Stamp(dir + "/x"), stamp);
   ASSERT_TRUE(files->Create(dir + "/y").ok());
   EXPECT_EQ(*files->List(dir), (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(files->Open(root + "/none").status().code(), absl::StatusCode::kNotFound);
@@ -53,6 +58,10 @@ void Conform(Files* files, const std::string& root) {
   ASSERT_TRUE(files->Rename(dir + "/x", dir + "/y").ok());
   EXPECT_EQ(files->Rename(dir + "/x", dir + "/y").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(*ReadAll(files, dir + "/y"), "hello world");
+  EXPECT_EQ(*files->Stamp(dir + "/y"), stamp);
+  ASSERT_TRUE(files->Create(dir + "/x").ok());
+  EXPECT_FALSE(*files->Stamp(dir + "/x") == stamp);
+  ASSERT_TRUE(files->Remove(dir + "/x").ok());
   ASSERT_TRUE(files->SyncDirectory(dir).ok());
   EXPECT_EQ(*files->List(root + "/a"), std::vector<std::string>{"b"});
   ASSERT_TRUE(files->Remove(dir + "/y").ok());

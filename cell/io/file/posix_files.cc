@@ -12,6 +12,7 @@
 
 #include "cell/base/bytes.h"
 #include "cell/base/status_macros.h"
+#include "cell/io/file/text_file.h"
 #include "cell/io/net/fd.h"
 #include "fmt/format.h"
 
@@ -181,6 +182,18 @@ absl::StatusOr<size_t> PosixFiles::Read(const std::string& path, uint64_t offset
     }
   }
   return done;
+}
+
+absl::StatusOr<std::optional<std::string>> PosixFiles::ReadText(const std::string& path) {
+  const Fd fd = OpenFd(path, kTextFileFlags);
+  if (!fd.valid() && IsOutOfDescriptors(errno)) return Failed("open", path);
+  return ReadTextFrom(fd, path);
+}
+
+absl::StatusOr<FileStamp> PosixFiles::Stamp(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return Failed("look at", path);
+  return FileStamp{info.st_ino, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
 absl::StatusOr<uint64_t> PosixFiles::Size(const std::string& path) {

@@ -15,6 +15,8 @@ class PosixFiles : public Files {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override;
   absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
+  absl::StatusOr<std::optional<std::string>> ReadText(const std::string& path) override;
+  absl::StatusOr<FileStamp> Stamp(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
   absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) override;

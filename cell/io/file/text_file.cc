@@ -1,6 +1,5 @@
 #include "cell/io/file/text_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +19,10 @@ absl::Status Failed(const char* what, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::optional<std::string>> ReadTextFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // A FIFO without a writer does not block.
+  return ReadTextFrom(Fd(::open(path.c_str(), kTextFileFlags)), path);
+}
+
+absl::StatusOr<std::optional<std::string>> ReadTextFrom(const Fd& fd, const std::string& path) {
   if (!fd.valid() && errno == ENOENT) return std::nullopt;
   if (!fd.valid()) return Failed("open", path);
   struct stat status;

@@ -59,6 +59,7 @@ class SimFile : public File {
     content_->bytes.replace(end_, std::string::npos, bytes);
     end_ = content_->bytes.size();
     content_->bytes.resize(RoundUp(end_, block_bytes_));
+    ++content_->stamp.written_ns;
   }
 
   SimFiles* const host_;
@@ -96,6 +97,7 @@ absl::StatusOr<std::unique_ptr<File>> SimFiles::Make(const std::string& path, si
   if (!disk_->directories_.contains(DirectoryOf(path))) return NoSuch(DirectoryOf(path));
   auto content = std::make_shared<SimDisk::Content>();
   content->writer = this;
+  content->stamp.file = ++disk_->made_;
   disk_->files_[path] = content;
   disk_->changes_.push_back({this, DirectoryOf(path), [disk = disk_, path] { disk->files_.erase(path); }});
   return std::make_unique<SimFile>(this, std::move(content), block_bytes);
@@ -112,6 +114,20 @@ absl::StatusOr<size_t> SimFiles::Read(const std::string& path, uint64_t offset, 
   if (it == disk_->files_.end()) return NoSuch(path);
   const std::string_view content = Seen(*it->second);
   return content.copy(reinterpret_cast<char*>(to.data()), to.size(), std::min<uint64_t>(offset, content.size()));
+}
+
+absl::StatusOr<std::optional<std::string>> SimFiles::ReadText(const std::string& path) {
+  RETURN_IF_ERROR(Call(Needs::kDescriptor));
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return std::nullopt;
+  return std::string(Seen(*it->second));
+}
+
+absl::StatusOr<FileStamp> SimFiles::Stamp(const std::string& path) {
+  RETURN_IF_ERROR(Call(Needs::kNothing));
+  const auto it = disk_->files_.find(path);
+  if (it == disk_->files_.end()) return NoSuch(path);
+  return it->second->stamp;
 }
 
 absl::StatusOr<uint64_t> SimFiles::Size(const std::string& path) {

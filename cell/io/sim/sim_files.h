@@ -37,6 +37,7 @@ class SimDisk {
 
   struct Content {
     std::string bytes;
+    FileStamp stamp;                              // Its `written_ns` counts the writes.
     size_t synced = 0;                            // Number of synced bytes.
     std::vector<std::pair<size_t, size_t>> lost;  // [begin, end): dropped by a sync that failed.
     SimFiles* writer = nullptr;
@@ -51,6 +52,7 @@ class SimDisk {
   };
 
   Random random_;
+  uint64_t made_ = 0;  // Number of files that were ever made.
   Names files_;
   std::map<std::string, bool> directories_;
   std::vector<Change> changes_;
@@ -62,6 +64,8 @@ class SimFiles : public Files {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path) override { return Make(path, 1); }
   absl::StatusOr<std::unique_ptr<File>> CreateLog(const std::string& path) override { return Make(path, kBlockBytes); }
   absl::StatusOr<size_t> Read(const std::string& path, uint64_t offset, MutableBytes to) override;
+  absl::StatusOr<std::optional<std::string>> ReadText(const std::string& path) override;
+  absl::StatusOr<FileStamp> Stamp(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override;
   absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& directory) override;

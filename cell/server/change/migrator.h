@@ -44,10 +44,10 @@
 #include "cell/server/change/migration_phase.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/staged_copy.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/request/migration_handler.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

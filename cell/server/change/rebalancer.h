@@ -13,7 +13,7 @@
 #include "cell/base/repeats.h"
 #include "cell/base/task.h"
 #include "cell/server/change/migrator.h"
-#include "cell/server/worker_context.h"
+#include "cell/server/context/worker_context.h"
 
 namespace cell {
 

@@ -30,10 +30,10 @@
 #include "cell/log/log_replay.h"
 #include "cell/region/region_memory.h"
 #include "cell/server/change/route_publisher.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/request/write_pipeline.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

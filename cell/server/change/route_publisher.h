@@ -11,9 +11,9 @@
 #include "cell/base/random.h"
 #include "cell/base/task.h"
 #include "cell/layout/pointer.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/request/served_regions.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

@@ -26,10 +26,10 @@
 #include "cell/base/task.h"
 #include "cell/server/change/region_split.h"
 #include "cell/server/change/route_publisher.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/request/held_writes.h"
 #include "cell/server/request/room_maker.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

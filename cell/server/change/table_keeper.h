@@ -16,9 +16,9 @@
 #include "cell/base/sync_points.h"
 #include "cell/server/change/migrator.h"
 #include "cell/server/change/splitter.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/region/region_allocator.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

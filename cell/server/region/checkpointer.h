@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

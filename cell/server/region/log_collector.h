@@ -12,8 +12,8 @@
 
 #include "cell/base/clock.h"
 #include "cell/cluster/membership.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

@@ -4,10 +4,10 @@
 
 #include "cell/base/event.h"
 #include "cell/cluster/membership.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/server/worker_context.h"
 
 namespace cell {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cell/server/worker_context.h"
+#include "cell/server/context/worker_context.h"
 
 namespace cell {
 

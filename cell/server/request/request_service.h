@@ -11,6 +11,7 @@
 
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/request/large_values.h"
 #include "cell/server/request/lookups.h"
 #include "cell/server/request/migration_handler.h"
@@ -19,7 +20,6 @@
 #include "cell/server/request/uploads.h"
 #include "cell/server/request/worker_reports.h"
 #include "cell/server/request/write_pipeline.h"
-#include "cell/server/worker_context.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace cell {

@@ -16,7 +16,7 @@
 #include "cell/server/report/client_reports.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/room_maker.h"
-#include "cell/server/worker_context.h"
+#include "cell/server/context/worker_context.h"
 
 namespace cell {
 

@@ -1,4 +1,4 @@
-#include "cell/cluster/open_membership.h"
+#include "cell/cluster/open/open_membership.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,97 @@
+#include "pilaf/bucket_draft.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cell/base/bytes.h"
+#include "cell/base/check.h"
+
+namespace cell {
+namespace {
+
+template <typename T>
+void Put(std::string* to, T value) {
+  to->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+}  // namespace
+
+void BucketDraft::Begin(const HashRange& range) {
+  std::fill_n(bytes_.begin(), sizeof(BucketHeader), std::byte{0});
+  header().range = range;
+}
+
+void BucketDraft::CopyOf(const RegionMemory& memory) {
+  std::memcpy(bytes_.data(), memory.at(offset_), sizeof(BucketHeader));
+  std::memcpy(bytes_.data() + sizeof(BucketHeader), memory.at(offset_ + sizeof(BucketHeader)), header().used);
+}
+
+void BucketDraft::Append(std::string_view record) {
+  CELL_CHECK_LE(record.size(), free_bytes());
+  std::memcpy(bytes_.data() + sizeof(BucketHeader) + header().used, record.data(), record.size());
+  header().used = static_cast<uint16_t>(header().used + record.size());
+  ++header().count;
+}
+
+void BucketDraft::Remove(const BucketRecord& record) {
+  const size_t bytes = record.bytes.size();
+  std::byte* const from = bytes_.data() + (AsBytes(record.bytes).data() - bytes_.data());
+  std::byte* const end = bytes_.data() + sizeof(BucketHeader) + header().used;
+  std::memmove(from, from + bytes, static_cast<size_t>(end - from) - bytes);
+  header().used = static_cast<uint16_t>(header().used - bytes);
+  --header().count;
+}
+
+void BucketDraft::AddAway(uint16_t tag) {
+  BucketHeader& h = header();
+  h.any |= h.away == kAwayMax;
+  if (h.any == 0) h.tags[h.away] = tag;
+  ++h.away;
+}
+
+void BucketDraft::RemoveAway(uint16_t tag) {
+  BucketHeader& h = header();
+  CELL_CHECK_GT(h.away, 0);
+  if (h.any == 0) {
+    uint16_t* const found = std::find(h.tags, h.tags + h.away, tag);
+    CELL_CHECK_NE(found, h.tags + h.away);
+    std::copy(found + 1, h.tags + h.away, found);
+    h.tags[h.away - 1] = 0;
+  }
+  --h.away;
+  if (h.away == 0) {
+    h.any = 0;
+    std::fill(std::begin(h.tags), std::end(h.tags), uint16_t{0});
+  }
+}
+
+void BucketDraft::Publish(RegionMemory* memory) {
+  ++header().version;
+  header().crc = BucketCrc(bytes_.data(), region_, offset_);
+  const size_t bytes = RoundUp(sizeof(BucketHeader) + header().used, kWordBytes);
+  // Clear the bytes behind the end, so that equal buckets have equal bytes.
+  std::fill(bytes_.begin() + static_cast<ptrdiff_t>(sizeof(BucketHeader) + header().used),
+            bytes_.begin() + static_cast<ptrdiff_t>(bytes), std::byte{0});
+  memory->Store(offset_, bytes_.data(), bytes);
+}
+
+std::string PairRecord(std::string_view key, std::string_view value) {
+  std::string record;
+  record.reserve(kPairHeaderBytes + key.size() + value.size());
+  Put(&record, static_cast<uint16_t>(key.size()));
+  Put(&record, static_cast<uint16_t>(value.size()));
+  return record.append(key).append(value);
+}
+
+std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot) {
+  std::string record;
+  Put(&record, slot.key_bytes);
+  Put(&record, kInExtent);
+  Put(&record, hash.position);
+  Put(&record, slot.extent);
+  Put(&record, slot.extent_bytes);
+  Put(&record, slot.extent_crc);
+  return record;
+}
+
+}  // namespace cell
