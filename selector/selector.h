@@ -133,21 +133,16 @@ class Selector {
   enum class Choice { kServer, kClient };
   enum class Reason { kRule, kUnknown, kExplore, kSilence };
 
-  // Describes a choice and its inputs, for `cellctl top` and traces.
-  struct Decision {
-    Choice choice;
-    Reason reason;
-    double server_ns;  // ls
-    double read_ns;    // lr
-    double rtt_ns;
-    double reads;  // m
-  };
-
   // `common` belongs to the client and this kind of operation. It must outlive the selector.
   Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
       : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
-  Decision Choose(int64_t now_ns);
+  // Chooses who executes the next search.
+  Choice Choose(int64_t now_ns);
+  // Returns why the last choice was made.
+  Reason last_reason() const { return last_reason_; }
+  // Returns how many reads a client-side search is expected to take: m.
+  double ReadsPerSearch() const;
 
   // Must be called before and after each call of a search to the server, however the call ends.
   void BeginCall(int64_t now_ns) {
@@ -165,8 +160,8 @@ class Selector {
   void ObserveReads(int reads, int extents = 0);
 
  private:
-  Decision ChooseByQueues(int64_t now_ns);
-  Decision ChooseByShare(int64_t now_ns);
+  Choice ChooseByQueues(int64_t now_ns);
+  Choice ChooseByShare(int64_t now_ns);
   void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
   // Returns 0 if the server does not report it. Before its first answer, a server is assumed to be like the client's
   // other servers.
@@ -182,6 +177,7 @@ class Selector {
   MovingMean reads_;
   double rtt_ns_ = 0;  // 0: unknown.
   int64_t last_choice_ns_ = 0;
+  Reason last_reason_ = Reason::kUnknown;
   int explore_left_ = 0;  // Searches left in the run that explores the path...
   Choice explored_ = Choice::kServer;
 

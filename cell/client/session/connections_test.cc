@@ -103,7 +103,10 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
   Selector* const selector = &server_connection_->searches;
-  const auto known = [&] { return selector->Choose(loop_.NowNs()).reason != Selector::Reason::kUnknown; };
+  const auto known = [&] {
+    selector->Choose(loop_.NowNs());
+    return selector->last_reason() != Selector::Reason::kUnknown;
+  };
   std::byte to[512];
   // There is no such region.
   EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());

@@ -34,7 +34,7 @@ CallContext Session::Begin(const CallOptions& options) {
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
-    path = selector->Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+    path = selector->Choose(context.started_ns) == Selector::Choice::kServer ? Path::kServer : Path::kClient;
   }
   ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
   return path;
