@@ -106,7 +106,7 @@ absl::Status Connections::ReadOp::await_resume() {
   if (connections_->loop_->closed()) return ClientLoop::Closed();
   absl::Status status = ReadAwaiter::await_resume();
   connections_->Note(server_, status);
-  if (selector_ != nullptr && status.ok()) selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
+  if (search_ != nullptr && status.ok()) search_->selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
   return status;
 }
 

@@ -67,6 +67,25 @@ struct Feedback {
   bool learns() const { return selector != nullptr && learn != kNothing; }
 };
 
+// Tells a selector of one search by one-sided reads: the time of each round of reads, and their number at the end.
+class SearchReads {
+ public:
+  // `selector` must outlive it.
+  explicit SearchReads(Selector* selector) : selector_(selector) {}
+
+  // Returns the number of rounds that began.
+  int rounds() const { return rounds_; }
+  // Reports the number of rounds. Must be called once, and only if the search came to its end, because a search that
+  // was broken off says nothing about the next one. `extents`: see Selector::ObserveReads.
+  void End(int extents = 0) { selector_->ObserveReads(rounds_, extents); }
+
+ private:
+  friend class Connections;
+
+  Selector* const selector_;
+  int rounds_ = 0;
+};
+
 class Connections {
  public:
   // Both must outlive this. `reconnect_us`: see ClientOptions.
@@ -87,16 +106,16 @@ class Connections {
   // closed.
   void ForgetRegion(const ServerConnection& server, uint32_t region);
 
-  // Reads one-sided. `parts` must live until the read ends. If the read succeeds, reports its time to `selector` unless
-  // that is null.
+  // Reads one-sided. `parts` must live until the read ends. If the read is a round of a search, counts it in `search`,
+  // and reports its time to the search's selector if it succeeds. Null: it belongs to no search.
   class ReadOp : public ReadAwaiter {
    public:
     ReadOp(Connections* connections, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-           Selector* selector)
+           SearchReads* search)
         : ReadAwaiter(connections->loop_->fabric(), server->id, parts, deadline_ns),
           connections_(connections),
           server_(server),
-          selector_(selector),
+          search_(search),
           asked_ns_(connections->loop_->now_ns()) {}
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::Status await_resume();
@@ -104,12 +123,13 @@ class Connections {
    private:
     Connections* const connections_;
     ServerConnection* const server_;
-    Selector* const selector_;
+    SearchReads* const search_;
     const int64_t asked_ns_;
   };
   ReadOp Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-              Selector* selector = nullptr) {
-    return ReadOp(this, server, parts, deadline_ns, selector);
+              SearchReads* search = nullptr) {
+    if (search != nullptr) ++search->rounds_;
+    return ReadOp(this, server, parts, deadline_ns, search);
   }
 
   // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.

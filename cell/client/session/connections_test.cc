@@ -108,19 +108,39 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
     return selector->last_reason() != Selector::Reason::kUnknown;
   };
   std::byte to[512];
+  SearchReads broken_off(selector);
   // There is no such region.
-  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, &broken_off)).ok());
   ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector})).ok());  // Nothing is learned.
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, selector)).ok());
-    selector->ObserveReads(1);
+    SearchReads search(selector);
+    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, &search)).ok());
+    search.End();
   }
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
   }
   EXPECT_TRUE(known());
+}
+
+// A search that was broken off says nothing about how many reads the next one takes.
+TEST_F(ConnectionsTest, ASelectorLearnsTheRoundsOfASearchWhenItEnds) {
+  ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  Selector* const selector = &server_connection_->searches;
+  SearchReads search(selector), broken_off(selector);
+  std::byte to[512];
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, &broken_off)).ok());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, &search)).ok());
+  }
+  EXPECT_EQ(broken_off.rounds(), 1);
+  EXPECT_EQ(search.rounds(), 3);
+  EXPECT_EQ(selector->ReadsPerSearch(), SelectorOptions{}.reads_per_search);
+  search.End(/*extents=*/1);
+  EXPECT_EQ(selector->ReadsPerSearch(), 4);
 }
 
 TEST_F(ConnectionsTest, WhatIsSentAfterCloseEndsAsCancelled) {

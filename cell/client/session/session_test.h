@@ -61,8 +61,8 @@ class ConnectionsFixture {
       if (loop_.fabric()->Poll() == 0) loop_.Wait(until_ns);
     }
   }
-  Task<absl::Status> Read(ServerConnection* server, ReadPart part, Selector* selector = nullptr) {
-    co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, selector);
+  Task<absl::Status> Read(ServerConnection* server, ReadPart part, SearchReads* search = nullptr) {
+    co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, search);
   }
   Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request, Feedback feedback = {}) {
     const OutgoingCall call{

@@ -20,7 +20,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
                                                        ScanBatch* batch) {
   ServerConnection* const server = router->server();
   Leg leg{Leg::End::kBatch, {}};
-  int rounds = 0;
+  SearchReads reads(&server->scans);
   int leaves = 0;
   for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
     if (session_->now_ns() >= context.deadline_ns) break;
@@ -28,7 +28,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
       const absl::StatusOr<Walk::Step> step = co_await session_->tree()->WalkToLeaf(
-          server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &server->scans, &rounds);
+          server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads);
       if (!step.ok()) co_return step.status();
       if (*step != Walk::Step::kArrived) {
         if (position->down() && from_here && walk_.below()) {
@@ -61,10 +61,9 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     if (!beside.null()) parts_.push_back({beside, beside_.data(), session_->node_bytes()});
     absl::Status status;
     if (!parts_.empty()) {
-      ++rounds;
       session_->metrics()->node_reads += !beside.null();
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &server->scans);
+      status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &reads);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
         batch->Cut(places_before, bytes_before);
         leaf_ready_ = false;
@@ -106,7 +105,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     leaf_ready_ = step == Walk::Step::kArrived;
     walk_goes_on_ = step == Walk::Step::kRead;
   }
-  server->scans.ObserveReads(rounds);
+  reads.End();
   co_return leg;
 }
 

@@ -17,15 +17,15 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
                                   WalkedLeaf* to, int extents = 0) {
   ServerConnection* const server = router->server();
   Walk walk(key, router->root());
-  int reads = 0;
-  const absl::StatusOr<Walk::Step> step = co_await session->tree()->WalkToLeaf(
-      server, &walk, router->may_use_cache(), to, context.deadline_ns, &server->searches, &reads);
+  SearchReads reads(&server->searches);
+  const absl::StatusOr<Walk::Step> step =
+      co_await session->tree()->WalkToLeaf(server, &walk, router->may_use_cache(), to, context.deadline_ns, &reads);
   if (!step.ok()) {
     if (!MayHaveMoved(step.status())) co_return step.status();
     if (absl::Status status = router->Restart(); !status.ok()) co_return status;
     co_return false;
   }
-  server->searches.ObserveReads(reads, extents);
+  reads.End(extents);
   if (*step == Walk::Step::kArrived) co_return true;
   if (absl::Status status = router->Follow(walk, *step, to->cached); !status.ok()) co_return status;
   co_return false;
