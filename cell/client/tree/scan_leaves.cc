@@ -42,11 +42,11 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       leaf_ready_ = from_here = true;
     }
     const NodeView& leaf = walked_.leaf;
-    const size_t places_before = batch->size();
+    const size_t entries_before = batch->size();
     const size_t bytes_before = batch->bytes();
     const absl::StatusOr<int> slot = TakeEntries(*position, wanted, batch);
     if (!slot.ok()) {
-      batch->Cut(places_before, bytes_before);
+      batch->Cut(entries_before, bytes_before);
       co_return slot.status();
     }
     const bool whole_leaf = !ScanPosition::In(leaf, *slot);
@@ -55,7 +55,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
 
     parts_.clear();
     for (size_t i = 0; i < slots_.size() && !keys_only_; ++i) {
-      parts_.push_back({slots_[i].extent, batch->At((*batch)[places_before + i].at),
+      parts_.push_back({slots_[i].extent, batch->At((*batch)[entries_before + i].at),
                         static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
     }
     if (!beside.null()) parts_.push_back({beside, beside_.data(), session_->node_bytes()});
@@ -65,14 +65,14 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
       status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &reads);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
-        batch->Cut(places_before, bytes_before);
+        batch->Cut(entries_before, bytes_before);
         leaf_ready_ = false;
         co_return status;
       }
     }
-    if (!status.ok() || !ExtentsAreRight(batch, places_before)) {
+    if (!status.ok() || !ExtentsAreRight(batch, entries_before)) {
       ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read. Read the leaf again.
-      batch->Cut(places_before, bytes_before);
+      batch->Cut(entries_before, bytes_before);
       leaf_ready_ = false;
       if (++attempt == kLeafAttemptsMax) {
         co_return absl::AbortedError(fmt::format("the leaf of key {} changed {} times while it was being read",
