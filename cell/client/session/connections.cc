@@ -27,7 +27,7 @@ ServerConnection* Connections::To(const WorkerId& worker, const std::string& add
     server = servers_.back().get();
   }
   if (server->address != address) {
-    if (server->up) lost_.push_back(server->id);
+    if (server->up) to_close_.push_back(server->id);
     server->up = false;
     server->address = address;
     server->last_attempt_ns = INT64_MIN;
@@ -75,7 +75,7 @@ Task<bool> Connections::TryConnect(ServerConnection* server) {
     server->id = *id;
     server->up = true;
   } else {
-    lost_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
+    to_close_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
     server->failed_attempts += !moved;
     server->silent = loop_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
     server->why_down = id.status();
@@ -86,7 +86,7 @@ Task<bool> Connections::TryConnect(ServerConnection* server) {
 }
 
 void Connections::CloseBroken() {
-  for (const ConnectionId id : std::exchange(lost_, {})) loop_->fabric()->Disconnect(id);
+  for (const ConnectionId id : std::exchange(to_close_, {})) loop_->fabric()->Disconnect(id);
 }
 
 void Connections::ForgetRegion(const ServerConnection& server, uint32_t region) {
@@ -99,7 +99,7 @@ void Connections::Note(ServerConnection* server, const absl::Status& status) {
   server->up = false;
   server->why_down = status;
   server->last_attempt_ns = loop_->NowNs();
-  lost_.push_back(server->id);
+  to_close_.push_back(server->id);
 }
 
 absl::Status Connections::ReadOp::await_resume() {

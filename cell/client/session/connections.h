@@ -182,7 +182,7 @@ class Connections {
   // removed: there is one for each worker that this client has ever used.
   std::vector<std::unique_ptr<ServerConnection>> servers_;
   std::map<WorkerId, ServerConnection*> by_worker_;
-  std::vector<ConnectionId> lost_;  // To be closed.
+  std::vector<ConnectionId> to_close_;  // Closed by CloseBroken.
 };
 
 }  // namespace cell
