@@ -25,10 +25,10 @@ void KeyRouter::Begin() {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).position));
     holder_ = session_->view()->HolderOf(root_.region());
-    lost_ = table == nullptr && losses_ == 0;  // Try once more with the newest table.
+    must_refresh_ = table == nullptr && restarts_ == 0;  // Try once more with the newest table.
     return;
   }
-  root_ = losses_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
+  root_ = restarts_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
   from_route_ = !root_.null();
   ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
   if (!from_route_) root_ = session_->view()->root();
@@ -89,9 +89,9 @@ absl::Status KeyRouter::Restart() {
   session_->tree()->routes()->Drop(key_);
   session_->tree()->nodes()->Drop(cached_node_);
   if (server() != nullptr && server()->up) session_->connections()->ForgetRegion(*server(), root_.region());
-  ++session_->metrics()->lost;
-  ++losses_;
-  lost_ = true;
+  ++session_->metrics()->restarts;
+  ++restarts_;
+  must_refresh_ = true;
   holder_ = {};
   return absl::OkStatus();
 }
@@ -106,16 +106,16 @@ Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
 Task<absl::Status> KeyRouter::Find() {
   for (;;) {
     if (session_->closed()) co_return ClientLoop::Closed();
-    if (lost_) {
+    if (must_refresh_) {
       // It may take a moment until the table shows a migration.
-      if (losses_ > 1) {
-        const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
+      if (restarts_ > 1) {
+        const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(restarts_, kPauseDoublings));
         const int64_t deadline_ns = Mutated(Mutant::kSleepsPastDeadline) ? INT64_MAX : context_.deadline_ns;
         co_await session_->loop()->SleepUntil(std::min(deadline_ns, until_ns));
       }
       co_await session_->view()->Refresh(context_.deadline_ns);
-      losses_ += losses_ == 0;
-      lost_ = false;
+      restarts_ += restarts_ == 0;
+      must_refresh_ = false;
       Begin();
     }
     if (server() != nullptr && server()->up) co_return absl::OkStatus();

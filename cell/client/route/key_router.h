@@ -38,8 +38,8 @@ class KeyRouter {
   Task<bool> FindHolderAgain(absl::Status refused);
   // Returns why the last server refused, or OK.
   const absl::Status& refused() const { return refused_; }
-  // Returns false once the search was lost. Nodes must then come from servers.
-  bool may_use_cache() const { return losses_ == 0; }
+  // Returns false once the search has restarted. Nodes must then come from servers.
+  bool may_use_cache() const { return restarts_ == 0; }
 
   // Follows a server's answer that leads on. Returns an error only if this never ends.
   absl::Status Follow(const RouteView& route);
@@ -68,8 +68,8 @@ class KeyRouter {
   Pointer cached_node_;                          // root_ came from this cached node; null: it did not come from one.
   int misled_ = 0;                               // How often the search started over because of cached data.
   int hops_ = 0;
-  int losses_ = 0;
-  bool lost_ = false;  // Find must refresh.
+  int restarts_ = 0;           // How often the search started over from a newer region table.
+  bool must_refresh_ = false;  // Find must read the region table before it goes on.
   absl::Status refused_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheNewHolder) {
   for (const RouteKind kind : {RouteKind::kNotHeld, RouteKind::kRestart, RouteKind::kTooLow}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    const uint64_t lost = metrics().lost;
+    const uint64_t restarts = metrics().restarts;
     KeyRouter router = Router("key");
     ASSERT_TRUE(Find(&router).ok());
     const Holder before = router.holder();
@@ -16,7 +16,7 @@ TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheN
     Move(kRoot, to);
     ASSERT_TRUE(router.Follow(Route(kind)).ok());
     EXPECT_EQ(router.server(), nullptr);
-    EXPECT_EQ(metrics().lost, lost + 1);
+    EXPECT_EQ(metrics().restarts, restarts + 1);
     ASSERT_TRUE(Find(&router).ok());
     EXPECT_EQ(router.root(), RootOf(kRoot));
     ASSERT_NE(router.server(), nullptr);
@@ -115,7 +115,7 @@ TEST_F(KeyRouterTest, AServerThatDoesNotAnswerIsAskedOnceMoreUnderTheNewestTable
   const absl::Status status = Find(&router);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_NE(status.message().find("region 1 on silent"), std::string::npos) << status;
-  EXPECT_EQ(metrics().lost, 1u);
+  EXPECT_EQ(metrics().restarts, 1u);
   EXPECT_LT(session_.NowNs(), 3'000'000'000);
 }
 
@@ -176,7 +176,7 @@ TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotWaitedFor) {
   const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("region 3"), std::string::npos) << status;
-  EXPECT_EQ(metrics().lost, 1u);
+  EXPECT_EQ(metrics().restarts, 1u);
 }
 
 // With logs, other servers recover a region whose server is gone.
@@ -228,7 +228,7 @@ TEST_F(KeyRouterTest, AWriteThatWasRefusedGoesToTheNewHolderOfTheSameRegion) {
   ASSERT_TRUE(Find(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
   EXPECT_EQ(router.server()->worker.server, "a");
-  EXPECT_EQ(metrics().lost, 0u);
+  EXPECT_EQ(metrics().restarts, 0u);
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
 }
 

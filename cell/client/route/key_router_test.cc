@@ -88,7 +88,7 @@ TEST_F(KeyRouterTest, ACachedRouteThatMisledIsDroppedAndTheSearchStartsOver) {
   EXPECT_EQ(router.root(), RootOf(kRoot));
   EXPECT_EQ(routes()->Find("key"), Pointer());
   EXPECT_TRUE(router.may_use_cache());
-  EXPECT_EQ(metrics().lost, 0u);
+  EXPECT_EQ(metrics().restarts, 0u);
 }
 
 // A cached node of routes led here. It is as wrong.
