@@ -183,13 +183,14 @@ Selector::Choice Selector::ChooseByShare(int64_t now_ns) {
   const double client = reads * read;
   if (server == 0) return Choice::kServer;
   if (client == 0) return Choice::kClient;
-  // Price both ways or neither. Otherwise the way with an unknown price would be preferred.
+  // Price both paths or neither. Otherwise the path with an unknown price would be preferred.
   const bool priced = ReadService() > 0 && common_->server.service() > 0;
   const double server_price = priced ? PriceOf(server, server_latency_, common_->server) : 0;
   const double read_price = priced ? PriceOf(read, read_latency_, common_->read) : 0;
   MoveShares(server + server_price, client + reads * read_price, pause_ns, common_pause_ns);
   ++since_explored_;
-  // Explore the less used way, in runs as long as allowed: a single probe does not measure a way as it performs in use.
+  // Explore the less used path, in runs as long as allowed: a single probe does not measure a path as it performs in
+  // use.
   const double rare = std::min(server_share_, 1 - server_share_);
   const auto row = static_cast<int>(static_cast<double>(since_explored_) * options_.explore);
   const int run = std::clamp(row, 1, options_.explore_run);

@@ -94,7 +94,7 @@ double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* 
   return server / (searches / 2.0);
 }
 
-TEST(CellsRule, BringsBothWaysToTakeTheSame) {
+TEST(CellsRule, BringsBothPathsToTakeTheSame) {
   CommonEstimates common;
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;
@@ -105,7 +105,7 @@ TEST(CellsRule, BringsBothWaysToTakeTheSame) {
 }
 
 // Simulates a server whose queue is M/M/1, and saturated at a load of 1 / 0.95; reads do not wait. The latencies of
-// both ways are equal where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. The total costs are equal where 2.3 + W^2 /
+// both paths are equal where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. The total costs are equal where 2.3 + W^2 /
 // S = 4 * 2.1, x = 0.68.
 double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common, const SelectorOptions& options = {}) {
   Selector selector(options, 1, common);
@@ -137,7 +137,7 @@ TEST(CellsRule, PaysNothingIfItIsToldSo) {
   EXPECT_FALSE(ParseSelector("thesys").has_value());
 }
 
-TEST(CellsRule, PaysForBothWaysOrForNone) {
+TEST(CellsRule, PaysForBothPathsOrForNone) {
   CommonEstimates silent, half, mixed;
   EXPECT_NEAR(ShareOfFastServer({0, 0}, &silent), 0.92, 0.04);
   EXPECT_NEAR(ShareOfFastServer({767, 0}, &half), 0.92, 0.04);
@@ -145,7 +145,7 @@ TEST(CellsRule, PaysForBothWaysOrForNone) {
   EXPECT_NEAR(ShareOfFastServer({0, 0}, &mixed), 0.92, 0.04) << "another server's times are not this one's";
 }
 
-TEST(CellsRule, LooksAtTheWorseWaySeldomAndFindsOutWhenItIsBetter) {
+TEST(CellsRule, LooksAtTheWorsePathSeldomAndFindsOutWhenItIsBetter) {
   CommonEstimates common;
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;

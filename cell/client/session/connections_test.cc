@@ -98,7 +98,7 @@ TEST_F(ConnectionsTest, OnlySoManyNumbersAreOutAtOnce) {
   EXPECT_EQ(waiting.Take(), 3);
 }
 
-// A selector without observations chooses blindly. One that has observed both ways chooses by the rule.
+// A selector without observations chooses blindly. One that has observed both paths chooses by the rule.
 TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
