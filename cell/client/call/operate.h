@@ -30,7 +30,7 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
   }
   KeyRouter router(session, key, context, table);
   for (;;) {
-    if (router.server() == nullptr) {
+    if (router.worker() == nullptr) {
       status = co_await router.Find();
       if (!status.ok()) co_return status;
     }

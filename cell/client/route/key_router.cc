@@ -88,7 +88,7 @@ absl::Status KeyRouter::GoRight(Pointer next) {
 absl::Status KeyRouter::Restart() {
   session_->tree()->routes()->Drop(key_);
   session_->tree()->nodes()->Drop(cached_node_);
-  if (server() != nullptr && server()->up) session_->connections()->ForgetRegion(*server(), root_.region());
+  if (worker() != nullptr && worker()->up) session_->connections()->ForgetRegion(*worker(), root_.region());
   ++session_->metrics()->restarts;
   ++restarts_;
   must_refresh_ = true;
@@ -100,7 +100,7 @@ Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
   refused_ = std::move(refused);
   co_await session_->view()->Refresh(context_.deadline_ns);
   holder_ = session_->view()->HolderOf(root_.region());
-  co_return holder_.server != nullptr;
+  co_return holder_.worker != nullptr;
 }
 
 Task<absl::Status> KeyRouter::Find() {
@@ -118,19 +118,19 @@ Task<absl::Status> KeyRouter::Find() {
       must_refresh_ = false;
       Begin();
     }
-    if (server() != nullptr && server()->up) co_return absl::OkStatus();
+    if (worker() != nullptr && worker()->up) co_return absl::OkStatus();
     if (table_ != nullptr && root_.null()) {
       co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
     }
     const uint32_t region = root_.region();
-    const absl::StatusOr<ServerConnection*> server = co_await session_->view()->Connect(region, context_.deadline_ns);
-    if (server.ok()) {
+    const absl::StatusOr<WorkerConnection*> worker = co_await session_->view()->Connect(region, context_.deadline_ns);
+    if (worker.ok()) {
       holder_ = session_->view()->HolderOf(region);
-      if (holder_.server != nullptr) co_return absl::OkStatus();
+      if (holder_.worker != nullptr) co_return absl::OkStatus();
       continue;  // The region has a new holder since.
     }
     if (session_->view()->WillBeServed(region)) {
-      if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
+      if (session_->NowNs() >= context_.deadline_ns) co_return worker.status();
       (void)Restart();
       continue;
     }
@@ -141,7 +141,7 @@ Task<absl::Status> KeyRouter::Find() {
     // will list the region.
     const bool to_come = entry == nullptr && region >= session_->view()->cluster().table.next_region;
     if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
-      co_return server.status();
+      co_return worker.status();
     }
     if (!to_come) unreachable_ = {region, epoch};
     (void)Restart();

@@ -12,15 +12,15 @@ TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheN
     KeyRouter router = Router("key");
     ASSERT_TRUE(Find(&router).ok());
     const Holder before = router.holder();
-    const std::string to = before.server->worker.server == "a" ? "b" : "a";
+    const std::string to = before.worker->worker_id.server == "a" ? "b" : "a";
     Move(kRoot, to);
     ASSERT_TRUE(router.Follow(Route(kind)).ok());
-    EXPECT_EQ(router.server(), nullptr);
+    EXPECT_EQ(router.worker(), nullptr);
     EXPECT_EQ(metrics().restarts, restarts + 1);
     ASSERT_TRUE(Find(&router).ok());
     EXPECT_EQ(router.root(), RootOf(kRoot));
-    ASSERT_NE(router.server(), nullptr);
-    EXPECT_EQ(router.server()->worker.server, to);
+    ASSERT_NE(router.worker(), nullptr);
+    EXPECT_EQ(router.worker()->worker_id.server, to);
     EXPECT_EQ(router.holder().epoch, before.epoch + 1);
     EXPECT_GT(router.holder().revision, before.revision);
   }
@@ -32,7 +32,7 @@ TEST_F(KeyRouterTest, AWalkThatFoundNoMeganodeStartsOver) {
   Move(kRoot, "b");
   ASSERT_TRUE(router.Follow(Walk("key", RootOf(kRoot)), Walk::Step::kRestart, /*cached=*/false).ok());
   ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, ASearchThatWasLostUsesNoCaches) {
@@ -53,7 +53,7 @@ TEST_F(KeyRouterTest, ASearchThatWasLostBeginsAtTheNewRootOfTheTree) {
   ASSERT_TRUE(router.Restart().ok());
   ASSERT_TRUE(Find(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 // The server may have dropped the region and created it again elsewhere in its memory.
@@ -61,7 +61,7 @@ TEST_F(KeyRouterTest, AMeganodeThatIsNotAsExpectedIsLookedUpAgainInItsServersMem
   const auto first_word = [&](KeyRouter* router) -> uint64_t {
     alignas(8) uint64_t word = 0;
     const ReadPart part{Pointer(kRoot, 0), reinterpret_cast<std::byte*>(&word), 8};
-    EXPECT_TRUE(session_.Run(Read(router->server(), part)).ok());
+    EXPECT_TRUE(session_.Run(Read(router->worker(), part)).ok());
     return word;
   };
   a_->CreateRegion(kRoot, 4096).value()->StoreWord(0, 1);
@@ -125,7 +125,7 @@ TEST_F(KeyRouterTest, ARegionThatMovedAwayFromAServerThatDoesNotAnswerIsFound) {
   Move(kRoot, "b");
   KeyRouter router = Router("key");
   ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, TheDeadlineEndsAnAttemptToConnect) {
@@ -158,7 +158,7 @@ TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsWaitedFor) {
   KeyRouter router = Router("key");
   ASSERT_TRUE(FindChild(&session_, &router, RootOf(kNew)).ok());
   EXPECT_EQ(router.root(), RootOf(kNew));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_GE(session_.NowNs(), 50'000'000);
 }
 
@@ -195,7 +195,7 @@ TEST_F(KeyRouterWithLogsTest, ARegionIsWaitedForWhileItIsRecovered) {
   network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"b", 0}, 2}; }); });
   KeyRouter router = Router("key");
   ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_GE(session_.NowNs(), 100'000'000);
   EXPECT_LT(session_.NowNs(), 120'000'000);
 }
@@ -218,16 +218,16 @@ TEST_F(KeyRouterTest, AWriteThatWasRefusedGoesToTheNewHolderOfTheSameRegion) {
   EXPECT_TRUE(router.refused().ok());
   const absl::Status why = absl::UnavailableError("region 3 is migrating");
   ASSERT_TRUE(session_.Run(router.FindHolderAgain(why)));
-  EXPECT_EQ(router.server()->worker.server, "b");  // It has not moved yet.
+  EXPECT_EQ(router.worker()->worker_id.server, "b");  // It has not moved yet.
   EXPECT_EQ(router.refused(), why);
 
   Move(kThird, "a");
   EXPECT_FALSE(session_.Run(router.FindHolderAgain(why)));
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server(), nullptr);  // Nothing is connected to server a.
+  EXPECT_EQ(router.worker(), nullptr);  // Nothing is connected to server a.
   ASSERT_TRUE(Find(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "a");
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(metrics().restarts, 0u);
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
 }

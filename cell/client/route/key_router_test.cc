@@ -11,12 +11,12 @@ constexpr int kHopsMax = 1000;
 TEST_F(KeyRouterTest, ASearchBeginsAtTheRootOfTheTree) {
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kRoot));
-  EXPECT_EQ(router.server(), nullptr);  // There is no connection yet.
+  EXPECT_EQ(router.worker(), nullptr);  // There is no connection yet.
   ASSERT_TRUE(Find(&router).ok());
-  ASSERT_NE(router.server(), nullptr);
-  EXPECT_EQ(router.server()->worker.server, "a");
+  ASSERT_NE(router.worker(), nullptr);
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(router.holder().region, kRoot);
-  EXPECT_EQ(router.selector(), &router.server()->searches);
+  EXPECT_EQ(router.selector(), &router.worker()->searches);
   EXPECT_TRUE(router.may_use_cache());
   EXPECT_EQ(metrics().route_misses, 1u);
   EXPECT_EQ(metrics().route_hits, 0u);
@@ -27,7 +27,7 @@ TEST_F(KeyRouterTest, ASearchBeginsAtTheCachedRouteOfItsKey) {
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kThird));
   ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(metrics().route_hits, 1u);
   EXPECT_EQ(Router("l").root(), RootOf(kRoot));  // The route's range ends before this key.
 }
@@ -40,8 +40,8 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
     KeyRouter router = Router(key, kTimeoutNs, &table);
     EXPECT_EQ(router.root(), RootOf(upper ? kUpperPart : kLowerPart));
     ASSERT_TRUE(Find(&router).ok());
-    EXPECT_EQ(router.server()->worker.server, upper ? "b" : "a");
-    EXPECT_EQ(router.selector(), &router.server()->lookups);
+    EXPECT_EQ(router.worker()->worker_id.server, upper ? "b" : "a");
+    EXPECT_EQ(router.selector(), &router.worker()->lookups);
   }
 }
 
@@ -52,16 +52,16 @@ TEST_F(KeyRouterTest, AChildLeadsOnAndIsKeptIfItsRangeIsGiven) {
   ASSERT_TRUE(Find(&router).ok());
   ASSERT_TRUE(router.Follow(ChildRoute(RootOf(kThird), "k", "l")).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server(), nullptr);  // Nothing is connected to this one's server.
+  EXPECT_EQ(router.worker(), nullptr);  // Nothing is connected to this one's server.
   ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
   EXPECT_EQ(routes()->Find("l"), Pointer());
 
   ASSERT_TRUE(router.Follow(Route(RouteKind::kChild, RootOf(kOther))).ok());
   EXPECT_EQ(router.root(), RootOf(kOther));
-  ASSERT_NE(router.server(), nullptr);
-  EXPECT_EQ(router.server()->worker.server, "a");
+  ASSERT_NE(router.worker(), nullptr);
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
 }
 
@@ -159,7 +159,7 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
   ASSERT_TRUE(Find(&router).ok());
   ASSERT_NE(router.parts(), nullptr);
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, APartThatWasSplitIsFoundAfterARestart) {

@@ -13,7 +13,7 @@ constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
 class ConnectionsTest : public ConnectionsFixture, public ::testing::Test {
  protected:
-  ServerConnection* const server_connection_ = connections_.To({"server", 0}, "server");
+  WorkerConnection* const server_connection_ = connections_.To({"server", 0}, "server");
 };
 
 TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
@@ -29,7 +29,7 @@ TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
 
 // Many operations that find a server down must not all try to connect.
 TEST_F(ConnectionsTest, AServerThatDoesNotAnswerIsTriedAgainAfterAPauseThatDoubles) {
-  ServerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
+  WorkerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
   int64_t pause_ns = options_.reconnect_us * 1000;
   for (int failed = 1; failed <= 6; ++failed) {
     SCOPED_TRACE(failed);

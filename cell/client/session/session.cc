@@ -63,8 +63,8 @@ void Session::Poll(int64_t until_ns) {
 }
 
 void Session::SendReport() {
-  const ServerConnection* const server = connections_.AnyUp();
-  if (reporting_.in_flight || server == nullptr) return;
+  const WorkerConnection* const worker = connections_.AnyUp();
+  if (reporting_.in_flight || worker == nullptr) return;
   const int64_t now_ns = loop_.now_ns();
   const std::string json = fmt::format(
       R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
@@ -78,7 +78,7 @@ void Session::SendReport() {
   since_report_ns_.Clear();
   reporting_.in_flight = true;
   const std::string request = MakeTextRequest(MessageKind::kReport, json);
-  loop_.fabric()->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
+  loop_.fabric()->Call(worker->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
 }
 
 }  // namespace cell

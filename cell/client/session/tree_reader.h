@@ -28,7 +28,7 @@ class TreeReader {
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
   // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Each read is a
   // round of *search.
-  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
+  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, SearchReads* search);
 
   NodeCache* nodes() { return &nodes_; }

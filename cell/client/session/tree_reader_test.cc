@@ -104,7 +104,7 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
   Meganode tree_;
   TreeReader reader_{&loop_, &connections_, &metrics_, kShape.node_bytes, Options()};
   WalkedLeaf to_;
-  ServerConnection* connection_ = nullptr;
+  WorkerConnection* connection_ = nullptr;
   std::string key_;
   Walk walk_;
   std::optional<SearchReads> search_;

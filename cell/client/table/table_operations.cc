@@ -45,7 +45,7 @@ class Images {
 Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
                             CallContext context) {
   ClientMetrics* const metrics = session->metrics();
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   const uint32_t region = router->root().region();
   const RegionTable::HashParts* const parts = router->parts();
   if (parts == nullptr) {  // The table has just been dropped.
@@ -58,10 +58,10 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), geometry, options);
   Images images(session->tree()->pool());
   Lookup::Step step = Lookup::Step::kRead;
-  SearchReads reads(&server->lookups);
+  SearchReads reads(&worker->lookups);
   absl::Status status;
   while (step == Lookup::Step::kRead && status.ok()) {
-    status = co_await session->connections()->Read(server, images.PartsOf(region, lookup->wants()), context.deadline_ns,
+    status = co_await session->connections()->Read(worker, images.PartsOf(region, lookup->wants()), context.deadline_ns,
                                                    &reads);
     if (!status.ok()) break;
     step = lookup->Visit(images.images());

@@ -18,9 +18,9 @@ constexpr int kLeavesMax = 1024;
 Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPosition* position, bool from_here,
                                                        size_t wanted, uint64_t left, CallContext context,
                                                        ScanBatch* batch) {
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   Leg leg{Leg::End::kBatch, {}};
-  SearchReads reads(&server->scans);
+  SearchReads reads(&worker->scans);
   int leaves = 0;
   for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
     if (session_->now_ns() >= context.deadline_ns) break;
@@ -28,7 +28,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
       const absl::StatusOr<Walk::Step> step = co_await session_->tree()->WalkToLeaf(
-          server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads);
+          worker, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads);
       if (!step.ok()) co_return step.status();
       if (*step != Walk::Step::kArrived) {
         if (position->down() && from_here && walk_.below()) {
@@ -63,7 +63,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     if (!parts_.empty()) {
       session_->metrics()->node_reads += !beside.null();
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &reads);
+      status = co_await session_->connections()->Read(worker, parts_, context.deadline_ns, &reads);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
         batch->Cut(entries_before, bytes_before);
         leaf_ready_ = false;
