@@ -103,7 +103,7 @@ Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
   co_return holder_.worker != nullptr;
 }
 
-Task<absl::Status> KeyRouter::Find() {
+Task<absl::Status> KeyRouter::FindConnection() {
   for (;;) {
     if (session_->closed()) co_return ClientLoop::Closed();
     if (must_refresh_) {

@@ -22,7 +22,7 @@ class KeyRouter {
 
   // Returns the root of the meganode to search next.
   Pointer root() const { return root_; }
-  // Returns the connection to its worker, or null if Find must be called first.
+  // Returns the connection to its worker, or null if FindConnection must be called first.
   WorkerConnection* worker() const { return holder_.worker; }
   // Returns the same with the version of the table, which decides whether reads there can be trusted.
   const Holder& holder() const { return holder_; }
@@ -30,9 +30,9 @@ class KeyRouter {
   Selector* selector() const { return table_ == nullptr ? &worker()->searches : &worker()->lookups; }
   // Returns the table in the last known region table, or null if there is none.
   const RegionTable::HashParts* parts() const;
-  // Connects, reads the region table again, and waits. Returns Unavailable if that does not help; the message names
-  // region and server.
-  Task<absl::Status> Find();
+  // Finds a connection to the worker: connects, reads the region table again, and waits. Returns Unavailable if that
+  // does not help; the message names region and server.
+  Task<absl::Status> FindConnection();
   // Reads the region table again to find the holder of the region, after the worker refused a write for a temporary
   // reason. worker() is null if nobody holds it.
   Task<bool> FindHolderAgain(absl::Status refused);
@@ -69,7 +69,7 @@ class KeyRouter {
   int misled_ = 0;                               // How often the search started over because of cached data.
   int hops_ = 0;
   int restarts_ = 0;           // How often the search started over from a newer region table.
-  bool must_refresh_ = false;  // Find must read the region table before it goes on.
+  bool must_refresh_ = false;  // FindConnection must read the region table first.
   absl::Status refused_;
 };
 

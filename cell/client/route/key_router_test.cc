@@ -12,7 +12,7 @@ TEST_F(KeyRouterTest, ASearchBeginsAtTheRootOfTheTree) {
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kRoot));
   EXPECT_EQ(router.worker(), nullptr);  // There is no connection yet.
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_NE(router.worker(), nullptr);
   EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(router.holder().region, kRoot);
@@ -26,7 +26,7 @@ TEST_F(KeyRouterTest, ASearchBeginsAtTheCachedRouteOfItsKey) {
   routes()->Keep("k", "l", RootOf(kThird));
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kThird));
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(metrics().route_hits, 1u);
   EXPECT_EQ(Router("l").root(), RootOf(kRoot));  // The route's range ends before this key.
@@ -39,7 +39,7 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
     const bool upper = HashKey(key).position >= 1u << 31;
     KeyRouter router = Router(key, kTimeoutNs, &table);
     EXPECT_EQ(router.root(), RootOf(upper ? kUpperPart : kLowerPart));
-    ASSERT_TRUE(Find(&router).ok());
+    ASSERT_TRUE(FindConnection(&router).ok());
     EXPECT_EQ(router.worker()->worker_id.server, upper ? "b" : "a");
     EXPECT_EQ(router.selector(), &router.worker()->lookups);
   }
@@ -49,11 +49,11 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
 
 TEST_F(KeyRouterTest, AChildLeadsOnAndIsKeptIfItsRangeIsGiven) {
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_TRUE(router.Follow(ChildRoute(RootOf(kThird), "k", "l")).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
   EXPECT_EQ(router.worker(), nullptr);  // Nothing is connected to this one's server.
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
   EXPECT_EQ(routes()->Find("l"), Pointer());
@@ -150,13 +150,13 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
   const std::string table = "orders";
   KeyRouter missing = Router("key", kTimeoutNs, &table);
   EXPECT_EQ(missing.parts(), nullptr);
-  const absl::Status status = Find(&missing);
+  const absl::Status status = FindConnection(&missing);
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_EQ(status.message(), "there is no table \"orders\"");
 
   KeyRouter router = Router("key", kTimeoutNs, &table);
   ChangeTable([](RegionTable* table) { table->tables["orders"] = {0, {{0, kThird}}}; });
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_NE(router.parts(), nullptr);
   EXPECT_EQ(router.root(), RootOf(kThird));
   EXPECT_EQ(router.worker()->worker_id.server, "b");
@@ -165,21 +165,21 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
 TEST_F(KeyRouterTest, APartThatWasSplitIsFoundAfterARestart) {
   const std::string table = "users", key = "key";
   KeyRouter router = Router(key, kTimeoutNs, &table);
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   const uint32_t position = HashKey(key).position;
   ChangeTable([&](RegionTable* table) { table->tables["users"].parts[position] = kThird; });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
 }
 
 TEST_F(KeyRouterTest, ATableThatWasDroppedIsNotFound) {
   const std::string table = "users";
   KeyRouter router = Router("key", kTimeoutNs, &table);
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ChangeTable([](RegionTable* table) { table->tables.clear(); });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
-  EXPECT_TRUE(absl::IsNotFound(Find(&router)));
+  EXPECT_TRUE(absl::IsNotFound(FindConnection(&router)));
 }
 
 }  // namespace

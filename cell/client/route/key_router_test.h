@@ -56,7 +56,7 @@ class KeyRouterTest : public ::testing::Test {
     const int64_t now_ns = session_.NowNs();
     return KeyRouter(&session_, key, {Path::kServer, now_ns, now_ns + timeout_ns}, table);
   }
-  absl::Status Find(KeyRouter* router) { return session_.Run(router->Find()); }
+  absl::Status FindConnection(KeyRouter* router) { return session_.Run(router->FindConnection()); }
   // Changes the table as another member does.
   void ChangeTable(const std::function<void(RegionTable*)>& change) {
     const std::lock_guard lock(cluster_->mutex);

@@ -79,7 +79,7 @@ class Scan::Cursor : public DetachedTask {
       }
       if (router_->worker() == nullptr) {
         leaves_.Forget();
-        status = co_await router_->Find();
+        status = co_await router_->FindConnection();
         if (!status.ok()) break;
       }
       WorkerConnection* const worker = router_->worker();
