@@ -127,31 +127,33 @@ void Selector::ObserveReads(int reads, int extents) {
   common_->reads = common_->reads == 0 ? all : common_->reads + options_.common_weight * (all - common_->reads);
 }
 
-Selector::Decision Selector::Choose(int64_t now_ns) {
-  const Decision decision =
-      options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues(now_ns) : ChooseByShare(now_ns);
-  last_choice_ns_ = now_ns;
-  return decision;
+double Selector::ReadsPerSearch() const {
+  if (options_.rule == SelectorOptions::Rule::kThesis) {
+    return reads_.known() ? reads_.mean() : options_.reads_per_search;
+  }
+  const double reads = reads_mean_ > 0 ? reads_mean_ : common_->reads;
+  return reads > 0 ? reads : options_.reads_per_search;
 }
 
-Selector::Decision Selector::ChooseByQueues(int64_t now_ns) {
+Selector::Choice Selector::Choose(int64_t now_ns) {
+  last_reason_ = Reason::kUnknown;
+  const Choice choice =
+      options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues(now_ns) : ChooseByShare(now_ns);
+  last_choice_ns_ = now_ns;
+  return choice;
+}
+
+Selector::Choice Selector::ChooseByQueues(int64_t now_ns) {
   if (now_ns - last_choice_ns_ > options_.idle_forget_ns) {
     server_.Forget();
     read_.Forget();
   }
-  Decision decision{Choice::kServer, Reason::kUnknown, server_.mean(),
-                    read_.mean(),    rtt_ns_,          reads_.known() ? reads_.mean() : options_.reads_per_search};
-  if (!server_.known()) return decision;
-  if (!read_.known()) {
-    decision.choice = Choice::kClient;
-    return decision;
-  }
-  const bool server_is_shorter =
-      decision.server_ns - decision.rtt_ns < decision.reads * (decision.read_ns - decision.rtt_ns);
+  if (!server_.known()) return Choice::kServer;
+  if (!read_.known()) return Choice::kClient;
+  const bool server_is_shorter = server_.mean() - rtt_ns_ < ReadsPerSearch() * (read_.mean() - rtt_ns_);
   const bool explores = random_.Unit() < options_.explore;
-  decision.choice = server_is_shorter != explores ? Choice::kServer : Choice::kClient;
-  decision.reason = explores ? Reason::kExplore : Reason::kRule;
-  return decision;
+  last_reason_ = explores ? Reason::kExplore : Reason::kRule;
+  return server_is_shorter != explores ? Choice::kServer : Choice::kClient;
 }
 
 double Selector::GainAfter(int64_t pause_ns) const {
@@ -169,34 +171,26 @@ void Selector::MoveShares(double server_cost, double client_cost, int64_t pause_
   move(&common_->server_share, common_pause_ns);
 }
 
-Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
+Selector::Choice Selector::ChooseByShare(int64_t now_ns) {
   const auto latency = [&](const RunningLatency& own, const RunningLatency& common) {
     return own.At(now_ns, common.At(now_ns, common.empty(), options_), options_);
   };
   const int64_t pause_ns = now_ns - last_choice_ns_, common_pause_ns = now_ns - common_->last_choice_ns;
   common_->last_choice_ns = now_ns;
-  double reads = reads_mean_ > 0 ? reads_mean_ : common_->reads;
-  if (reads == 0) reads = options_.reads_per_search;
-  Decision decision{Choice::kServer,
-                    Reason::kUnknown,
-                    latency(server_latency_, common_->server),
-                    latency(read_latency_, common_->read),
-                    read_latency_.empty(),
-                    reads};
-  const double server = decision.server_ns;
-  const double client = decision.reads * decision.read_ns;
-  if (server == 0) return decision;
-  if (client == 0) {
-    decision.choice = Choice::kClient;
-    return decision;
-  }
-  // Price both ways or neither. Otherwise the way with an unknown price would be preferred.
+  const double server = latency(server_latency_, common_->server);
+  const double read = latency(read_latency_, common_->read);
+  const double reads = ReadsPerSearch();
+  const double client = reads * read;
+  if (server == 0) return Choice::kServer;
+  if (client == 0) return Choice::kClient;
+  // Price both paths or neither. Otherwise the path with an unknown price would be preferred.
   const bool priced = ReadService() > 0 && common_->server.service() > 0;
   const double server_price = priced ? PriceOf(server, server_latency_, common_->server) : 0;
-  const double read_price = priced ? PriceOf(decision.read_ns, read_latency_, common_->read) : 0;
-  MoveShares(server + server_price, client + decision.reads * read_price, pause_ns, common_pause_ns);
+  const double read_price = priced ? PriceOf(read, read_latency_, common_->read) : 0;
+  MoveShares(server + server_price, client + reads * read_price, pause_ns, common_pause_ns);
   ++since_explored_;
-  // Explore the less used way, in runs as long as allowed: a single probe does not measure a way as it performs in use.
+  // Explore the less used path, in runs as long as allowed: a single probe does not measure a path as it performs in
+  // use.
   const double rare = std::min(server_share_, 1 - server_share_);
   const auto row = static_cast<int>(static_cast<double>(since_explored_) * options_.explore);
   const int run = std::clamp(row, 1, options_.explore_run);
@@ -206,15 +200,14 @@ Selector::Decision Selector::ChooseByShare(int64_t now_ns) {
     since_explored_ = 0;
   }
   const Choice common = server_share_ < 0.5 ? Choice::kClient : Choice::kServer;
-  decision.reason = explore_left_ > 0 ? Reason::kExplore : Reason::kRule;
-  decision.choice = explore_left_ > 0 ? explored_ : common;
+  last_reason_ = explore_left_ > 0 ? Reason::kExplore : Reason::kRule;
+  const Choice choice = explore_left_ > 0 ? explored_ : common;
   explore_left_ -= explore_left_ > 0;
-  if (calls_ > 0 && decision.choice == Choice::kServer &&
-      static_cast<double>(now_ns - heard_ns_) > options_.silence * server) {
-    decision.choice = Choice::kClient;
-    decision.reason = Reason::kSilence;
+  if (calls_ > 0 && choice == Choice::kServer && static_cast<double>(now_ns - heard_ns_) > options_.silence * server) {
+    last_reason_ = Reason::kSilence;
+    return Choice::kClient;
   }
-  return decision;
+  return choice;
 }
 
 }  // namespace cell

@@ -6,20 +6,20 @@
 //            and `lr` of one read during a client-side search. RTT is the lowest read latency ever seen, m the number
 //            of reads per search. It chooses the server if
 //                ls - RTT < m * (lr - RTT)                                   (Eq. 4.1)
-//   cell     Sends a share of the searches each way. With each search the share moves a little towards the way that
-//            takes less time: ls, or m * lr, as running means. If both ways are used, their times become equal. A rule
-//            that sends every search to the queue that looks shorter makes all clients switch at the same time, back
-//            and forth; a share does not.
+//   cell     Sends a share of the searches over each path. With each search the share moves a little towards the path
+//            that takes less time: ls, or m * lr, as running means. If both paths are used, their times become equal. A
+//            rule that sends every search to the queue that looks shorter makes all clients switch at the same time,
+//            back and forth; a share does not.
 //            A selector's observations and its share fade over time into those of all selectors of its client. A new or
 //            seldom used selector therefore relies on those, which helps if there are many servers. The client's
-//            observations fade too, so that a way that looked bad is tried again.
+//            observations fade too, so that a path that looked bad is tried again.
 //            A server that owes this client an answer for longer than a multiple of its usual latency is not asked
 //            until it answers, because something else occupies its core.
 //            A request also costs the time that later requests wait for it. If a server reports how long a request
-//            occupies its core and its NIC (ServiceTimes), a price is added to the time of each way. For a latency W in
-//            a queue that serves one request in S the price is W (W / S - 1). With M/M/1 and x requests a second that
-//            is d(xW)/dx minus W. With the price, the result is best for all clients together; without it, each client
-//            optimizes for itself.
+//            occupies its core and its NIC (ServiceTimes), a price is added to the time of each path. For a latency W
+//            in a queue that serves one request in S the price is W (W / S - 1). With M/M/1 and x requests a second
+//            that is d(xW)/dx minus W. With the price, the result is best for all clients together; without it, each
+//            client optimizes for itself.
 //
 // Not thread-safe. The caller passes the time in.
 #pragma once
@@ -44,7 +44,7 @@ struct SelectorOptions {
   double sample_max = 8;        // Limit of a sample, in multiples of the mean. One pause then has little effect, and
                                 // many pauses do.
   double gain = 0.03;           // How far the share moves with a search, in multiples of the relative difference
-                                // between the two ways,
+                                // between the two paths,
   double seldom_gain = 0.1;     // and with a search that comes long after the one before.
   double common_weight = 0.1;   // Like weight, for what all selectors of a client have observed.
   double price_max = 2;         // Limit of the price, in multiples of the request's own latency.
@@ -133,21 +133,16 @@ class Selector {
   enum class Choice { kServer, kClient };
   enum class Reason { kRule, kUnknown, kExplore, kSilence };
 
-  // Describes a choice and its inputs, for `cellctl top` and traces.
-  struct Decision {
-    Choice choice;
-    Reason reason;
-    double server_ns;  // ls
-    double read_ns;    // lr
-    double rtt_ns;
-    double reads;  // m
-  };
-
   // `common` belongs to the client and this kind of operation. It must outlive the selector.
   Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
       : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
-  Decision Choose(int64_t now_ns);
+  // Chooses who executes the next search.
+  Choice Choose(int64_t now_ns);
+  // Returns why the last choice was made.
+  Reason last_reason() const { return last_reason_; }
+  // Returns how many reads a client-side search is expected to take: m.
+  double ReadsPerSearch() const;
 
   // Must be called before and after each call of a search to the server, however the call ends.
   void BeginCall(int64_t now_ns) {
@@ -165,8 +160,8 @@ class Selector {
   void ObserveReads(int reads, int extents = 0);
 
  private:
-  Decision ChooseByQueues(int64_t now_ns);
-  Decision ChooseByShare(int64_t now_ns);
+  Choice ChooseByQueues(int64_t now_ns);
+  Choice ChooseByShare(int64_t now_ns);
   void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
   // Returns 0 if the server does not report it. Before its first answer, a server is assumed to be like the client's
   // other servers.
@@ -182,6 +177,7 @@ class Selector {
   MovingMean reads_;
   double rtt_ns_ = 0;  // 0: unknown.
   int64_t last_choice_ns_ = 0;
+  Reason last_reason_ = Reason::kUnknown;
   int explore_left_ = 0;  // Searches left in the run that explores the path...
   Choice explored_ = Choice::kServer;
 

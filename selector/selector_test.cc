@@ -32,37 +32,39 @@ Selector Fed(const SelectorOptions& options, int server_ns, int read_ns, int rtt
 
 // Checks Eq. 4.1 by hand: the server's queue against m times the queue that a read sees.
 TEST(Selector, ComparesTheQueuesByTheirLatencies) {
-  EXPECT_EQ(Fed(NoExploring(), 5'000, 2'000).Choose(1).choice, Choice::kServer);           // 4 < 5 * 1
-  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000).Choose(1).choice, Choice::kClient);           // 6 > 5 * 1
-  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000, 1000, 7).Choose(1).choice, Choice::kServer);  // 6 < 7 * 1
+  EXPECT_EQ(Fed(NoExploring(), 5'000, 2'000).Choose(1), Choice::kServer);           // 4 < 5 * 1
+  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000).Choose(1), Choice::kClient);           // 6 > 5 * 1
+  EXPECT_EQ(Fed(NoExploring(), 7'000, 2'000, 1000, 7).Choose(1), Choice::kServer);  // 6 < 7 * 1
 }
 
 TEST(Selector, TriesBothPathsBeforeItJudges) {
   Selector selector(NoExploring(), 1, &unused);
-  EXPECT_EQ(selector.Choose(0).choice, Choice::kServer);
+  EXPECT_EQ(selector.Choose(0), Choice::kServer);
   selector.ObserveServer(10);
-  EXPECT_EQ(selector.Choose(0).choice, Choice::kClient);
-  EXPECT_EQ(selector.Choose(0).reason, Reason::kUnknown);
+  EXPECT_EQ(selector.Choose(0), Choice::kClient);
+  EXPECT_EQ(selector.last_reason(), Reason::kUnknown);
 }
 
 TEST(Selector, BeginsWithFiveReadsASearchAndFollowsWhatIsSeen) {
   Selector selector(NoExploring(), 1, &unused);
-  EXPECT_EQ(selector.Choose(0).reads, 5);
+  EXPECT_EQ(selector.ReadsPerSearch(), 5);
   for (int i = 0; i < 100; ++i) selector.ObserveReads(3);
-  EXPECT_EQ(selector.Choose(0).reads, 3);
+  EXPECT_EQ(selector.ReadsPerSearch(), 3);
 }
 
 TEST(Selector, TakesTheWorsePathForOneSearchInAHundred) {
   Selector selector = Fed(ThesisSelector(), 1'500, 2'000);
   int client = 0;
-  for (int i = 0; i < 1'000'000; ++i) client += selector.Choose(1).choice == Choice::kClient;
+  for (int i = 0; i < 1'000'000; ++i) client += selector.Choose(1) == Choice::kClient;
   EXPECT_NEAR(client, 10'000, 500);
 }
 
 TEST(Selector, ForgetsAfterThreeIdleSeconds) {
   Selector selector = Fed(NoExploring(), 5'000, 2'000);
-  EXPECT_EQ(selector.Choose(2'900'000'000).reason, Reason::kRule);
-  EXPECT_EQ(selector.Choose(6'000'000'000).reason, Reason::kUnknown);
+  selector.Choose(2'900'000'000);
+  EXPECT_EQ(selector.last_reason(), Reason::kRule);
+  selector.Choose(6'000'000'000);
+  EXPECT_EQ(selector.last_reason(), Reason::kUnknown);
 }
 
 // ---- Cell's rule, against two queues. Each search adds load to the queue that it goes to.
@@ -77,7 +79,7 @@ double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* 
   double share = 0.5;  // The recent share, which determines the queues.
   int server = 0;
   for (int i = 0; i < searches; ++i) {
-    const bool to_server = selector->Choose(*now_ns += 10'000).choice == Choice::kServer;
+    const bool to_server = selector->Choose(*now_ns += 10'000) == Choice::kServer;
     share += 0.02 * (to_server - share);
     if (to_server) {
       selector->ObserveServer(static_cast<int64_t>(queues.server_ns + queues.server_load_ns * share));
@@ -92,7 +94,7 @@ double ShareOf(Selector* selector, const Queues& queues, int searches, int64_t* 
   return server / (searches / 2.0);
 }
 
-TEST(CellsRule, BringsBothWaysToTakeTheSame) {
+TEST(CellsRule, BringsBothPathsToTakeTheSame) {
   CommonEstimates common;
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;
@@ -103,14 +105,14 @@ TEST(CellsRule, BringsBothWaysToTakeTheSame) {
 }
 
 // Simulates a server whose queue is M/M/1, and saturated at a load of 1 / 0.95; reads do not wait. The latencies of
-// both ways are equal where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. The total costs are equal where 2.3 + W^2 /
+// both paths are equal where 2.3 + 0.77 / (1 - 0.95 x) = 4 * 2.1, x = 0.92. The total costs are equal where 2.3 + W^2 /
 // S = 4 * 2.1, x = 0.68.
 double ShareOfFastServer(const ServiceTimes& times, CommonEstimates* common, const SelectorOptions& options = {}) {
   Selector selector(options, 1, common);
   double share = 0;  // The queue is empty at first.
   int server = 0;
   for (int i = 0; i < 40'000; ++i) {
-    const bool to_server = selector.Choose(i * 1'000).choice == Choice::kServer;
+    const bool to_server = selector.Choose(i * 1'000) == Choice::kServer;
     share += 0.02 * (to_server - share);
     server += to_server && i >= 20'000;
     if (to_server) {
@@ -135,7 +137,7 @@ TEST(CellsRule, PaysNothingIfItIsToldSo) {
   EXPECT_FALSE(ParseSelector("thesys").has_value());
 }
 
-TEST(CellsRule, PaysForBothWaysOrForNone) {
+TEST(CellsRule, PaysForBothPathsOrForNone) {
   CommonEstimates silent, half, mixed;
   EXPECT_NEAR(ShareOfFastServer({0, 0}, &silent), 0.92, 0.04);
   EXPECT_NEAR(ShareOfFastServer({767, 0}, &half), 0.92, 0.04);
@@ -143,7 +145,7 @@ TEST(CellsRule, PaysForBothWaysOrForNone) {
   EXPECT_NEAR(ShareOfFastServer({0, 0}, &mixed), 0.92, 0.04) << "another server's times are not this one's";
 }
 
-TEST(CellsRule, LooksAtTheWorseWaySeldomAndFindsOutWhenItIsBetter) {
+TEST(CellsRule, LooksAtTheWorsePathSeldomAndFindsOutWhenItIsBetter) {
   CommonEstimates common;
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;
@@ -159,7 +161,7 @@ TEST(CellsRule, FindsOutWithinAFewDozenSearches) {
   ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns);
   int until = 0;  // The server has slowed down.
   for (int server = 0; until < 1'000 && server < 100; ++until) {
-    if (selector.Choose(now_ns += 10'000).choice == Choice::kServer) {
+    if (selector.Choose(now_ns += 10'000) == Choice::kServer) {
       server = 0;
       selector.ObserveServer(100'000);
     } else {
@@ -177,7 +179,7 @@ TEST(CellsRule, SeesPausesThatComeAgainAndAgain) {
   int64_t now_ns = 0;
   int server = 0;
   for (int i = 0; i < 20'000; ++i) {
-    if (selector.Choose(now_ns += 10'000).choice == Choice::kServer) {
+    if (selector.Choose(now_ns += 10'000) == Choice::kServer) {
       server += i >= 10'000;
       selector.ObserveServer(i % 10 == 0 ? 4'000'000 : 5'000);
     } else {
@@ -195,15 +197,15 @@ TEST(CellsRule, AsksNoServerThatOwesItAnAnswerForLong) {
   EXPECT_GT(ShareOf(&selector, {5'000, 0, 2'000, 0}, 10'000, &now_ns), 0.98);
   selector.BeginCall(now_ns);  // The server has owed no answer until now.
   selector.BeginCall(now_ns + 10'000);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(selector.Choose(now_ns + 15'000).choice, Choice::kServer);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(selector.Choose(now_ns + 15'000), Choice::kServer);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(selector.Choose(now_ns + 21'000 + i).choice, Choice::kClient);
+    EXPECT_EQ(selector.Choose(now_ns + 21'000 + i), Choice::kClient);
   }
   selector.EndCall(now_ns + 100'000);  // The server still owes the second answer, but works again.
-  EXPECT_EQ(selector.Choose(now_ns + 101'000).choice, Choice::kServer);
-  EXPECT_EQ(selector.Choose(now_ns + 121'000).choice, Choice::kClient);
+  EXPECT_EQ(selector.Choose(now_ns + 101'000), Choice::kServer);
+  EXPECT_EQ(selector.Choose(now_ns + 121'000), Choice::kClient);
   selector.EndCall(now_ns + 130'000);
-  EXPECT_EQ(selector.Choose(now_ns + 999'000).choice, Choice::kServer);
+  EXPECT_EQ(selector.Choose(now_ns + 999'000), Choice::kServer);
 }
 
 // A client of fifty servers asks one after the other.
@@ -218,9 +220,8 @@ TEST(CellsRule, ANewSelectorGoesByWhatItsClientHasSeenOfOtherServers) {
   int server = 0;
   for (int i = 0; i < 1'000; ++i) {
     Selector selector({}, static_cast<uint64_t>(i), &common);
-    const Selector::Decision decision = selector.Choose(now_ns);
-    EXPECT_NE(decision.reason, Reason::kUnknown);
-    server += decision.choice == Choice::kServer;
+    server += selector.Choose(now_ns) == Choice::kServer;
+    EXPECT_NE(selector.last_reason(), Reason::kUnknown);
   }
   EXPECT_NEAR(server, 225, 75);
 }
@@ -235,7 +236,7 @@ TEST(CellsRule, AServerThatIsUnlikeTheOthersIsSeenToBe) {
   for (int i = 0; i < 100'000; ++i) {
     Selector& selector = selectors[static_cast<size_t>(i % 10)];
     const bool is_slow = i % 10 == 0;
-    if (selector.Choose(now_ns += 1'000).choice == Choice::kServer) {
+    if (selector.Choose(now_ns += 1'000) == Choice::kServer) {
       if (i >= 50'000) ++(is_slow ? slow : others);
       selector.ObserveServer(is_slow ? 100'000 : 5'000);
     } else {
@@ -256,7 +257,7 @@ TEST(CellsRule, WhatWasSeenLongAgoFadesIntoWhatTheClientSees) {
   EXPECT_GT(ShareOf(&often, {3'000, 0, 2'000, 0}, 10'000, &now_ns), 0.9);
   int server = 0;
   for (int i = 0; i < 10; ++i) {
-    server += seldom.Choose(now_ns += SelectorOptions{}.age_ns * 10).choice == Choice::kServer;
+    server += seldom.Choose(now_ns += SelectorOptions{}.age_ns * 10) == Choice::kServer;
     ShareOf(&often, {3'000, 0, 2'000, 0}, 100, &now_ns);
   }
   EXPECT_GT(server, 7);

@@ -167,7 +167,7 @@ Task<bool> Reader(Map* client, History* history, uint64_t seed) {
 }
 
 struct Totals {
-  uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0, lost = 0, splits = 0, roots = 0,
+  uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0, restarts = 0, splits = 0, roots = 0,
            routes = 0, held = 0, moves = 0, lookup_retries = 0, table_splits = 0;
 };
 
@@ -213,7 +213,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   for (const auto& client : clients) {
     totals->torn += client->metrics().torn;
     totals->extent_retries += client->metrics().extent_retries;
-    totals->lost += client->metrics().lost;
+    totals->restarts += client->metrics().restarts;
     const ClientMetrics& metrics = client->metrics();
     totals->lookup_retries += metrics.lookup_torn + metrics.lookup_extents + metrics.lookup_moved;
   }
@@ -294,7 +294,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   EXPECT_GT(totals.splits, 200u);
   EXPECT_GT(totals.roots, 30u);
   EXPECT_GT(totals.moves, 100u);
-  EXPECT_GT(totals.lost, 100u);
+  EXPECT_GT(totals.restarts, 100u);
 }
 
 // The parts of a table split and migrate all the time.
@@ -319,10 +319,10 @@ TEST_P(LinearizableTable, MixedPathsThroughSplitsAndMoves) {
   EXPECT_GT(totals.reads, 50'000u);
   EXPECT_GT(totals.table_splits, 100u);
   EXPECT_GT(totals.moves, 100u);
-  EXPECT_GT(totals.lost, 100u);
+  EXPECT_GT(totals.restarts, 100u);
   EXPECT_GT(totals.lookup_retries, 100u);
-  fmt::print("{} reads, {} splits, {} moves, {} lost, {} retries\n", totals.reads, totals.table_splits, totals.moves,
-             totals.lost, totals.lookup_retries);
+  fmt::print("{} reads, {} splits, {} moves, {} restarts, {} retries\n", totals.reads, totals.table_splits,
+             totals.moves, totals.restarts, totals.lookup_retries);
 }
 
 }  // namespace

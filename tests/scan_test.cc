@@ -58,7 +58,7 @@ TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
 
 // Downwards there are no links to follow, and yet a leaf costs one read, and a meganode one walk.
 TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
-  uint64_t reads[2], lost[2];
+  uint64_t reads[2], restarts[2];
   for (const bool reverse : {false, true}) {
     ScanOptions options{.reverse = reverse};
     options.call.path = Path::kClient;
@@ -71,10 +71,10 @@ TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
     }
     EXPECT_EQ(client_->metrics().scanned, static_cast<uint64_t>(kKeys));
     reads[reverse] = client_->metrics().node_reads;
-    lost[reverse] = client_->metrics().lost;
+    restarts[reverse] = client_->metrics().restarts;
   }
   EXPECT_LE(reads[true], reads[false] * 3 / 2) << "up: " << reads[false];
-  EXPECT_EQ(lost[true], 0u);
+  EXPECT_EQ(restarts[true], 0u);
 }
 
 TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {

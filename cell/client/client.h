@@ -114,7 +114,7 @@ struct ClientMetrics {
   uint64_t client_path = 0;   // ...and those that this client searched.
   uint64_t route_hits = 0;    // Operations that began at a cached meganode...
   uint64_t route_misses = 0;  // ...and at the root of the tree.
-  uint64_t lost = 0;          // Searches that had to start over: a meganode had moved, or a cache was out of date.
+  uint64_t restarts = 0;      // Searches that had to start over: a meganode had moved, or a cache was out of date.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
   uint64_t cache_hits = 0;  // Nodes that were in the cache.

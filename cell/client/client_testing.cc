@@ -22,16 +22,16 @@ void ClientTesting::RememberRoute(Client* client, std::string_view low, std::opt
 Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t random) {
   Session* const session = client->session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server =
+  const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
-  if (!server.ok()) co_return server.status();
+  if (!worker.ok()) co_return worker.status();
   NodeBuffer buffer(session->tree()->pool());
   const uint64_t nodes = session->view()->cluster().shape.meganode_bytes / session->node_bytes();
   const uint64_t node = random % nodes;
   const ReadPart part{Pointer(session->view()->root().region(), kRegionHeaderBytes + node * session->node_bytes()),
                       buffer.data(), session->node_bytes()};
   ++session->metrics()->node_reads;
-  const absl::Status status = co_await session->connections()->Read(*server, {&part, 1}, context.deadline_ns);
+  const absl::Status status = co_await session->connections()->Read(*worker, {&part, 1}, context.deadline_ns);
   session->End(context, status);
   if (!status.ok()) co_return ReadOutcome(status);
   co_return true;
@@ -40,13 +40,13 @@ Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t rando
 Task<absl::StatusOr<bool>> ClientTesting::RawCall(Client* client) {
   Session* const session = client->session_.get();
   const CallContext context = session->Begin({});
-  const absl::StatusOr<ServerConnection*> server =
+  const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
-  if (!server.ok()) co_return server.status();
+  if (!worker.ok()) co_return worker.status();
   // The cheapest request is an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);
   const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = context.deadline_ns};
-  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(*server, call);
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(*worker, call);
   session->End(context, reply.status());
   if (!reply.ok()) co_return ReadOutcome(reply.status());
   co_return true;

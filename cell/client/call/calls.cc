@@ -44,7 +44,7 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
   const OutgoingCall call{
       .head = head, .body = body, .reply_bytes_max = reply_bytes_max, .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(router->server(), call, {router->selector(), Feedback::kCost});
+      co_await session->connections()->Call(router->worker(), call, {router->selector(), Feedback::kCost});
   if (!reply.ok()) co_return reply.status();
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
@@ -53,7 +53,7 @@ Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::str
   co_return std::nullopt;
 }
 
-// Handles a failed read: a lost server is looked up again.
+// Handles a failed read: if the connection was lost, the region is looked up again.
 template <typename T>
 Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   if (!MayHaveMoved(status)) return status;
@@ -62,18 +62,18 @@ Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
 }
 
 // Uploads a large value in pieces. Returns the upload's number.
-Task<absl::StatusOr<uint16_t>> Upload(Session* session, ServerConnection* server, std::string_view value,
+Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker, std::string_view value,
                                       int64_t deadline_ns) {
-  const uint16_t upload = co_await session->connections()->TakeNumber(server, deadline_ns);
+  const uint16_t upload = co_await session->connections()->TakeNumber(worker, deadline_ns);
   if (upload == 0) co_return absl::DeadlineExceededError("waited too long for this client's other large values");
   for (size_t at = 0; at < value.size(); at += kUploadPartBytesMax) {
     const std::string_view part = value.substr(at, kUploadPartBytesMax);
     const std::string head = MakeUploadRequest(upload, static_cast<uint32_t>(at), static_cast<uint32_t>(part.size()));
     const OutgoingCall call{.head = head, .body = part, .reply_bytes_max = kReplyBytesMin, .deadline_ns = deadline_ns};
-    const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(server, call);
+    const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(worker, call);
     absl::Status status = reply.ok() ? ParseBytesReply(*reply, MessageKind::kUpload).status() : reply.status();
     if (!status.ok()) {
-      session->connections()->GiveNumber(server, upload);
+      session->connections()->GiveNumber(worker, upload);
       co_return ReadOutcome(status);  // Nothing was written yet.
     }
   }
@@ -113,7 +113,7 @@ namespace {
 // value. Returns Aborted if the value was replaced while it was fetched.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
                              CallContext context) {
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Attempt<ConstBytes> reply =
       co_await CallOnce(session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
@@ -134,7 +134,7 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
   std::string found(key_bytes + where.value_bytes, 0);
   const MutableBytes to(reinterpret_cast<std::byte*>(found.data()), found.size());
   const absl::StatusOr<bool> there =
-      co_await FetchBytes(session, server, where.extent, where.copied, to, context.deadline_ns);
+      co_await FetchBytes(session, worker, where.extent, where.copied, to, context.deadline_ns);
   if (!there.ok()) co_return ReadFailed<Value>(router, there.status());
   if (!*there) co_return absl::AbortedError("");
   const bool same = Crc64(found, key_bytes == 0 ? Crc64(key) : 0) == where.crc || Mutated(Mutant::kNoFetchCrc);
@@ -145,14 +145,14 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
 
 }  // namespace
 
-Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
+Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns) {
   for (size_t done = 0; done < to.size();) {
     const size_t piece = std::min(to.size() - done, (kMessageBytesMax - sizeof(ReplyHeader)) / kWordBytes * kWordBytes);
     const Pointer at(from.region(), from.offset() + done);
     const std::string fetch = MakeFetchRequest(at, static_cast<uint32_t>(piece), copy);
     const OutgoingCall call{.head = fetch, .reply_bytes_max = kMessageBytesMax, .deadline_ns = deadline_ns};
-    const absl::StatusOr<ConstBytes> answer = co_await session->connections()->Call(server, call);
+    const absl::StatusOr<ConstBytes> answer = co_await session->connections()->Call(worker, call);
     if (!answer.ok()) co_return answer.status();
     const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
     if (absl::IsOutOfRange(bytes.status())) co_return false;
@@ -169,11 +169,11 @@ Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_
   while (KeptChanging(value.status())) {
     // The server copies the current value for this get.
     ++session->metrics()->extent_retries;
-    ServerConnection* const server = router->server();
-    const uint16_t copy = co_await session->connections()->TakeNumber(server, context.deadline_ns);
+    WorkerConnection* const worker = router->worker();
+    const uint16_t copy = co_await session->connections()->TakeNumber(worker, context.deadline_ns);
     if (copy != 0) {
       value = co_await GetOnce(session, router, key, copy, context);
-      session->connections()->GiveNumber(server, copy);
+      session->connections()->GiveNumber(worker, copy);
     }
     if (session->closed()) co_return ClientLoop::Closed();
     if (session->NowNs() >= context.deadline_ns && KeptChanging(value.status())) {
@@ -198,7 +198,7 @@ Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::str
 Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
                               std::optional<std::string_view> value, Pointer hint, CallContext context) {
   if (session->closed()) co_return ClientLoop::Closed();
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
   const int64_t refused_pause_ns = session->options().refused_pause_us * 1000;
   uint16_t upload = 0;
@@ -206,7 +206,7 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   std::string_view body;
   if (value.has_value()) {
     if (sizeof(PutRequest) + key.size() + value->size() > kMessageBytesMax) {
-      const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, server, *value, context.deadline_ns);
+      const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, worker, *value, context.deadline_ns);
       if (!uploaded.ok()) co_return ReadFailed<bool>(router, uploaded.status());
       upload = *uploaded;
     } else {
@@ -219,12 +219,12 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   }
   // A write that waits for its log says nothing about the path to its leaf, which is the only choice. All writes to a
   // table are calls.
-  const bool chosen = hint.null() && router->selector() == &server->searches &&
+  const bool chosen = hint.null() && router->selector() == &worker->searches &&
                       session->view()->cluster().durability != Durability::kSync;
   const OutgoingCall call{
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(server, call, {chosen ? &server->searches : nullptr, Feedback::kTime});
+      co_await session->connections()->Call(worker, call, {chosen ? &worker->searches : nullptr, Feedback::kTime});
   // The code below reads the reply before it suspends.
   Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {
@@ -249,7 +249,7 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       result = IsErrorReply(*reply, kind) ? written.status() : MalformedOutcome(written.status(), key);
     }
   }
-  if (upload != 0) session->connections()->GiveNumber(server, upload);
+  if (upload != 0) session->connections()->GiveNumber(worker, upload);
   co_return result;
 }
 

@@ -1,4 +1,4 @@
-// Sends requests about one key to a server, and interprets the replies. Internal to cell/client. Not thread-safe.
+// Sends requests about one key to a worker, and interprets the replies. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ using Value = std::optional<std::string>;
 template <typename T>
 using Attempt = absl::StatusOr<std::optional<T>>;
 
-// How many times an operation repeats a one-sided read that writers have interfered with, before it calls the server.
+// How many times an operation repeats a one-sided read that writers have interfered with, before it calls the worker.
 inline constexpr int kReadAttemptsMax = 8;
 
 // Returns InvalidArgument if the key is empty or too long. `takers` names in the message what limits the length.
@@ -26,7 +26,7 @@ absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_vi
 absl::Status CheckValue(std::string_view key, std::string_view value);
 // Converts the status of a failed read: a read changes nothing, so a lost connection is plain Unavailable.
 absl::Status ReadOutcome(absl::Status status);
-// Returns true if a read was interfered with by writers too often. The operation then calls the server.
+// Returns true if a read was interfered with by writers too often. The operation then calls the worker.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
 // Returns true if the worker could not be reached or does not hold the region any more, so that the region table may
 // name another one.
@@ -34,7 +34,7 @@ bool MayHaveMoved(const absl::Status& status);
 
 // Fetches the bytes of an extent from `from` on, in pieces. If `copy` is not 0, fetches those of the copy with that
 // number instead. Returns false if they are not there any more: the region has moved, or the copy is gone.
-Task<absl::StatusOr<bool>> FetchBytes(Session* session, ServerConnection* server, Pointer from, uint16_t copy,
+Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns);
 
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);

@@ -20,7 +20,7 @@ class WriteTest : public KeyRouterTest {
  private:
   Task<Attempt<bool>> PutOnce() {
     KeyRouter router = Router("key");
-    const absl::Status found = co_await router.Find();
+    const absl::Status found = co_await router.FindConnection();
     if (!found.ok()) co_return found;
     const CallContext context{Path::kServer, session_.NowNs(), session_.NowNs() + kTimeoutNs};
     co_return co_await WriteHere(&session_, &router, "key", "value", {}, context);

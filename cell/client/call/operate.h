@@ -30,8 +30,8 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
   }
   KeyRouter router(session, key, context, table);
   for (;;) {
-    if (router.server() == nullptr) {
-      status = co_await router.Find();
+    if (router.worker() == nullptr) {
+      status = co_await router.FindConnection();
       if (!status.ok()) co_return status;
     }
     Attempt<T> result = co_await here(&router, context);

@@ -18,18 +18,18 @@ namespace {
 constexpr int kCheckTries = 3;
 constexpr int64_t kCheckPauseNs = 100'000'000;
 
-Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* server, MessageKind kind,
+Task<absl::StatusOr<std::string>> AskText(Session* session, WorkerConnection* worker, MessageKind kind,
                                           std::string text) {
-  if (!server->up) {
-    absl::Status status = co_await session->connections()->Connect(server);
+  if (!worker->up) {
+    absl::Status status = co_await session->connections()->Connect(worker);
     if (!status.ok())
       co_return absl::Status(status.code(),
-                             fmt::format("{}: {}", server->worker.server, std::string(status.message())));
+                             fmt::format("{}: {}", worker->worker_id.server, std::string(status.message())));
   }
   const CallContext context = session->Begin({});
   const std::string request = MakeTextRequest(kind, text);
   const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
-  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(server, call);
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(worker, call);
   if (!reply.ok()) co_return reply.status();
   const absl::StatusOr<ConstBytes> answer = ParseBytesReply(*reply, kind);
   if (!answer.ok()) co_return answer.status();
@@ -37,15 +37,15 @@ Task<absl::StatusOr<std::string>> AskText(Session* session, ServerConnection* se
 }
 
 // Returns all pages of a worker's status as one.
-Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* server) {
+Task<absl::StatusOr<std::string>> AskStatus(Session* session, WorkerConnection* worker) {
   nlohmann::json whole;
   for (size_t first = 0;;) {
     std::string ask = fmt::format("{}", first);
-    const absl::StatusOr<std::string> text = co_await AskText(session, server, MessageKind::kStatus, std::move(ask));
+    const absl::StatusOr<std::string> text = co_await AskText(session, worker, MessageKind::kStatus, std::move(ask));
     if (!text.ok()) co_return text.status();
     absl::StatusOr<nlohmann::json> page = ParseJson(*text);
     if (!page.ok() || !JsonView(*page)["regions"].is_array() || first > Pointer::kRegionMax) {
-      co_return absl::DataLossError(fmt::format("the status of {} is malformed", server->worker.server));
+      co_return absl::DataLossError(fmt::format("the status of {} is malformed", worker->worker_id.server));
     }
     nlohmann::json& regions = (*page)["regions"];
     const size_t listed = regions.size();
@@ -63,10 +63,10 @@ Task<absl::StatusOr<std::string>> AskStatus(Session* session, ServerConnection* 
 // NotFound if the owner in the newest table does not hold it.
 Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, std::string ask) {
   for (int tries = 1;; ++tries) {
-    const absl::StatusOr<ServerConnection*> server = co_await session->view()->Connect(region);
-    if (!server.ok()) co_return server.status();
+    const absl::StatusOr<WorkerConnection*> worker = co_await session->view()->Connect(region);
+    if (!worker.ok()) co_return worker.status();
     std::string text = ask;
-    absl::StatusOr<std::string> report = co_await AskText(session, *server, MessageKind::kCheck, std::move(text));
+    absl::StatusOr<std::string> report = co_await AskText(session, *worker, MessageKind::kCheck, std::move(text));
     if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
     co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);  // The region may have just moved.
     co_await session->view()->Refresh(session->NowNs() + kCheckPauseNs);
@@ -94,8 +94,8 @@ void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& r
 
 std::vector<absl::StatusOr<std::string>> StatusOfAll(Session* session) {
   std::vector<absl::StatusOr<std::string>> texts;
-  for (ServerConnection* const server : session->view()->AllServers()) {
-    texts.push_back(session->Run(AskStatus(session, server)));
+  for (WorkerConnection* const worker : session->view()->AllWorkers()) {
+    texts.push_back(session->Run(AskStatus(session, worker)));
   }
   return texts;
 }

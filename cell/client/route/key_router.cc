@@ -25,10 +25,10 @@ void KeyRouter::Begin() {
     const RegionTable::HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).position));
     holder_ = session_->view()->HolderOf(root_.region());
-    lost_ = table == nullptr && losses_ == 0;  // Try once more with the newest table.
+    must_refresh_ = table == nullptr && restarts_ == 0;  // Try once more with the newest table.
     return;
   }
-  root_ = losses_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
+  root_ = restarts_ == 0 ? session_->tree()->routes()->Find(key_) : Pointer();
   from_route_ = !root_.null();
   ++(from_route_ ? session_->metrics()->route_hits : session_->metrics()->route_misses);
   if (!from_route_) root_ = session_->view()->root();
@@ -88,10 +88,10 @@ absl::Status KeyRouter::GoRight(Pointer next) {
 absl::Status KeyRouter::Restart() {
   session_->tree()->routes()->Drop(key_);
   session_->tree()->nodes()->Drop(cached_node_);
-  if (server() != nullptr && server()->up) session_->connections()->ForgetRegion(*server(), root_.region());
-  ++session_->metrics()->lost;
-  ++losses_;
-  lost_ = true;
+  if (worker() != nullptr && worker()->up) session_->connections()->ForgetRegion(*worker(), root_.region());
+  ++session_->metrics()->restarts;
+  ++restarts_;
+  must_refresh_ = true;
   holder_ = {};
   return absl::OkStatus();
 }
@@ -100,37 +100,37 @@ Task<bool> KeyRouter::FindHolderAgain(absl::Status refused) {
   refused_ = std::move(refused);
   co_await session_->view()->Refresh(context_.deadline_ns);
   holder_ = session_->view()->HolderOf(root_.region());
-  co_return holder_.server != nullptr;
+  co_return holder_.worker != nullptr;
 }
 
-Task<absl::Status> KeyRouter::Find() {
+Task<absl::Status> KeyRouter::FindConnection() {
   for (;;) {
     if (session_->closed()) co_return ClientLoop::Closed();
-    if (lost_) {
+    if (must_refresh_) {
       // It may take a moment until the table shows a migration.
-      if (losses_ > 1) {
-        const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(losses_, kPauseDoublings));
+      if (restarts_ > 1) {
+        const int64_t until_ns = session_->now_ns() + (kPauseNs << std::min(restarts_, kPauseDoublings));
         const int64_t deadline_ns = Mutated(Mutant::kSleepsPastDeadline) ? INT64_MAX : context_.deadline_ns;
         co_await session_->loop()->SleepUntil(std::min(deadline_ns, until_ns));
       }
       co_await session_->view()->Refresh(context_.deadline_ns);
-      losses_ += losses_ == 0;
-      lost_ = false;
+      restarts_ += restarts_ == 0;
+      must_refresh_ = false;
       Begin();
     }
-    if (server() != nullptr && server()->up) co_return absl::OkStatus();
+    if (worker() != nullptr && worker()->up) co_return absl::OkStatus();
     if (table_ != nullptr && root_.null()) {
       co_return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(*table_)));
     }
     const uint32_t region = root_.region();
-    const absl::StatusOr<ServerConnection*> server = co_await session_->view()->Connect(region, context_.deadline_ns);
-    if (server.ok()) {
+    const absl::StatusOr<WorkerConnection*> worker = co_await session_->view()->Connect(region, context_.deadline_ns);
+    if (worker.ok()) {
       holder_ = session_->view()->HolderOf(region);
-      if (holder_.server != nullptr) co_return absl::OkStatus();
+      if (holder_.worker != nullptr) co_return absl::OkStatus();
       continue;  // The region has a new holder since.
     }
     if (session_->view()->WillBeServed(region)) {
-      if (session_->NowNs() >= context_.deadline_ns) co_return server.status();
+      if (session_->NowNs() >= context_.deadline_ns) co_return worker.status();
       (void)Restart();
       continue;
     }
@@ -141,7 +141,7 @@ Task<absl::Status> KeyRouter::Find() {
     // will list the region.
     const bool to_come = entry == nullptr && region >= session_->view()->cluster().table.next_region;
     if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
-      co_return server.status();
+      co_return worker.status();
     }
     if (!to_come) unreachable_ = {region, epoch};
     (void)Restart();

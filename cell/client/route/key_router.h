@@ -1,7 +1,7 @@
 // KeyRouter finds the region that holds an operation's key.
 //
 // For a Pilaf table the region table names it, by the key's hash. In the tree (thesis, 4.2) the router begins at a
-// cached route or at the root and goes from meganode to meganode. Each is searched by its server or read by this
+// cached route or at the root and goes from meganode to meganode. Each is searched by its worker or read by this
 // client, and either covers the key or leads on. A cached route that was wrong is dropped. If the search fails (a
 // meganode has moved, or a split happened meanwhile), the router reads the region table again and starts over from the
 // root, without caches, until the deadline.
@@ -22,26 +22,26 @@ class KeyRouter {
 
   // Returns the root of the meganode to search next.
   Pointer root() const { return root_; }
-  // Returns the connection to its worker, or null if Find must be called first.
-  ServerConnection* server() const { return holder_.server; }
+  // Returns the connection to its worker, or null if FindConnection must be called first.
+  WorkerConnection* worker() const { return holder_.worker; }
   // Returns the same with the version of the table, which decides whether reads there can be trusted.
   const Holder& holder() const { return holder_; }
   // Returns the selector that chooses how this worker is used.
-  Selector* selector() const { return table_ == nullptr ? &server()->searches : &server()->lookups; }
+  Selector* selector() const { return table_ == nullptr ? &worker()->searches : &worker()->lookups; }
   // Returns the table in the last known region table, or null if there is none.
   const RegionTable::HashParts* parts() const;
-  // Connects, reads the region table again, and waits. Returns Unavailable if that does not help; the message names
-  // region and server.
-  Task<absl::Status> Find();
-  // Reads the region table again to find the holder of the region, after the server refused a write for a temporary
-  // reason. server() is null if nobody holds it.
+  // Finds a connection to the worker: connects, reads the region table again, and waits. Returns Unavailable if that
+  // does not help; the message names region and server.
+  Task<absl::Status> FindConnection();
+  // Reads the region table again to find the holder of the region, after the worker refused a write for a temporary
+  // reason. worker() is null if nobody holds it.
   Task<bool> FindHolderAgain(absl::Status refused);
-  // Returns why the last server refused, or OK.
+  // Returns why the last worker refused, or OK.
   const absl::Status& refused() const { return refused_; }
-  // Returns false once the search was lost. Nodes must then come from servers.
-  bool may_use_cache() const { return losses_ == 0; }
+  // Returns false once the search has restarted. Nodes must then be read.
+  bool may_use_cache() const { return restarts_ == 0; }
 
-  // Follows a server's answer that leads on. Returns an error only if this never ends.
+  // Follows a worker's answer that leads on. Returns an error only if this never ends.
   absl::Status Follow(const RouteView& route);
   // Follows this client's own search of the meganode, which led on: `walk` ended with kElsewhere or kRestart. `cached`
   // says whether the last node came from the cache.
@@ -63,13 +63,13 @@ class KeyRouter {
   CallContext context_;
   Pointer root_;
   Holder holder_;                                // Holder of the region of root_.
-  std::pair<uint32_t, uint64_t> unreachable_{};  // A region and its epoch whose server did not answer.
+  std::pair<uint32_t, uint64_t> unreachable_{};  // A region and its epoch whose worker did not answer.
   bool from_route_ = false;                      // root_ came from the route cache.
   Pointer cached_node_;                          // root_ came from this cached node; null: it did not come from one.
   int misled_ = 0;                               // How often the search started over because of cached data.
   int hops_ = 0;
-  int losses_ = 0;
-  bool lost_ = false;  // Find must refresh.
+  int restarts_ = 0;           // How often the search started over from a newer region table.
+  bool must_refresh_ = false;  // FindConnection must read the region table first.
   absl::Status refused_;
 };
 

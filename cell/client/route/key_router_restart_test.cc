@@ -8,19 +8,19 @@ namespace {
 TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheNewHolder) {
   for (const RouteKind kind : {RouteKind::kNotHeld, RouteKind::kRestart, RouteKind::kTooLow}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    const uint64_t lost = metrics().lost;
+    const uint64_t restarts = metrics().restarts;
     KeyRouter router = Router("key");
-    ASSERT_TRUE(Find(&router).ok());
+    ASSERT_TRUE(FindConnection(&router).ok());
     const Holder before = router.holder();
-    const std::string to = before.server->worker.server == "a" ? "b" : "a";
+    const std::string to = before.worker->worker_id.server == "a" ? "b" : "a";
     Move(kRoot, to);
     ASSERT_TRUE(router.Follow(Route(kind)).ok());
-    EXPECT_EQ(router.server(), nullptr);
-    EXPECT_EQ(metrics().lost, lost + 1);
-    ASSERT_TRUE(Find(&router).ok());
+    EXPECT_EQ(router.worker(), nullptr);
+    EXPECT_EQ(metrics().restarts, restarts + 1);
+    ASSERT_TRUE(FindConnection(&router).ok());
     EXPECT_EQ(router.root(), RootOf(kRoot));
-    ASSERT_NE(router.server(), nullptr);
-    EXPECT_EQ(router.server()->worker.server, to);
+    ASSERT_NE(router.worker(), nullptr);
+    EXPECT_EQ(router.worker()->worker_id.server, to);
     EXPECT_EQ(router.holder().epoch, before.epoch + 1);
     EXPECT_GT(router.holder().revision, before.revision);
   }
@@ -28,11 +28,11 @@ TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheN
 
 TEST_F(KeyRouterTest, AWalkThatFoundNoMeganodeStartsOver) {
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   Move(kRoot, "b");
   ASSERT_TRUE(router.Follow(Walk("key", RootOf(kRoot)), Walk::Step::kRestart, /*cached=*/false).ok());
-  ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, ASearchThatWasLostUsesNoCaches) {
@@ -43,7 +43,7 @@ TEST_F(KeyRouterTest, ASearchThatWasLostUsesNoCaches) {
   EXPECT_FALSE(router.may_use_cache());
   EXPECT_EQ(routes()->Find("key"), Pointer());  // It was wrong.
   routes()->Keep("k", "l", RootOf(kOther));     // Another operation has learned it again.
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kRoot));
 }
 
@@ -51,9 +51,9 @@ TEST_F(KeyRouterTest, ASearchThatWasLostBeginsAtTheNewRootOfTheTree) {
   KeyRouter router = Router("key");
   ChangeTable([](RegionTable* table) { table->root = kThird; });
   ASSERT_TRUE(router.Restart().ok());
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 // The server may have dropped the region and created it again elsewhere in its memory.
@@ -61,18 +61,18 @@ TEST_F(KeyRouterTest, AMeganodeThatIsNotAsExpectedIsLookedUpAgainInItsServersMem
   const auto first_word = [&](KeyRouter* router) -> uint64_t {
     alignas(8) uint64_t word = 0;
     const ReadPart part{Pointer(kRoot, 0), reinterpret_cast<std::byte*>(&word), 8};
-    EXPECT_TRUE(session_.Run(Read(router->server(), part)).ok());
+    EXPECT_TRUE(session_.Run(Read(router->worker(), part)).ok());
     return word;
   };
   a_->CreateRegion(kRoot, 4096).value()->StoreWord(0, 1);
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(first_word(&router), 1u);
   a_->DropRegion(kRoot);
   a_->CreateRegion(kRoot, 8192).value()->StoreWord(0, 2);
   EXPECT_EQ(first_word(&router), 1u);
   ASSERT_TRUE(router.Restart().ok());
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(first_word(&router), 2u);
 }
 
@@ -83,7 +83,7 @@ TEST_F(KeyRouterTest, ASearchThatIsLostAgainAndAgainPausesLongerButNotForLong) {
   for (int i = 1; i <= 12; ++i) {
     ASSERT_TRUE(router.Restart().ok());
     const int64_t before_ns = session_.NowNs();
-    ASSERT_TRUE(Find(&router).ok());
+    ASSERT_TRUE(FindConnection(&router).ok());
     const int64_t took_ns = session_.NowNs() - before_ns;
     if (i == 1) {
       EXPECT_LT(took_ns, 100'000);
@@ -98,11 +98,11 @@ TEST_F(KeyRouterTest, ASearchThatIsLostAgainAndAgainPausesLongerButNotForLong) {
 
 TEST_F(KeyRouterTest, APauseEndsAtTheDeadline) {
   KeyRouter router = Router("key", 30'000'000);
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(router.Restart().ok());
   PassTime(29'000'000);
   const int64_t before_ns = session_.NowNs();
-  (void)Find(&router);
+  (void)FindConnection(&router);
   EXPECT_LE(session_.NowNs() - before_ns, 1'000'000);
 }
 
@@ -112,10 +112,10 @@ TEST_F(KeyRouterTest, AServerThatDoesNotAnswerIsAskedOnceMoreUnderTheNewestTable
   Move(kRoot, "silent");
   Refresh();
   KeyRouter router = Router("key");
-  const absl::Status status = Find(&router);
+  const absl::Status status = FindConnection(&router);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_NE(status.message().find("region 1 on silent"), std::string::npos) << status;
-  EXPECT_EQ(metrics().lost, 1u);
+  EXPECT_EQ(metrics().restarts, 1u);
   EXPECT_LT(session_.NowNs(), 3'000'000'000);
 }
 
@@ -124,8 +124,8 @@ TEST_F(KeyRouterTest, ARegionThatMovedAwayFromAServerThatDoesNotAnswerIsFound) {
   Refresh();
   Move(kRoot, "b");
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, TheDeadlineEndsAnAttemptToConnect) {
@@ -133,14 +133,14 @@ TEST_F(KeyRouterTest, TheDeadlineEndsAnAttemptToConnect) {
   Refresh();
   const int64_t before_ns = session_.NowNs();
   KeyRouter router = Router("key", 10'000'000);
-  EXPECT_TRUE(absl::IsUnavailable(Find(&router)));
+  EXPECT_TRUE(absl::IsUnavailable(FindConnection(&router)));
   EXPECT_LT(session_.NowNs() - before_ns, 20'000'000);
 }
 
 // Searches for a child until they arrive there, as an operation does whose answers lead there.
 absl::Status FindChild(Session* session, KeyRouter* router, Pointer child) {
   for (int i = 0; i < 1000; ++i) {
-    const absl::Status status = session->Run(router->Find());
+    const absl::Status status = session->Run(router->FindConnection());
     if (!status.ok() || router->root() == child) return status;
     if (const absl::Status followed = router->GoTo(child); !followed.ok()) return followed;
   }
@@ -158,7 +158,7 @@ TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsWaitedFor) {
   KeyRouter router = Router("key");
   ASSERT_TRUE(FindChild(&session_, &router, RootOf(kNew)).ok());
   EXPECT_EQ(router.root(), RootOf(kNew));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_GE(session_.NowNs(), 50'000'000);
 }
 
@@ -176,7 +176,7 @@ TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotWaitedFor) {
   const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("region 3"), std::string::npos) << status;
-  EXPECT_EQ(metrics().lost, 1u);
+  EXPECT_EQ(metrics().restarts, 1u);
 }
 
 // With logs, other servers recover a region whose server is gone.
@@ -194,15 +194,15 @@ class KeyRouterWithLogsTest : public KeyRouterTest {
 TEST_F(KeyRouterWithLogsTest, ARegionIsWaitedForWhileItIsRecovered) {
   network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"b", 0}, 2}; }); });
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_GE(session_.NowNs(), 100'000'000);
   EXPECT_LT(session_.NowNs(), 120'000'000);
 }
 
 TEST_F(KeyRouterWithLogsTest, ARegionThatIsStillBeingRecoveredAtTheDeadlineIsUnavailable) {
   KeyRouter router = Router("key", 100'000'000);
-  const absl::Status status = Find(&router);
+  const absl::Status status = FindConnection(&router);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(status.message(), "region 1 is being recovered by a");
   EXPECT_GE(session_.NowNs(), 100'000'000);
@@ -214,29 +214,29 @@ TEST_F(KeyRouterWithLogsTest, ARegionThatIsStillBeingRecoveredAtTheDeadlineIsUna
 TEST_F(KeyRouterTest, AWriteThatWasRefusedGoesToTheNewHolderOfTheSameRegion) {
   routes()->Keep("k", "l", RootOf(kThird));
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_TRUE(router.refused().ok());
   const absl::Status why = absl::UnavailableError("region 3 is migrating");
   ASSERT_TRUE(session_.Run(router.FindHolderAgain(why)));
-  EXPECT_EQ(router.server()->worker.server, "b");  // It has not moved yet.
+  EXPECT_EQ(router.worker()->worker_id.server, "b");  // It has not moved yet.
   EXPECT_EQ(router.refused(), why);
 
   Move(kThird, "a");
   EXPECT_FALSE(session_.Run(router.FindHolderAgain(why)));
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server(), nullptr);  // Nothing is connected to server a.
-  ASSERT_TRUE(Find(&router).ok());
+  EXPECT_EQ(router.worker(), nullptr);  // Nothing is connected to server a.
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "a");
-  EXPECT_EQ(metrics().lost, 0u);
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
+  EXPECT_EQ(metrics().restarts, 0u);
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
 }
 
 TEST_F(KeyRouterTest, AClosedClientFindsNothing) {
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   session_.Close();
-  Task<absl::Status> finding = router.Find();
+  Task<absl::Status> finding = router.FindConnection();
   finding.Start();
   ASSERT_TRUE(finding.done());
   EXPECT_TRUE(absl::IsCancelled(finding.Take()));

@@ -11,12 +11,12 @@ constexpr int kHopsMax = 1000;
 TEST_F(KeyRouterTest, ASearchBeginsAtTheRootOfTheTree) {
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kRoot));
-  EXPECT_EQ(router.server(), nullptr);  // There is no connection yet.
-  ASSERT_TRUE(Find(&router).ok());
-  ASSERT_NE(router.server(), nullptr);
-  EXPECT_EQ(router.server()->worker.server, "a");
+  EXPECT_EQ(router.worker(), nullptr);  // There is no connection yet.
+  ASSERT_TRUE(FindConnection(&router).ok());
+  ASSERT_NE(router.worker(), nullptr);
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(router.holder().region, kRoot);
-  EXPECT_EQ(router.selector(), &router.server()->searches);
+  EXPECT_EQ(router.selector(), &router.worker()->searches);
   EXPECT_TRUE(router.may_use_cache());
   EXPECT_EQ(metrics().route_misses, 1u);
   EXPECT_EQ(metrics().route_hits, 0u);
@@ -26,8 +26,8 @@ TEST_F(KeyRouterTest, ASearchBeginsAtTheCachedRouteOfItsKey) {
   routes()->Keep("k", "l", RootOf(kThird));
   KeyRouter router = Router("key");
   EXPECT_EQ(router.root(), RootOf(kThird));
-  ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(metrics().route_hits, 1u);
   EXPECT_EQ(Router("l").root(), RootOf(kRoot));  // The route's range ends before this key.
 }
@@ -39,9 +39,9 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
     const bool upper = HashKey(key).position >= 1u << 31;
     KeyRouter router = Router(key, kTimeoutNs, &table);
     EXPECT_EQ(router.root(), RootOf(upper ? kUpperPart : kLowerPart));
-    ASSERT_TRUE(Find(&router).ok());
-    EXPECT_EQ(router.server()->worker.server, upper ? "b" : "a");
-    EXPECT_EQ(router.selector(), &router.server()->lookups);
+    ASSERT_TRUE(FindConnection(&router).ok());
+    EXPECT_EQ(router.worker()->worker_id.server, upper ? "b" : "a");
+    EXPECT_EQ(router.selector(), &router.worker()->lookups);
   }
 }
 
@@ -49,19 +49,19 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
 
 TEST_F(KeyRouterTest, AChildLeadsOnAndIsKeptIfItsRangeIsGiven) {
   KeyRouter router = Router("key");
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_TRUE(router.Follow(ChildRoute(RootOf(kThird), "k", "l")).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server(), nullptr);  // Nothing is connected to this one's server.
-  ASSERT_TRUE(Find(&router).ok());
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker(), nullptr);  // Nothing is connected to this one's server.
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
   EXPECT_EQ(routes()->Find("l"), Pointer());
 
   ASSERT_TRUE(router.Follow(Route(RouteKind::kChild, RootOf(kOther))).ok());
   EXPECT_EQ(router.root(), RootOf(kOther));
-  ASSERT_NE(router.server(), nullptr);
-  EXPECT_EQ(router.server()->worker.server, "a");
+  ASSERT_NE(router.worker(), nullptr);
+  EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(routes()->Find("key"), RootOf(kThird));
 }
 
@@ -88,7 +88,7 @@ TEST_F(KeyRouterTest, ACachedRouteThatMisledIsDroppedAndTheSearchStartsOver) {
   EXPECT_EQ(router.root(), RootOf(kRoot));
   EXPECT_EQ(routes()->Find("key"), Pointer());
   EXPECT_TRUE(router.may_use_cache());
-  EXPECT_EQ(metrics().lost, 0u);
+  EXPECT_EQ(metrics().restarts, 0u);
 }
 
 // A cached node of routes led here. It is as wrong.
@@ -150,36 +150,36 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
   const std::string table = "orders";
   KeyRouter missing = Router("key", kTimeoutNs, &table);
   EXPECT_EQ(missing.parts(), nullptr);
-  const absl::Status status = Find(&missing);
+  const absl::Status status = FindConnection(&missing);
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_EQ(status.message(), "there is no table \"orders\"");
 
   KeyRouter router = Router("key", kTimeoutNs, &table);
   ChangeTable([](RegionTable* table) { table->tables["orders"] = {0, {{0, kThird}}}; });
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_NE(router.parts(), nullptr);
   EXPECT_EQ(router.root(), RootOf(kThird));
-  EXPECT_EQ(router.server()->worker.server, "b");
+  EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
 TEST_F(KeyRouterTest, APartThatWasSplitIsFoundAfterARestart) {
   const std::string table = "users", key = "key";
   KeyRouter router = Router(key, kTimeoutNs, &table);
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   const uint32_t position = HashKey(key).position;
   ChangeTable([&](RegionTable* table) { table->tables["users"].parts[position] = kThird; });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), RootOf(kThird));
 }
 
 TEST_F(KeyRouterTest, ATableThatWasDroppedIsNotFound) {
   const std::string table = "users";
   KeyRouter router = Router("key", kTimeoutNs, &table);
-  ASSERT_TRUE(Find(&router).ok());
+  ASSERT_TRUE(FindConnection(&router).ok());
   ChangeTable([](RegionTable* table) { table->tables.clear(); });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
-  EXPECT_TRUE(absl::IsNotFound(Find(&router)));
+  EXPECT_TRUE(absl::IsNotFound(FindConnection(&router)));
 }
 
 }  // namespace

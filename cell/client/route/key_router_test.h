@@ -56,7 +56,7 @@ class KeyRouterTest : public ::testing::Test {
     const int64_t now_ns = session_.NowNs();
     return KeyRouter(&session_, key, {Path::kServer, now_ns, now_ns + timeout_ns}, table);
   }
-  absl::Status Find(KeyRouter* router) { return session_.Run(router->Find()); }
+  absl::Status FindConnection(KeyRouter* router) { return session_.Run(router->FindConnection()); }
   // Changes the table as another member does.
   void ChangeTable(const std::function<void(RegionTable*)>& change) {
     const std::lock_guard lock(cluster_->mutex);
@@ -75,8 +75,8 @@ class KeyRouterTest : public ::testing::Test {
     co_await session_.loop()->SleepUntil(session_.NowNs() + ns);
     co_return true;
   }
-  Task<absl::Status> Read(ServerConnection* server, ReadPart part) {
-    co_return co_await session_.connections()->Read(server, {&part, 1}, session_.NowNs() + kTimeoutNs);
+  Task<absl::Status> Read(WorkerConnection* worker, ReadPart part) {
+    co_return co_await session_.connections()->Read(worker, {&part, 1}, session_.NowNs() + kTimeoutNs);
   }
   // Returns the root of a meganode of routes, which is in the region of the tree's root.
   NodeView routes_node() { return NodeView::Trusted(region_.memory()->at(kRegionHeaderBytes), kShape.node_bytes); }

@@ -19,102 +19,102 @@ Connections::Connections(ClientLoop* loop, ClientMetrics* metrics, const ClientO
       seed_(options.seed),
       selector_(ParseSelector(options.selector).value()) {}  // Client::Open has checked it.
 
-ServerConnection* Connections::To(const WorkerId& worker, const std::string& address) {
-  ServerConnection*& server = by_worker_[worker];
-  if (server == nullptr) {
-    const uint64_t seed = seed_ + 3 * servers_.size();
-    servers_.push_back(std::make_unique<ServerConnection>(worker, address, selector_, seed, &estimates_));
-    server = servers_.back().get();
+WorkerConnection* Connections::To(const WorkerId& worker_id, const std::string& address) {
+  WorkerConnection*& worker = by_worker_[worker_id];
+  if (worker == nullptr) {
+    const uint64_t seed = seed_ + 3 * workers_.size();
+    workers_.push_back(std::make_unique<WorkerConnection>(worker_id, address, selector_, seed, &estimates_));
+    worker = workers_.back().get();
   }
-  if (server->address != address) {
-    if (server->up) lost_.push_back(server->id);
-    server->up = false;
-    server->address = address;
-    server->last_attempt_ns = INT64_MIN;
-    server->failed_attempts = 0;
+  if (worker->address != address) {
+    if (worker->up) to_close_.push_back(worker->id);
+    worker->up = false;
+    worker->address = address;
+    worker->last_attempt_ns = INT64_MIN;
+    worker->failed_attempts = 0;
   }
-  return server;
+  return worker;
 }
 
-ServerConnection* Connections::AnyUp() const {
-  const auto up = std::find_if(servers_.begin(), servers_.end(), [](const auto& server) { return server->up; });
-  return up == servers_.end() ? nullptr : up->get();
+WorkerConnection* Connections::AnyUp() const {
+  const auto up = std::find_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->up; });
+  return up == workers_.end() ? nullptr : up->get();
 }
 
-Task<absl::Status> Connections::Connect(ServerConnection* server, int64_t deadline_ns) {
-  if (server->up) co_return absl::OkStatus();
+Task<absl::Status> Connections::Connect(WorkerConnection* worker, int64_t deadline_ns) {
+  if (worker->up) co_return absl::OkStatus();
   if (loop_->closed()) co_return ClientLoop::Closed();
-  if (!server->connecting) {
-    const int64_t pause_ns = reconnect_ns_ << std::clamp(server->failed_attempts - 1, 0, kReconnectDoublings);
-    if (server->last_attempt_ns != INT64_MIN && loop_->NowNs() - server->last_attempt_ns < pause_ns) {
-      co_return server->why_down;
+  if (!worker->connecting) {
+    const int64_t pause_ns = reconnect_ns_ << std::clamp(worker->failed_attempts - 1, 0, kReconnectDoublings);
+    if (worker->last_attempt_ns != INT64_MIN && loop_->NowNs() - worker->last_attempt_ns < pause_ns) {
+      co_return worker->why_down;
     }
-    server->connecting = true;
-    loop_->Keep(std::make_unique<Attempt>(this, server));
+    worker->connecting = true;
+    loop_->Keep(std::make_unique<Attempt>(this, worker));
   }
-  while (server->connecting) {
+  while (worker->connecting) {
     if (loop_->closed()) co_return ClientLoop::Closed();
     if (loop_->NowNs() >= deadline_ns) {
-      co_return absl::UnavailableError(fmt::format("no server answered at {} in time", server->address));
+      co_return absl::UnavailableError(fmt::format("no server answered at {} in time", worker->address));
     }
-    co_await loop_->WaitFor(&server->connecting, deadline_ns);
+    co_await loop_->WaitFor(&worker->connecting, deadline_ns);
   }
-  co_return server->up ? absl::OkStatus() : server->why_down;
+  co_return worker->up ? absl::OkStatus() : worker->why_down;
 }
 
-Task<bool> Connections::TryConnect(ServerConnection* server) {
-  const std::string address = server->address;
-  server->last_attempt_ns = loop_->NowNs();
-  ConnectAwaiter connecting(loop_->fabric(), address, server->last_attempt_ns + kConnectTimeoutNs);
+Task<bool> Connections::TryConnect(WorkerConnection* worker) {
+  const std::string address = worker->address;
+  worker->last_attempt_ns = loop_->NowNs();
+  ConnectAwaiter connecting(loop_->fabric(), address, worker->last_attempt_ns + kConnectTimeoutNs);
   const absl::StatusOr<ConnectionId> id = co_await connecting;
-  server->connecting = false;
+  worker->connecting = false;
   if (loop_->closed()) co_return false;
-  const bool moved = server->address != address;  // It restarted elsewhere meanwhile.
+  const bool moved = worker->address != address;  // It restarted elsewhere meanwhile.
   if (id.ok() && !moved) {
-    server->failed_attempts = 0;
-    server->id = *id;
-    server->up = true;
+    worker->failed_attempts = 0;
+    worker->id = *id;
+    worker->up = true;
   } else {
-    lost_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
-    server->failed_attempts += !moved;
-    server->silent = loop_->NowNs() >= server->last_attempt_ns + kConnectTimeoutNs;
-    server->why_down = id.status();
-    if (moved) server->why_down = absl::UnavailableError(fmt::format("there is no longer a server at {}", address));
+    to_close_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
+    worker->failed_attempts += !moved;
+    worker->silent = loop_->NowNs() >= worker->last_attempt_ns + kConnectTimeoutNs;
+    worker->why_down = id.status();
+    if (moved) worker->why_down = absl::UnavailableError(fmt::format("there is no longer a server at {}", address));
   }
-  loop_->Wake(&server->connecting);
+  loop_->Wake(&worker->connecting);
   co_return true;
 }
 
 void Connections::CloseBroken() {
-  for (const ConnectionId id : std::exchange(lost_, {})) loop_->fabric()->Disconnect(id);
+  for (const ConnectionId id : std::exchange(to_close_, {})) loop_->fabric()->Disconnect(id);
 }
 
-void Connections::ForgetRegion(const ServerConnection& server, uint32_t region) {
-  if (!loop_->closed()) loop_->fabric()->ForgetRegion(server.id, region);
+void Connections::ForgetRegion(const WorkerConnection& worker, uint32_t region) {
+  if (!loop_->closed()) loop_->fabric()->ForgetRegion(worker.id, region);
 }
 
-void Connections::Note(ServerConnection* server, const absl::Status& status) {
+void Connections::Note(WorkerConnection* worker, const absl::Status& status) {
   const bool lost = status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
-  if (!lost || !server->up) return;
-  server->up = false;
-  server->why_down = status;
-  server->last_attempt_ns = loop_->NowNs();
-  lost_.push_back(server->id);
+  if (!lost || !worker->up) return;
+  worker->up = false;
+  worker->why_down = status;
+  worker->last_attempt_ns = loop_->NowNs();
+  to_close_.push_back(worker->id);
 }
 
 absl::Status Connections::ReadOp::await_resume() {
   if (connections_->loop_->closed()) return ClientLoop::Closed();
   absl::Status status = ReadAwaiter::await_resume();
-  connections_->Note(server_, status);
-  if (selector_ != nullptr && status.ok()) selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
+  connections_->Note(worker_, status);
+  if (search_ != nullptr && status.ok()) search_->selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
   return status;
 }
 
-Connections::CallOp::CallOp(Connections* connections, ServerConnection* server, const OutgoingCall& call,
+Connections::CallOp::CallOp(Connections* connections, WorkerConnection* worker, const OutgoingCall& call,
                             Feedback feedback)
-    : CallAwaiter(connections->loop_->fabric(), server->id, call),
+    : CallAwaiter(connections->loop_->fabric(), worker->id, call),
       connections_(connections),
-      server_(server),
+      worker_(worker),
       feedback_(feedback),
       asked_ns_(connections->loop_->now_ns()) {
   if (feedback_.learns() && feedback_.learn == Feedback::kCost) feedback_.selector->BeginCall(asked_ns_);
@@ -125,26 +125,26 @@ absl::StatusOr<ConstBytes> Connections::CallOp::await_resume() {
   const bool cost = feedback_.learns() && feedback_.learn == Feedback::kCost;
   if (cost) feedback_.selector->EndCall(loop.now_ns());
   if (loop.closed()) return ClientLoop::Closed();
-  connections_->Note(server_, reply.status());
+  connections_->Note(worker_, reply.status());
   if (feedback_.learns() && reply.ok() && (cost || !IsRoute(*reply))) {
     feedback_.selector->ObserveServer(loop.now_ns() - asked_ns_, TimesOf(*reply));
   }
   return CallAwaiter::await_resume();
 }
 
-Task<uint16_t> Connections::TakeNumber(ServerConnection* server, int64_t deadline_ns) {
-  while (server->free_numbers.empty()) {
+Task<uint16_t> Connections::TakeNumber(WorkerConnection* worker, int64_t deadline_ns) {
+  while (worker->free_numbers.empty()) {
     if (loop_->closed() || loop_->NowNs() >= deadline_ns) co_return uint16_t{0};
-    co_await loop_->WaitFor(&server->free_numbers, deadline_ns);
+    co_await loop_->WaitFor(&worker->free_numbers, deadline_ns);
   }
-  const uint16_t number = server->free_numbers.back();
-  server->free_numbers.pop_back();
+  const uint16_t number = worker->free_numbers.back();
+  worker->free_numbers.pop_back();
   co_return number;
 }
 
-void Connections::GiveNumber(ServerConnection* server, uint16_t number) {
-  server->free_numbers.push_back(number);
-  loop_->Wake(&server->free_numbers);
+void Connections::GiveNumber(WorkerConnection* worker, uint16_t number) {
+  worker->free_numbers.push_back(number);
+  loop_->Wake(&worker->free_numbers);
 }
 
 }  // namespace cell

@@ -22,14 +22,15 @@
 
 namespace cell {
 
-// Latency estimates that the selectors of all servers share.
+// Latency estimates that the selectors of all workers share.
 struct Estimates {
   CommonEstimates searches, scans, lookups;
 };
 
-// This client's connection to one worker of a server. `address` changes when the server restarts elsewhere.
-struct ServerConnection {
-  WorkerId worker;
+// This client's connection to one worker, and what it has learned of that worker. `address` changes when the worker's
+// server restarts elsewhere.
+struct WorkerConnection {
+  WorkerId worker_id;
   std::string address;
   ConnectionId id = 0;
   bool up = false;
@@ -43,9 +44,9 @@ struct ServerConnection {
   Selector lookups;                    // For Pilaf tables.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
 
-  ServerConnection(WorkerId worker, std::string address, const SelectorOptions& selector, uint64_t seed,
+  WorkerConnection(WorkerId worker_id, std::string address, const SelectorOptions& selector, uint64_t seed,
                    Estimates* estimates)
-      : worker(std::move(worker)),
+      : worker_id(std::move(worker_id)),
         address(std::move(address)),
         searches(selector, seed, &estimates->searches),
         scans(selector, seed + 1, &estimates->scans),
@@ -67,6 +68,25 @@ struct Feedback {
   bool learns() const { return selector != nullptr && learn != kNothing; }
 };
 
+// Tells a selector of one search by one-sided reads: the time of each round of reads, and their number at the end.
+class SearchReads {
+ public:
+  // `selector` must outlive it.
+  explicit SearchReads(Selector* selector) : selector_(selector) {}
+
+  // Returns the number of rounds that began.
+  int rounds() const { return rounds_; }
+  // Reports the number of rounds. Must be called once, and only if the search came to its end, because a search that
+  // was broken off says nothing about the next one. `extents`: see Selector::ObserveReads.
+  void End(int extents = 0) { selector_->ObserveReads(rounds_, extents); }
+
+ private:
+  friend class Connections;
+
+  Selector* const selector_;
+  int rounds_ = 0;
+};
+
 class Connections {
  public:
   // Both must outlive this. `reconnect_us`: see ClientOptions.
@@ -74,72 +94,73 @@ class Connections {
 
   // Returns the connection to a worker, which may not be up. If the worker's address has changed, closes a connection
   // that was up. Valid as long as this.
-  ServerConnection* To(const WorkerId& worker, const std::string& address);
+  WorkerConnection* To(const WorkerId& worker_id, const std::string& address);
   // Returns a connection that is up, or null.
-  ServerConnection* AnyUp() const;
+  WorkerConnection* AnyUp() const;
 
   // Connects unless the connection is up already. Returns Unavailable if that fails, or without an attempt if one
   // failed a moment ago. An attempt continues after the deadline, for the benefit of other operations.
-  Task<absl::Status> Connect(ServerConnection* server, int64_t deadline_ns = INT64_MAX);
+  Task<absl::Status> Connect(WorkerConnection* worker, int64_t deadline_ns = INT64_MAX);
   // Closes connections that were lost. Call it outside of completions.
   void CloseBroken();
-  // Forgets the location of the region's memory at the server: the next read looks it up. Does nothing once the loop is
+  // Forgets the location of the region's memory at the worker: the next read looks it up. Does nothing once the loop is
   // closed.
-  void ForgetRegion(const ServerConnection& server, uint32_t region);
+  void ForgetRegion(const WorkerConnection& worker, uint32_t region);
 
-  // Reads one-sided. `parts` must live until the read ends. If the read succeeds, reports its time to `selector` unless
-  // that is null.
+  // Reads one-sided. `parts` must live until the read ends. If the read is a round of a search, counts it in `search`,
+  // and reports its time to the search's selector if it succeeds. Null: it belongs to no search.
   class ReadOp : public ReadAwaiter {
    public:
-    ReadOp(Connections* connections, ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-           Selector* selector)
-        : ReadAwaiter(connections->loop_->fabric(), server->id, parts, deadline_ns),
+    ReadOp(Connections* connections, WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+           SearchReads* search)
+        : ReadAwaiter(connections->loop_->fabric(), worker->id, parts, deadline_ns),
           connections_(connections),
-          server_(server),
-          selector_(selector),
+          worker_(worker),
+          search_(search),
           asked_ns_(connections->loop_->now_ns()) {}
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::Status await_resume();
 
    private:
     Connections* const connections_;
-    ServerConnection* const server_;
-    Selector* const selector_;
+    WorkerConnection* const worker_;
+    SearchReads* const search_;
     const int64_t asked_ns_;
   };
-  ReadOp Read(ServerConnection* server, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-              Selector* selector = nullptr) {
-    return ReadOp(this, server, parts, deadline_ns, selector);
+  ReadOp Read(WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+              SearchReads* search = nullptr) {
+    if (search != nullptr) ++search->rounds_;
+    return ReadOp(this, worker, parts, deadline_ns, search);
   }
 
   // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
   class CallOp : public CallAwaiter {
    public:
-    CallOp(Connections* connections, ServerConnection* server, const OutgoingCall& call, Feedback feedback);
+    CallOp(Connections* connections, WorkerConnection* worker, const OutgoingCall& call, Feedback feedback);
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::StatusOr<ConstBytes> await_resume();
 
    private:
     Connections* const connections_;
-    ServerConnection* const server_;
+    WorkerConnection* const worker_;
     const Feedback feedback_;
     const int64_t asked_ns_;
   };
-  CallOp Call(ServerConnection* server, const OutgoingCall& call, Feedback feedback = {}) {
+  CallOp Call(WorkerConnection* worker, const OutgoingCall& call, Feedback feedback = {}) {
     ++metrics_->calls;
-    return CallOp(this, server, call, feedback);
+    return CallOp(this, worker, call, feedback);
   }
 
-  // Waits for a free number for an upload to the server or a copy there. Returns 0 if none was free before the
+  // Waits for a free number for an upload to the worker or a copy there. Returns 0 if none was free before the
   // deadline. The caller returns the number with GiveNumber.
-  Task<uint16_t> TakeNumber(ServerConnection* server, int64_t deadline_ns);
-  void GiveNumber(ServerConnection* server, uint16_t number);
+  Task<uint16_t> TakeNumber(WorkerConnection* worker, int64_t deadline_ns);
+  void GiveNumber(WorkerConnection* worker, uint16_t number);
 
  private:
   // An attempt to connect. It may outlive the operation that began it.
   class Attempt : public DetachedTask {
    public:
-    Attempt(Connections* connections, ServerConnection* server) : task_(connections->TryConnect(server)) {
+    Attempt(Connections* connections, WorkerConnection* worker) : task_(connections->TryConnect(worker)) {
       task_.Start();
     }
     bool ended() const override { return task_.done(); }
@@ -148,9 +169,9 @@ class Connections {
     Task<bool> task_;
   };
 
-  Task<bool> TryConnect(ServerConnection* server);
+  Task<bool> TryConnect(WorkerConnection* worker);
   // Marks the connection as down if `status`, which the fabric returned for it, says that it was lost.
-  void Note(ServerConnection* server, const absl::Status& status);
+  void Note(WorkerConnection* worker, const absl::Status& status);
 
   ClientLoop* const loop_;
   ClientMetrics* const metrics_;
@@ -160,9 +181,9 @@ class Connections {
   Estimates estimates_;
   // Connections are made when they are first needed, because a client of a large cluster may need few. They are never
   // removed: there is one for each worker that this client has ever used.
-  std::vector<std::unique_ptr<ServerConnection>> servers_;
-  std::map<WorkerId, ServerConnection*> by_worker_;
-  std::vector<ConnectionId> lost_;  // To be closed.
+  std::vector<std::unique_ptr<WorkerConnection>> workers_;
+  std::map<WorkerId, WorkerConnection*> by_worker_;
+  std::vector<ConnectionId> to_close_;  // Closed by CloseBroken.
 };
 
 }  // namespace cell

@@ -13,7 +13,7 @@ constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
 class ConnectionsTest : public ConnectionsFixture, public ::testing::Test {
  protected:
-  ServerConnection* const server_connection_ = connections_.To({"server", 0}, "server");
+  WorkerConnection* const server_connection_ = connections_.To({"server", 0}, "server");
 };
 
 TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
@@ -29,7 +29,7 @@ TEST_F(ConnectionsTest, AreMadeWhenTheyAreNeeded) {
 
 // Many operations that find a server down must not all try to connect.
 TEST_F(ConnectionsTest, AServerThatDoesNotAnswerIsTriedAgainAfterAPauseThatDoubles) {
-  ServerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
+  WorkerConnection* const nobody = connections_.To({"nobody", 0}, "nobody");
   int64_t pause_ns = options_.reconnect_us * 1000;
   for (int failed = 1; failed <= 6; ++failed) {
     SCOPED_TRACE(failed);
@@ -98,26 +98,49 @@ TEST_F(ConnectionsTest, OnlySoManyNumbersAreOutAtOnce) {
   EXPECT_EQ(waiting.Take(), 3);
 }
 
-// A selector without observations chooses blindly. One that has observed both ways chooses by the rule.
+// A selector without observations chooses blindly. One that has observed both paths chooses by the rule.
 TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
   Selector* const selector = &server_connection_->searches;
-  const auto known = [&] { return selector->Choose(loop_.NowNs()).reason != Selector::Reason::kUnknown; };
+  const auto known = [&] {
+    selector->Choose(loop_.NowNs());
+    return selector->last_reason() != Selector::Reason::kUnknown;
+  };
   std::byte to[512];
+  SearchReads broken_off(selector);
   // There is no such region.
-  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, selector)).ok());
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, &broken_off)).ok());
   ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector})).ok());  // Nothing is learned.
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, selector)).ok());
-    selector->ObserveReads(1);
+    SearchReads search(selector);
+    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, &search)).ok());
+    search.End();
   }
   EXPECT_FALSE(known());
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
   }
   EXPECT_TRUE(known());
+}
+
+// A search that was broken off says nothing about how many reads the next one takes.
+TEST_F(ConnectionsTest, ASelectorLearnsTheRoundsOfASearchWhenItEnds) {
+  ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  Selector* const selector = &server_connection_->searches;
+  SearchReads search(selector), broken_off(selector);
+  std::byte to[512];
+  EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, &broken_off)).ok());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}, &search)).ok());
+  }
+  EXPECT_EQ(broken_off.rounds(), 1);
+  EXPECT_EQ(search.rounds(), 3);
+  EXPECT_EQ(selector->ReadsPerSearch(), SelectorOptions{}.reads_per_search);
+  search.End(/*extents=*/1);
+  EXPECT_EQ(selector->ReadsPerSearch(), 4);
 }
 
 TEST_F(ConnectionsTest, WhatIsSentAfterCloseEndsAsCancelled) {

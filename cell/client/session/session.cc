@@ -40,7 +40,7 @@ CallContext Session::Begin(const CallOptions& options) {
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
-    path = selector->Choose(context.started_ns).choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+    path = selector->Choose(context.started_ns) == Selector::Choice::kServer ? Path::kServer : Path::kClient;
   }
   ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
   return path;
@@ -69,8 +69,8 @@ void Session::Poll(int64_t until_ns) {
 }
 
 void Session::SendReport() {
-  const ServerConnection* const server = connections_.AnyUp();
-  if (reporting_.in_flight || server == nullptr) return;
+  const WorkerConnection* const worker = connections_.AnyUp();
+  if (reporting_.in_flight || worker == nullptr) return;
   const int64_t now_ns = loop_.now_ns();
   const std::string json = fmt::format(
       R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
@@ -84,7 +84,7 @@ void Session::SendReport() {
   since_report_ns_.Clear();
   reporting_.in_flight = true;
   const std::string request = MakeTextRequest(MessageKind::kReport, json);
-  loop_.fabric()->Call(server->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
+  loop_.fabric()->Call(worker->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
 }
 
 }  // namespace cell

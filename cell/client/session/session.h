@@ -67,7 +67,7 @@ class Session {
     bool in_flight = false;
   };
 
-  // Reports this client's counters to a server.
+  // Reports this client's counters to a worker that is connected.
   void SendReport();
 
   const ClientOptions options_;

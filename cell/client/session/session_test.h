@@ -61,13 +61,13 @@ class ConnectionsFixture {
       if (loop_.fabric()->Poll() == 0) loop_.Wait(until_ns);
     }
   }
-  Task<absl::Status> Read(ServerConnection* server, ReadPart part, Selector* selector = nullptr) {
-    co_return co_await connections_.Read(server, {&part, 1}, loop_.NowNs() + 1'000'000'000, selector);
+  Task<absl::Status> Read(WorkerConnection* worker, ReadPart part, SearchReads* search = nullptr) {
+    co_return co_await connections_.Read(worker, {&part, 1}, loop_.NowNs() + 1'000'000'000, search);
   }
-  Task<absl::StatusOr<std::string>> Call(ServerConnection* server, std::string request, Feedback feedback = {}) {
+  Task<absl::StatusOr<std::string>> Call(WorkerConnection* worker, std::string request, Feedback feedback = {}) {
     const OutgoingCall call{
         .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = loop_.NowNs() + 1'000'000'000};
-    const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(server, call, feedback);
+    const absl::StatusOr<ConstBytes> reply = co_await connections_.Call(worker, call, feedback);
     if (!reply.ok()) co_return reply.status();
     co_return std::string(AsText(*reply));
   }

@@ -33,8 +33,8 @@ bool TableView::WillBeServed(uint32_t region) const {
                      [entry](const ClusterState::Server& server) { return server.name != entry->owner.server; });
 }
 
-std::vector<ServerConnection*> TableView::AllServers() {
-  std::vector<ServerConnection*> all;
+std::vector<WorkerConnection*> TableView::AllWorkers() {
+  std::vector<WorkerConnection*> all;
   for (const ClusterState::Server& server : cluster().servers) {
     for (uint32_t i = 0; i < server.workers.size(); ++i) {
       const std::string& address = server.workers[i].address;
@@ -53,24 +53,24 @@ const TableView::Owner* TableView::LookUpOwner(uint32_t region) {
     if (before != owners_.end()) before->second.known = false, before->second.revision = revision_;
     return nullptr;
   }
-  ServerConnection* const server = connections_->To(entry->owner, worker->address);
+  WorkerConnection* const connection = connections_->To(entry->owner, worker->address);
   // The region went away and came back. The memory that this client has mapped may belong to a process that has ended.
-  if (before != owners_.end() && before->second.server == server && before->second.epoch != entry->epoch &&
-      server->up) {
-    connections_->ForgetRegion(*server, region);
+  if (before != owners_.end() && before->second.worker == connection && before->second.epoch != entry->epoch &&
+      connection->up) {
+    connections_->ForgetRegion(*connection, region);
   }
   if (owners_.size() > 2 * cluster().table.regions.size() + kOwnersSlack) {
     absl::erase_if(owners_, [this](const auto& one) { return cluster().table.Find(one.first) == nullptr; });
   }
   Owner& owner = owners_[region];
-  owner = {server, entry->epoch, revision_, true};
+  owner = {connection, entry->epoch, revision_, true};
   return &owner;
 }
 
 bool TableView::StillHolds(const Holder& holder) {
   if (holder.revision == revision_ || Mutated(Mutant::kTableLeaseUnchecked)) return true;
   const Owner* const owner = OwnerOf(holder.region);
-  return owner != nullptr && owner->server == holder.server && owner->epoch == holder.epoch;
+  return owner != nullptr && owner->worker == holder.worker && owner->epoch == holder.epoch;
 }
 
 Task<bool> TableView::Refresh(int64_t deadline_ns) {
@@ -110,7 +110,7 @@ void TableView::RefreshIfDue() {
   BeginRefresh();
 }
 
-Task<absl::StatusOr<ServerConnection*>> TableView::Connect(uint32_t region, int64_t deadline_ns) {
+Task<absl::StatusOr<WorkerConnection*>> TableView::Connect(uint32_t region, int64_t deadline_ns) {
   if (loop_->closed()) co_return ClientLoop::Closed();
   const absl::StatusOr<WorkerId> owner = cluster().OwnerOf(region);
   if (!owner.ok()) {
@@ -121,16 +121,16 @@ Task<absl::StatusOr<ServerConnection*>> TableView::Connect(uint32_t region, int6
   if (known == nullptr) {
     co_return absl::UnavailableError(fmt::format("region {} is being recovered by {}", region, owner->server));
   }
-  ServerConnection* const server = known->server;
-  if (!server->up) {
-    const absl::Status status = co_await connections_->Connect(server, deadline_ns);
+  WorkerConnection* const worker = known->worker;
+  if (!worker->up) {
+    const absl::Status status = co_await connections_->Connect(worker, deadline_ns);
     if (absl::IsCancelled(status)) co_return status;
     if (!status.ok()) {
       co_return absl::UnavailableError(
-          fmt::format("region {} on {}: {}", region, server->worker.server, std::string(status.message())));
+          fmt::format("region {} on {}: {}", region, worker->worker_id.server, std::string(status.message())));
     }
   }
-  co_return server;
+  co_return worker;
 }
 
 }  // namespace cell

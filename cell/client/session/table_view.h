@@ -18,11 +18,11 @@
 
 namespace cell {
 
-// The server that holds a region, according to one version of this client's view of the region table.
+// The worker that holds a region, according to one version of this client's view of the region table.
 struct Holder {
   uint32_t region = 0;
   uint64_t epoch = 0;
-  ServerConnection* server = nullptr;  // Null if it is unknown or not connected.
+  WorkerConnection* worker = nullptr;  // Null if it is unknown or not connected.
   uint64_t revision = 0;               // Version of the view.
 };
 
@@ -37,17 +37,17 @@ class TableView {
   Pointer root() const { return RootOf(cluster().table.root); }
   uint32_t node_bytes() const { return cluster().shape.node_bytes; }
   // Returns the connections to all workers that are members now.
-  std::vector<ServerConnection*> AllServers();
+  std::vector<WorkerConnection*> AllWorkers();
 
-  // Returns the holder of `region`, with a null server if that is unknown or not connected.
+  // Returns the holder of `region`, with a null worker if that is unknown or not connected.
   Holder HolderOf(uint32_t region) {
     const Owner* const owner = OwnerOf(region);
-    if (owner == nullptr || !owner->server->up) return {region, 0, nullptr, revision_};
-    return {region, owner->epoch, owner->server, revision_};
+    if (owner == nullptr || !owner->worker->up) return {region, 0, nullptr, revision_};
+    return {region, owner->epoch, owner->worker, revision_};
   }
   // Connects to the holder of `region` unless that is up already. Returns Unavailable, with the region and the server
   // in the message, if that fails. An attempt continues after the deadline, for the benefit of other operations.
-  Task<absl::StatusOr<ServerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
+  Task<absl::StatusOr<WorkerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
 
   // Reads the region table again, and waits until the membership has answered, the deadline, or the end of the loop.
   // The caller continues with what is known then, whether that succeeded or not.
@@ -67,11 +67,11 @@ class TableView {
   int64_t LeaseUntilNs() const {
     return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
   }
-  // Returns true if the last attempt to connect to the region's holder was neither answered nor refused: the server may
+  // Returns true if the last attempt to connect to the region's holder was neither answered nor refused: the worker may
   // be slow or stopped.
   bool IsSilent(uint32_t region) {
     const Owner* const owner = OwnerOf(region);
-    return owner != nullptr && owner->server->silent;
+    return owner != nullptr && owner->worker->silent;
   }
   // Returns true if a region that no server serves now will be served again, because it is being recovered or other
   // servers can take it over.
@@ -91,7 +91,7 @@ class TableView {
   // A region's owner in the table at `revision`. If `known` is false, the region has no owner now, and had this one
   // before.
   struct Owner {
-    ServerConnection* server = nullptr;
+    WorkerConnection* worker = nullptr;
     uint64_t epoch = 0;
     uint64_t revision = 0;
     bool known = false;

@@ -48,13 +48,13 @@ class TableViewTest : public ConnectionsFixture, public ::testing::Test {
 
 TEST_F(TableViewTest, AHolderIsKnownOnceItIsConnected) {
   EXPECT_EQ(view_.root(), RootOf(1));
-  EXPECT_EQ(view_.HolderOf(1).server, nullptr);
-  const absl::StatusOr<ServerConnection*> server = Wait(view_.Connect(1));
-  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(view_.HolderOf(1).worker, nullptr);
+  const absl::StatusOr<WorkerConnection*> worker = Wait(view_.Connect(1));
+  ASSERT_TRUE(worker.ok());
   const Holder holder = view_.HolderOf(1);
-  EXPECT_EQ(holder.server, *server);
+  EXPECT_EQ(holder.worker, *worker);
   EXPECT_EQ(holder.epoch, 1u);
-  EXPECT_EQ(view_.AllServers().size(), 2u);
+  EXPECT_EQ(view_.AllWorkers().size(), 2u);
   const absl::Status nobody = Wait(view_.Connect(2)).status();
   EXPECT_TRUE(absl::IsUnavailable(nobody));
   EXPECT_NE(nobody.message().find("region 2 on other"), std::string::npos) << nobody;
@@ -91,7 +91,7 @@ TEST_F(TableViewTest, ARegionThatIsRecoveredHasNoHolder) {
   ASSERT_TRUE(Wait(view_.Connect(1)).ok());
   ChangeTable([](RegionTable* table) { table->regions[1].recovering = true; });
   Refresh();
-  EXPECT_EQ(view_.HolderOf(1).server, nullptr);
+  EXPECT_EQ(view_.HolderOf(1).worker, nullptr);
   EXPECT_TRUE(view_.WillBeServed(1));
   EXPECT_TRUE(absl::IsUnavailable(Wait(view_.Connect(1)).status()));
 }

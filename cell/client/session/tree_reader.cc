@@ -22,9 +22,8 @@ TreeReader::TreeReader(ClientLoop* loop, Connections* connections, ClientMetrics
       nodes_(options.cache_bytes, node_bytes, options.cache_level_min),
       routes_(options.route_ranges) {}
 
-Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache,
-                                                        WalkedLeaf* to, int64_t deadline_ns, Selector* selector,
-                                                        int* reads) {
+Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache,
+                                                        WalkedLeaf* to, int64_t deadline_ns, SearchReads* search) {
   to->parent = NodeView();
   for (int torn = 0;;) {
     Walk::Step step;
@@ -37,8 +36,7 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(ServerConnection* server
     } else {
       const ReadPart part{wanted, to->buffer.data(), node_bytes_};
       ++metrics_->node_reads;
-      ++*reads;
-      if (absl::Status status = co_await connections_->Read(server, {&part, 1}, deadline_ns, selector); !status.ok()) {
+      if (absl::Status status = co_await connections_->Read(worker, {&part, 1}, deadline_ns, search); !status.ok()) {
         if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
         step = walk->Failed(NodeFault::kForeign);  // An outdated pointer to something that is not a node.
       } else {

@@ -13,7 +13,6 @@
 #include "cell/client/session/node_cache.h"
 #include "cell/client/session/route_cache.h"
 #include "cell/tree/walk.h"
-#include "selector/selector.h"
 
 namespace cell {
 
@@ -27,10 +26,10 @@ class TreeReader {
   TreeReader& operator=(const TreeReader&) = delete;
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
-  // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Reports each
-  // read's latency to `selector`, and adds the number of reads to *reads.
-  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(ServerConnection* server, Walk* walk, bool use_cache, WalkedLeaf* to,
-                                              int64_t deadline_ns, Selector* selector, int* reads);
+  // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Each read is a
+  // round of *search.
+  Task<absl::StatusOr<Walk::Step>> WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache, WalkedLeaf* to,
+                                              int64_t deadline_ns, SearchReads* search);
 
   NodeCache* nodes() { return &nodes_; }
   RouteCache* routes() { return &routes_; }

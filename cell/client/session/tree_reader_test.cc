@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,11 +47,11 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
   // Begins a walk from the root of a region's meganode.
   Task<absl::StatusOr<Walk::Step>> Start(const std::string& key, uint32_t region = 1, bool use_cache = true,
                                          int64_t timeout_ns = kTimeoutNs) {
-    reads_ = 0;
+    search_.emplace(&connection_->searches);
     key_ = key;
     walk_ = Walk(key_, RootOf(region));
     Task<absl::StatusOr<Walk::Step>> walking =
-        reader_.WalkToLeaf(connection_, &walk_, use_cache, &to_, loop_.NowNs() + timeout_ns, nullptr, &reads_);
+        reader_.WalkToLeaf(connection_, &walk_, use_cache, &to_, loop_.NowNs() + timeout_ns, &*search_);
     walking.Start();
     return walking;
   }
@@ -60,6 +61,7 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
     return End(&walking);
   }
 
+  int reads() const { return search_->rounds(); }
   int levels() const { return tree_.Node(tree_.root()).level() + 1; }
   Pointer LeafOf(const std::string& key) const { return tree_.Find(key).value().leaf; }
   // Returns the node on the way to a key's leaf that is right above it.
@@ -102,10 +104,10 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
   Meganode tree_;
   TreeReader reader_{&loop_, &connections_, &metrics_, kShape.node_bytes, Options()};
   WalkedLeaf to_;
-  ServerConnection* connection_ = nullptr;
+  WorkerConnection* connection_ = nullptr;
   std::string key_;
   Walk walk_;
-  int reads_ = 0;
+  std::optional<SearchReads> search_;
 };
 
 TEST_F(TreeReaderTest, ReadsEachNodeOnTheWayToTheLeaf) {
@@ -117,7 +119,7 @@ TEST_F(TreeReaderTest, ReadsEachNodeOnTheWayToTheLeaf) {
   ASSERT_NE(to_.parent.bytes(), nullptr);
   EXPECT_EQ(to_.parent.self(), ParentOf(key));
   EXPECT_FALSE(to_.cached);
-  EXPECT_EQ(reads_, levels());
+  EXPECT_EQ(reads(), levels());
   EXPECT_EQ(metrics_.node_reads, static_cast<uint64_t>(levels()));
 }
 
@@ -125,12 +127,12 @@ TEST_F(TreeReaderTest, InnerNodesComeFromTheCacheTheSecondTime) {
   const std::string key = KeyOf(1234);
   ASSERT_TRUE(WalkTo(key).ok());
   ASSERT_EQ(WalkTo(key).value(), Walk::Step::kArrived);
-  EXPECT_EQ(reads_, 1);
+  EXPECT_EQ(reads(), 1);
   EXPECT_EQ(metrics_.cache_hits, static_cast<uint64_t>(levels() - 1));
   EXPECT_EQ(to_.leaf.self(), LeafOf(key));
   EXPECT_EQ(to_.parent.bytes(), nullptr);  // It was not read.
   ASSERT_EQ(WalkTo(key, 1, /*use_cache=*/false).value(), Walk::Step::kArrived);
-  EXPECT_EQ(reads_, levels());
+  EXPECT_EQ(reads(), levels());
 }
 
 TEST_F(TreeReaderTest, ANodeThatIsNotAsExpectedIsReadAgainUntilItIs) {
@@ -141,7 +143,7 @@ TEST_F(TreeReaderTest, ANodeThatIsNotAsExpectedIsReadAgainUntilItIs) {
     SCOPED_TRACE(static_cast<int>(fault));
     Spoil(leaf, fault);
     Task<absl::StatusOr<Walk::Step>> walking = Start(key);
-    while (reads_ < 10 && !walking.done()) Turn();
+    while (reads() < 10 && !walking.done()) Turn();
     EXPECT_FALSE(walking.done());
     SetImage(leaf, right);
     ASSERT_EQ(End(&walking).value(), Walk::Step::kArrived);
@@ -174,7 +176,7 @@ TEST_F(TreeReaderTest, ALeafThatNeverBecomesRightEndsTheWalk) {
     Spoil(leaf, fault);
     const uint64_t hits = metrics_.cache_hits;
     EXPECT_TRUE(absl::IsAborted(WalkTo(key).status()));
-    EXPECT_LE(reads_, Walk::kVisitsMax + 1);
+    EXPECT_LE(reads(), Walk::kVisitsMax + 1);
     EXPECT_EQ(metrics_.cache_hits - hits, static_cast<uint64_t>(levels() - 1));
     SetImage(leaf, right);
   }
@@ -186,7 +188,7 @@ TEST_F(TreeReaderTest, ARootThatIsNotThereAnyMoreRestartsTheSearch) {
     SCOPED_TRACE(static_cast<int>(fault));
     Spoil(tree_.root(), fault);
     EXPECT_EQ(WalkTo(KeyOf(1)).value(), Walk::Step::kRestart);
-    EXPECT_EQ(reads_, 1);
+    EXPECT_EQ(reads(), 1);
     SetImage(tree_.root(), right);
   }
   EXPECT_EQ(WalkTo(KeyOf(1), /*region=*/9).value(), Walk::Step::kRestart);  // The server does not hold this region.
@@ -235,7 +237,7 @@ TEST_F(TreeReaderTest, ALeafOfRoutesLeadsOnAndItsRoutesAreKept) {
   reader_.routes()->Drop("h");
   ASSERT_EQ(WalkTo("h", 2).value(), Walk::Step::kElsewhere);
   EXPECT_TRUE(to_.cached);
-  EXPECT_EQ(reads_, 0);
+  EXPECT_EQ(reads(), 0);
   EXPECT_EQ(walk_.wants(), RootOf(4));
   EXPECT_EQ(reader_.routes()->Find("h"), Pointer());
 }
@@ -252,12 +254,12 @@ TEST_F(TreeReaderTest, AKeyPastTheMeganodeLeadsToItsNeighbour) {
 TEST_F(TreeReaderTest, TheDeadlineEndsAWalkWithAndWithoutReads) {
   const std::string key = KeyOf(1234);
   EXPECT_TRUE(absl::IsDeadlineExceeded(WalkTo(key, 1, /*use_cache=*/true, /*timeout_ns=*/0).status()));
-  EXPECT_EQ(reads_, 1);
+  EXPECT_EQ(reads(), 1);
   ASSERT_TRUE(WalkTo(key).ok());
   const absl::Status status = WalkTo(key, 1, /*use_cache=*/true, /*timeout_ns=*/0).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status));
   EXPECT_NE(status.message().find("the search for key \"key01234\" took too long"), std::string::npos) << status;
-  EXPECT_EQ(reads_, 0);
+  EXPECT_EQ(reads(), 0);
 }
 
 TEST_F(TreeReaderTest, ALostServerIsReported) {

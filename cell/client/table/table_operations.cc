@@ -45,7 +45,7 @@ class Images {
 Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_view key, bool serializable,
                             CallContext context) {
   ClientMetrics* const metrics = session->metrics();
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   const uint32_t region = router->root().region();
   const RegionTable::HashParts* const parts = router->parts();
   if (parts == nullptr) {  // The table has just been dropped.
@@ -58,13 +58,12 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), geometry, options);
   Images images(session->tree()->pool());
   Lookup::Step step = Lookup::Step::kRead;
-  int rounds = 0;
+  SearchReads reads(&worker->lookups);
   absl::Status status;
   while (step == Lookup::Step::kRead && status.ok()) {
-    status = co_await session->connections()->Read(server, images.PartsOf(region, lookup->wants()), context.deadline_ns,
-                                                   &server->lookups);
+    status = co_await session->connections()->Read(worker, images.PartsOf(region, lookup->wants()), context.deadline_ns,
+                                                   &reads);
     if (!status.ok()) break;
-    ++rounds;
     step = lookup->Visit(images.images());
     if (session->now_ns() >= context.deadline_ns) status = absl::DeadlineExceededError("the get took too long");
   }
@@ -78,7 +77,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, router, key, context);
   const bool found = step == Lookup::Step::kFound;
   if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->view()->Leased(router->holder())) {
-    server->lookups.ObserveReads(rounds);
+    reads.End();
     co_return found ? Value(std::string(lookup->value())) : Value();
   }
   if (!status.ok() && !MayHaveMoved(status) && status.code() != absl::StatusCode::kOutOfRange) co_return status;

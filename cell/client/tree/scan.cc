@@ -77,16 +77,16 @@ class Scan::Cursor : public DetachedTask {
         from_here_ = !next_root_.null();
         if (from_here_) (void)router_->GoTo(next_root_);
       }
-      if (router_->server() == nullptr) {
+      if (router_->worker() == nullptr) {
         leaves_.Forget();
-        status = co_await router_->Find();
+        status = co_await router_->FindConnection();
         if (!status.ok()) break;
       }
-      ServerConnection* const server = router_->server();
+      WorkerConnection* const worker = router_->worker();
       ended_at_border_ = false;
-      if (session_->ChoosePath(&server->scans, context) == Path::kServer) {
+      if (session_->ChoosePath(&worker->scans, context) == Path::kServer) {
         leaves_.Forget();
-        status = co_await FillByCall(server, context, batch);
+        status = co_await FillByCall(worker, context, batch);
       } else {
         status = co_await FillByReads(context, batch);
       }
@@ -98,7 +98,7 @@ class Scan::Cursor : public DetachedTask {
         context.path = Path::kServer;
         status = absl::OkStatus();
       } else if (MayHaveMoved(status)) {
-        if (router_.has_value()) (void)router_->Restart();  // The region table may name another server.
+        if (router_.has_value()) (void)router_->Restart();  // The region table may name another worker.
         status = absl::OkStatus();
       }
       if (session_->now_ns() >= context.deadline_ns && status.ok() && batch->empty() && !done_) {
@@ -108,7 +108,7 @@ class Scan::Cursor : public DetachedTask {
       }
     }
     // The router refers to this batch's deadline, and to its first key.
-    if (router_.has_value()) NextAt(router_->server() != nullptr ? router_->root() : Pointer());
+    if (router_.has_value()) NextAt(router_->worker() != nullptr ? router_->root() : Pointer());
     if (!batch->empty()) status = absl::OkStatus();  // The next batch meets the error again if it lasts.
     left_ -= std::min<uint64_t>(left_, batch->size());
     done_ |= left_ == 0;
@@ -145,7 +145,7 @@ class Scan::Cursor : public DetachedTask {
     co_return absl::OkStatus();
   }
 
-  Task<absl::Status> FillByCall(ServerConnection* server, CallContext context, ScanBatch* batch) {
+  Task<absl::Status> FillByCall(WorkerConnection* worker, CallContext context, ScanBatch* batch) {
     const std::string request = MakeScanRequest(router_->root(), position_.at(), position_.end(),
                                                 {.limit = static_cast<uint32_t>(Wanted()),
                                                  .reply_bytes_max = kMessageBytesMax,
@@ -153,7 +153,7 @@ class Scan::Cursor : public DetachedTask {
                                                  .down = position_.down()});
     const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
     const absl::StatusOr<ConstBytes> reply =
-        co_await session_->connections()->Call(server, call, {&server->scans, Feedback::kCost});
+        co_await session_->connections()->Call(worker, call, {&worker->scans, Feedback::kCost});
     if (!reply.ok()) co_return reply.status();
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
@@ -183,7 +183,7 @@ class Scan::Cursor : public DetachedTask {
       if (!items_[i].elsewhere) continue;
       const ScanBatch::EntryRef ref = (*batch)[i];
       const std::string key(batch->KeyOf(ref));
-      const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(server, key, items_[i], context, batch);
+      const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(worker, key, items_[i], context, batch);
       if (fetched.ok() && fetched->has_value()) {
         (*batch)[i] = {**fetched, ref.key_bytes, items_[i].value_bytes};
         continue;
@@ -217,11 +217,11 @@ class Scan::Cursor : public DetachedTask {
 
   // Fetches a large entry. Returns its offset in the batch's memory, or nullopt if it is not what the leaf said any
   // more.
-  Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(ServerConnection* server, std::string_view key,
+  Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(WorkerConnection* worker, std::string_view key,
                                                          const ScanItem& item, CallContext context, ScanBatch* batch) {
     const size_t bytes = key.size() + item.value_bytes;
     const size_t at = batch->Reserve(bytes);
-    const absl::StatusOr<bool> there = co_await FetchBytes(session_, server, item.extent.extent, /*copy=*/0,
+    const absl::StatusOr<bool> there = co_await FetchBytes(session_, worker, item.extent.extent, /*copy=*/0,
                                                            {batch->At(at), bytes}, context.deadline_ns);
     if (!there.ok()) co_return there.status();
     if (!*there) co_return std::nullopt;

@@ -18,9 +18,9 @@ constexpr int kLeavesMax = 1024;
 Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPosition* position, bool from_here,
                                                        size_t wanted, uint64_t left, CallContext context,
                                                        ScanBatch* batch) {
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   Leg leg{Leg::End::kBatch, {}};
-  int rounds = 0;
+  SearchReads reads(&worker->scans);
   int leaves = 0;
   for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
     if (session_->now_ns() >= context.deadline_ns) break;
@@ -28,7 +28,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
       const absl::StatusOr<Walk::Step> step = co_await session_->tree()->WalkToLeaf(
-          server, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &server->scans, &rounds);
+          worker, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads);
       if (!step.ok()) co_return step.status();
       if (*step != Walk::Step::kArrived) {
         if (position->down() && from_here && walk_.below()) {
@@ -42,11 +42,11 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       leaf_ready_ = from_here = true;
     }
     const NodeView& leaf = walked_.leaf;
-    const size_t places_before = batch->size();
+    const size_t entries_before = batch->size();
     const size_t bytes_before = batch->bytes();
     const absl::StatusOr<int> slot = TakeEntries(*position, wanted, batch);
     if (!slot.ok()) {
-      batch->Cut(places_before, bytes_before);
+      batch->Cut(entries_before, bytes_before);
       co_return slot.status();
     }
     const bool whole_leaf = !ScanPosition::In(leaf, *slot);
@@ -55,25 +55,24 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
 
     parts_.clear();
     for (size_t i = 0; i < slots_.size() && !keys_only_; ++i) {
-      parts_.push_back({slots_[i].extent, batch->At((*batch)[places_before + i].at),
+      parts_.push_back({slots_[i].extent, batch->At((*batch)[entries_before + i].at),
                         static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
     }
     if (!beside.null()) parts_.push_back({beside, beside_.data(), session_->node_bytes()});
     absl::Status status;
     if (!parts_.empty()) {
-      ++rounds;
       session_->metrics()->node_reads += !beside.null();
       session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->connections()->Read(server, parts_, context.deadline_ns, &server->scans);
+      status = co_await session_->connections()->Read(worker, parts_, context.deadline_ns, &reads);
       if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
-        batch->Cut(places_before, bytes_before);
+        batch->Cut(entries_before, bytes_before);
         leaf_ready_ = false;
         co_return status;
       }
     }
-    if (!status.ok() || !ExtentsAreRight(batch, places_before)) {
+    if (!status.ok() || !ExtentsAreRight(batch, entries_before)) {
       ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read. Read the leaf again.
-      batch->Cut(places_before, bytes_before);
+      batch->Cut(entries_before, bytes_before);
       leaf_ready_ = false;
       if (++attempt == kLeafAttemptsMax) {
         co_return absl::AbortedError(fmt::format("the leaf of key {} changed {} times while it was being read",
@@ -106,7 +105,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     leaf_ready_ = step == Walk::Step::kArrived;
     walk_goes_on_ = step == Walk::Step::kRead;
   }
-  server->scans.ObserveReads(rounds);
+  reads.End();
   co_return leg;
 }
 

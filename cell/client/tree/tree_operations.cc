@@ -15,17 +15,17 @@ namespace {
 // search continues elsewhere. `extents` is the number of reads that will follow.
 Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::string_view key, CallContext context,
                                   WalkedLeaf* to, int extents = 0) {
-  ServerConnection* const server = router->server();
+  WorkerConnection* const worker = router->worker();
   Walk walk(key, router->root());
-  int reads = 0;
-  const absl::StatusOr<Walk::Step> step = co_await session->tree()->WalkToLeaf(
-      server, &walk, router->may_use_cache(), to, context.deadline_ns, &server->searches, &reads);
+  SearchReads reads(&worker->searches);
+  const absl::StatusOr<Walk::Step> step =
+      co_await session->tree()->WalkToLeaf(worker, &walk, router->may_use_cache(), to, context.deadline_ns, &reads);
   if (!step.ok()) {
     if (!MayHaveMoved(step.status())) co_return step.status();
     if (absl::Status status = router->Restart(); !status.ok()) co_return status;
     co_return false;
   }
-  server->searches.ObserveReads(reads, extents);
+  reads.End(extents);
   if (*step == Walk::Step::kArrived) co_return true;
   if (absl::Status status = router->Follow(walk, *step, to->cached); !status.ok()) co_return status;
   co_return false;
@@ -57,7 +57,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
     const absl::Status status =
-        co_await session->connections()->Read(router->server(), {&part, 1}, context.deadline_ns);
+        co_await session->connections()->Read(router->worker(), {&part, 1}, context.deadline_ns);
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {

@@ -21,7 +21,7 @@ Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker) {
       co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
   if (!connection.ok()) co_return connection.status();
   const auto made = links_.emplace(worker, *connection);
-  if (!made.second) lost_.push_back(*connection);  // Another task was faster.
+  if (!made.second) to_close_.push_back(*connection);  // Another task was faster.
   co_return made.first->second;
 }
 
@@ -29,7 +29,7 @@ void Peers::Lost(const WorkerId& worker, ConnectionId used) {
   const auto link = links_.find(worker);
   if (link == links_.end() || link->second != used) return;
   links_.erase(link);
-  lost_.push_back(used);
+  to_close_.push_back(used);
 }
 
 Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request) {
@@ -64,11 +64,11 @@ void Peers::Step() {
         ++link;
         continue;
       }
-      lost_.push_back(link->second);
+      to_close_.push_back(link->second);
       link = links_.erase(link);
     }
   }
-  for (const ConnectionId id : std::exchange(lost_, {})) fabric_->Disconnect(id);
+  for (const ConnectionId id : std::exchange(to_close_, {})) fabric_->Disconnect(id);
 }
 
 }  // namespace cell

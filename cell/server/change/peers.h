@@ -38,7 +38,7 @@ class Peers {
   const Membership* const membership_;
   std::map<WorkerId, ConnectionId> links_;  // Connections that are up.
   uint64_t seen_revision_ = 0;
-  std::vector<ConnectionId> lost_;
+  std::vector<ConnectionId> to_close_;  // Closed by Step.
 };
 
 }  // namespace cell

@@ -1,0 +1,136 @@
+#include "cell/client/session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cell/client/session/session_test.h"
+#include "cell/cluster/memory_membership.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() {
+    CELL_CHECK(server_->Listen("server", &service_).ok());
+    service_.answer = [this](const IncomingCall& call, MutableBytes to) {
+      CELL_CHECK(ParseHeader(call.request).value().kind == MessageKind::kReport);
+      reports_.emplace_back(AsText(call.request.subspan(sizeof(MessageHeader))));
+      return WriteTextReply(to, MessageKind::kReport, "");
+    };
+  }
+
+  static ClusterState State() {
+    ClusterState state;
+    state.shape = {512, 32 << 10, 64 << 10};
+    state.servers = {{"server", {{"server", 8}}, ""}};
+    state.table.regions[1] = {{"server", 0}, 1};
+    state.table.next_region = 2;
+    state.table.root = 1;
+    return state;
+  }
+  std::unique_ptr<Session> NewSession(const ClientOptions& options) {
+    return std::make_unique<Session>(options, network_.NewEndpoint(),
+                                     std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(State())));
+  }
+  static Task<bool> Sleep(Session* session, int64_t ns) {
+    co_await session->loop()->SleepUntil(session->NowNs() + ns);
+    co_return true;
+  }
+
+  SimNetwork network_{SimOptions{}};
+  std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
+  AnsweringService service_{server_.get()};
+  std::vector<std::string> reports_;
+};
+
+TEST_F(SessionTest, ACallsOptionsGoBeforeTheClients) {
+  ClientOptions options;
+  options.path = Path::kServer;
+  options.timeout_us = 500;
+  const std::unique_ptr<Session> session = NewSession(options);
+  const int64_t now_ns = session->NowNs();
+  struct {
+    CallOptions call;
+    Path path;
+    int64_t deadline_ns;
+  } const cases[] = {
+      {{}, Path::kServer, now_ns + 500'000},
+      {{Path::kClient, {}}, Path::kClient, now_ns + 500'000},
+      {{{}, 7}, Path::kServer, now_ns + 7'000},
+      {{{}, 0}, Path::kServer, now_ns},
+      {{{}, -7}, Path::kServer, now_ns},
+      {{{}, INT64_MAX}, Path::kServer, INT64_MAX},
+      {{{}, INT64_MAX / 1000}, Path::kServer, INT64_MAX},  // Its end cannot be told in nanoseconds.
+  };
+  for (const auto& one : cases) {
+    const CallContext context = session->Begin(one.call);
+    EXPECT_EQ(context.path, one.path);
+    EXPECT_EQ(context.started_ns, now_ns);
+    EXPECT_EQ(context.deadline_ns, one.deadline_ns);
+  }
+}
+
+TEST_F(SessionTest, TheSelectorChoosesThePathOfAHybridCallOnly) {
+  const std::unique_ptr<Session> session = NewSession({});
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
+  const auto choose = [&](Path path) { return session->ChoosePath(&selector, {path, session->NowNs(), INT64_MAX}); };
+  selector.ObserveServer(1000);  // It knows nothing of reads yet, and tries them.
+  EXPECT_EQ(choose(Path::kHybrid), Path::kClient);
+  EXPECT_EQ(choose(Path::kServer), Path::kServer);
+  EXPECT_EQ(choose(Path::kClient), Path::kClient);
+  EXPECT_EQ(session->metrics()->client_path, 2u);
+  EXPECT_EQ(session->metrics()->server_path, 1u);
+}
+
+TEST_F(SessionTest, AnOperationItsErrorAndItsLatencyAreCountedOnce) {
+  const std::unique_ptr<Session> session = NewSession({});
+  for (const absl::Status& status : {absl::OkStatus(), absl::UnavailableError("nobody")}) {
+    const CallContext context = session->Begin({});
+    session->Run(Sleep(session.get(), 3'000));
+    session->End(context, status);
+  }
+  EXPECT_EQ(session->metrics()->operations, 2u);
+  EXPECT_EQ(session->metrics()->errors, 1u);
+  EXPECT_EQ(session->metrics()->latency_ns.count(), 2u);
+  EXPECT_GE(session->metrics()->latency_ns.mean(), 3'000);
+  EXPECT_LT(session->metrics()->latency_ns.max(), 4'000u);
+}
+
+// Counters are sums since the client began. Latencies are those since the last report.
+TEST_F(SessionTest, AClientReportsOnceASecond) {
+  const std::unique_ptr<Session> session = NewSession({});
+  ASSERT_TRUE(session->Run(session->view()->Connect(1)).ok());
+  const CallContext context = session->Begin({});
+  session->Run(Sleep(session.get(), 3'000));
+  session->End(context, absl::OkStatus());
+  session->Run(Sleep(session.get(), 2 * kSecondNs + kSecondNs / 2));
+  ASSERT_EQ(reports_.size(), 2u);
+  for (const std::string& report : reports_) EXPECT_NE(report.find(R"("operations":1,)"), std::string::npos) << report;
+  EXPECT_EQ(reports_[0].find(R"("p50_us":0.00)"), std::string::npos) << reports_[0];
+  EXPECT_NE(reports_[1].find(R"("p50_us":0.00)"), std::string::npos) << reports_[1];
+}
+
+TEST_F(SessionTest, AClientThatIsNotToReportDoesNot) {
+  ClientOptions options;
+  options.report = false;
+  const std::unique_ptr<Session> session = NewSession(options);
+  ASSERT_TRUE(session->Run(session->view()->Connect(1)).ok());
+  session->Run(Sleep(session.get(), 3 * kSecondNs));
+  EXPECT_EQ(reports_.size(), 0u);
+}
+
+TEST_F(SessionTest, PollReturnsAtTheTimeThatItWasGiven) {
+  const std::unique_ptr<Session> session = NewSession({});
+  const int64_t until_ns = session->NowNs() + 5'000;
+  session->Poll(until_ns);
+  EXPECT_EQ(session->NowNs(), until_ns);
+}
+
+}  // namespace
+}  // namespace cell

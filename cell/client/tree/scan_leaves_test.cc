@@ -1,0 +1,155 @@
+#include "cell/client/tree/scan_leaves.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cell/client/tree/tree_test.h"
+
+namespace cell {
+namespace {
+
+constexpr int kLeafAttemptsMax = 8;
+constexpr size_t kAll = 1000;
+
+class ScanLeavesTest : public TreeTest {
+ protected:
+  using End = ScanLeaves::Leg::End;
+
+  // Begins a scan of everything, in the tree or in the meganode of another region.
+  void Begin(bool down = false, bool keys_only = false, uint32_t region = kRoot) {
+    batch_.Clear();
+    position_.emplace(ScanPosition::Of("", std::nullopt, down, KeyBytesMax(session_.node_bytes())));
+    begin_key_ = position_->at();
+    router_.emplace(Router(begin_key_));
+    if (region != kRoot) CELL_CHECK(router_->GoTo(RootOf(region)).ok());
+    leaves_.emplace(&session_, keys_only);
+  }
+  Task<absl::StatusOr<ScanLeaves::Leg>> AsyncFill(size_t wanted) {
+    const absl::Status found = co_await router_->FindConnection();
+    if (!found.ok()) co_return found;
+    const CallContext context{Path::kClient, session_.NowNs(), session_.NowNs() + kTimeoutNs};
+    co_return co_await leaves_->Fill(&*router_, &*position_, /*from_here=*/false, wanted, /*left=*/UINT64_MAX, context,
+                                     &batch_);
+  }
+  absl::StatusOr<ScanLeaves::Leg> Fill(size_t wanted) { return session_.Run(AsyncFill(wanted)); }
+
+  std::vector<std::string> Keys() {
+    std::vector<std::string> keys;
+    for (const Scan::Entry& entry : batch_.Entries()) keys.emplace_back(entry.key);
+    return keys;
+  }
+  static std::vector<std::string> KeysUpTo(int end) {
+    std::vector<std::string> keys;
+    for (int i = 0; i < end; ++i) keys.push_back(KeyOf(i));
+    return keys;
+  }
+
+  std::string begin_key_;
+  std::optional<ScanPosition> position_;
+  std::optional<KeyRouter> router_;
+  std::optional<ScanLeaves> leaves_;
+  ScanBatch batch_;
+};
+
+// The walk to the first leaf reads a node a round. After that a round brings a leaf's extents and the next leaf.
+TEST_F(ScanLeavesTest, ALeafCostsOneRoundOfReadsInBothDirections) {
+  for (const bool down : {false, true}) {
+    SCOPED_TRACE(down);
+    const uint64_t nodes = metrics().node_reads;
+    Begin(down);
+    const absl::StatusOr<ScanLeaves::Leg> leg = Fill(kAll);
+    ASSERT_TRUE(leg.ok()) << leg.status();
+    EXPECT_EQ(leg->end, End::kRange);
+    std::vector<std::string> keys = KeysUpTo(kKeys);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(Keys(), keys);
+    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() + leaves() - 1));
+    EXPECT_EQ(router_->worker()->scans.ReadsPerSearch(), levels() + leaves());
+  }
+}
+
+TEST_F(ScanLeavesTest, AScanForKeysReadsNoExtents) {
+  Begin(/*down=*/false, /*keys_only=*/true);
+  ASSERT_TRUE(Fill(kAll).ok());
+  EXPECT_EQ(Keys(), KeysUpTo(kKeys));
+  EXPECT_EQ(metrics().extent_reads, 0u);
+}
+
+TEST_F(ScanLeavesTest, AFullBatchContinuesInTheLeafAsItWasRead) {
+  ASSERT_GT(LeafOf(KeyOf(0)).count(), 6);
+  Begin();
+  ASSERT_TRUE(Fill(3).ok());
+  EXPECT_EQ(Keys(), KeysUpTo(3));
+  EXPECT_EQ(position_->at(), KeyOf(3));
+  const uint64_t nodes = metrics().node_reads;
+  ASSERT_TRUE(Fill(5).ok());
+  EXPECT_EQ(Keys(), KeysUpTo(5));
+  EXPECT_EQ(metrics().node_reads, nodes);
+  leaves_->Forget();
+  ASSERT_TRUE(Fill(6).ok());
+  EXPECT_EQ(Keys(), KeysUpTo(6));
+  EXPECT_EQ(metrics().node_reads, nodes + static_cast<uint64_t>(levels()));
+}
+
+TEST_F(ScanLeavesTest, ALeafWhoseExtentWasReplacedIsReadAgain) {
+  Begin();
+  Flip(KeyOf(2));
+  Task<absl::StatusOr<ScanLeaves::Leg>> filling = AsyncFill(kAll);
+  filling.Start();
+  while (metrics().extent_retries == 0 && !filling.done()) session_.Poll(INT64_MAX);
+  ASSERT_FALSE(filling.done());
+  const uint64_t nodes = metrics().node_reads;
+  Flip(KeyOf(2));
+  while (!filling.done()) session_.Poll(INT64_MAX);
+  ASSERT_TRUE(filling.Take().ok());
+  EXPECT_EQ(Keys(), KeysUpTo(kKeys));
+  EXPECT_EQ(metrics().extent_retries, 1u);
+  // The walk began again, and had read the root when the counter was seen.
+  EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() - 1 + leaves() - 1));
+}
+
+TEST_F(ScanLeavesTest, ALeafThatKeepsChangingEndsTheLegBehindTheLeafBeforeIt) {
+  const NodeView first = LeafOf(KeyOf(0));
+  const std::string border = first.high_key();
+  Flip(border);
+  Begin();
+  const absl::Status status = Fill(kAll).status();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(metrics().extent_retries, static_cast<uint64_t>(kLeafAttemptsMax));
+  EXPECT_EQ(Keys(), KeysUpTo(first.count()));
+  EXPECT_EQ(position_->at(), border);
+  EXPECT_EQ(router_->worker()->scans.ReadsPerSearch(), SelectorOptions{}.reads_per_search);  // It says nothing.
+}
+
+TEST_F(ScanLeavesTest, UpwardsAMeganodeNamesItsNeighbour) {
+  Meganode left(NewRegion(kOther, {0, "", "m", RootOf(kThird)}));
+  for (const char* const key : {"a", "b"}) Put(&left, key);
+  Begin(/*down=*/false, /*keys_only=*/false, kOther);
+  const absl::StatusOr<ScanLeaves::Leg> leg = Fill(kAll);
+  ASSERT_TRUE(leg.ok()) << leg.status();
+  EXPECT_EQ(leg->end, End::kMeganode);
+  EXPECT_EQ(leg->next, RootOf(kThird));
+  EXPECT_EQ(Keys(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(position_->at(), "m");
+}
+
+TEST_F(ScanLeavesTest, DownwardsTheNeighbourHasToBeSearchedFor) {
+  Meganode right(NewRegion(kOther, {0, "m", std::nullopt, {}}));
+  for (const char* const key : {"m", "n"}) Put(&right, key);
+  Begin(/*down=*/true, /*keys_only=*/false, kOther);
+  const absl::StatusOr<ScanLeaves::Leg> leg = Fill(kAll);
+  ASSERT_TRUE(leg.ok()) << leg.status();
+  EXPECT_EQ(leg->end, End::kMeganode);
+  EXPECT_TRUE(leg->next.null());
+  EXPECT_EQ(Keys(), (std::vector<std::string>{"n", "m"}));
+  EXPECT_LT(position_->at(), "m");
+  EXPECT_EQ(metrics().restarts, 0u);
+}
+
+}  // namespace
+}  // namespace cell

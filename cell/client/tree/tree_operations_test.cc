@@ -1,0 +1,104 @@
+#include "cell/client/tree/tree_operations.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "cell/client/tree/tree_test.h"
+
+namespace cell {
+namespace {
+
+class TreeOperationsTest : public TreeTest {
+ protected:
+  static CallOptions Over(Path path) {
+    CallOptions options;
+    options.path = path;
+    return options;
+  }
+  absl::StatusOr<Value> Get(const std::string& key) {
+    return session_.Run(GetFromTree(&session_, key, Over(Path::kClient)));
+  }
+  // Answers gets with `value`.
+  void Answer(const std::string& key, const std::string& value) {
+    service_a_.answer = [key, value](const IncomingCall& call, MutableBytes to) {
+      CELL_CHECK(ParseKeyRequest(call.request).value().key == key);
+      auto reply = ReplyOf<GetReply>(MessageKind::kGet, sizeof(GetReply) + value.size());
+      reply.found = reply.inlined = 1;
+      reply.crc = Crc64(value, Crc64(key));
+      reply.value_bytes = static_cast<uint32_t>(value.size());
+      Store(to.data(), reply);
+      std::memcpy(to.data() + sizeof(reply), value.data(), value.size());
+      return sizeof(reply) + value.size();
+    };
+  }
+  // Puts a key, and returns the hint that came with it.
+  Pointer HintOfPut(const std::string& key, Path path) {
+    Pointer hint;
+    service_a_.answer = [&hint](const IncomingCall& call, MutableBytes to) {
+      hint = ParsePutRequest(call.request).value().fixed.hint;
+      Store(to.data(), ReplyOf<WriteReply>(MessageKind::kPut));
+      return sizeof(WriteReply);
+    };
+    const absl::StatusOr<bool> existed = session_.Run(WriteToTree(&session_, key, "new", Over(path)));
+    CELL_CHECK(existed.ok());
+    return hint;
+  }
+  double ReadsPerSearch() { return session_.connections()->To({"a", 0}, "address-a")->searches.ReadsPerSearch(); }
+};
+
+TEST_F(TreeOperationsTest, AGetByReadsCostsTheNodesAndAnExtentAndNoCall) {
+  EXPECT_EQ(*Get(KeyOf(5)), ValueOf(KeyOf(5)));
+  EXPECT_EQ(metrics().calls, 0u);
+  EXPECT_EQ(metrics().client_path, 1u);
+  EXPECT_EQ(metrics().operations, 1u);
+  EXPECT_EQ(ReadsPerSearch(), levels() + 1);
+}
+
+TEST_F(TreeOperationsTest, AKeyThatIsNotThereCostsNoExtent) {
+  EXPECT_EQ(*Get("key0055"), std::nullopt);
+  EXPECT_EQ(metrics().extent_reads, 0u);
+}
+
+TEST_F(TreeOperationsTest, ContainsReadsNoExtent) {
+  for (const auto& [key, there] : {std::pair(KeyOf(5), true), std::pair(std::string("key0055"), false)}) {
+    EXPECT_EQ(*session_.Run(ContainsInTree(&session_, key, Over(Path::kClient))), there);
+  }
+  EXPECT_EQ(metrics().extent_reads, 0u);
+  EXPECT_EQ(metrics().calls, 0u);
+  EXPECT_EQ(ReadsPerSearch(), levels());
+}
+
+TEST_F(TreeOperationsTest, AGetWhoseExtentWasReplacedSearchesAgain) {
+  const std::string key = KeyOf(5);
+  Flip(key);
+  Task<absl::StatusOr<Value>> get = GetFromTree(&session_, key, Over(Path::kClient));
+  get.Start();
+  while (metrics().extent_retries == 0 && !get.done()) session_.Poll(INT64_MAX);
+  ASSERT_FALSE(get.done());
+  Flip(key);
+  while (!get.done()) session_.Poll(INT64_MAX);
+  EXPECT_EQ(*get.Take(), ValueOf(key));
+  EXPECT_EQ(metrics().extent_retries, 1u);
+  EXPECT_EQ(metrics().calls, 0u);
+}
+
+TEST_F(TreeOperationsTest, AGetWhoseExtentKeepsChangingGoesByACall) {
+  const std::string key = KeyOf(5);
+  Flip(key);
+  Answer(key, "the worker's");
+  EXPECT_EQ(*Get(key), "the worker's");
+  EXPECT_EQ(metrics().extent_retries, static_cast<uint64_t>(kReadAttemptsMax));
+  EXPECT_EQ(metrics().calls, 1u);
+  EXPECT_EQ(metrics().errors, 0u);
+}
+
+TEST_F(TreeOperationsTest, APutOverTheClientPathNamesTheLeafThatItFound) {
+  EXPECT_EQ(HintOfPut(KeyOf(50), Path::kClient), LeafOf(KeyOf(50)).self());
+  EXPECT_EQ(HintOfPut(KeyOf(50), Path::kServer), Pointer());
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,55 @@
+// Provides a session with a server that holds a small tree, for tests of operations on it and of scans.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "cell/base/check.h"
+#include "cell/base/crc64.h"
+#include "cell/client/route/key_router_test.h"
+#include "cell/tree/meganode.h"
+#include "fmt/format.h"
+
+namespace cell {
+
+class TreeTest : public KeyRouterTest {
+ protected:
+  static constexpr int kKeys = 100;
+
+  static std::string KeyOf(int i) { return fmt::format("key{:03}", i); }
+  static std::string ValueOf(const std::string& key) { return "value of " + key; }
+
+  // The tree is the meganode in region kRoot of server a.
+  TreeTest() {
+    for (int i = 0; i < kKeys; ++i) Put(&tree_, KeyOf(i));
+    CELL_CHECK(levels() == 2);
+  }
+
+  RegionMemory* NewRegion(uint32_t region, const MeganodeRange& range) {
+    RegionMemory* const memory = a_->CreateRegion(region, kShape.region_bytes()).value();
+    CELL_CHECK(Meganode::Format(memory, region, kShape, range).ok());
+    return memory;
+  }
+  static void Put(Meganode* tree, const std::string& key) {
+    const std::string value = ValueOf(key);
+    CELL_CHECK(tree->Put(key, value, Crc64(value, Crc64(key))).ok());
+  }
+
+  int levels() const { return tree_.Node(tree_.root()).level() + 1; }
+  int leaves() const { return tree_.Node(tree_.root()).count(); }
+  NodeView LeafOf(const std::string& key) const { return tree_.Node(tree_.Find(key).value().leaf); }
+  // Changes the extent of a key, as if another pair had been written there. The leaf stays as it is. A second call
+  // undoes the first one.
+  void Flip(const std::string& key) {
+    const uint64_t offset = tree_.Find(key).value().slot.value().extent.offset();
+    uint64_t word;
+    std::memcpy(&word, memory_->at(offset), sizeof(word));
+    memory_->StoreWord(offset, ~word);
+  }
+
+  RegionMemory* const memory_ = NewRegion(kRoot, {});
+  Meganode tree_{memory_};
+};
+
+}  // namespace cell
