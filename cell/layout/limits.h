@@ -18,6 +18,9 @@ inline constexpr uint64_t kMeganodeBytesDefault = uint64_t{64} << 20;  // Thesis
 
 inline constexpr size_t kValueBytesMax = size_t{1} << 20;
 
+// Limits one message. Larger values take several messages (thesis, 6.6.2).
+inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
+
 // Limits the number of meganodes between the tree's root and a pair.
 inline constexpr int kTiersMax = 8;
 

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
 
@@ -27,8 +28,6 @@ namespace cell {
 
 inline constexpr uint16_t kWireVersion = 5;
 
-// Limits one message. Larger values take several messages (thesis, 6.6.2).
-inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
 inline constexpr size_t kUploadPartBytesMax = kMessageBytesMax - 64;

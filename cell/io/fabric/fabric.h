@@ -31,9 +31,9 @@
 #include "cell/base/bytes.h"
 #include "cell/base/check.h"
 #include "cell/base/clock.h"
+#include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
-#include "cell/layout/wire.h"
 #include "cell/region/region_memory.h"
 #include "fmt/format.h"
 
