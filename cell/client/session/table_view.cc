@@ -90,15 +90,17 @@ void TableView::BeginRefresh() {
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
-    revision_ = cluster().revision;  // Those that it resumes must see the newest table.
     if (status.ok()) table_ns_ = refreshed_ns_;
-    loop_->Wake(&refreshes_);
   });
 }
 
 size_t TableView::Poll() {
+  const uint64_t before = refreshes_;
   const size_t done = membership_->Poll();
   revision_ = cluster().revision;
+  // Not in the membership's callback: what is resumed may ask for the next refresh, which the membership would answer
+  // in the same Poll, and so on without an end.
+  if (refreshes_ != before) loop_->Wake(&refreshes_);
   return done;
 }
 
