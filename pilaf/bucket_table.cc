@@ -191,7 +191,7 @@ void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
   }
 }
 
-std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep) {
+std::optional<uint32_t> BucketTable::MakeRoom(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep) {
   std::optional<uint32_t> root = MoveOne(roots, bytes, keep);
   if (root.has_value() || !thorough_) return root;
   // Their records are too small for one move to be enough, or the others cannot move: move several. This is a lot of
@@ -216,7 +216,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(std::vector<uint32_t> roots, size_
   return std::nullopt;
 }
 
-std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t bytes, std::string_view keep,
+std::optional<uint32_t> BucketTable::MoveOne(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep,
                                              std::optional<uint32_t> closed) {
   struct Step {
     uint32_t at;
@@ -230,6 +230,7 @@ std::optional<uint32_t> BucketTable::MoveOne(std::vector<uint32_t> roots, size_t
   absl::flat_hash_set<uint32_t> seen(roots.begin(), roots.end());
   if (closed.has_value()) seen.insert(*closed);
   std::vector<Step> steps;
+  steps.reserve(roots.size());
   for (const uint32_t root : roots) steps.push_back({root, bytes, -1, {}});
   for (size_t i = 0; i < (thorough_ ? steps.size() : std::min(steps.size(), kKicksMax)); ++i) {
     const uint32_t from = steps[i].at;

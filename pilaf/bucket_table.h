@@ -68,10 +68,10 @@ class BucketTable : public HashTable {
   std::optional<Found> FindRecord(std::string_view key, const KeyHash& hash) const;
   // Makes room for `bytes` bytes in one of `roots`, without moving `keep`. Returns the bucket, or nullopt if there is
   // no way.
-  std::optional<uint32_t> MakeRoom(std::vector<uint32_t> roots, size_t bytes, std::string_view keep);
+  std::optional<uint32_t> MakeRoom(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep);
   // Makes the room by moving one record to its other bucket, where another may have to be moved first, and so on. Uses
   // the shortest such chain. Moves nothing to `closed`.
-  std::optional<uint32_t> MoveOne(std::vector<uint32_t> roots, size_t bytes, std::string_view keep,
+  std::optional<uint32_t> MoveOne(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep,
                                   std::optional<uint32_t> closed = {});
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);

@@ -157,7 +157,7 @@ void HashTable::Discard(const Prepared& prepared) {
 }
 
 absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer hint) {
-  const absl::StatusOr<bool> existed = CommitDelete(key, hint);
+  absl::StatusOr<bool> existed = CommitDelete(key, hint);
   if (existed.ok() && *existed) Wrote(RecordKind::kDelete, key, {});
   return existed;
 }

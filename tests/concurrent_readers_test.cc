@@ -62,6 +62,7 @@ TEST(ConcurrentReaders, SeeOnlyWhatWasWritten) {
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> gets = 0, all_retries = 0;
   std::vector<std::thread> readers;
+  readers.reserve(2);
   for (int r = 0; r < 2; ++r) {
     readers.emplace_back([&, r] {
       Random random(static_cast<uint64_t>(r));

@@ -23,6 +23,7 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
     CallOptions call;
     call.path = path;
     std::vector<std::string> keys;
+    keys.reserve(700);
     for (int i = 0; i < 700; ++i) keys.push_back(fmt::format("key{:05}", random.Below(4000)));
     const std::vector<std::string_view> views(keys.begin(), keys.end());
     const auto values = client->MultiGet(views, call);
@@ -59,7 +60,8 @@ TEST(ServerStatus, ListsAllRegions) {
 // A member whose ZooKeeper lags: the first refreshes return the old table.
 class LaggingMembership : public MemoryMembership {
  public:
-  LaggingMembership(std::shared_ptr<MemoryCluster> cluster, int lag) : MemoryMembership(cluster), lag_(lag) {}
+  LaggingMembership(std::shared_ptr<MemoryCluster> cluster, int lag)
+      : MemoryMembership(std::move(cluster)), lag_(lag) {}
   void Refresh(Done done) override {
     if (lag_-- > 0) return done(absl::OkStatus());
     MemoryMembership::Refresh(std::move(done));

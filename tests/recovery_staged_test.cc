@@ -41,6 +41,7 @@ TEST(RecoveredRegion, IsReadWholeOrNotAtAll) {
     const size_t owner =
         static_cast<size_t>(std::stoi(cluster.table().Find(cluster.table().root)->owner.server.substr(7)));
     std::vector<SimCluster::DrivenClient> clients;
+    clients.reserve(4);
     for (int i = 0; i < 4; ++i) clients.push_back(cluster.NewDrivenClient(client_options));
     for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(clients[0].client->Put(Key(i), std::string(80, 'v')).ok());
     bool stop = false;

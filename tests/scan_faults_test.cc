@@ -49,6 +49,7 @@ class ScanFaults : public ::testing::Test {
 
   std::vector<std::string> Expected() const {
     std::vector<std::string> expected;
+    expected.reserve(kKeys);
     for (int i = 0; i < kKeys; ++i) expected.push_back(fmt::format("{}={}", Key(i), ValueOf(i)));
     return expected;
   }

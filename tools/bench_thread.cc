@@ -66,6 +66,7 @@ Measured BenchThread::Run() {
   next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
 
   std::vector<Task<bool>> lanes;
+  lanes.reserve(static_cast<size_t>(flags_.depth));
   for (int i = 0; i < flags_.depth; ++i) lanes.push_back(Lane());
   for (Task<bool>& lane : lanes) lane.Start();
   for (const Task<bool>& lane : lanes) {

@@ -70,6 +70,7 @@ absl::Status Load(const BenchFlags& flags, nlohmann::json* json) {
   uint64_t next = 0;
   absl::Status status;
   std::vector<Task<bool>> lanes;
+  lanes.reserve(64);
   for (int i = 0; i < 64; ++i) lanes.push_back(LoadLane(&map, &next, flags, &status));
   const int64_t begun_ns = client->NowNs();
   client->ResetMetrics();
@@ -113,6 +114,7 @@ absl::StatusOr<uint64_t> CleanUp(const BenchFlags& flags) {
     std::vector<std::string> keys;
     for (const Scan::Entry& entry : batch) keys.emplace_back(entry.key);
     std::vector<Task<absl::StatusOr<bool>>> deletes;
+    deletes.reserve(keys.size());
     for (const std::string& key : keys) deletes.push_back(client->AsyncDelete(key));
     for (auto& one : deletes) one.Start();
     absl::Status status;
@@ -156,6 +158,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   if (flags.load) RETURN_IF_ERROR(Load(flags, &json));
   std::vector<Measured> all(static_cast<size_t>(flags.threads));
   std::vector<std::thread> threads;
+  threads.reserve(all.size());
   for (int i = 0; i < flags.threads; ++i) {
     threads.emplace_back([&, i] { all[static_cast<size_t>(i)] = BenchThread(flags, mix, i).Run(); });
   }

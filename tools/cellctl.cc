@@ -27,7 +27,7 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* hash = app->add_subcommand(
       "hash", "Manage and use Pilaf tables: unordered maps that are read with one or two one-sided reads");
   hash->require_subcommand(1);
-  const auto add = [&](const char* name, const char* what, Command command) {
+  const auto add = [&](const char* name, const char* what, const Command& command) {
     CLI::App* sub = hash->add_subcommand(name, what);
     sub->callback([chosen, command] { *chosen = command; });
     return sub;
@@ -61,7 +61,7 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
 
 void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   app->require_subcommand(0, 1);
-  const auto add = [&](const char* name, const char* what, Command command) {
+  const auto add = [&](const char* name, const char* what, const Command& command) {
     CLI::App* sub = app->add_subcommand(name, what);
     sub->callback([chosen, command] { *chosen = command; });
     return sub;

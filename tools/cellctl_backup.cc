@@ -191,6 +191,7 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
   BackupReader reader = ReaderOf(path);
   Restoring restoring{&reader, client};
   std::vector<Task<bool>> lanes;
+  lanes.reserve(kLanes);
   for (int i = 0; i < kLanes; ++i) lanes.push_back(RestoreLane(&restoring));
   for (Task<bool>& lane : lanes) lane.Start();
   for (const Task<bool>& lane : lanes) {

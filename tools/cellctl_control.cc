@@ -197,8 +197,8 @@ int Regions(Client* client, const CtlFlags& flags) {
     if (told) {
       const ControlClient::Region& r = it->second;
       json.update({{"tier", r.tier}, {"keys", r.keys}, {"fill", r.fill}, {"table", r.table}, {"busy", r.busy}});
-      if (r.busy) state = state.empty() ? "busy" : "busy, " + state;
-      if (!r.table.empty()) state = r.table + (state.empty() ? "" : "  " + state);
+      if (r.busy) state.insert(0, state.empty() ? "busy" : "busy, ");
+      if (!r.table.empty()) state.insert(0, r.table + (state.empty() ? "" : "  "));
     }
     if (flags.json()) {
       fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

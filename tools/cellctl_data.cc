@@ -221,6 +221,7 @@ int Load(Client* client, const CtlFlags& flags) {
     LineReader lines(flags.file == "-" ? &std::cin : &file);
     Loading loading{&lines, &*map, flags.raw};
     std::vector<Task<bool>> lanes;
+    lanes.reserve(32);
     for (int i = 0; i < 32; ++i) lanes.push_back(LoadLane(&loading));
     for (Task<bool>& lane : lanes) lane.Start();
     for (const Task<bool>& lane : lanes) {

@@ -215,7 +215,7 @@ absl::Status ClusterRemains::Delete() {
     }
   }
   for (const std::string& file : files_) {
-    const absl::Status removed = files.Remove(file);
+    absl::Status removed = files.Remove(file);
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   }
   return absl::OkStatus();

@@ -33,6 +33,7 @@ std::vector<uint32_t> ShareOut(const ClusterState& state, const std::vector<uint
                                std::vector<WorkerId> alive, const WorkerId& self) {
   std::sort(alive.begin(), alive.end());
   std::vector<size_t> counts;
+  counts.reserve(alive.size());
   for (const WorkerId& worker : alive) counts.push_back(state.table.CountOf(worker));
   std::vector<uint32_t> own;
   // A region is better on a draining server than on none.

@@ -40,7 +40,7 @@ absl::Status RegionTable::CheckEpoch(uint32_t region, uint64_t epoch) const {
 }
 
 absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& to) {
-  if (const absl::Status status = CheckEpoch(region, epoch);
+  if (absl::Status status = CheckEpoch(region, epoch);
       !status.ok() && !(Mutated(Mutant::kEpochUnchecked) && regions.contains(region))) {
     return status;
   }

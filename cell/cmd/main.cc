@@ -272,12 +272,14 @@ absl::Status Run(Flags flags) {
   }
   std::deque<WorkerControl> controls;
   std::vector<ControlledWorker*> controlled;
+  controlled.reserve(workers.size());
   for (const auto& worker : workers) controlled.push_back(&controls.emplace_back(worker.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, controlled));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
   spdlog::info("the control plane is listening at {}", control->address());
   EndOnSignals();
   std::vector<std::future<absl::Status>> running;
+  running.reserve(workers.size());
   for (const auto& worker : workers) running.push_back(std::async(std::launch::async, RunWorker, worker.get()));
   spdlog::info("{} serves with {} worker(s)", flags.name, workers.size());
   absl::Status ended;

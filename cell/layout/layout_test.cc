@@ -198,7 +198,7 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
         return false;
     }
   };
-  for (std::string message : messages) {
+  for (const std::string& message : messages) {
     ASSERT_TRUE(accepted(message));
     for (size_t bytes = 0; bytes < message.size(); ++bytes) {
       std::string cut = message.substr(0, bytes);

@@ -92,7 +92,7 @@ absl::Status DirectoryLogStore::CheckFence(Directory* directory, uint32_t region
 
 absl::Status DirectoryLogStore::Fence(uint32_t region, uint32_t epoch) {
   RETURN_IF_ERROR(files_->MakeDirectory(PathOf(region)));
-  const absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
+  absl::Status made = files_->Create(PathOf(region) + "/" + FenceName(epoch)).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
   // A former owner may already have looked for fences, and may be about to rename a file that it has begun.
   RETURN_IF_ERROR(RemoveUnfinished(region, epoch, 0));
@@ -132,7 +132,7 @@ absl::Status DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch
       continue;
     }
     if (std::pair(its_epoch, its_sequence) >= std::pair(epoch, sequence)) continue;
-    const absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
+    absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it has just got its name.
   }
   return absl::OkStatus();
@@ -164,7 +164,7 @@ absl::Status DirectoryLogStore::DiscardCheckpoint(uint32_t region, uint32_t epoc
 }
 
 absl::Status DirectoryLogStore::NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) {
-  const absl::Status made = files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "end")).status();
+  absl::Status made = files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "end")).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
   return files_->SyncDirectory(PathOf(region));
 }

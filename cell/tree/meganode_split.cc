@@ -1,6 +1,7 @@
 #include "cell/tree/meganode_split.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cell/base/check.h"
 #include "cell/base/mutant.h"
@@ -21,7 +22,7 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
     node = from.Node(node.inner_slot(slot).child());
   }
   if (node.count() == 0) return std::nullopt;  // Cannot happen in a sound tree.
-  const int slot = std::clamp(static_cast<int>(at * node.count() + 0.5), 0, node.count() - 1);
+  const int slot = std::clamp(static_cast<int>(std::lround(at * node.count())), 0, node.count() - 1);
   std::string key = node.key(slot);
   if (key <= low && slot + 1 < node.count()) key = node.key(slot + 1);
   if (key <= low) return std::nullopt;

@@ -94,6 +94,7 @@ TEST_P(RandomOperations, AgreeWithAMap) {
   EXPECT_EQ(report.keys, model.size());
   EXPECT_EQ(report.half_splits, 0u);
   std::vector<std::string> want;
+  want.reserve(model.size());
   for (const auto& [key, value] : model) want.push_back(key);
   EXPECT_EQ(AllKeys(tree), want);
 }
@@ -244,6 +245,7 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
   Random random(5);
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(Put(&tree, std::to_string(random.Below(20'000)), "v").ok());
   std::vector<std::string> keys;
+  keys.reserve(1000);
   for (int i = 0; i < 1000; ++i) keys.push_back(std::to_string(random.Below(20'000)));
   std::vector<Meganode::Lookup> lookups(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) lookups[i] = {&tree, keys[i], {}, {}};

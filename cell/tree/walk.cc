@@ -13,7 +13,7 @@ Walk::Step Walk::Visit(const NodeView& node) {
     below_ = node.BelowLow(key_);
     if (below_) return Step::kRestart;
     tier_ = static_cast<int8_t>(node.tier());
-  } else if (node.gone() || node.level() != level_ || node.tier() != tier_ || node.BelowLow(key_)) {
+  } else if (node.gone() || node.level() != level() || node.tier() != tier() || node.BelowLow(key_)) {
     return SetBack();
   }
   level_ = static_cast<int8_t>(node.level());

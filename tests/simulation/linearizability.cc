@@ -152,7 +152,7 @@ class Search {
 
 }  // namespace
 
-Linearizable CheckLinearizable(std::vector<KeyOperation> operations, uint64_t steps_max) {
+Linearizable CheckLinearizable(const std::vector<KeyOperation>& operations, uint64_t steps_max) {
   return Search(operations).Run(steps_max);
 }
 

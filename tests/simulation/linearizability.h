@@ -24,6 +24,6 @@ struct KeyOperation {
 enum class Linearizable { kYes, kNo, kGaveUp };
 
 // Checks the history of a key that is absent at first. Gives up after `steps_max` steps.
-Linearizable CheckLinearizable(std::vector<KeyOperation> operations, uint64_t steps_max = 2'000'000);
+Linearizable CheckLinearizable(const std::vector<KeyOperation>& operations, uint64_t steps_max = 2'000'000);
 
 }  // namespace cell

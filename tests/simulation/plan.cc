@@ -89,8 +89,8 @@ void DrawCluster(SimulationPlan* plan, Dice* dice) {
   plan->shape.meganode_bytes =
       static_cast<uint64_t>(dice->OneOf({16, 16, 32, 64})) * plan->shape.node_bytes / 512 * 1024;
   plan->shape.extents_bytes = static_cast<uint64_t>(dice->OneOf({32, 64, 128})) << 10;
-  plan->split.pace.copied = static_cast<size_t>(1 + dice->Below(32));
-  plan->split.pace.freed = static_cast<size_t>(1 + dice->Below(8));
+  plan->split.pace.copied = 1 + static_cast<size_t>(dice->Below(32));
+  plan->split.pace.freed = 1 + static_cast<size_t>(dice->Below(8));
   plan->balance.every_ns = dice->OneOf({20'000, 50'000, 200'000});
   plan->balance.enabled = dice->Below(8) != 0;
   plan->membership_polls_max = 1 + dice->Below(20);
@@ -345,6 +345,7 @@ std::string SimulationPlan::Summary() const {
   std::map<Fault, int> kinds;
   for (const FaultPlan& one : faults) ++kinds[one.fault];
   std::vector<std::string> names;
+  names.reserve(kinds.size());
   for (const auto& [fault, count] : kinds) names.push_back(fmt::format("{} {}", count, ToString(fault)));
   int tasks = 0;
   for (const ClientPlan& client : clients) tasks += client.tasks;

@@ -59,7 +59,7 @@ std::vector<std::string> ReadLog(const std::string& path, std::vector<std::vecto
       of.kind = static_cast<KeyOperation::Kind>(kind);
       (*operations)[key].push_back(of);
     } else {
-      violations.push_back(path + ": " + line);
+      violations.push_back(fmt::format("{}: {}", path, line));
     }
   }
   for (const auto& [operation, of] : begun) (*operations)[of.first].push_back(of.second);

@@ -314,6 +314,7 @@ class SoakClient {
       const size_t key = ChooseKey(random);
       if (TableOf(key) == nullptr) keys.push_back(key);
     }
+    names.reserve(keys.size());
     for (const size_t key : keys) names.push_back(KeyName(key));
     const std::vector<std::string_view> views(names.begin(), names.end());
     const Begun begun = Begin();

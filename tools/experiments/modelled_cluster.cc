@@ -154,7 +154,7 @@ int64_t ModelledCluster::CallCost(Worker* worker, ConstBytes request) {
   return static_cast<int64_t>(static_cast<double>(ns) * (1 + options_.service_spread * (2 * random_.Unit() - 1)));
 }
 
-std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(ClientOptions options, bool warm) {
+std::unique_ptr<ModelledCluster::DrivenClient> ModelledCluster::NewClient(const ClientOptions& options, bool warm) {
   auto fabric = network_.NewEndpoint(network_.NewHost(options_.machine));
   auto made = std::make_unique<DrivenClient>();
   made->fabric = fabric.get();

@@ -46,7 +46,7 @@ class ModelledCluster {
     SimFabric* fabric;
   };
   // With `warm` it knows which meganode has which keys, as after some time of use.
-  std::unique_ptr<DrivenClient> NewClient(ClientOptions options, bool warm = false);
+  std::unique_ptr<DrivenClient> NewClient(const ClientOptions& options, bool warm = false);
 
   // Makes the cores of server `i` this many times slower from now on.
   void SlowServer(size_t i, double slowdown) { hosts_[i]->set_slowdown(slowdown); }

@@ -140,9 +140,9 @@ TEST_F(KeyRouterTest, TheDeadlineEndsAnAttemptToConnect) {
 // Searches for a child until they arrive there, as an operation does whose answers lead there.
 absl::Status FindChild(Session* session, KeyRouter* router, Pointer child) {
   for (int i = 0; i < 1000; ++i) {
-    const absl::Status status = session->Run(router->FindConnection());
+    absl::Status status = session->Run(router->FindConnection());
     if (!status.ok() || router->root() == child) return status;
-    if (const absl::Status followed = router->GoTo(child); !followed.ok()) return followed;
+    if (absl::Status followed = router->GoTo(child); !followed.ok()) return followed;
   }
   return absl::InternalError("it never arrived");
 }

@@ -44,6 +44,7 @@ class ScanLeavesTest : public TreeTest {
   }
   static std::vector<std::string> KeysUpTo(int end) {
     std::vector<std::string> keys;
+    keys.reserve(static_cast<size_t>(end));
     for (int i = 0; i < end; ++i) keys.push_back(KeyOf(i));
     return keys;
   }

@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<EmbeddedMembership>> EmbeddedMembership::Open(con
         directory, directory));
   }
   ASSIGN_OR_RETURN(ClusterState state, ParseConfig(*text, directory));
-  std::unique_ptr<EmbeddedMembership> membership(new EmbeddedMembership(directory, options, std::move(state)));
+  std::unique_ptr<EmbeddedMembership> membership(
+      new EmbeddedMembership(directory, std::move(options), std::move(state)));
   membership->config_text_ = *text;
   membership->servers_ = membership->state_.servers;
   membership->ReadControls();

@@ -187,6 +187,7 @@ TEST_F(EmbeddedMembershipTest, AChangeIsOnDiskBeforeItIsTold) {
 
 TEST_F(EmbeddedMembershipTest, ManyAtOnceLoseNothing) {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this] {
       // The lock is not fair, and each change waits for the disk.

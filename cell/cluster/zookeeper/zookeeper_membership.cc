@@ -263,7 +263,7 @@ class ZooKeeperMembership::Client {
     std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
     std::map<std::string, std::string> controls;
     for (const std::string& child : children) {
-      const absl::StatusOr<std::string> data = connection_.Get(workers + "/" + child, nullptr, false);
+      const absl::StatusOr<std::string> data = connection_.Get(fmt::format("{}/{}", workers, child), nullptr, false);
       if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
       if (!data.ok()) return data.status();
       const std::optional<WorkerId> id = ParseWorkerId(child);

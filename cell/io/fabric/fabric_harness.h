@@ -69,7 +69,7 @@ class ThreadsHarness : public FabricHarness {
 };
 
 // Answers with the request in capitals, cut to the room for the reply.
-class EchoService : public Service {
+class EchoService final : public Service {
  public:
   explicit EchoService(Fabric* fabric) : fabric_(fabric) {}
   void Serve(absl::Span<const IncomingCall> calls) override {

@@ -9,7 +9,7 @@
 namespace cell {
 
 // Waits for a completion as a blocking client does.
-class Waiter : public Completion {
+class Waiter final : public Completion {
  public:
   void Done(const absl::Status& status, ConstBytes reply) override {
     CELL_CHECK(!done_);

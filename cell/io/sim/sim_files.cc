@@ -46,7 +46,7 @@ class SimFile : public File {
   }
   absl::Status Sync() override {
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
-    const absl::Status status = host_->Call(SimFiles::Needs::kNothing);
+    absl::Status status = host_->Call(SimFiles::Needs::kNothing);
     if (generation_ != host_->generation_) return absl::UnavailableError("this host has crashed");
     // Linux reports an error once, and then considers the pages clean.
     if (!status.ok() && end_ > content_->synced) content_->lost.emplace_back(content_->synced, end_);

@@ -10,7 +10,7 @@
 namespace cell {
 namespace {
 
-class Echo : public Service {
+class Echo final : public Service {
  public:
   explicit Echo(Fabric* fabric) : fabric_(fabric) {}
   void Serve(absl::Span<const IncomingCall> calls) override {
@@ -33,7 +33,7 @@ class Echo : public Service {
 };
 
 // Makes a new request whenever it is answered.
-class Loop : public Completion {
+class Loop final : public Completion {
  public:
   Loop(SimFabric* client, ConnectionId connection, bool reads)
       : client_(client), connection_(connection), reads_(reads) {}
@@ -162,14 +162,14 @@ TEST_F(SimNetworkTest, ConnectionsBeyondTheFreeOnesCostSpeed) {
 TEST_F(SimNetworkTest, ASlowHostsCallsTakeLonger) {
   Open(Model());
   host_->set_slowdown(100);
-  EXPECT_NEAR(Run(0, 10).second, 10'000'000 / 50'000, 5);
+  EXPECT_NEAR(Run(0, 10).second, 10'000'000.0 / 50'000, 5);
 }
 
 TEST_F(SimNetworkTest, BytesTakeTheirTime) {
   MachineModel model = Model();
   model.byte_ns = 10;
   Open(model);
-  EXPECT_NEAR(Run(10, 0).first, 10'000'000 / 10'240, 15);
+  EXPECT_NEAR(Run(10, 0).first, 10'000'000.0 / 10'240, 15);
 }
 
 TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {

@@ -47,7 +47,7 @@ class HookedStore : public DirectoryLogStore {
 
 absl::Status Flush(RegionLog* log) {
   auto flush = log->BeginFlush();
-  const absl::Status status = flush.Write();
+  absl::Status status = flush.Write();
   log->EndFlush(std::move(flush), status);
   return status;
 }

@@ -169,7 +169,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
   std::map<uint32_t, RegionTable::Entry> before;
   Membership::TableChange drop = [name, &before](RegionTable* table) {
     before = table->regions;
-    const absl::Status status = table->DropTable(name);
+    absl::Status status = table->DropTable(name);
     for (const auto& [region, entry] : table->regions) before.erase(region);
     return status;
   };

@@ -16,7 +16,7 @@
 
 namespace cell {
 
-class Reply : public Completion {
+class Reply final : public Completion {
  public:
   void Done(const absl::Status& status, ConstBytes reply) override {
     done = true;

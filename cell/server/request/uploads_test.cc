@@ -15,8 +15,7 @@ class UploadsTest : public ::testing::Test {
   // Uploads a value of 1 MB in pieces. Returns the first error.
   absl::Status Whole(ConnectionId peer, uint16_t number, int64_t now_ns) {
     for (size_t at = 0; at < kValueBytesMax; at += kPiece) {
-      const absl::Status status =
-          uploads_.Add(peer, number, static_cast<uint32_t>(at), std::string(kPiece, 'v'), now_ns);
+      absl::Status status = uploads_.Add(peer, number, static_cast<uint32_t>(at), std::string(kPiece, 'v'), now_ns);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

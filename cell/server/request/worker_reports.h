@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
 #include "cell/io/fabric/fabric.h"
+#include "cell/server/context/worker_context.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/client_reports.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/room_maker.h"
-#include "cell/server/context/worker_context.h"
 
 namespace cell {
 

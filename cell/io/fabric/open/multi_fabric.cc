@@ -23,7 +23,7 @@ constexpr ConnectionId kPartsMax = 4;
 }  // namespace
 
 // Passes a part's calls on, and translates the peers' ids to those of this endpoint.
-class MultiFabric::PartService : public Service {
+class MultiFabric::PartService final : public Service {
  public:
   PartService(ConnectionId part) : part_(part) {}
   void Serve(absl::Span<const IncomingCall> calls) override {
@@ -41,7 +41,7 @@ class MultiFabric::PartService : public Service {
 };
 
 // Makes a connection: tries the fabrics one after the other.
-class MultiFabric::Attempt : public Completion {
+class MultiFabric::Attempt final : public Completion {
  public:
   Attempt(MultiFabric* fabric, ConnectionId id, int64_t deadline_ns, Completion* completion)
       : id(id), deadline_ns(deadline_ns), fabric_(fabric), completion_(completion) {}

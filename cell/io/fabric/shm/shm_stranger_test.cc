@@ -294,6 +294,7 @@ TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
   const Fd newcomer = *ConnectUnix(path);
   ASSERT_TRUE(SendPacket(newcomer.get(), BytesOf(kHello), {}).ok());
   std::vector<Fd> silent;
+  silent.reserve(60);
   for (int i = 0; i < 60; ++i) silent.push_back(*ConnectUnix(path));
   server.AfterWait();
   EXPECT_TRUE(Closed(silent.front()));

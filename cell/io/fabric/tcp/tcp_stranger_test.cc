@@ -36,7 +36,7 @@ std::string Bytes(const T& value) {
 class TcpStrangerTest : public ::testing::Test {
  protected:
   void SetUp() override { StartServer({.huge_pages = false, .secret = kSecret}); }
-  void StartServer(TcpFabricOptions options) {
+  void StartServer(const TcpFabricOptions& options) {
     StopServer();
     server_ = std::make_unique<TcpFabric>(options);
     service_ = std::make_unique<EchoService>(server_.get());
@@ -210,6 +210,7 @@ TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
   StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
   const FewDescriptors few(250);
   std::vector<Fd> flood;
+  flood.reserve(110);
   for (int i = 0; i < 110; ++i) flood.push_back(Socket());
   for (int i = 0; i < 110 - FewDescriptors::kLimit / 8; ++i) EXPECT_TRUE(Closed(flood[static_cast<size_t>(i)])) << i;
   ExpectStillServing();
@@ -358,6 +359,7 @@ TEST_F(TcpStrangerTest, AServerOutOfDescriptorsRecovers) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   std::vector<Fd> waiting;
+  waiting.reserve(20);
   for (int i = 0; i < 20; ++i) {
     waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   }

@@ -105,7 +105,7 @@ absl::Status VerbsFabric::Listen(const std::string& address, Service* service) {
     service_ = nullptr;
     return absl::ResourceExhaustedError("the RDMA device cannot be used; see the log");
   }
-  if (const absl::Status registered = RegisterRegions(); !registered.ok()) {
+  if (absl::Status registered = RegisterRegions(); !registered.ok()) {
     service_ = nullptr;
     return registered;
   }

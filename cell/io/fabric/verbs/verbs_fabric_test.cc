@@ -153,7 +153,7 @@ class RawPeer {
     attributes.cap = {64, 64, 1, 1, 0};
     attributes.sq_sig_all = 1;
     CELL_CHECK_EQ(::rdma_create_qp(made, nullptr, &attributes), 0);
-    memory_.reset(::ibv_reg_mr(made->pd, bytes_, sizeof(bytes_), IBV_ACCESS_LOCAL_WRITE));
+    memory_.reset(::ibv_reg_mr(made->pd, bytes_, sizeof(bytes_), static_cast<int>(IBV_ACCESS_LOCAL_WRITE)));
     CELL_CHECK_NE(memory_, nullptr);
     for (int i = 0; i < 16; ++i) {
       ibv_sge place{reinterpret_cast<uint64_t>(bytes_ + kChunkBytes), kChunkBytes, memory_->lkey};
@@ -356,6 +356,7 @@ TEST_F(VerbsTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   // They must not end by a timeout.
   Start({.huge_pages = false, .secret = "a secret of this test", .handshake_ns = 600'000'000'000});
   std::vector<std::unique_ptr<RawPeer>> flood;
+  flood.reserve(280);
   for (int i = 0; i < 280; ++i) flood.push_back(std::make_unique<RawPeer>(address_));
   ExpectStillServing();
   EXPECT_TRUE(flood.front()->Receive().empty());  // The oldest have been disconnected.
