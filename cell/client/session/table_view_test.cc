@@ -22,6 +22,13 @@ ClusterState State() {
   return state;
 }
 
+// Says that it wakes its owner, as memberships of real clusters do. These tests poll it themselves.
+class WakingMembership : public MemoryMembership {
+ public:
+  using MemoryMembership::MemoryMembership;
+  bool SetWake(std::function<void()>) override { return true; }
+};
+
 class TableViewTest : public ConnectionsFixture, public ::testing::Test {
  protected:
   template <typename T>
@@ -43,7 +50,7 @@ class TableViewTest : public ConnectionsFixture, public ::testing::Test {
   void Refresh() { ASSERT_TRUE(Wait(view_.Refresh(INT64_MAX))); }
 
   std::shared_ptr<MemoryCluster> cluster_ = std::make_shared<MemoryCluster>(State());
-  TableView view_{&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_)};
+  TableView view_{&loop_, &connections_, &metrics_, std::make_unique<WakingMembership>(cluster_)};
 };
 
 TEST_F(TableViewTest, AHolderIsKnownOnceItIsConnected) {
@@ -116,6 +123,33 @@ TEST_F(TableViewTest, ARefreshIsResumedByTheAnswer) {
   ASSERT_TRUE(task.done());
   EXPECT_TRUE(task.Take());
   EXPECT_EQ(loop_.NowNs(), before_ns);
+}
+
+TEST_F(TableViewTest, ARefreshMayAskForTheNextOneWhichIsNotAnsweredInTheSamePoll) {
+  const auto twice = [this]() -> Task<bool> {
+    co_await view_.Refresh(INT64_MAX);
+    co_return co_await view_.Refresh(INT64_MAX);
+  };
+  Task<bool> task = twice();
+  task.Start();
+  EXPECT_EQ(view_.Poll(), 1u);
+  EXPECT_FALSE(task.done());
+  EXPECT_EQ(view_.Poll(), 1u);
+  ASSERT_TRUE(task.done());
+  EXPECT_TRUE(task.Take());
+}
+
+// Otherwise virtual time would stand still while a search refreshes again and again.
+TEST_F(TableViewTest, ARefreshTakesTimeIfTheMembershipWakesNobody) {
+  TableView polled(&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_));
+  Task<bool> task = polled.Refresh(INT64_MAX);
+  task.Start();
+  EXPECT_EQ(polled.Poll(), 1u);
+  EXPECT_FALSE(task.done());
+  const int64_t before_ns = loop_.NowNs();
+  while (!task.done()) Turn();
+  EXPECT_TRUE(task.Take());
+  EXPECT_GT(loop_.NowNs(), before_ns);
 }
 
 TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsAtItsDeadline) {
