@@ -15,7 +15,7 @@ absl::StatusOr<size_t> ServeAddRoute(const ServedRegions& served, ConstBytes mes
   Meganode& tree = *region->tree;
   if (tree.tier() < request.fixed.tier) return WriteRouteReply(to, {RouteKind::kTooLow, {}, {}, {}, false, false});
   if (tree.tier() > request.fixed.tier || !tree.Covers(request.key)) {
-    return WriteRoute(to, served.Find(request.fixed.root, request.key));
+    return WriteRoute(to, served.Find(request.fixed.root, request.key), request.key);
   }
   auto reply = ReplyOf<WriteReply>(MessageKind::kAddRoute);
   if (region->log != nullptr && !region->log->status().ok()) return region->log->status();

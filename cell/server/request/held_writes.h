@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/check.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/request/keyed_request.h"
 
@@ -34,7 +35,7 @@ class HeldWrites {
   void Add(const IncomingCall& call, MessageKind kind, int64_t now_ns) {
     HeldWrite& held = writes_.emplace_back(HeldWrite{call, std::string(AsText(call.request)), {}, now_ns});
     held.call.request = {};
-    held.request = *ParseKeyedRequest(kind, AsBytes(held.bytes));
+    CELL_CHECK(ParseKeyedRequest(kind, AsBytes(held.bytes), &held.request).ok());
     ++ever_;
   }
   // Calls `retry` for each write in order. Removes those for which it returns true, because they are answered. When it

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/layout/wire.h"
 
@@ -25,20 +26,24 @@ struct KeyedRequest {
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
 constexpr bool IsWrite(MessageKind kind) { return kind == MessageKind::kPut || kind == MessageKind::kDelete; }
 
-// Parses a request. REQUIRES: `message` begins with a whole header of `kind`, which is a lookup or a write. Returns
-// InvalidArgument if the rest is not valid.
-inline absl::StatusOr<KeyedRequest> ParseKeyedRequest(MessageKind kind, ConstBytes message) {
+// Parses a request into *request, which is empty before. REQUIRES: `message` begins with a whole header of `kind`,
+// which is a lookup or a write. Returns InvalidArgument if the rest is not valid.
+inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, KeyedRequest* request) {
+  request->kind = kind;
   if (kind != MessageKind::kPut) {
     const absl::StatusOr<Parsed<KeyRequest>> parsed = ParseKeyRequest(message);
     if (!parsed.ok()) return parsed.status();
-    KeyedRequest request{kind, parsed->fixed.root, parsed->fixed.hint, parsed->key, {}};
-    request.copy = parsed->fixed.copy;
-    return request;
+    request->root = parsed->fixed.root;
+    request->hint = parsed->fixed.hint;
+    request->key = parsed->key;
+    request->copy = parsed->fixed.copy;
+    return absl::OkStatus();
   }
   const absl::StatusOr<Parsed<PutRequest>> parsed = ParsePutRequest(message);
   if (!parsed.ok()) return parsed.status();
   const PutRequest& put = parsed->fixed;
-  return KeyedRequest{kind, put.root, put.hint, parsed->key, parsed->value, put.crc, put.value_bytes, put.upload};
+  *request = {kind, put.root, put.hint, parsed->key, parsed->value, put.crc, put.value_bytes, put.upload};
+  return absl::OkStatus();
 }
 
 }  // namespace cell

@@ -34,7 +34,7 @@ void Lookups::Begin(BatchedRequest* request) {
   } else if (!IsLookup(request->kind)) {
     return;
   } else if (target.store == nullptr) {
-    return replies_->Route(*request->call, target);
+    return replies_->Route(*request->call, target, keyed.key);
   } else if (target.region->hash != nullptr) {
     const KeyHash hash = HashKey(keyed.key);
     if (batching_) target.region->hash->PrefetchUnits(hash);

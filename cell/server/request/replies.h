@@ -36,10 +36,10 @@ class Replies {
   void Error(const IncomingCall& call, MessageKind kind, const absl::Status& status) {
     Finish(call, kind, Begin(call), status);
   }
-  void Route(const IncomingCall& call, const Target& target) {
+  void Route(const IncomingCall& call, const Target& target, std::string_view key) {
     ++routed_;
     const MutableBytes to = Begin(call);
-    Send(call, to, WriteRoute(to, target));
+    Send(call, to, WriteRoute(to, target, key));
   }
 
   uint64_t served(MessageKind kind) const { return served_[static_cast<size_t>(kind)]; }

@@ -47,11 +47,8 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) co
   if (!header.ok()) return;
   request->kind = header->kind;
   if (!IsLookup(header->kind) && !IsWrite(header->kind)) return;
-  absl::StatusOr<KeyedRequest> keyed = ParseKeyedRequest(header->kind, call.request);
-  request->status = keyed.status();
-  if (!keyed.ok()) return;
-  request->keyed = *keyed;
-  request->target = served_->Find(keyed->root, keyed->key);
+  request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
+  if (request->status.ok()) request->target = served_->Find(request->keyed.root, request->keyed.key);
 }
 
 void RequestService::ServeOne(const BatchedRequest& request) {
@@ -101,7 +98,7 @@ void RequestService::Disconnected(ConnectionId peer) {
 absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(message));
   const Target target = served_->Find(request.fixed.root, request.key);
-  if (target.store == nullptr) return WriteRoute(to, target);
+  if (target.store == nullptr) return WriteRoute(to, target, request.key);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
   return ServeScan(*target.region->tree, request, to);
 }

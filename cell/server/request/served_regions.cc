@@ -18,16 +18,12 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
     if (target.region->hash->range().Has(HashKey(key))) target.store = target.region->hash;
     return target;
   }
-  const Meganode& tree = *target.region->tree;
-  if (tree.tier() == 0 && tree.Covers(key)) {
-    target.store = target.region->tree;
-    return target;
+  Meganode* const tree = target.region->tree;
+  if (tree->tier() == 0 && tree->Covers(key)) {
+    target.store = tree;
+  } else {
+    target.leads_on = tree;
   }
-  target.route = tree.RouteOf(key);
-  using Kind = Meganode::Route::Kind;
-  target.kind = target.route.kind == Kind::kChild   ? RouteKind::kChild
-                : target.route.kind == Kind::kRight ? RouteKind::kRight
-                                                    : RouteKind::kRestart;
   return target;
 }
 
@@ -36,10 +32,16 @@ absl::Status NoMeganode(const HeldRegion& region) {
       fmt::format("region {} is part of a hash table, which has no order and cannot be scanned", region.region()));
 }
 
-size_t WriteRoute(MutableBytes to, const Target& target) {
-  RouteView view{target.kind, target.route.next, target.route.low, {}, target.kind == RouteKind::kChild, false};
-  if (target.route.high.has_value()) {
-    view.high_key = *target.route.high;
+size_t WriteRoute(MutableBytes to, const Target& target, std::string_view key) {
+  if (target.leads_on == nullptr) return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
+  using Kind = Meganode::Route::Kind;
+  const Meganode::Route route = target.leads_on->RouteOf(key);
+  const RouteKind kind = route.kind == Kind::kChild   ? RouteKind::kChild
+                         : route.kind == Kind::kRight ? RouteKind::kRight
+                                                      : RouteKind::kRestart;
+  RouteView view{kind, route.next, route.low, {}, kind == RouteKind::kChild, false};
+  if (route.high.has_value()) {
+    view.high_key = *route.high;
     view.has_high = true;
   }
   return WriteRouteReply(to, view);

@@ -16,10 +16,9 @@ namespace cell {
 
 // The target of a request. Valid until the worker serves a step of a migration, or runs its other tasks.
 struct Target {
-  HeldRegion* region = nullptr;  // The region that the request names, in any state. Null: it is not held here.
-  PairStore* store = nullptr;    // The store of `region`, if it covers the key. Null: `route` leads on.
-  RouteKind kind = RouteKind::kNotHeld;
-  Meganode::Route route;
+  HeldRegion* region = nullptr;        // The region that the request names, in any state. Null: it is not held here.
+  PairStore* store = nullptr;          // The store of `region`, if it covers the key.
+  const Meganode* leads_on = nullptr;  // If not: the meganode that has the key's route. Null: there is none here.
 };
 
 class ServedRegions {
@@ -54,7 +53,7 @@ class ServedRegions {
 // Returns the error of a request that only a meganode can serve.
 absl::Status NoMeganode(const HeldRegion& region);
 
-// Writes the reply that leads a request on. Returns its size.
-size_t WriteRoute(MutableBytes to, const Target& target);
+// Writes the reply that leads a request for `key` on. Returns its size.
+size_t WriteRoute(MutableBytes to, const Target& target, std::string_view key);
 
 }  // namespace cell

@@ -177,7 +177,7 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
   if (!outcome.ok()) {
     replies_->Error(call, request.kind, outcome.status());
   } else if (outcome->stage == Stage::kRouted) {
-    replies_->Route(call, target);
+    replies_->Route(call, target, request.key);
   } else {
     AnswerExisted(call, request.kind, outcome->existed);
   }
