@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "cell/base/bytes.h"
@@ -50,11 +52,12 @@ class WorkerWaitTest : public testing::Test {
                                        std::move(membership), options);
   }
 
-  // Waits, and calls `signal` in this thread meanwhile, or before. Returns whether that ended the wait.
+  // Waits, and calls `signal` in this thread meanwhile. Returns whether that ended the wait.
   template <typename Signal>
   bool Ends(Signal signal) {
     const int64_t until_ns = worker_->fabric()->NowNs() + kLongNs;
     const std::future<void> waited = std::async(std::launch::async, [&] { worker_->Wait(until_ns); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // By then it sleeps; before, it spins.
     signal();
     waited.wait();
     return worker_->fabric()->NowNs() < until_ns;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cell/client/session/session_test.h"
@@ -47,6 +50,28 @@ class SessionTest : public ::testing::Test {
   AnsweringService service_{server_.get()};
   std::vector<std::string> reports_;
 };
+
+// The fabric is gone then, and the membership's threads may still have an answer.
+TEST_F(SessionTest, IsNotWokenAfterItsEnd) {
+  class WakingMembership : public MemoryMembership {
+   public:
+    WakingMembership(std::shared_ptr<MemoryCluster> cluster, std::function<void()>* wake)
+        : MemoryMembership(std::move(cluster)), wake_(wake) {}
+    bool SetWake(std::function<void()> wake) override {
+      *wake_ = std::move(wake);
+      return true;
+    }
+
+   private:
+    std::function<void()>* const wake_;
+  };
+  std::function<void()> wake;
+  Session session(ClientOptions(), network_.NewEndpoint(),
+                  std::make_unique<WakingMembership>(std::make_shared<MemoryCluster>(State()), &wake));
+  EXPECT_TRUE(wake);
+  session.Close();
+  EXPECT_FALSE(wake);
+}
 
 TEST_F(SessionTest, ACallsOptionsGoBeforeTheClients) {
   ClientOptions options;

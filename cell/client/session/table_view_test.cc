@@ -172,6 +172,26 @@ TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsWithTheLoop) {
   EXPECT_FALSE(task.Take());
 }
 
+TEST_F(TableViewTest, ARefreshThatFailedExtendsNoLease) {
+  auto owned = std::make_unique<WakingMembership>(cluster_);
+  WakingMembership* const membership = owned.get();
+  TableView view(&loop_, &connections_, &metrics_, std::move(owned));
+  const auto refresh = [&] {
+    Task<bool> task = view.Refresh(INT64_MAX);
+    task.Start();
+    while (!task.done()) view.Poll();
+  };
+  refresh();
+  const int64_t before_ns = view.LeaseUntilNs();
+  PassTime(kLeaseNs / 4);
+  membership->set_failing(absl::UnavailableError("the coordinator cannot be reached"));
+  refresh();
+  EXPECT_EQ(view.LeaseUntilNs(), before_ns);
+  membership->set_failing(absl::OkStatus());
+  refresh();
+  EXPECT_GT(view.LeaseUntilNs(), before_ns);
+}
+
 TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {
   Refresh();
   const int64_t before_ns = view_.LeaseUntilNs();

@@ -4,11 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+
 #include "cell/base/check.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/sim/sim_fabric.h"
+#include "cell/server/change/migration_phase.h"
 #include "cell/server/worker.h"
+#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
@@ -129,6 +134,26 @@ class MigratorTest : public ::testing::Test {
 };
 
 // A worker that recovers its own regions needs their slots.
+TEST(MigrationPhase, AllowsWhatItsTableShows) {
+  constexpr std::string_view kNames[] = {"offered", "copying", "frozen", "sealed", "settling", "migrated", "kept"};
+  std::string changes;
+  for (int from = 0; from < 7; ++from) {
+    changes += fmt::format("{}:", kNames[from]);
+    for (int to = 0; to < 7; ++to) {
+      if (CanChange(MigrationPhase(from), MigrationPhase(to))) changes += fmt::format(" {}", kNames[to]);
+    }
+    changes += "\n";
+  }
+  EXPECT_EQ(changes,
+            "offered: copying kept\n"
+            "copying: frozen kept\n"
+            "frozen: sealed kept\n"
+            "sealed: settling migrated\n"
+            "settling: migrated kept\n"
+            "migrated:\n"
+            "kept:\n");
+}
+
 TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
   {

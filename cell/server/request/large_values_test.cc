@@ -28,6 +28,12 @@ TEST_F(RequestServiceTest, ACopyIsFetchedWholeWhateverIsWrittenMeanwhile) {
     const auto got = ParseBytesReply(AsBytes(piece), MessageKind::kFetch);
     return got.ok() ? std::string(AsText(*got)) : std::string(absl::StatusCodeToString(got.status().code()));
   };
+  // A piece must fit into the room that the client has left for the reply.
+  const std::string piece = MakeFetchRequest(Pointer(0, 0), 2 * kReplyBytesMin, 2);
+  Reply cramped;
+  client_->Call(connection_, AsBytes(piece), {}, kReplyBytesMin, INT64_MAX, &cramped);
+  while (!cramped.done) Turn();
+  EXPECT_EQ(CodeOf(cramped.bytes), absl::StatusCode::kOutOfRange);
   std::string found;
   for (uint64_t at = 0; at < old.size(); at += kInlineValueBytesMax) {
     ASSERT_TRUE(Put("key", std::string(old.size(), static_cast<char>('a' + at / kInlineValueBytesMax))).ok());
