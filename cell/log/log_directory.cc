@@ -18,6 +18,9 @@ namespace {
 
 std::string ClaimPath(const std::string& directory) { return directory + "/cluster"; }
 
+// Returns how the names of files begin in which the cluster's servers compose their claims.
+std::string UnfinishedClaim(const std::string& uuid) { return fmt::format("cluster.{}.", uuid); }
+
 absl::Status Anothers(const std::string& directory, const std::string& whose, const std::string& uuid) {
   return absl::FailedPreconditionError(fmt::format(
       "{} has the logs of {}, but this is {}: give this cluster's log directory, or an empty one (--log-dir)",
@@ -56,7 +59,7 @@ absl::Status ClaimLogDirectory(const std::string& directory, const std::string& 
   RETURN_IF_ERROR(Check(directory, uuid, &claimed));
   if (claimed || uuid.empty()) return absl::OkStatus();
   // A link appears with all of its content, and fails if another server's claim is there already.
-  const std::string made = fmt::format("{}.{}.{}", ClaimPath(directory), uuid, ::getpid());
+  const std::string made = fmt::format("{}/{}{}", directory, UnfinishedClaim(uuid), ::getpid());
   (void)files.Remove(made);  // A former process with the same id may have left it.
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(made));
@@ -80,6 +83,12 @@ absl::Status RemoveLogDirectory(const std::string& directory, const std::string&
   PosixFiles files;
   RETURN_IF_ERROR(DirectoryLogStore(&files, directory).RemoveAll());
   if (claimed) RETURN_IF_ERROR(files.Remove(ClaimPath(directory)));
+  // A server that was interrupted while it claimed the directory has left a file.
+  if (const auto names = files.List(directory); names.ok() && !uuid.empty()) {
+    for (const std::string& name : *names) {
+      if (name.starts_with(UnfinishedClaim(uuid))) RETURN_IF_ERROR(files.Remove(fmt::format("{}/{}", directory, name)));
+    }
+  }
   (void)files.Remove(directory);  // Fails if the directory has other files, which stay.
   return absl::OkStatus();
 }

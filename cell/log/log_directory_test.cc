@@ -59,6 +59,19 @@ TEST_F(LogDirectory, IsClaimedByOneOfTwoClustersThatComeAtOnce) {
   }
 }
 
+// Otherwise the directory of a cluster whose first start was interrupted could neither be used nor wiped.
+TEST_F(LogDirectory, IsRemovedWithAClaimThatWasInterrupted) {
+  std::filesystem::create_directory(logs());
+  const auto unfinished = [this](const std::string& uuid) { return logs() + "/cluster." + uuid + ".123"; };
+  std::ofstream(unfinished(kOurs)) << kOurs;
+  std::ofstream(unfinished(kOthers)) << kOthers;
+  EXPECT_TRUE(RemoveLogDirectory(logs(), kOurs).ok());
+  EXPECT_FALSE(std::filesystem::exists(unfinished(kOurs)));
+  EXPECT_TRUE(std::filesystem::exists(unfinished(kOthers)));
+  EXPECT_TRUE(RemoveLogDirectory(logs(), kOthers).ok());
+  EXPECT_FALSE(std::filesystem::exists(logs()));
+}
+
 TEST_F(LogDirectory, IsRemovedForItsOwnClusterAlone) {
   EXPECT_TRUE(RemoveLogDirectory(logs(), kOurs).ok());  // There is no directory.
   ASSERT_TRUE(ClaimLogDirectory(logs(), kOurs).ok());
