@@ -5,8 +5,7 @@
   tools/coverage.py //cell/tree/...      these tests
   tools/coverage.py --html DIRECTORY     writes pages that show each line, too
 
-Tests and headers of tests are not counted, and neither is what processes ran that were killed. docs/testing.md has the
-figure."""
+Tests and headers of tests are not counted, and neither is what processes ran that were killed."""
 
 import argparse
 import collections

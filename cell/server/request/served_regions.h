@@ -18,7 +18,7 @@ namespace cell {
 struct Target {
   HeldRegion* region = nullptr;        // The region that the request names, in any state. Null: it is not held here.
   PairStore* store = nullptr;          // The store of `region`, if it covers the key.
-  const Meganode* leads_on = nullptr;  // If not: the meganode that has the key's route. Null: there is none here.
+  const Meganode* leads_on = nullptr;  // Set if `store` is not: the meganode that has the key's route, if any.
 };
 
 class ServedRegions {
