@@ -2,8 +2,9 @@
 
 Two clusters are up at once, one of each build, with the server on core 0 and the client on core 1. The builds run in turns,
 so that the machine's drift affects both alike; the server whose turn it is not is stopped meanwhile, because an idle server
-takes some time of its core. The figure is the median of their ratios. A ratio of 1.02 means that this
-build is 2 % faster.
+takes some time of its core. The cluster that comes up first gets other memory than the second, which was worth 3 % where it
+was tried (a build against a copy of itself). Both are therefore brought up again for each round, in turns first. The figure
+is the median of their ratios. A ratio of 1.02 means that this build is 2 % faster.
 
   git worktree add ../before COMMIT && (cd ../before && ./bazelw build --config=opt //tools:cell_bench //cell/cmd:cell_server)
   mkdir /tmp/before && cp ../before/bazel-bin/tools/cell_bench ../before/bazel-bin/cell/cmd/cell_server /tmp/before
@@ -66,23 +67,43 @@ class Build:
         return json.loads(ran.stdout)
 
 
-def compare(this, other, args):
-    """Returns for each figure (name, median of this, median of the other, median ratio)."""
-    rows = []
-    for name, arguments, field in FIGURES:
-        ours, theirs = [], []
-        for turn in range(args.rounds):
-            order = [(this, ours), (other, theirs)]
-            for build, seen in order if turn % 2 == 0 else reversed(order):  # Neither always runs first.
-                idle = other if build is this else this
+def round_of(number, args, programs, base):
+    """Brings a cluster of each build up and runs all figures. Returns [(this, other)] in the order of FIGURES."""
+    names = ["this", "other"] if number % 2 == 0 else ["other", "this"]
+    builds = {}
+    try:
+        for name in names:
+            builds[name] = Build(name, Path(base) / f"{name}-{number}", programs if name == "other" else None)
+            builds[name].bench("--workload get --path server", args.keys, 0.2)  # Loads the keys.
+        rows = []
+        for figure, (_, arguments, field) in enumerate(FIGURES):
+            seen = {}
+            for name in names if figure % 2 == 0 else reversed(names):
+                idle = builds["other" if name == "this" else "this"]
                 idle.signal(signal.SIGSTOP)
                 try:
-                    seen.append(build.bench(arguments, args.keys, args.seconds)[field])
+                    seen[name] = builds[name].bench(arguments, args.keys, args.seconds)[field]
                 finally:
                     idle.signal(signal.SIGCONT)
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-        rows.append((name, statistics.median(ours), statistics.median(theirs), ratio))
-        print(f"{name:12} {rows[-1][1] / 1e6:8.3f} M/s {rows[-1][2] / 1e6:8.3f} M/s  {ratio:6.3f}", flush=True)
+            rows.append((seen["this"], seen["other"]))
+        return rows
+    finally:
+        for build in builds.values():
+            cluster.end(build.processes)
+
+
+def compare(args, programs, base):
+    """Returns for each figure (name, median of this, median of the other, median ratio)."""
+    rounds = []
+    for number in range(args.rounds):
+        rounds.append(round_of(number, args, programs, base))
+        print(f"round {number + 1} of {args.rounds}: " + ", ".join(f"{a / b:.3f}" for a, b in rounds[-1]), file=sys.stderr, flush=True)
+    rows = []
+    print(f"{'figure':12} {'this':>12} {args.name[:12]:>12}  ratio")
+    for (name, *_), pairs in zip(FIGURES, zip(*rounds)):
+        ours, theirs = zip(*pairs)
+        rows.append((name, statistics.median(ours), statistics.median(theirs), statistics.median(a / b for a, b in pairs)))
+        print(f"{name:12} {rows[-1][1] / 1e6:8.3f} M/s {rows[-1][2] / 1e6:8.3f} M/s  {rows[-1][3]:6.3f}")
     return rows
 
 
@@ -127,7 +148,8 @@ def main():
     parser.add_argument("--name", default="another build", help="what to call the other build: its commit")
     parser.add_argument("--keys", type=int, default=500_000, help="keys in each store (default: 500000)")
     parser.add_argument("--seconds", type=float, default=1, help="seconds per run (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each figure and build, in turns (default: 5)")
+    parser.add_argument("--rounds", type=int, default=10,
+                        help="rounds, each with two new clusters; an even number puts each build first equally often (default: 10)")
     parser.add_argument("--record", metavar="DIR", help="append the ratios to DIR/history.csv and draw DIR/history.svg")
     args = parser.parse_args()
     programs = cluster.user_path(args.against)
@@ -136,17 +158,7 @@ def main():
             if not (programs / program).is_file():
                 raise cluster.ClusterError(f"{programs / program} is not there: copy the other build's program to it")
         with tempfile.TemporaryDirectory(prefix="cell-history-") as base:
-            builds = []
-            try:
-                builds.append(Build("this", Path(base) / "this", None))
-                builds.append(Build(args.name, Path(base) / "other", programs))
-                for build in builds:
-                    build.bench("--workload get --path server", args.keys, 0.2)  # Loads the keys.
-                print(f"{'figure':12} {'this':>12} {args.name[:12]:>12}  ratio")
-                rows = compare(*builds, args)
-            finally:
-                for build in builds:
-                    cluster.end(build.processes)
+            rows = compare(args, programs, base)
         if args.record:
             record(cluster.user_path(args.record), args.name, rows)
     except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
