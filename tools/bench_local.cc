@@ -60,6 +60,9 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   std::array<std::string, Meganode::kBatchMax> keys;
   std::array<Meganode::Lookup, Meganode::kBatchMax> lookups;
   const bool get = bench.operation == "get";
+  for (Meganode::Lookup& lookup : lookups) {
+    lookup.prefetches = get ? Meganode::Prefetches::kPair : Meganode::Prefetches::kNothing;
+  }
   const auto take = [&](const Meganode::Location& location, size_t key_bytes) {
     if (!get || !location.slot.has_value()) return;
     const size_t bytes = location.slot->extent_bytes - key_bytes;
@@ -97,7 +100,7 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
         lookups[i].tree = &tree;
         lookups[i].key = keys[i];
       }
-      Meganode::FindBatch({lookups.data(), depth}, get);
+      Meganode::FindBatch({lookups.data(), depth});
       for (size_t i = 0; i < depth; ++i) {
         if (!lookups[i].location.slot.has_value()) status = absl::InternalError("a key is missing");
         take(lookups[i].location, keys[i].size());

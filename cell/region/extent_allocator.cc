@@ -152,6 +152,19 @@ void ExtentAllocator::PrefetchFree(uint64_t offset, uint64_t bytes) const {
   Prefetch(memory_->at(right), kUnitBytes);
 }
 
+void ExtentAllocator::PrefetchNeighbours(uint64_t offset) const {
+  const auto at =
+      static_cast<uint32_t>((offset - kBlockHeaderBytes - memory_->header().extents_offset) / kUnitBytes + 1);
+  const auto prefetch = [this](uint32_t block) { Prefetch(memory_->at(WordOffset(block, 0)), kUnitBytes); };
+  const Block block = Get(at);
+  if (block.left_units != 0) prefetch(at - block.left_units);
+  const uint32_t right = at + block.units;
+  if (right > total_units() || !Get(right).free) return;
+  const uint64_t links = LoadWord(memory_->at(WordOffset(right, 1)), std::memory_order_relaxed);
+  if (const auto next = static_cast<uint32_t>(links); next != 0) prefetch(next);
+  if (const auto previous = static_cast<uint32_t>(links >> 32); previous != 0) prefetch(previous);
+}
+
 std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string_view value) {
   const size_t bytes = key.size() + value.size();
   const std::optional<uint64_t> offset = Allocate(bytes);

@@ -36,8 +36,11 @@ class ExtentAllocator {
   std::optional<uint64_t> Store(std::string_view key, std::string_view value);
   // Frees an extent. REQUIRES: `offset` came from Allocate or Store and was not freed since.
   void Free(uint64_t offset);
-  // Prefetches the words that Free will read for an extent of `bytes` bytes.
+  // Prefetch the words that Free will read for an extent of `bytes` bytes: first its header and its right neighbour's,
+  // then, by what those say, its left neighbour's header and the neighbours in the right one's free list. A caller that
+  // frees several extents makes the first call for each, then the second for each, so that cache misses overlap.
   void PrefetchFree(uint64_t offset, uint64_t bytes) const;
+  void PrefetchNeighbours(uint64_t offset) const;
 
   struct Usage {
     uint64_t blocks = 0;

@@ -62,6 +62,13 @@ class Meganode : public PairStore {
   };
   absl::StatusOr<Location> Find(std::string_view key) const;
 
+  // What a search prefetches of the pair that it finds.
+  enum class Prefetches : uint8_t {
+    kNothing,
+    kPair,  // The pair, which is read next.
+    kFree,  // What is read when the pair's extent is freed, because the pair is replaced or deleted next.
+  };
+
   // Executes many searches at once, in any of the thread's meganodes. Interleaves them with prefetches, so that their
   // cache misses overlap (see README.md). The results equal those of single calls of Find.
   struct Lookup {
@@ -69,9 +76,10 @@ class Meganode : public PairStore {
     std::string_view key;
     absl::Status status;
     Location location;
+    Prefetches prefetches = Prefetches::kNothing;
   };
   static constexpr size_t kBatchMax = 16;
-  static void FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents);
+  static void FindBatch(absl::Span<Lookup> lookups);
 
   // Says where the search for a key continues.
   struct Route {

@@ -59,7 +59,7 @@ absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {
   return location;
 }
 
-void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
+void Meganode::FindBatch(absl::Span<Lookup> lookups) {
   // Header, heads, and some slots of inner nodes: what is read first.
   constexpr size_t kPrefetchedBytes = 320;
   for (size_t begin = 0; begin < lookups.size(); begin += kBatchMax) {
@@ -89,14 +89,21 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups, bool prefetch_extents) {
           if (const std::optional<int> slot = node.Find(lookup.key)) {
             const LeafSlot found = node.leaf_slot(*slot);
             lookup.location.slot = found;
-            if (prefetch_extents)
+            if (lookup.prefetches == Prefetches::kPair) {
               Prefetch(lookup.tree->Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
+            } else if (lookup.prefetches == Prefetches::kFree) {
+              lookup.tree->extents_.PrefetchFree(found.extent.offset(), found.extent_bytes);
+            }
           }
         } else {
           lookup.status = lookup.tree->NotHere(step, lookup.key);
         }
         active[i] = active[--left];
       }
+    }
+    for (const Lookup& lookup : batch) {
+      if (lookup.prefetches != Prefetches::kFree || !lookup.location.slot.has_value()) continue;
+      lookup.tree->extents_.PrefetchNeighbours(lookup.location.slot->extent.offset());
     }
   }
 }

@@ -248,8 +248,10 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
   keys.reserve(1000);
   for (int i = 0; i < 1000; ++i) keys.push_back(std::to_string(random.Below(20'000)));
   std::vector<Meganode::Lookup> lookups(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) lookups[i] = {&tree, keys[i], {}, {}};
-  Meganode::FindBatch(absl::MakeSpan(lookups), true);
+  using Prefetches = Meganode::Prefetches;
+  const Prefetches all[] = {Prefetches::kNothing, Prefetches::kPair, Prefetches::kFree};
+  for (size_t i = 0; i < keys.size(); ++i) lookups[i] = {&tree, keys[i], {}, {}, all[i % std::size(all)]};
+  Meganode::FindBatch(absl::MakeSpan(lookups));
   for (size_t i = 0; i < keys.size(); ++i) {
     const Meganode::Location want = *tree.Find(keys[i]);
     ASSERT_TRUE(lookups[i].status.ok());

@@ -7,7 +7,6 @@
 namespace cell {
 
 void Lookups::Serve(absl::Span<BatchedRequest> requests) {
-  gets_ = false;
   walks_.clear();
   walkers_.clear();
   hash_lookups_.clear();
@@ -15,9 +14,9 @@ void Lookups::Serve(absl::Span<BatchedRequest> requests) {
     if (request.status.ok()) Begin(&request);
   }
   if (batching_) {
-    Meganode::FindBatch(absl::MakeSpan(walks_), gets_);
+    Meganode::FindBatch(absl::MakeSpan(walks_));
   } else {
-    for (Meganode::Lookup& walk : walks_) Meganode::FindBatch({&walk, 1}, false);
+    for (Meganode::Lookup& walk : walks_) Meganode::FindBatch({&walk, 1});
   }
   for (size_t i = 0; i < walks_.size(); ++i) End(walkers_[i], walks_[i]);
   for (const HashLookup& lookup : hash_lookups_) {
@@ -41,8 +40,11 @@ void Lookups::Begin(BatchedRequest* request) {
     hash_lookups_.push_back({request, hash});
     return;
   }
-  gets_ |= request->kind == MessageKind::kGet;
-  walks_.push_back({target.region->tree, keyed.key, absl::OkStatus(), {}});
+  using Prefetches = Meganode::Prefetches;
+  const Prefetches prefetches = IsWrite(request->kind)                            ? Prefetches::kFree
+                                : batching_ && request->kind == MessageKind::kGet ? Prefetches::kPair
+                                                                                  : Prefetches::kNothing;
+  walks_.push_back({target.region->tree, keyed.key, absl::OkStatus(), {}, prefetches});
   walkers_.push_back(request);
 }
 

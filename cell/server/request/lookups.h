@@ -51,7 +51,6 @@ class Lookups {
   ValueCopies* const copies_;
   const bool batching_;
   // Scratch space of Serve.
-  bool gets_ = false;
   std::vector<Meganode::Lookup> walks_;
   std::vector<BatchedRequest*> walkers_;  // The requests that these searches belong to.
   std::vector<HashLookup> hash_lookups_;
