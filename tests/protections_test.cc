@@ -99,6 +99,29 @@ TEST(CancelledMigration, TheNextTargetGetsWhatTheFirstOneWasTold) {
   EXPECT_EQ(cluster.Check().error_count, 0u);
 }
 
+// The source sees the changed table before the target's Done. It must not take the region for a lost one then: its
+// migration would end only once the target counts as silent.
+TEST(MigrationWithALog, EndsWithTheChangeOfTheTable) {
+  SimCluster cluster({512, 64 << 10, 128 << 10}, {}, Options(2, Durability::kSync));
+  auto client = cluster.NewClient(Quiet());
+  ASSERT_TRUE(client->Put("key", "value").ok());
+  const uint32_t region = cluster.table().root;
+  const auto source = static_cast<size_t>(std::stoi(cluster.table().Find(region)->owner.server.substr(7)));
+  std::optional<absl::Status> given;
+  const auto give = [&]() -> Task<bool> {
+    WorkerId target{fmt::format("server-{}", 1 - source), 0};
+    given = co_await cluster.worker(source)->migrator()->Migrate(region, std::move(target));
+    co_return true;
+  };
+  cluster.SlowDisk(1 - source, 1'000'000);  // The target continues the log before Done.
+  cluster.worker(source)->scheduler()->Spawn(give());
+  while (!given.has_value()) cluster.network()->Step();
+  EXPECT_TRUE(given->ok()) << *given;
+  EXPECT_EQ(cluster.worker(source)->recoverer()->counters().lost, 0u);
+  EXPECT_EQ(cluster.worker(source)->migrator()->counters().sent, 1u);
+  EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
+}
+
 // A bit of a value flips in its server's memory. Nobody may take the result for the value, however it is read.
 TEST(DamagedMemory, GivesNoWrongValue) {
   SimCluster cluster({512, 128 << 10, 512 << 10}, {}, Options(1, Durability::kNone));

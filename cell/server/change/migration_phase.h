@@ -6,7 +6,7 @@
 //   kCopying   kFrozen    the target asks for the last pages (Freeze)
 //   kFrozen    kSealed    the target has all of them, and everything is on disk (Seal)
 //   kSealed    kSettling  the target cancels or has gone silent: only the region table knows the owner
-//   kSealed    kMigrated  the target has changed the region table (Done)
+//   kSealed    kMigrated  the target has changed the region table (Done, or the table is seen)
 //   kSettling  kMigrated  the region table says that another worker has the region
 //   kSettling  kKept      the source has taken the region back in the region table
 //   kOffered   kKept      the target refuses the offer, or does not answer it; the log has failed

@@ -168,7 +168,6 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     case MigrationStep::kDone:
       if (outgoing.phase() != MigrationPhase::kSealed) return NoSuchMigration(id);
       EndOutgoing(id, MigrationPhase::kMigrated);
-      sync_points_->Reach("migration: source: done");
       return absl::OkStatus();
     case MigrationStep::kCancel:
       Abandon(id);
@@ -234,6 +233,7 @@ void Migrator::EndOutgoing(uint32_t id, MigrationPhase end) {
   }
   outgoing_.erase(it);
   outgoing_ended_.Notify();
+  if (end == MigrationPhase::kMigrated) sync_points_->Reach("migration: source: done");
 }
 
 void Migrator::Disconnected(ConnectionId peer) {
@@ -243,6 +243,7 @@ void Migrator::Disconnected(ConnectionId peer) {
 }
 
 void Migrator::Step() {
+  EndMigrated();
   std::vector<uint32_t> silent;
   for (const auto& [id, outgoing] : outgoing_) {
     if (outgoing.phase() != MigrationPhase::kSettling && clock_->NowNs() - outgoing.heard_ns > silence_ns_)
@@ -255,6 +256,19 @@ void Migrator::Step() {
     }
     Abandon(id);
   }
+}
+
+// Done may come late or not at all, and until then nobody serves the region's waiting writes.
+void Migrator::EndMigrated() {
+  if (outgoing_.empty() || membership_->state().revision == seen_revision_) return;
+  seen_revision_ = membership_->state().revision;
+  std::vector<uint32_t> migrated;
+  for (const auto& [id, outgoing] : outgoing_) {
+    const RegionTable::Entry* entry = membership_->state().table.Find(id);
+    const bool moved = entry != nullptr && entry->epoch > outgoing.epoch;
+    if (outgoing.phase() == MigrationPhase::kSealed && moved) migrated.push_back(id);
+  }
+  for (const uint32_t id : migrated) EndOutgoing(id, MigrationPhase::kMigrated);
 }
 
 // Returns the change that makes this worker the owner, from the owner at `epoch`. It succeeds if it was made before and

@@ -12,7 +12,8 @@
 //                                   <-   Seal: the source invalidates all nodes, so that nobody reads them any more
 //                                        the region table is changed, from the offered epoch; the copy becomes
 //                                        visible
-//                                   <-   Done: the source drops its copy; waiting writes are redirected to the target
+//                                   <-   Done: the source drops its copy; waiting writes are redirected to the target.
+//                                        If the source sees the changed table first, it does so then.
 //                                   <-   Cancel, instead of any of these: the target does not take it, and says why
 //
 // The log stays where it is and continues in a segment of the new epoch, which the target opens before it takes writes
@@ -64,7 +65,7 @@ class Migrator : public MigrationHandler {
   // Serves a request of another worker.
   size_t ServeMigration(ConnectionId peer, ConstBytes request, MutableBytes to) override;
   void Disconnected(ConnectionId peer) override;
-  // Checks for targets that went silent.
+  // Checks for targets that have changed the region table, or went silent.
   void Step();
 
   struct Counters {
@@ -107,6 +108,8 @@ class Migrator : public MigrationHandler {
   size_t WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoing) const;
   // Gives up a migration whose target has cancelled it or gone silent: ends it, or begins to settle it if it is sealed.
   void Abandon(uint32_t region);
+  // Ends the migrations whose regions have other owners by the region table.
+  void EndMigrated();
   // Ends a migration at the source, in phase kMigrated or kKept, and forgets it.
   void EndOutgoing(uint32_t region, MigrationPhase end);
   Task<bool> Settle(uint32_t region);
@@ -141,6 +144,7 @@ class Migrator : public MigrationHandler {
   const SyncPoints* const sync_points_;
   const int64_t silence_ns_;
   std::map<uint32_t, Outgoing> outgoing_;
+  uint64_t seen_revision_ = 0;  // The membership's state that EndMigrated has looked at.
   Event outgoing_ended_;
   Repeats repeats_;
   Counters counters_;

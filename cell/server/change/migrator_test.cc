@@ -442,6 +442,23 @@ TEST_F(SourceTest, ARegionIsFrozenOnce) {
   EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
+// Done may be lost. The table says the same, and then nobody waits until the target has gone silent.
+TEST_F(SourceTest, EndsWhenTheTableNamesAnotherOwner) {
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  more = Ask(target_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  for (int i = 0; i < 100; ++i) Turn();
+  ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
+  ASSERT_TRUE(cluster_->state.table.Move(kOwn, 1, {"source", 0}).ok());
+  ++cluster_->state.table.version;
+  ++cluster_->changes;
+  for (int i = 0; i < 100; ++i) Turn();
+  EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
+  EXPECT_EQ(worker_->migrator()->counters().sent, 1u);
+}
+
 // The table says that the region stays here, but it was recovered elsewhere since.
 TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };

@@ -71,7 +71,9 @@ void Recoverer::DropLost() {
   for (HeldRegion* region : regions_->all()) {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // A table that is older than the one with which the region came here says nothing.
-    const bool others = entry != nullptr && entry->epoch > region->epoch();
+    // A sealed region serves nobody, and its migration ends by what the table says.
+    const bool others =
+        entry != nullptr && entry->epoch > region->epoch() && region->state() != RegionState::kSealed;
     if ((others || new_session) && !region->lost()) {
       Lose(region, "this worker no longer owns it: its session expired, or another worker has taken it over");
     }
@@ -117,10 +119,7 @@ Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
-  // Its migration's target has it, and has served it.
-  const bool migrated = region->state() == RegionState::kSealed;
-  spdlog::log(migrated ? spdlog::level::debug : spdlog::level::warn, "region {} is no longer served here: {}",
-              region->region(), why);
+  spdlog::warn("region {} is no longer served here: {}", region->region(), why);
   ++counters_.lost;
   region->ChangeState(RegionState::kLost);
   region->store->Invalidate();
