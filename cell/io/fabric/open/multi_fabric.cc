@@ -249,7 +249,10 @@ size_t MultiFabric::Poll() {
   size_t done = 0;
   ++polls_;
   for (const auto& part : parts_) {
-    if (!part->used || (part->idle >= kIdlePolls && polls_ % kPollIdleEvery != 0)) continue;
+    const bool idle = part->idle >= kIdlePolls;
+    if (!part->used || (idle && polls_ % kPollIdleEvery != 0)) continue;
+    // While another part is busy nobody waits. Without this, an idle part would look at its sockets very seldom.
+    if (idle) part->fabric->AfterWait();
     const size_t found = part->fabric->Poll();
     part->idle = found > 0 ? 0 : part->idle + 1;
     done += found;
