@@ -47,6 +47,7 @@ absl::StatusOr<std::map<uint32_t, nlohmann::json>> PartStates(Client* client, nl
     if (!json.ok()) return absl::DataLossError("the server's status is not JSON");
     const JsonView view(*json);
     std::vector<JsonView> reports = view["clients"].elements();
+    reports.push_back(view["other_clients"]);
     reports.push_back(view["departed_clients"]);
     for (const JsonView report : reports) {
       if (lookups == nullptr) break;

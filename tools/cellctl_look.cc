@@ -314,6 +314,8 @@ int Top(Client* client, const CtlFlags& flags) {
         now.moved += report["lookup_moved"].Or(0.0);
       };
       add(json["departed_clients"]);
+      add(json["other_clients"]);
+      clients += json["other_clients"]["clients"].Or<uint64_t>(0);
       for (const JsonView report : json["clients"].elements()) {
         add(report);
         ++clients;

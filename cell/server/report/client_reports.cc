@@ -9,6 +9,7 @@ namespace cell {
 namespace {
 
 constexpr size_t kShown = 64;
+constexpr size_t kShownBytes = 24 << 10;  // Together. The status, with everything else, must fit into a message.
 constexpr size_t kBytesMax = 4096;
 
 }  // namespace
@@ -26,23 +27,33 @@ absl::Status ClientReports::Set(ConnectionId client, std::string_view text) {
 void ClientReports::Forget(ConnectionId client) {
   const auto it = reports_.find(client);
   if (it == reports_.end()) return;
-  const absl::StatusOr<nlohmann::json> report = ParseJson(it->second);
-  for (size_t i = 0; report.ok() && i < departed_.size(); ++i) {
-    departed_[i] += JsonView(*report)[kCounters[i]].Or<uint64_t>(0);
-  }
+  AddCounters(it->second, &departed_);
   reports_.erase(it);
 }
 
 void ClientReports::AddTo(nlohmann::json* status) const {
-  for (size_t i = 0; i < departed_.size(); ++i) (*status)["departed_clients"][kCounters[i]] = departed_[i];
   nlohmann::json& clients = (*status)["clients"] = nlohmann::json::array();
+  Counters others{};
+  size_t bytes = 0;
   for (const auto& [id, text] : reports_) {
-    absl::StatusOr<nlohmann::json> report = ParseJson(text);
-    if (!report.ok()) continue;  // It was parsed when it came.
-    clients.push_back(*std::move(report));
+    bytes += text.size();
+    if (clients.size() == kShown || bytes > kShownBytes) {
+      AddCounters(text, &others);
+      continue;
+    }
+    clients.push_back(ParseJson(text).value_or(nlohmann::json::object()));  // It was parsed when it came.
     clients.back()["connection"] = id;
-    if (clients.size() == kShown) break;
   }
+  for (size_t i = 0; i < kCounters.size(); ++i) {
+    (*status)["departed_clients"][kCounters[i]] = departed_[i];
+    (*status)["other_clients"][kCounters[i]] = others[i];
+  }
+  (*status)["other_clients"]["clients"] = reports_.size() - clients.size();
+}
+
+void ClientReports::AddCounters(const std::string& text, Counters* to) {
+  const absl::StatusOr<nlohmann::json> report = ParseJson(text);
+  for (size_t i = 0; report.ok() && i < to->size(); ++i) (*to)[i] += JsonView(*report)[kCounters[i]].Or<uint64_t>(0);
 }
 
 }  // namespace cell

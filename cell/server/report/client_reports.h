@@ -20,15 +20,19 @@ class ClientReports {
   absl::Status Set(ConnectionId client, std::string_view text);
   // Forgets a client that is gone, and adds its counters to the sum of departed clients.
   void Forget(ConnectionId client);
-  // Adds the fields "clients", which shows the first ones, and "departed_clients".
+  // Adds the fields "clients" with the first ones (64 and 24 KiB at most), "other_clients" with the number of the others
+  // and the sums of their counters, and "departed_clients".
   void AddTo(nlohmann::json* status) const;
 
  private:
   static constexpr std::array kCounters = {"operations",   "server_path", "client_path",    "retries",     "lookups",
                                            "lookup_reads", "lookup_torn", "lookup_extents", "lookup_moved"};
+  using Counters = std::array<uint64_t, kCounters.size()>;
+  // Adds the counters of a report.
+  static void AddCounters(const std::string& text, Counters* to);
 
   std::map<ConnectionId, std::string> reports_;  // JSON objects.
-  std::array<uint64_t, kCounters.size()> departed_{};
+  Counters departed_{};
 };
 
 }  // namespace cell
