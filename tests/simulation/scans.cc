@@ -1,6 +1,7 @@
 // Checks scans: each key of the range was there with the returned value, or was absent, at some moment of the scan.
 // This also holds with a limit, up to where that was reached; for keys only, without the values; and after errors.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "cell/base/random.h"
@@ -27,6 +28,16 @@ struct Users::ScanRange {
   };
   std::map<size_t, Seen> seen = {};
   std::string last = {};
+  std::map<size_t, int64_t> passed_ns = {};  // By the last key of each batch: when it was returned.
+
+  // Returns until when the scan can have found that a key is absent: the return of the batch that passed it. A scan
+  // that ended passed all keys at `end_ns`.
+  int64_t AbsentUntilNs(size_t key, int64_t end_ns) const {
+    const auto after = passed_ns.lower_bound(key);
+    if (!options.reverse) return after == passed_ns.end() ? end_ns : after->second;
+    const auto past = passed_ns.upper_bound(key);
+    return past == passed_ns.begin() ? end_ns : std::prev(past)->second;
+  }
 };
 
 // Returns false if the batch was wrong.
@@ -44,6 +55,7 @@ bool Users::Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRang
     const int64_t value = options.keys_only ? 1 : NumberOf(key, std::string(entry.value));
     range->seen[key] = {value, world_->now_ns()};
   }
+  if (!batch.empty()) range->passed_ns[std::stoul(range->last.substr(1))] = world_->now_ns();
   return true;
 }
 
@@ -80,8 +92,8 @@ Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
   for (size_t key = first; key < end; ++key) {
     const auto it = range->seen.find(key);
     const bool there = it != range->seen.end();
-    world_->history.Add(key,
-                        {kind, begin_ns, there ? it->second.end_ns : world_->now_ns(), there ? it->second.value : 0});
+    const int64_t end_ns = there ? it->second.end_ns : range->AbsentUntilNs(key, world_->now_ns());
+    world_->history.Add(key, {kind, begin_ns, end_ns, there ? it->second.value : 0});
   }
   co_return true;
 }
