@@ -147,7 +147,7 @@ class SmallerRuns {
 
  private:
   static bool Fails(const SimProcess::Outcome& outcome) {
-    if (!outcome.text.has_value()) return !outcome.out_of_time;
+    if (!outcome.text.has_value()) return !outcome.stopped;
     const auto report = nlohmann::json::parse(*outcome.text, nullptr, false);
     return report.is_discarded() || !report.at("violations").empty();
   }

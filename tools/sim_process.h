@@ -25,7 +25,7 @@ class SimProcess {
   struct Outcome {
     std::optional<std::string> text;
     std::string died;
-    bool out_of_time = false;
+    bool stopped = false;  // By the limit of CPU time or by a kill, which says nothing about the run.
   };
 
   // Begins `run` in a process with a limit of CPU time in seconds.
@@ -37,6 +37,7 @@ class SimProcess {
     if (process < 0) throw std::runtime_error("cannot create a process");
     if (process == 0) {
       ::close(ends[0]);
+      (void)std::signal(SIGXCPU, SIG_DFL);  // Were it ignored, the process would end with SIGKILL.
       const rlimit limit{cpu_seconds_max, cpu_seconds_max + 1};
       (void)::setrlimit(RLIMIT_CPU, &limit);
       const std::string text = run();
@@ -66,11 +67,13 @@ class SimProcess {
     if (status == 0) return Outcome{std::move(text_), "", false};
     const bool signal = WIFSIGNALED(status);
     const int number = signal ? WTERMSIG(status) : WEXITSTATUS(status);
-    const bool out_of_time = signal && (number == SIGXCPU || number == SIGKILL);
+    const bool late = signal && number == SIGXCPU, killed = signal && number == SIGKILL;
+    const char* const why = late     ? ": it used more CPU time than allowed"
+                            : killed ? ": something killed it: a user, or the kernel if memory ran out (see dmesg)"
+                                     : "";
     return Outcome{std::nullopt,
-                   fmt::format("the process ended with {} {}{}", signal ? "signal" : "status", number,
-                               out_of_time ? ": it used more CPU time than allowed" : ""),
-                   out_of_time};
+                   fmt::format("the process ended with {} {}{}", signal ? "signal" : "status", number, why),
+                   late || killed};
   }
   // Ends a process that is not needed any more.
   void End() {
