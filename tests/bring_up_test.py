@@ -292,6 +292,9 @@ class BringUp(unittest.TestCase):
         file.write_text("mine")
         for program in ("up", "down"):
             self.assertEqual(run(cluster.binary(f"tools/{program}"), "--dir", str(file)).stderr, f"{program}: {file} is not a directory\n")
+        self.assertEqual(run(cluster.binary("tools/up"), "--dir", "/proc/x").stderr,
+                         "up: cannot create the directory /proc/x (No such file or directory): "
+                         "give --dir a path at which this user can create one\n")
 
     def test_a_server_of_a_zookeepers_cluster_makes_its_directory(self):
         directory = self.directory / "run" / "cell"

@@ -89,6 +89,18 @@ def exists_in_zookeeper(address):
     return "no cluster" not in asked.stderr
 
 
+def make_directory(directory):
+    """Creates the directory of a cluster if there is none. Returns whether there was none."""
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise ClusterError(f"{directory} is not a directory")
+        made_here = not directory.exists()
+        directory.mkdir(parents=True, exist_ok=True)
+        return made_here
+    except OSError as error:
+        raise ClusterError(f"cannot create the directory {directory} ({error.strerror}): give --dir a path at which this user can create one") from error
+
+
 def up(directory, only=None, wait_seconds=60, **given):
     """Starts a cluster, or its missing servers, and waits until it answers. Returns the processes of the servers
     started.
@@ -103,10 +115,7 @@ def up(directory, only=None, wait_seconds=60, **given):
       zookeeper: None: only the directory; "start": with a ZooKeeper of its own; HOST:PORT: one that runs
     only: the name of the one server to start.
     """
-    if directory.exists() and not directory.is_dir():
-        raise ClusterError(f"{directory} is not a directory")
-    made_here = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
+    made_here = make_directory(directory)
     new = False
     try:
         with alone_in(directory):

@@ -83,7 +83,10 @@ absl::StatusOr<RegionContent> RegionSplit::ChooseUpperPart(const HeldRegion& reg
   RegionContent upper = region.content();
   if (region.tree != nullptr) {
     std::optional<std::string> key = MeganodeSplit::ChooseKey(*region.tree);
-    if (!key.has_value()) return absl::FailedPreconditionError("it has only one leaf");
+    if (!key.has_value()) {
+      return absl::FailedPreconditionError(fmt::format(
+          "region {} has only one leaf: it can be split once more keys have given it a second one", region.region()));
+    }
     upper.range.low = *std::move(key);
     return upper;
   }
