@@ -330,6 +330,13 @@ class BringUp(unittest.TestCase):
         self.assertIn(f"the logs in {self.directory}/log", named.stdout)
         self.assertIn("nothing was deleted: the cluster's name is cell", named.stderr)
         self.assertEqual(self.wipe("--confirm", "cel").returncode, 2)
+        lock = self.directory / "server-0.lock"
+        lock.chmod(0)
+        drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+        denied = subprocess.run([*drop, cluster.binary("tools/wipe"), "--dir", str(self.directory), "--confirm", "cell"],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True)
+        self.assertEqual(denied.stderr, f"wipe: permission denied: {lock} belongs to user {os.geteuid()}; wipe the cluster as that user\n")
+        lock.chmod(0o600)
         (self.directory / "notes").write_text("mine")
         (self.directory / "log" / "notes").write_text("mine, too")
         self.assertEqual(self.wipe("--confirm", "cell").returncode, 0)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -27,6 +28,11 @@ namespace fs = std::filesystem;
 std::string TextOf(const std::string& path) {
   absl::StatusOr<std::optional<std::string>> text = ReadTextFile(path);
   return text.ok() ? std::move(*text).value_or("") : "";
+}
+
+absl::Status Denied(const std::string& path) {
+  return absl::PermissionDeniedError(
+      fmt::format("permission denied: {} belongs to {}; wipe the cluster as that user", path, OwnerOf(path)));
 }
 
 // Returns field 22 of /proc/PID/stat, or 0 if the process has ended. It identifies a process together with the id.
@@ -138,6 +144,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   const auto path = [&](const std::string& name) { return (fs::path(directory) / name).string(); };
   std::error_code error;
   const bool listed_here = fs::exists(path("cluster.json"), error);
+  if (error == std::errc::permission_denied) return Denied(directory);
   if (!listed_here && !fs::exists(path("up.json"), error) && !fs::exists(path("durable.json"), error)) {
     return absl::NotFoundError(fmt::format("there is no cluster in \"{}\"", directory));
   }
@@ -169,8 +176,10 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   for (const std::string& name : names) {
     if (!name.ends_with(".lock") || name == "regions.lock") continue;
     Fd lock(::open(path(name).c_str(), O_RDWR | O_CLOEXEC));
+    if (!lock.valid() && errno == EACCES) return Denied(path(name));
+    if (!lock.valid()) return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot open {}", path(name)));
     const std::string server = name.substr(0, name.size() - 5);
-    if (!lock.valid() || !TryLock(lock)) {
+    if (!TryLock(lock)) {
       return absl::FailedPreconditionError(fmt::format(
           "{} of the cluster in {} is running: stop it first (//tools:down --dir {})", server, directory, directory));
     }

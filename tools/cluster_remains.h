@@ -19,8 +19,8 @@ class ClusterRemains {
   // Finds the cluster of a directory that //tools:up made, whichever membership it has. Servers of this name cannot
   // start there while this object lives. `log_dir` has its logs; empty: DIR/log.
   //
-  // Returns NotFound if there is no cluster, and FailedPrecondition if a process of it runs, or if the logs belong to
-  // another cluster.
+  // Returns NotFound if there is no cluster, PermissionDenied if it is another user's, and FailedPrecondition if a
+  // process of it runs, or if the logs belong to another cluster.
   static absl::StatusOr<ClusterRemains> InDirectory(const std::string& directory, const std::string& digest,
                                                     const std::string& log_dir);
   // Finds a cluster in ZooKeeper. `log_dir` has its logs; empty: they stay. Returns the errors above, and those of

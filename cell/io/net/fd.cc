@@ -1,6 +1,7 @@
 #include "cell/io/net/fd.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,6 +32,11 @@ absl::StatusOr<bool> IsLocked(const std::string& path) {
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot check whether {} is locked", path));
   }
   return lock.l_type != F_UNLCK;
+}
+
+std::string OwnerOf(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? fmt::format("user {}", info.st_uid) : "another user";
 }
 
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what) {

@@ -36,6 +36,9 @@ bool TryLock(const Fd& fd);
 // the system does not tell, for example because there are no descriptors left.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
+// Returns the owner of a file, for messages: "user 1000", or "another user" if the system does not tell.
+std::string OwnerOf(const std::string& path);
+
 // Returns an error with `what` and the text of errno.
 absl::Status ErrnoError(absl::StatusCode code, const std::string& what);
 
