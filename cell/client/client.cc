@@ -59,7 +59,8 @@ Task<absl::Status> ConnectToRoot(Session* session) {
   for (;;) {
     const uint32_t root = session->view()->root().region();
     const absl::Status status = (co_await session->view()->Connect(root, context.deadline_ns)).status();
-    const bool may_help = session->view()->WillBeServed(root) || session->view()->IsSilent(root);
+    const bool may_help =
+        !absl::IsPermissionDenied(status) && (session->view()->WillBeServed(root) || session->view()->IsSilent(root));
     if (status.ok() || !may_help || session->NowNs() >= context.deadline_ns) co_return status;
     co_await session->loop()->SleepUntil(std::min(context.deadline_ns, session->now_ns() + kTakeoverPauseNs));
     co_await session->view()->Refresh(context.deadline_ns);

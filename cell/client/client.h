@@ -23,7 +23,8 @@
 // Errors
 //   InvalidArgument     a key or value of a wrong size, or an invalid option
 //   NotFound            the cluster (Open) or the table does not exist
-//   PermissionDenied    Open is not allowed to read the cluster's directory or its znodes
+//   PermissionDenied    Open is not allowed to read the cluster's directory or its znodes, or a server's socket belongs
+//                       to another user; nothing was done
 //   FailedPrecondition  Open found a cluster of another format, or no RDMA device that is up
 //   ResourceExhausted   the store is full, or too many large values are being uploaded; nothing was changed
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget

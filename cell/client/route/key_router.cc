@@ -129,7 +129,8 @@ Task<absl::Status> KeyRouter::FindConnection() {
       if (holder_.worker != nullptr) co_return absl::OkStatus();
       continue;  // The region has a new holder since.
     }
-    if (session_->view()->WillBeServed(region)) {
+    // Waiting does not help a user who may not connect.
+    if (!absl::IsPermissionDenied(worker.status()) && session_->view()->WillBeServed(region)) {
       if (session_->NowNs() >= context_.deadline_ns) co_return worker.status();
       (void)Restart();
       continue;

@@ -31,7 +31,7 @@ class KeyRouter {
   // Returns the table in the last known region table, or null if there is none.
   const RegionTable::HashParts* parts() const;
   // Finds a connection to the worker: connects, reads the region table again, and waits. Returns Unavailable if that
-  // does not help; the message names region and server.
+  // does not help, and PermissionDenied if this user may not connect; the message names region and server.
   Task<absl::Status> FindConnection();
   // Reads the region table again to find the holder of the region, after the worker refused a write for a temporary
   // reason. worker() is null if nobody holds it.

@@ -209,6 +209,18 @@ TEST_F(KeyRouterWithLogsTest, ARegionThatIsStillBeingRecoveredAtTheDeadlineIsUna
   EXPECT_LT(session_.NowNs(), 110'000'000);
 }
 
+// Others may take the region over, but a user who may not connect is not let in by waiting.
+TEST_F(KeyRouterWithLogsTest, AServerThatThisUserMayNotConnectToIsNotWaitedFor) {
+  ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"silent", 0}, 2}; });
+  Refresh();
+  WorkerConnection* const silent = session_.connections()->To({"silent", 0}, "nowhere");
+  silent->why_down = absl::PermissionDeniedError("it belongs to user 7");
+  silent->last_attempt_ns = session_.NowNs();
+  KeyRouter router = Router("key");
+  EXPECT_EQ(FindConnection(&router), absl::PermissionDeniedError("region 1 on silent: it belongs to user 7"));
+  EXPECT_EQ(metrics().restarts, 1u);  // The table was read once more.
+}
+
 // ---- A write that was refused, and the end of the client.
 
 TEST_F(KeyRouterTest, AWriteThatWasRefusedGoesToTheNewHolderOfTheSameRegion) {

@@ -98,8 +98,9 @@ class Connections {
   // Returns a connection that is up, or null.
   WorkerConnection* AnyUp() const;
 
-  // Connects unless the connection is up already. Returns Unavailable if that fails, or without an attempt if one
-  // failed a moment ago. An attempt continues after the deadline, for the benefit of other operations.
+  // Connects unless the connection is up already. Returns Unavailable if that fails, or PermissionDenied if this user
+  // may not connect. If an attempt failed a moment ago, returns its status without another one. An attempt continues
+  // after the deadline, for the benefit of other operations.
   Task<absl::Status> Connect(WorkerConnection* worker, int64_t deadline_ns = INT64_MAX);
   // Closes connections that were lost. Call it outside of completions.
   void CloseBroken();

@@ -134,7 +134,9 @@ Task<absl::StatusOr<WorkerConnection*>> TableView::Connect(uint32_t region, int6
     const absl::Status status = co_await connections_->Connect(worker, deadline_ns);
     if (absl::IsCancelled(status)) co_return status;
     if (!status.ok()) {
-      co_return absl::UnavailableError(
+      const bool denied = absl::IsPermissionDenied(status);
+      co_return absl::Status(
+          denied ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable,
           fmt::format("region {} on {}: {}", region, worker->worker_id.server, std::string(status.message())));
     }
   }

@@ -45,8 +45,9 @@ class TableView {
     if (owner == nullptr || !owner->worker->up) return {region, 0, nullptr, revision_};
     return {region, owner->epoch, owner->worker, revision_};
   }
-  // Connects to the holder of `region` unless that is up already. Returns Unavailable, with the region and the server
-  // in the message, if that fails. An attempt continues after the deadline, for the benefit of other operations.
+  // Connects to the holder of `region` unless that is up already. If that fails, returns Unavailable, or
+  // PermissionDenied if this user may not connect, with the region and the server in the message. An attempt continues
+  // after the deadline, for the benefit of other operations.
   Task<absl::StatusOr<WorkerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
 
   // Reads the region table again, and waits until the membership has answered, the deadline, or the end of the loop.

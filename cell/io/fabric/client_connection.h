@@ -10,7 +10,8 @@
 //   1. Connect's completion is passed on once, by Establish or by Break.
 //   2. Reads and calls exist only while it is up. Break ends all of them, and the owner adds none from then on.
 //   3. Break tells Connect, then the reads, then the calls. A call that was sent ends with Unknown, because the server
-//      may have served it. Everything else ends with Unavailable.
+//      may have served it. Connect ends with Unavailable, or with the code that Break is given. Everything else ends
+//      with Unavailable.
 //
 // Not thread-safe.
 #pragma once
@@ -53,11 +54,13 @@ class ClientConnection {
   }
 
   // Ends the connection and all that is under way on it. fail_reads(tell_lost) must call tell_lost(completion) for each
-  // read that has not ended. Calls up to the position `calls_sent_to` were sent (CallTable). REQUIRES: not broken().
+  // read that has not ended. Calls up to the position `calls_sent_to` were sent (CallTable). Connect ends with
+  // `connect_code` if it has not ended. REQUIRES: not broken().
   template <typename Tell, typename FailReads>
-  void Break(std::string_view why, uint64_t calls_sent_to, const Tell& tell, const FailReads& fail_reads) {
+  void Break(std::string_view why, uint64_t calls_sent_to, const Tell& tell, const FailReads& fail_reads,
+             absl::StatusCode connect_code = absl::StatusCode::kUnavailable) {
     BeginBreak(why);
-    if (connecting_ != nullptr) tell(std::exchange(connecting_, nullptr), lost_);
+    if (connecting_ != nullptr) tell(std::exchange(connecting_, nullptr), absl::Status(connect_code, lost_.message()));
     fail_reads([&](Completion* completion) { tell(completion, lost_); });
     calls_.Fail(calls_sent_to,
                 [&](Completion* completion, bool sent) { tell(completion, sent ? OutcomeUnknown() : lost_); });

@@ -64,6 +64,14 @@ TEST_F(ClientConnectionTest, AConnectionThatBreaksBeforeItIsUpTellsConnectWhy) {
   EXPECT_FALSE(connection_.connecting() || connection_.up());
 }
 
+TEST_F(ClientConnectionTest, ConnectIsToldThatThisUserMayNotConnect) {
+  connection_.Break(
+      "locked", 0, tell_, [](const auto&) {}, absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(told_,
+            (std::vector<Told>{{&connect_, absl::StatusCode::kPermissionDenied, "connection to there: locked"}}));
+  EXPECT_EQ(connection_.lost(), absl::UnavailableError("connection to there: locked"));
+}
+
 TEST_F(ClientConnectionTest, BreakTellsReadsThenCallsAndOnlyCallsThatWereSentAreUnknown) {
   Establish();
   connection_.calls().Add(&sent_, 100, 256, 10);

@@ -125,7 +125,8 @@ class Fabric : public Clock {
   // ---- Client.
 
   // Connects to a server. The connection may be used once the completion has reported success. It reports Unavailable
-  // if nobody answers in time. The connection is gone then, and need not be disconnected.
+  // if nobody answers in time, and PermissionDenied if this user may not connect, which no other attempt would change.
+  // The connection is gone then, and need not be disconnected.
   virtual ConnectionId Connect(const std::string& address, int64_t deadline_ns, Completion* completion) = 0;
   virtual void Disconnect(ConnectionId connection) = 0;
   // Forgets where the peer's region is, because it may have been dropped and created again. Later reads use its new

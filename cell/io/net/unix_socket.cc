@@ -79,6 +79,12 @@ absl::StatusOr<Fd> ConnectUnix(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   ASSIGN_OR_RETURN(Fd fd, NewSocket());
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == EACCES) {
+      return absl::PermissionDeniedError(
+          fmt::format("permission denied: {} belongs to {}; run this program as that user, or let clients reach the "
+                      "server by tcp (its flag --listen)",
+                      path, OwnerOf(path)));
+    }
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("no server answers at {}", path));
   }
   return fd;

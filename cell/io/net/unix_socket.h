@@ -25,6 +25,7 @@ namespace cell {
 // Returns a listening SOCK_SEQPACKET socket. Its file has `mode`, as far as the umask allows, from its first moment on.
 // Replaces a socket file on which nobody listens. Returns AlreadyExists if somebody does.
 absl::StatusOr<Fd> ListenUnix(const std::string& path, mode_t mode = 0777);
+// Connects to it. Returns PermissionDenied if this user may not, and Unavailable if nobody listens there.
 absl::StatusOr<Fd> ConnectUnix(const std::string& path);
 
 // Sends one packet with descriptors. Returns Unavailable if the other end is gone, or has not taken earlier packets.

@@ -1,10 +1,13 @@
 #include "cell/io/fabric/open/multi_fabric.h"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/open/open_fabric.h"
@@ -150,6 +153,37 @@ TEST_F(MultiFabricTest, WhatDoesNotAnswerIsPassedOver) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos) << status;
   EXPECT_NE(std::string(status.message()).find("cell-test-multi"), std::string::npos) << status;
+}
+
+// Runs `run` in a thread without root's right to open any file.
+template <typename Run>
+void AsNobodySpecial(const Run& run) {
+  std::thread([&run] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+    ASSERT_EQ(::syscall(SYS_capget, &header, data), 0);
+    data[0].effective &= ~(1u << CAP_DAC_OVERRIDE);
+    ASSERT_EQ(::syscall(SYS_capset, &header, data), 0);
+    run();
+  }).join();
+}
+
+TEST_F(MultiFabricTest, ASocketThatThisUserMayNotUseIsPassedOver) {
+  const std::string tcp = Tcp(), socket = TempPath();
+  const std::string shm = ToString({{FabricKind::kShm, socket, ThisMachine()}});
+  Serve(tcp + "," + shm);
+  ASSERT_EQ(::chmod(socket.c_str(), 0), 0);
+  AsNobodySpecial([&] {
+    const auto client = *OpenFabric({});
+    const auto connection = ConnectTo(client.get(), tcp + "," + shm);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    EXPECT_EQ(client->KindOf(*connection), FabricKind::kTcp);
+    // If there is no other way, the error is final, and names the owner.
+    const absl::Status status = ConnectTo(client.get(), shm).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_NE(status.message().find(fmt::format("{} belongs to user {};", socket, ::getuid())), std::string::npos)
+        << status;
+  });
 }
 
 TEST(OpenFabric, RefusesWhatItDoesNotKnow) {

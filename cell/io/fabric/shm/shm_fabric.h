@@ -105,7 +105,9 @@ class ShmFabric : public PollingFabric {
   size_t TakeReplies();
   size_t FinishReads();
   void Expire();
-  void Break(Connection* connection, const std::string& why);
+  // Ends a connection. If it was not up yet, Connect ends with `connect_code`.
+  void Break(Connection* connection, const std::string& why,
+             absl::StatusCode connect_code = absl::StatusCode::kUnavailable);
 
   // Both.
   bool asking() const;

@@ -25,7 +25,9 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
   const Hello hello{kMagic, kVersion, 0};
   absl::StatusOr<Fd> socket = ConnectUnix(address);
   if (!socket.ok()) {
-    Break(connection, std::string(socket.status().message()));
+    const bool denied = absl::IsPermissionDenied(socket.status());
+    Break(connection, std::string(socket.status().message()),
+          denied ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable);
     return id;
   }
   connection->socket = PeerSocket(*std::move(socket), closer_);
@@ -138,7 +140,7 @@ void ShmFabric::Disconnect(ConnectionId id) {
   connections_.Remove(id);
 }
 
-void ShmFabric::Break(Connection* connection, const std::string& why) {
+void ShmFabric::Break(Connection* connection, const std::string& why, absl::StatusCode connect_code) {
   if (connection->broken()) return;
   connection->backlog.clear();
   if (connection->connecting()) {
@@ -146,8 +148,9 @@ void ShmFabric::Break(Connection* connection, const std::string& why) {
     failed_.push_back(connection->id);
   }
   // Reads that wait for no region are ended by FinishReads.
-  connection->Break(why, connection->calls_sent, tell_later(),
-                    [&](const auto& tell_lost) { connection->regions.Fail(tell_lost); });
+  connection->Break(
+      why, connection->calls_sent, tell_later(), [&](const auto& tell_lost) { connection->regions.Fail(tell_lost); },
+      connect_code);
   if (connection->socket.valid()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
 }
 
