@@ -296,6 +296,9 @@ class Cellctl(CellctlCase):
         self.assertEqual({r["server"] for r in self.lines("regions")}, {"server-1"})
         self.servers[0].send_signal(signal.SIGSTOP)
         self.refused("the other servers have room for only 0", "drain", "server-1")
+        stopped = lambda *command: self.refused("within 1 s; is it stopped or overloaded?", "--timeout", "1", *command)[-1]
+        self.assertRegex(stopped("log-level", "server-0", "debug"), r"^cellctl: server-0 \(control plane at .*\) did not answer within")
+        self.assertRegex(stopped("drain", "server-0"), r"^cellctl: server-0 \(control plane at .*\) did not finish within")
 
     def test_a_region_is_moved_while_the_balancer_moves_others(self):
         self.up(servers=2, workers=2)

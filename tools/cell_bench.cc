@@ -49,7 +49,8 @@ absl::Status MakeTable(Client* client, const BenchFlags& flags) {
   }
   for (const Client::ServerInfo& server : client->Servers()) {
     if (server.control.empty()) continue;
-    ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlClient::Open(server.control, {}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control,
+                     ControlClient::Open(server.name, server.control, {}));
     return control->CreateTable(flags.table, flags.layout.wanted(), 0);
   }
   return absl::UnavailableError(fmt::format(
@@ -97,7 +98,8 @@ absl::StatusOr<uint64_t> CleanUp(const BenchFlags& flags) {
   if (!flags.table_asked().empty()) {
     for (const Client::ServerInfo& server : client->Servers()) {
       if (server.control.empty()) continue;
-      ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlClient::Open(server.control, {}));
+      ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control,
+                       ControlClient::Open(server.name, server.control, {}));
       RETURN_IF_ERROR(control->DropTable(flags.table));
       return 0;
     }

@@ -186,9 +186,12 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();
   AddOutputFlag(&app, &flags);
-  app.add_option("--timeout", flags.timeout, "Timeout of one operation in seconds")
-      ->check(Between(0.001, 3600))
-      ->capture_default_str();
+  const CLI::Option* const timeout =
+      app.add_option("--timeout", flags.timeout,
+                     "Timeout of one operation in seconds. If given, also of each request to a control plane, which "
+                     "otherwise may take longer (drain, rebalance, checkpoint: as long as necessary)")
+          ->check(Between(0.001, 3600))
+          ->capture_default_str();
   app.fallthrough();
   Declare(&app, &flags, &command);
   try {
@@ -196,6 +199,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return EndOfParse("cellctl", app, error);
   }
+  flags.timeout_given = timeout->count() > 0;
   ::signal(SIGPIPE, SIG_DFL);
   absl::StatusOr<std::unique_ptr<Client>> client = Open(flags);
   if (!client.ok()) return Fail(client.status());

@@ -1,6 +1,7 @@
 // Declares the commands of cellctl. Each writes its output, and returns an exit status.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,7 @@ struct CtlFlags {
   std::string path = "hybrid";
   std::string output = "text";
   double timeout = 15;
+  bool timeout_given = false;  // By the user.
 
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
@@ -64,6 +66,8 @@ int Check(Client* client, const CtlFlags& flags);
 int Top(Client* client, const CtlFlags& flags);
 
 // Requests to the servers' control planes: cellctl_control.cc.
+// Opens a client of a server's control plane. Its calls end within --timeout if the user has given that.
+absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerInfo& server, const CtlFlags& flags);
 int Regions(Client* client, const CtlFlags& flags);
 int Allocate(Client* client, const CtlFlags& flags);
 int Split(Client* client, const CtlFlags& flags);

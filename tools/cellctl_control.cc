@@ -18,6 +18,13 @@
 #include "tools/progress.h"
 
 namespace cell {
+
+absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerInfo& server, const CtlFlags& flags) {
+  std::optional<std::chrono::nanoseconds> timeout;
+  if (flags.timeout_given) timeout = std::chrono::nanoseconds(static_cast<int64_t>(flags.timeout * 1e9));
+  return ControlClient::Open(server.name, server.control, flags.tls, timeout);
+}
+
 namespace {
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const CtlFlags& flags,
@@ -25,7 +32,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const C
   for (const auto& server : client->Servers()) {
     if (server.name != name) continue;
     if (server.control.empty()) return absl::UnavailableError(fmt::format("{} has no reachable control plane", name));
-    return ControlClient::Open(server.control, flags.tls);
+    return OpenControl(server, flags);
   }
   return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
 }
@@ -69,10 +76,7 @@ Result Watch(Client* client, const CtlFlags& flags, const std::string& server, P
   for (int silences = 0; result.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready;) {
     const absl::StatusOr<Moved> now = Look(look->get());
     if (result.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;  // Its result is more precise.
-    if (!now.ok() && ++silences == kSilencesMax) {
-      return absl::UnavailableError(
-          fmt::format("{} no longer answers: {}", server, std::string(now.status().message())));
-    }
+    if (!now.ok() && ++silences == kSilencesMax) return now.status();
     if (!now.ok()) continue;
     silences = 0;
     if (!before.has_value()) before = *now;
@@ -114,8 +118,7 @@ Listed ListAll(Client* client, const CtlFlags& flags) {
     const auto control = ControlOf(client, flags, server.name);
     const auto regions = control.ok() ? (*control)->ListRegions() : control.status();
     if (!regions.ok()) {
-      listed.failed = absl::Status(regions.status().code(),
-                                   fmt::format("{}: {}", server.name, std::string(regions.status().message())));
+      listed.failed = regions.status();
       listed.silent.insert(server.name);
       continue;
     }

@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const 
   uint32_t most = 0;
   for (const auto& server : client->Servers()) {
     if (server.control.empty()) continue;
-    auto control = ControlClient::Open(server.control, flags.tls);
+    auto control = OpenControl(server, flags);
     if (!control.ok()) return control.status();
     const absl::StatusOr<ControlClient::Regions> its = (*control)->ListRegions();
     if (!its.ok()) {

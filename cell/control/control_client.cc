@@ -2,10 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
 #include "cell/io/file/text_file.h"
@@ -14,37 +14,48 @@
 namespace cell {
 namespace {
 
-// A stopped server answers nothing, though it is connected. Other servers answer plain queries at once.
-constexpr std::chrono::seconds kAskTimeout{10};
-constexpr std::chrono::seconds kWorkTimeout{600};
-constexpr std::chrono::hours kLongTimeout{24 * 7};
+// What gRPC's own messages say, which no server sends.
+constexpr char kGrpcTooLate[] = "Deadline Exceeded";
+constexpr char kGrpcNotConnected[] = "failed to connect";
 
-absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
-  // These two codes may come from the connection, or from the server's own requests to others.
-  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
-    return absl::Status(code, fmt::format("the control plane at {}: {}", address, status.error_message()));
-  }
-  return absl::Status(code, status.error_message());
+// Says how long a call may take if the caller sets no timeout. A stopped server answers nothing, though it is
+// connected. Other servers answer questions at once, and orders after a minute or two even if their work goes on.
+struct Kind {
+  std::chrono::nanoseconds timeout;
+  bool order;
+};
+constexpr Kind kQuestion{std::chrono::seconds(10), false};
+constexpr Kind kOrder{std::chrono::minutes(10), true};
+constexpr Kind kLongOrder{std::chrono::hours(24 * 7), true};
+
+std::string TooLate(const std::string& who, const Kind& kind, std::chrono::nanoseconds timeout) {
+  return fmt::format("{} did not {} within {:g} s; is it stopped or overloaded?{}", who,
+                     kind.order ? "finish" : "answer", std::chrono::duration<double>(timeout).count(),
+                     kind.order ? " If not, the operation continues there" : "");
 }
 
 }  // namespace
 
 class ControlClient::Connection {
  public:
-  Connection(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
-      : address_(std::move(address)), stub_(control::Control::NewStub(grpc::CreateChannel(address_, credentials))) {}
+  Connection(const std::string& server, const std::string& address,
+             const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+             std::optional<std::chrono::nanoseconds> timeout)
+      : who_(fmt::format("{} (control plane at {})", server, address)),
+        timeout_(timeout),
+        stub_(control::Control::NewStub(grpc::CreateChannel(address, credentials))) {}
 
   template <typename Request, typename Reply>
   absl::Status Call(grpc::Status (control::Control::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                    const Request& request, Reply* reply, std::chrono::seconds timeout = kWorkTimeout) {
+                    const Request& request, Reply* reply, const Kind& kind) {
     grpc::ClientContext context;
+    const std::chrono::nanoseconds timeout = timeout_.value_or(kind.timeout);
     context.set_deadline(std::chrono::system_clock::now() + timeout);
     Enter(&context);
     const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
     Enter(nullptr);
-    return FromGrpc(address_, status);
+    if (status.ok()) return absl::OkStatus();
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), Why(status, kind, timeout));
   }
 
   void Cancel() {
@@ -53,6 +64,18 @@ class ControlClient::Connection {
   }
 
  private:
+  // Returns the message of an error. Two codes may come from the connection, or from the server's own requests to
+  // others.
+  std::string Why(const grpc::Status& status, const Kind& kind, std::chrono::nanoseconds timeout) const {
+    const std::string& text = status.error_message();
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::EqualsIgnoreCase(text, kGrpcTooLate) ? TooLate(who_, kind, timeout) : who_ + ": " + text;
+    }
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return text;
+    const bool connected = !absl::StrContains(text, kGrpcNotConnected);
+    return fmt::format("{}{}: {}", who_, connected ? "" : " cannot be reached; is it running?", text);
+  }
+
   void Enter(grpc::ClientContext* context) {
     const std::lock_guard lock(mutex_);
     context_ = context;
@@ -60,7 +83,8 @@ class ControlClient::Connection {
 
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // Context of the current call. Guarded by mutex_.
-  const std::string address_;
+  const std::string who_;
+  const std::optional<std::chrono::nanoseconds> timeout_;
   std::unique_ptr<control::Control::Stub> stub_;
 };
 
@@ -68,7 +92,9 @@ ControlClient::ControlClient(std::unique_ptr<Connection> connection) : connectio
 ControlClient::~ControlClient() = default;
 void ControlClient::Cancel() { connection_->Cancel(); }
 
-absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& address, const ControlTls& tls) {
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& server,
+                                                                   const std::string& address, const ControlTls& tls,
+                                                                   std::optional<std::chrono::nanoseconds> timeout) {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (!tls.authority.empty()) {
     grpc::SslCredentialsOptions options;
@@ -81,18 +107,19 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::st
     }
     credentials = grpc::SslCredentials(options);
   }
-  return std::unique_ptr<ControlClient>(new ControlClient(std::make_unique<Connection>(address, credentials)));
+  return std::unique_ptr<ControlClient>(
+      new ControlClient(std::make_unique<Connection>(server, address, credentials, timeout)));
 }
 
 absl::StatusOr<std::vector<std::string>> ControlClient::Status() {
   control::StatusReply reply;
-  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply, kAskTimeout));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Status, control::StatusRequest(), &reply, kQuestion));
   return std::vector<std::string>(reply.worker_json().begin(), reply.worker_json().end());
 }
 
 absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   control::RegionsReply reply;
-  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kAskTimeout));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Regions, control::RegionsRequest(), &reply, kQuestion));
   ControlClient::Regions regions{{}, reply.free(), {}, reply.table_version()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back({one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(),
@@ -109,7 +136,7 @@ absl::StatusOr<uint32_t> ControlClient::Allocate(uint32_t count) {
   control::AllocateRequest request;
   request.set_count(count);
   control::AllocateReply reply;
-  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Allocate, request, &reply));
+  RETURN_IF_ERROR(connection_->Call(&control::Control::Stub::Allocate, request, &reply, kOrder));
   return reply.ready();
 }
 
@@ -117,7 +144,7 @@ absl::Status ControlClient::Split(uint32_t region) {
   control::SplitRequest request;
   request.set_region(region);
   control::SplitReply reply;
-  return connection_->Call(&control::Control::Stub::Split, request, &reply);
+  return connection_->Call(&control::Control::Stub::Split, request, &reply, kOrder);
 }
 
 absl::Status ControlClient::Move(uint32_t region, const std::string& server, uint32_t worker) {
@@ -126,27 +153,27 @@ absl::Status ControlClient::Move(uint32_t region, const std::string& server, uin
   request.set_server(server);
   request.set_worker(worker);
   control::MoveReply reply;
-  return connection_->Call(&control::Control::Stub::Move, request, &reply);
+  return connection_->Call(&control::Control::Stub::Move, request, &reply, kOrder);
 }
 
 absl::Status ControlClient::Drain(bool cancel) {
   control::DrainRequest request;
   request.set_cancel(cancel);
   control::DrainReply reply;
-  return connection_->Call(&control::Control::Stub::Drain, request, &reply, kLongTimeout);
+  return connection_->Call(&control::Control::Stub::Drain, request, &reply, cancel ? kOrder : kLongOrder);
 }
 
 absl::StatusOr<uint64_t> ControlClient::Rebalance() {
   control::RebalanceReply reply;
   RETURN_IF_ERROR(
-      connection_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply, kLongTimeout));
+      connection_->Call(&control::Control::Stub::Rebalance, control::RebalanceRequest(), &reply, kLongOrder));
   return reply.moved();
 }
 
 absl::StatusOr<ControlClient::Checkpoints> ControlClient::Checkpoint() {
   control::CheckpointReply reply;
   RETURN_IF_ERROR(
-      connection_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply, kLongTimeout));
+      connection_->Call(&control::Control::Stub::Checkpoint, control::CheckpointRequest(), &reply, kLongOrder));
   return Checkpoints{reply.regions(), reply.bytes()};
 }
 
@@ -156,21 +183,21 @@ absl::Status ControlClient::CreateTable(const std::string& table, uint32_t bucke
   request.set_bucket_bytes(bucket_bytes);
   request.set_parts(parts);
   control::CreateTableReply reply;
-  return connection_->Call(&control::Control::Stub::CreateTable, request, &reply);
+  return connection_->Call(&control::Control::Stub::CreateTable, request, &reply, kOrder);
 }
 
 absl::Status ControlClient::DropTable(const std::string& table) {
   control::DropTableRequest request;
   request.set_table(table);
   control::DropTableReply reply;
-  return connection_->Call(&control::Control::Stub::DropTable, request, &reply);
+  return connection_->Call(&control::Control::Stub::DropTable, request, &reply, kOrder);
 }
 
 absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);
   control::SetLogLevelReply reply;
-  return connection_->Call(&control::Control::Stub::SetLogLevel, request, &reply, kAskTimeout);
+  return connection_->Call(&control::Control::Stub::SetLogLevel, request, &reply, kQuestion);
 }
 
 }  // namespace cell

@@ -2,7 +2,9 @@
 // called from another thread.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,13 @@ struct ControlTls {
 
 class ControlClient {
  public:
-  // Opens a client. Returns InvalidArgument if a file cannot be read. Only the calls tell whether a server is there.
-  static absl::StatusOr<std::unique_ptr<ControlClient>> Open(const std::string& address, const ControlTls& tls);
+  // Opens a client of `server`, whose control plane listens at `address`. With a `timeout`, each call ends after it
+  // with DeadlineExceeded. Without one, questions (Status, ListRegions, SetLogLevel) have 10 s, and orders ten minutes
+  // unless they take as long as necessary. Returns InvalidArgument if a file cannot be read. Only the calls tell
+  // whether the server is there.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Open(
+      const std::string& server, const std::string& address, const ControlTls& tls,
+      std::optional<std::chrono::nanoseconds> timeout = std::nullopt);
   ~ControlClient();
 
   struct Region {
@@ -54,7 +61,7 @@ class ControlClient {
   absl::StatusOr<uint32_t> Allocate(uint32_t count);
   absl::Status Split(uint32_t region);
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
-  // These three take as long as necessary. Status tells whether anything progresses.
+  // These three take as long as necessary, unless there is a timeout. Status tells whether anything progresses.
   absl::Status Drain(bool cancel);
   absl::StatusOr<uint64_t> Rebalance();
   struct Checkpoints {

@@ -60,7 +60,7 @@ TEST(ControlServer, TellsOfItsHealthAndItsServices) {
 TEST(ControlServer, RefusesWhatItCannotDo) {
   const auto server = ControlServer::Start({}, {});
   ASSERT_TRUE(server.ok());
-  const auto client = ControlClient::Open((*server)->address(), {});
+  const auto client = ControlClient::Open("server-0", (*server)->address(), {});
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->Split(7).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ((*client)->SetLogLevel("loud").code(), absl::StatusCode::kInvalidArgument);
@@ -70,11 +70,12 @@ TEST(ControlServer, RefusesWhatItCannotDo) {
   options = {};
   options.tls_certificate = options.tls_key = "/no/such/file";
   EXPECT_EQ(ControlServer::Start(options, {}).status().code(), absl::StatusCode::kInvalidArgument);
-  const auto nobody = ControlClient::Open("127.0.0.1:1", {});
+  const auto nobody = ControlClient::Open("server-9", "127.0.0.1:1", {});
   ASSERT_TRUE(nobody.ok());
   const absl::Status status = (*nobody)->Split(1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_NE(std::string(status.message()).find("127.0.0.1:1"), std::string::npos);
+  EXPECT_EQ(status.message().find("server-9 (control plane at 127.0.0.1:1) cannot be reached; is it running?: "), 0)
+      << status;
 }
 
 // A worker whose answers the test chooses.
@@ -172,9 +173,10 @@ class ControlOverWorkers : public testing::Test {
     auto server = ControlServer::Start(options, {&workers_[0], &workers_[1]});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    auto client = ControlClient::Open(server_->address(), {});
-    ASSERT_TRUE(client.ok());
-    client_ = *std::move(client);
+    client_ = NewClient();
+  }
+  std::unique_ptr<ControlClient> NewClient(std::optional<std::chrono::nanoseconds> timeout = std::nullopt) {
+    return *ControlClient::Open("server-0", server_->address(), {}, timeout);
   }
   // A control plane that waits for no worker long.
   void StartImpatient() {
@@ -306,7 +308,8 @@ TEST_F(ControlOverWorkers, ReportsAWorkerThatDoesNotAnswer) {
   StartImpatient();
   const absl::Status silent = client_->Split(7);
   EXPECT_EQ(silent.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_NE(silent.message().find("the worker does not answer"), std::string::npos) << silent;
+  EXPECT_EQ(silent.message(),
+            fmt::format("server-0 (control plane at {}): the worker does not answer", server_->address()));
   EXPECT_EQ(workers_[0].Orders(), Orders());
 }
 
@@ -317,6 +320,21 @@ TEST_F(ControlOverWorkers, ReportsAnOrderThatTakesTooLong) {
   const absl::Status slow = client_->Split(7);
   EXPECT_EQ(slow.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(slow.message().find("it continues"), std::string::npos) << slow;
+}
+
+// It may be stopped, or work on an order for long.
+TEST_F(ControlOverWorkers, AServerThatDoesNotAnswerInTheCallersTimeIsNamed) {
+  workers_[0].silent_on = "status";
+  workers_[1].silent_on = "split";
+  workers_[1].Hold(7);
+  Start();
+  const auto hurried = NewClient(std::chrono::milliseconds(50));
+  const std::string who = fmt::format("server-0 (control plane at {})", server_->address());
+  EXPECT_EQ(hurried->Status().status(),
+            absl::DeadlineExceededError(who + " did not answer within 0.05 s; is it stopped or overloaded?"));
+  EXPECT_EQ(hurried->Split(7),
+            absl::DeadlineExceededError(who + " did not finish within 0.05 s; is it stopped or overloaded? If not, the "
+                                              "operation continues there"));
 }
 
 TEST_F(ControlOverWorkers, WaitsForARebalanceAsLongAsNecessary) {
