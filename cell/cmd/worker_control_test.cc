@@ -8,6 +8,7 @@
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/server/worker.h"
+#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
