@@ -11,6 +11,9 @@
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
+#include "cell/log/directory_log_store.h"
 #include "cell/server/change/migration_phase.h"
 #include "cell/server/worker.h"
 #include "fmt/format.h"
@@ -33,6 +36,7 @@ class Source : public Service {
       const MigrationStep step = request->fixed.step;
       steps.push_back(step);
       if (step == MigrationStep::kCancel) why = std::string(request->key);
+      if (!answers) continue;
       const bool tells =
           step == MigrationStep::kBegin || step == MigrationStep::kWritten || step == MigrationStep::kFreeze;
       const MutableBytes to = fabric_->BeginReply(call);
@@ -49,6 +53,7 @@ class Source : public Service {
   void Disconnected(ConnectionId) override {}
   bool Saw(MigrationStep step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
 
+  bool answers = true;
   std::vector<PageRun> runs;
   std::vector<MigrationStep> steps;
   std::string why;  // The target's reason when it cancelled.
@@ -59,9 +64,10 @@ class Source : public Service {
 
 class MigratorTest : public ::testing::Test {
  protected:
-  MigratorTest() {
+  explicit MigratorTest(Durability durability = Durability::kNone) {
     ClusterState state;
     state.shape = kShape;
+    state.durability = durability;
     state.servers = {{"target", {{"target", 8}}, ""}, {"source", {{"source", 8}}, ""}};
     state.table.next_region = kRegion + 1;
     state.table.root = 1;
@@ -70,9 +76,14 @@ class MigratorTest : public ::testing::Test {
     Worker::Options options;
     options.self = {"target", 0};
     options.balance.enabled = false;
+    options.logs.durability = durability;
     auto membership = std::make_unique<MemoryMembership>(cluster_);
     membership_ = membership.get();
-    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), options);
+    auto disk_pool = std::make_unique<SimThreadPool>(&network_, 1, 1'000);
+    disk_pool_ = disk_pool.get();
+    Worker::Logs logs{std::make_shared<DirectoryLogStore>(files_.get(), "log"), std::move(disk_pool),
+                      std::make_unique<SimThreadPool>(&network_, 2, 1'000)};
+    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership), std::move(logs), options);
     CELL_CHECK(worker_->Start("target").ok());
     memory_ = *source_fabric_->CreateRegion(kRegion, kShape.region_bytes());
     CELL_CHECK(source_fabric_->Listen("source", &source_).ok());
@@ -113,6 +124,10 @@ class MigratorTest : public ::testing::Test {
     EXPECT_EQ(held, source_.Saw(MigrationStep::kSeal));
     return held;
   }
+  size_t ConnectionsToServers() {
+    return nlohmann::json::parse(worker_->service()->reports().StatusJson(0, 1))["connections_to_servers"]
+        .get<size_t>();
+  }
   void SetDraining(bool draining) {
     const auto set = [](Worker* worker, bool draining) -> Task<bool> {
       co_return (co_await worker->rebalancer()->SetDraining(draining)).ok();
@@ -124,6 +139,9 @@ class MigratorTest : public ::testing::Test {
   }
 
   SimNetwork network_{{}};
+  SimDisk disk_{1};
+  const std::unique_ptr<SimFiles> files_ = disk_.NewHost();
+  SimThreadPool* disk_pool_;  // The worker's.
   std::shared_ptr<MemoryCluster> cluster_;
   std::unique_ptr<Worker> worker_;
   MemoryMembership* membership_;  // The worker's.
@@ -234,20 +252,16 @@ TEST_F(MigratorTest, KeepsNoConnectionToAServerThatHasLeft) {
   source_.runs = {{0, kPages}};
   Offer();
   ASSERT_TRUE(Migrated());
-  const auto connections = [this] {
-    return nlohmann::json::parse(worker_->service()->reports().StatusJson(0, 1))["connections_to_servers"]
-        .get<size_t>();
-  };
-  EXPECT_EQ(connections(), 1u);
+  EXPECT_EQ(ConnectionsToServers(), 1u);
   cluster_->state.servers.pop_back();
   const auto refresh = [](Worker* worker) -> Task<bool> {
     co_return (co_await worker->rebalancer()->SetDraining(false)).ok();
   };
   worker_->scheduler()->Spawn(refresh(worker_.get()));
-  for (int i = 0; i < 100'000 && connections() > 0; ++i) {
+  for (int i = 0; i < 100'000 && ConnectionsToServers() > 0; ++i) {
     if (worker_->Poll() == 0) network_.Step();
   }
-  EXPECT_EQ(connections(), 0u);
+  EXPECT_EQ(ConnectionsToServers(), 0u);
 }
 
 TEST_F(MigratorTest, RefusesPagesThatAreNone) {
@@ -314,13 +328,18 @@ class SourceTest : public MigratorTest {
  protected:
   static constexpr uint32_t kOwn = kRegion + 1;
 
-  SourceTest() {
+  explicit SourceTest(Durability durability = Durability::kNone) : MigratorTest(durability) {
     region_ = *worker_->regions()->Create(kOwn, {});
     // More runs than fit into a short reply.
     for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
     cluster_->state.table.next_region = kOwn + 1;
     cluster_->state.table.regions[kOwn] = {{"target", 0}, 1};
     ++cluster_->state.table.version;
+    const auto create_log = [](Worker* worker) -> Task<bool> {
+      co_return (co_await worker->logs()->Create(kOwn)).ok();
+    };
+    worker_->scheduler()->Spawn(create_log(worker_.get()));
+    AwaitIdle();
     Migrate();
     target_ = Connect();
   }
@@ -329,14 +348,19 @@ class SourceTest : public MigratorTest {
     network_.At(network_.now_ns() + 1'000, [] {});  // Time passes when nothing happens.
     network_.Step();
   }
-  // Runs until the region has been offered.
+  void AwaitIdle() {
+    for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
+    ASSERT_TRUE(worker_->scheduler()->idle());
+  }
+  // Runs until the region has been offered. When the migration has ended, migrated_ has its outcome.
   void Migrate() {
-    const auto migrate = [](Worker* worker) -> Task<bool> {
+    const auto migrate = [](Worker* worker, std::shared_ptr<absl::Status> migrated) -> Task<bool> {
       WorkerId to{"source", 0};
-      co_return (co_await worker->migrator()->Migrate(kOwn, std::move(to))).ok();
+      *migrated = co_await worker->migrator()->Migrate(kOwn, std::move(to));
+      co_return true;
     };
     source_.steps.clear();
-    worker_->scheduler()->Spawn(migrate(worker_.get()));
+    worker_->scheduler()->Spawn(migrate(worker_.get(), migrated_));
     for (int i = 0; i < 100'000 && !source_.Saw(MigrationStep::kOffer); ++i) Turn();
     CELL_CHECK(source_.Saw(MigrationStep::kOffer));
   }
@@ -347,8 +371,8 @@ class SourceTest : public MigratorTest {
     return connection;
   }
   // Makes a step and returns the number of pages that did not fit into the answer. Adds the pages in it to told_.
-  absl::StatusOr<uint32_t> Ask(ConnectionId target, MigrationStep step, uint64_t epoch = 1) {
-    const std::string request = MakeMigrationRequest(step, kOwn, epoch);
+  absl::StatusOr<uint32_t> Ask(ConnectionId target, MigrationStep step, uint64_t epoch = 1, std::string_view why = "") {
+    const std::string request = MakeMigrationRequest(step, kOwn, epoch, 0, why);
     Waiter answered;
     client_->Call(target, AsBytes(request), {}, kReplyBytesMin, INT64_MAX, &answered);
     while (!answered.done()) Turn();
@@ -361,6 +385,7 @@ class SourceTest : public MigratorTest {
   }
 
   HeldRegion* region_;
+  const std::shared_ptr<absl::Status> migrated_ = std::make_shared<absl::Status>();
   ConnectionId target_;
   std::set<uint32_t> told_;
 };
@@ -411,11 +436,34 @@ TEST_F(SourceTest, TheNextTargetIsToldOfAllPages) {
   const std::set<uint32_t> first = begin();
   EXPECT_GE(first.size(), kPages / 2);
   ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
-  for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
+  AwaitIdle();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
   Migrate();
   EXPECT_EQ(begin(), first);
+}
+
+TEST_F(SourceTest, ATargetThatRefusesTheOfferIsNotWaitedFor) {
+  EXPECT_TRUE(Ask(target_, MigrationStep::kCancel, 1, "its disk is full").ok());
+  EXPECT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+  AwaitIdle();
+  EXPECT_EQ(migrated_->message(), "source.0 did not accept region 8: its disk is full");
+}
+
+// That the target has begun says as much as its answer to the offer, which is lost.
+TEST_F(SourceTest, ATargetThatHasBegunNeedsNotHaveAnsweredTheOffer) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
+  AwaitIdle();
+  source_.answers = false;
+  Migrate();
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  ASSERT_EQ(ConnectionsToServers(), 1u);
+  source_fabric_->Crash();
+  for (int i = 0; i < 100'000 && ConnectionsToServers() > 0; ++i) Turn();
+  ASSERT_EQ(ConnectionsToServers(), 0u);
+  EXPECT_TRUE(Ask(target_, MigrationStep::kWritten).ok());
+  EXPECT_TRUE(region_->ClaimedFor(ClaimPurpose::kMigrate));
 }
 
 TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
@@ -479,6 +527,28 @@ TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   EXPECT_EQ(cluster_->state.table.Find(kOwn)->epoch, 2u);
   EXPECT_TRUE(region_->lost());
   EXPECT_NE(root(), serving);
+}
+
+class LoggedSourceTest : public SourceTest {
+ protected:
+  LoggedSourceTest() : SourceTest(Durability::kAsync) {}
+};
+
+// The target continues the log. What the source had not written by then would be missing in the middle of it.
+TEST_F(LoggedSourceTest, SealsNothingThatIsNotOnDisk) {
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  disk_pool_->SetPaused(true);
+  region_->log->Append(RecordKind::kPut, "key", "value");
+  more = Ask(target_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 1) more = Ask(target_, MigrationStep::kWritten);
+  ASSERT_EQ(more.value_or(0), 1u);  // It has been told of all pages, and is to ask again.
+  EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
+  EXPECT_EQ(region_->state(), RegionState::kFrozen);
+  disk_pool_->SetPaused(false);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  EXPECT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  EXPECT_EQ(region_->state(), RegionState::kSealed);
 }
 
 }  // namespace
