@@ -264,6 +264,24 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
   EXPECT_GT(failed, 5);
 }
 
+// What was written before the last one does not count again.
+TEST(Checkpoints, BeginWhenEnoughWasWrittenSinceTheLastOne) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  options.checkpoints.log_bytes_min = 4'000;
+  SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+  auto client = cluster.NewClient(Quiet());
+  const auto checkpoints_after = [&](int puts) {
+    for (int i = 0; i < puts; ++i) EXPECT_TRUE(client->Put("key", std::string(1'000, 'v')).ok());
+    Sleep(client.get(), 1'000'000);
+    return cluster.worker()->checkpointer()->counters().checkpoints;
+  };
+  EXPECT_EQ(checkpoints_after(3), 0u);
+  EXPECT_EQ(checkpoints_after(1), 1u);
+  EXPECT_EQ(checkpoints_after(3), 1u);
+  EXPECT_EQ(checkpoints_after(1), 2u);
+}
+
 // A region that is claimed may be in the middle of a split or a migration.
 TEST(Checkpoints, OfAllRegionsWaitForThoseThatAreClaimed) {
   for (const bool stops : {false, true}) {

@@ -205,6 +205,34 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// The former owner died while it split the region, before the cut was on disk.
+TEST_F(RecovererTest, TheLogOfARegionThatWasNotCutOffIsRemoved) {
+  constexpr uint32_t kChild = kRegion + 1;
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore store(old_host.get(), "log");
+  for (const uint32_t region : {kRegion, kChild}) {
+    RegionLog log(region, 1, 1, *store.Open(region, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    CELL_CHECK(Flush(&log).ok());
+  }
+  ClusterState state = OldOwnersCluster();
+  state.table.next_region = kChild + 1;
+  state.table.regions[kChild] = {{"old", 0}, 1, kRegion};
+  const auto cluster = std::make_shared<MemoryCluster>(state);
+  SimNetwork network{SimOptions{}};
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), LogsOf(&network, host.get(), [] {}),
+                Options());
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker,
+           [&worker] { return worker.recoverer()->counters().recovered > 0 && worker.scheduler()->idle(); });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_EQ(cluster->state.table.Find(kChild), nullptr);
+  EXPECT_TRUE(*store.Has(kRegion));
+  EXPECT_FALSE(*store.Has(kChild));
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 // A worker is about to recover a region of its own. A new region must not take its slot.
 TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   SimDisk disk(1);

@@ -354,8 +354,11 @@ TEST_P(SplitOrderTest, TheNewRegionServesOnlyAfterTheCut) {
 
 // The new region has missed a write. Nothing may be cut, or logged as cut.
 TEST_P(SplitOrderTest, AWriteThatTheNewRegionCouldNotTakeEndsTheSplit) {
+  uint32_t made = 0;
   At("copied", [&] {
     HeldRegion* const upper = UpperOf(lower_);
+    made = upper->region();
+    EXPECT_TRUE(*worker_->logs()->store()->Has(made));
     for (int i = 0; !absl::IsResourceExhausted(Put(upper, fmt::format("zzz{:05}", i), std::string(2000, 'x'))); ++i) {
     }
     // One of these keys, at least, belongs to the upper part.
@@ -370,6 +373,7 @@ TEST_P(SplitOrderTest, AWriteThatTheNewRegionCouldNotTakeEndsTheSplit) {
   EXPECT_EQ(lower_->store->keys(), 120u);
   EXPECT_EQ(UpperOf(lower_), nullptr);
   EXPECT_EQ(membership_->state().table.regions.rbegin()->first, lower_->region());  // The new one was discarded.
+  EXPECT_FALSE(*worker_->logs()->store()->Has(made));
 }
 
 // Whether the cut is on disk is unknown. If it is, who recovers the lower region needs the new one.

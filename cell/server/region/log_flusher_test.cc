@@ -207,6 +207,19 @@ TEST_F(LogFlusherTest, ALogThatFindsNoDescriptorIsOpenedLater) {
   EXPECT_EQ(region()->log->epoch(), 2u);
 }
 
+// Otherwise the region would be checkpointed at once, or not for a long time.
+TEST_F(LogFlusherTest, ALogThatContinuesCountsItsBytesFromItsBegin) {
+  for (int i = 0; i < 20; ++i) Put("key", std::string(300, 'v'));
+  region()->NoteCheckpoint();
+  EXPECT_EQ(region()->log_bytes_since_checkpoint(), 0u);
+  ASSERT_TRUE(Run(flusher_.Flushed(kRegion)).ok());
+  region()->memory->header().log_sequence = region()->log->appended();
+  ASSERT_TRUE(Run(flusher_.Continue(kRegion, 2)).ok());
+  EXPECT_EQ(region()->log_bytes_since_checkpoint(), region()->log->bytes());
+  Put("key");
+  EXPECT_EQ(region()->log_bytes_since_checkpoint(), region()->log->bytes());
+}
+
 TEST_F(LogFlusherTest, ARegionThatIsDroppedIsNotWaitedFor) {
   pool_.SetPaused(true);
   Put("key");
