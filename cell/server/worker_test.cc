@@ -77,7 +77,39 @@ TEST_F(WorkerWaitTest, AnAnswerOfTheMembershipEndsIt) {
   EXPECT_TRUE(Ends([this] { membership_->wake(); }));
 }
 
-// A worker in virtual time, and a client whose put it holds because the region is frozen.
+// ---- In virtual time.
+
+std::shared_ptr<MemoryCluster> OneServer() {
+  ClusterState state;
+  state.shape = {512, 32 << 10, 64 << 10};
+  state.servers = {{"server-0", {{"server-0", 8}}, ""}};
+  return std::make_shared<MemoryCluster>(state);
+}
+Worker::Options OneServersOptions() {
+  Worker::Options options;
+  options.self = {"server-0", 0};
+  options.balance.enabled = false;
+  return options;
+}
+
+TEST(WorkerWait, EndsSoonIfTheMembershipHasToAnswerAndWakesNobody) {
+  SimNetwork network{{}};
+  auto owned = std::make_unique<MemoryMembership>(OneServer());
+  MemoryMembership* const membership = owned.get();
+  Worker worker(network.NewEndpoint(), std::move(owned), OneServersOptions());
+  CELL_CHECK(worker.Start("server-0").ok());
+  const int64_t until_ns = network.now_ns() + kLongNs;
+  membership->Refresh([](const absl::Status&) {});
+  worker.Wait(until_ns);
+  EXPECT_LT(network.now_ns(), until_ns);
+  worker.Poll();
+  EXPECT_FALSE(membership->pending());
+  worker.Wait(until_ns);
+  EXPECT_EQ(network.now_ns(), until_ns);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
+// A worker, and a client whose put it holds because the region is frozen.
 class HeldWriteTest : public testing::Test {
  protected:
   HeldWriteTest() {
@@ -97,18 +129,6 @@ class HeldWriteTest : public testing::Test {
   }
   ~HeldWriteTest() override { EXPECT_TRUE(worker_.Stop().ok()); }
 
-  static std::shared_ptr<MemoryCluster> OneServer() {
-    ClusterState state;
-    state.shape = {512, 32 << 10, 64 << 10};
-    state.servers = {{"server-0", {{"server-0", 8}}, ""}};
-    return std::make_shared<MemoryCluster>(state);
-  }
-  static Worker::Options Options() {
-    Worker::Options options;
-    options.self = {"server-0", 0};
-    options.balance.enabled = false;
-    return options;
-  }
   size_t Held() { return worker_.service()->writes()->held().size(); }
   void Turn() {
     network_.Step();
@@ -117,7 +137,7 @@ class HeldWriteTest : public testing::Test {
   }
 
   SimNetwork network_{{}};
-  Worker worker_{network_.NewEndpoint(), std::make_unique<MemoryMembership>(OneServer()), Options()};
+  Worker worker_{network_.NewEndpoint(), std::make_unique<MemoryMembership>(OneServer()), OneServersOptions()};
   Waiter answered_;
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   HeldRegion* region_;

@@ -150,6 +150,20 @@ TEST_F(SessionTest, AClientThatIsNotToReportDoesNot) {
   EXPECT_EQ(reports_.size(), 0u);
 }
 
+TEST_F(SessionTest, PollReturnsSoonIfTheMembershipHasToAnswerAndWakesNobody) {
+  const std::unique_ptr<Session> session = NewSession({});
+  session->Run(Sleep(session.get(), kSecondNs / 10));  // Then the table may be read again.
+  session->view()->RefreshSoon();
+  const int64_t until_ns = session->NowNs() + kSecondNs / 10;
+  session->Poll(until_ns);  // It asks.
+  EXPECT_TRUE(session->view()->must_poll());
+  EXPECT_LT(session->NowNs(), until_ns);
+  session->Poll(until_ns);  // It is answered.
+  EXPECT_FALSE(session->view()->must_poll());
+  session->Poll(until_ns);
+  EXPECT_EQ(session->NowNs(), until_ns);
+}
+
 TEST_F(SessionTest, PollReturnsAtTheTimeThatItWasGiven) {
   const std::unique_ptr<Session> session = NewSession({});
   const int64_t until_ns = session->NowNs() + 5'000;

@@ -36,8 +36,23 @@ TEST(RegionLifecycle, AllowsWhatItsTableShows) {
             "lost:\n");
 }
 
+// Resumes at once who waits.
+struct CountingExecutor : Executor {
+  void Schedule(std::coroutine_handle<> ready) override {
+    ++woken;
+    ready.resume();
+  }
+  int woken = 0;
+};
+
 class RegionClaimTest : public ::testing::Test {
  protected:
+  // Waits for two signals.
+  static Task<bool> Wait(Event* event, Executor* executor) {
+    for (int i = 0; i < 2; ++i) co_await event->Wait(executor);
+    co_return true;
+  }
+
   ShmFabric fabric_{{.huge_pages = false}};
   Regions regions_{&fabric_, kShape, 4};
 };
@@ -74,18 +89,8 @@ TEST_F(RegionClaimTest, HoldsNothingOnceTheRegionIsDropped) {
 }
 
 TEST_F(RegionClaimTest, ItsEndIsSignalled) {
-  struct : Executor {
-    void Schedule(std::coroutine_handle<> ready) override {
-      ++woken;
-      ready.resume();
-    }
-    int woken = 0;
-  } executor;
-  const auto wait = [](Event* event, Executor* its) -> Task<bool> {
-    for (int i = 0; i < 2; ++i) co_await event->Wait(its);
-    co_return true;
-  };
-  Task<bool> task = wait(regions_.unclaimed(), &executor);
+  CountingExecutor executor;
+  Task<bool> task = Wait(regions_.unclaimed(), &executor);
   task.Start();
   RegionClaim claim(*regions_.Create(1, {}), ClaimPurpose::kSplit);
   RegionClaim moved = std::move(claim);
@@ -94,6 +99,23 @@ TEST_F(RegionClaimTest, ItsEndIsSignalled) {
   EXPECT_EQ(executor.woken, 1);
   const RegionClaim second(regions_.Find(1), ClaimPurpose::kMigrate);
   regions_.Drop(1);
+  EXPECT_EQ(executor.woken, 2);
+  EXPECT_TRUE(task.done());
+}
+
+TEST_F(RegionClaimTest, ItsEndIsAChangeOfItsRegion) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  RegionClaim claim(region, ClaimPurpose::kSplit);
+  CountingExecutor executor;
+  Task<bool> task = Wait(&region->changed, &executor);
+  task.Start();
+  RegionClaim moved = std::move(claim);
+  EXPECT_EQ(executor.woken, 0);
+  moved.Release();
+  EXPECT_EQ(executor.woken, 1);
+  moved.Release();  // It holds nothing.
+  EXPECT_EQ(executor.woken, 1);
+  { const RegionClaim second(region, ClaimPurpose::kMigrate); }
   EXPECT_EQ(executor.woken, 2);
   EXPECT_TRUE(task.done());
 }
