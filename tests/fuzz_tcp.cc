@@ -49,6 +49,16 @@ void CloseHard(int socket) {
 
 void SendAll(int socket, std::string_view bytes) { (void)!::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
+// Receives answer->size() bytes. libFuzzer's timer may interrupt a system call, even one that has begun to receive.
+bool ReceiveAll(int socket, std::string* answer) {
+  for (size_t at = 0; at < answer->size();) {
+    const ssize_t got = ::recv(socket, answer->data() + at, answer->size() - at, 0);
+    if (got > 0) at += static_cast<size_t>(got);
+    if (got == 0 || (got < 0 && errno != EINTR)) return false;
+  }
+  return true;
+}
+
 // Sends `bytes` as a client of `server`, after a greeting if there is a purpose.
 void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view bytes) {
   const SocketAddress address = ResolveAddress(server->fabric.address())->front();
@@ -60,9 +70,7 @@ void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view
     while (!handshake.done()) {
       SendAll(socket.get(), message);
       std::string answer(handshake.wants(), 0);
-      if (::recv(socket.get(), answer.data(), answer.size(), MSG_WAITALL) != static_cast<ssize_t>(answer.size())) {
-        std::abort();
-      }
+      if (!ReceiveAll(socket.get(), &answer)) std::abort();
       message.clear();
       if (!handshake.Take(AsBytes(answer), &message).ok()) std::abort();
     }
