@@ -261,12 +261,7 @@ TEST_P(FabricConformance, ACallPastItsDeadlineEnds) {
   Waiter late;
   const int64_t deadline_ns = client_->NowNs() + 20'000'000;
   client_->Call(connection_, AsBytes("late"), {}, kReplyBytesMin, deadline_ns, &late);
-  while (!late.done()) {
-    client_->Wait(deadline_ns + 3000 * kSecondNs);
-    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
-    client_->Poll();
-  }
-  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.AwaitDeadline(client_.get(), deadline_ns).code(), absl::StatusCode::kDeadlineExceeded);
   harness_->Run(server_.get());
   running_ = true;
   Waiter next;  // The late reply is dropped, and does not answer this call.
@@ -288,12 +283,7 @@ TEST_P(FabricConformance, AReadPastItsDeadlineEndsAndItsMemoryIsNotWrittenAnyMor
   Waiter late;
   const int64_t deadline_ns = client_->NowNs() + 20'000'000;
   client_->Read(connection_, {&part, 1}, deadline_ns, &late);
-  while (!late.done()) {
-    client_->Wait(deadline_ns + 3000 * kSecondNs);
-    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
-    client_->Poll();
-  }
-  ASSERT_TRUE(late.done());
+  late.AwaitDeadline(client_.get(), deadline_ns);
   if (silent) {
     EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
   }
@@ -304,6 +294,35 @@ TEST_P(FabricConformance, AReadPastItsDeadlineEndsAndItsMemoryIsNotWrittenAnyMor
   ASSERT_TRUE(Read(Pointer(9, 4096), word, 8).ok());
   EXPECT_EQ(Load<uint64_t>(word), 1u);
   EXPECT_EQ(std::count(to.begin(), to.end(), 77u), 2048);
+}
+
+// After a request has ended at its deadline, Wait still ends at the deadlines of the others.
+TEST_P(FabricConformance, ADeadlineCountsWhenAnEarlierOneHasPassed) {
+  const bool silent = harness_->Silence(server_.get());
+  running_ = false;
+  alignas(8) std::byte to[8];
+  const ReadPart part{Pointer(9, 0), to, 8};  // The client has never read in this region.
+  const auto call = [&](int64_t deadline_ns, Waiter* waiter) {
+    client_->Call(connection_, AsBytes("call"), {}, kReplyBytesMin, deadline_ns, waiter);
+  };
+  const auto read = [&](int64_t deadline_ns, Waiter* waiter) {
+    client_->Read(connection_, {&part, 1}, deadline_ns, waiter);
+  };
+  const auto connect = [&](int64_t deadline_ns, Waiter* waiter) {
+    client_->Connect(harness_->Address(0), deadline_ns, waiter);
+  };
+  const std::function<void(int64_t, Waiter*)> requests[] = {call, read, connect};
+  for (const auto& request : requests) {
+    Waiter early, late;
+    const int64_t early_ns = client_->NowNs() + 20'000'000, late_ns = early_ns + 20'000'000;
+    call(early_ns, &early);
+    request(late_ns, &late);
+    EXPECT_EQ(early.AwaitDeadline(client_.get(), early_ns).code(), absl::StatusCode::kDeadlineExceeded);
+    late.AwaitDeadline(client_.get(), late_ns);
+    if (silent) {
+      EXPECT_FALSE(late.status().ok());
+    }
+  }
 }
 
 TEST_P(FabricConformance, WhenTheServerIsGoneAllFails) {
@@ -447,11 +466,7 @@ TEST_P(FabricConformance, AServerThatSaysNothingIsGivenUpInTime) {
   Waiter connected, cancelled;
   const int64_t deadline_ns = client_->NowNs() + 20'000'000;
   client_->Connect(harness_->Address(0), deadline_ns, &connected);
-  while (!connected.done()) {
-    client_->Wait(deadline_ns + 3000 * kSecondNs);
-    ASSERT_LT(client_->NowNs(), deadline_ns + 50 * kSecondNs) << "waited beyond the deadline";
-    client_->Poll();
-  }
+  connected.AwaitDeadline(client_.get(), deadline_ns);
   // Disconnecting an attempt ends it at once, with one call of its completion.
   const ConnectionId id = client_->Connect(harness_->Address(0), Soon(), &cancelled);
   client_->Disconnect(id);

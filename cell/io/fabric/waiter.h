@@ -25,6 +25,16 @@ class Waiter final : public Completion {
     CELL_CHECK(done_);
     return status_;
   }
+  // Waits for a request that nothing but its deadline ends. Each Wait must end at the deadline by itself.
+  const absl::Status& AwaitDeadline(Fabric* fabric, int64_t deadline_ns) {
+    const int64_t too_late_ns = deadline_ns + 20'000'000'000;
+    while (!done_) {
+      fabric->Wait(too_late_ns);
+      CELL_CHECK_LT(fabric->NowNs(), too_late_ns);
+      fabric->Poll();
+    }
+    return status_;
+  }
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
   const std::string& reply() const { return reply_; }

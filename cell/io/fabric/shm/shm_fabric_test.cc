@@ -204,6 +204,19 @@ TEST(ShmFabric, AServerAsFastAsCanBeFindsRoomForItsAnswers) {
   while (caller.answered < 10'000) server.Poll(), client.Poll();
 }
 
+// Wake comes when Wait has looked for it for the last time and is about to sleep. Nothing else would end the Wait.
+TEST(ShmFabric, AWakeAtTheLastMomentEndsTheWait) {
+  struct WokenLate : ShmFabric {
+    bool BeginSleep() override {
+      Wake();
+      return ShmFabric::BeginSleep();
+    }
+  } fabric;
+  const int64_t until_ns = fabric.NowNs() + 10'000'000'000;
+  fabric.Wait(until_ns);
+  EXPECT_LT(fabric.NowNs(), until_ns);
+}
+
 // Two silent peers take both slots. They are disconnected, and then there is room.
 TEST(ShmFabric, WhoDoesNotGreetIsSentAway) {
   const std::string path = TempPath("silent");

@@ -401,6 +401,7 @@ class MuteServer {
       if (handshake.purpose() == Purpose::kReads) Send(socket, bytes);
     }
   }
+  void Leave() { greeted_.clear(); }
 
  private:
   static void Send(const Fd& socket, const std::string& bytes) {
@@ -440,17 +441,51 @@ TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
   const auto answer = [](uint64_t id, uint32_t bytes) { return Bytes(ReadAnswer{id, bytes, kReadOk}); };
   // The first part, and half of the second: bytes that have begun to come are dropped like the others.
   server.AnswerReads(answer(0, 8) + Bytes(uint64_t{1}) + answer(1, 16) + Bytes(uint64_t{2}));
-  while (!late.done()) {
-    client.Wait(deadline_ns + 3'000'000'000'000);
-    ASSERT_LT(client.NowNs(), deadline_ns + 50'000'000'000) << "waited beyond the deadline";
-    client.Poll();
-  }
-  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.AwaitDeadline(&client, deadline_ns).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(patient.done());
   server.AnswerReads(Bytes(uint64_t{3}) + answer(2, 8) + Bytes(uint64_t{4}));
   EXPECT_TRUE(patient.Await(&client).ok());
   EXPECT_EQ(of_patient, 4u);
   EXPECT_EQ(of_late[2], 77u);
+}
+
+// The conformance tests do this, too, but with a listener that answers reads and connects.
+TEST(TcpFabric, ADeadlineCountsWhenAnEarlierOneHasPassed) {
+  MuteServer server;
+  const Fd silent = *ListenTcp("127.0.0.1:0");
+  TcpFabric client({.secret = kSecret});
+  const ConnectionId connection = server.Connect(&client);
+  alignas(8) std::byte to[8];
+  const ReadPart part{Pointer(1, 0), to, 8};
+  for (const bool connects : {false, true}) {
+    Waiter early, late;
+    const int64_t early_ns = client.NowNs() + 20'000'000, late_ns = early_ns + 20'000'000;
+    client.Call(connection, AsBytes("call"), {}, kReplyBytesMin, early_ns, &early);
+    if (connects) {
+      client.Connect(BoundAddress(silent.get(), "127.0.0.1:0"), late_ns, &late);
+    } else {
+      client.Read(connection, {&part, 1}, late_ns, &late);
+    }
+    early.AwaitDeadline(&client, early_ns);
+    EXPECT_EQ(late.AwaitDeadline(&client, late_ns).code(),
+              connects ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded);
+  }
+}
+
+// The server cannot have served a call that never left this process.
+TEST(TcpFabric, ACallThatWasNotSentBeforeTheConnectionBrokeIsUnavailable) {
+  MuteServer server;
+  TcpFabric client({.secret = kSecret});
+  const ConnectionId connection = server.Connect(&client);
+  Waiter sent, not_sent;
+  client.Call(connection, AsBytes("call"), {}, kReplyBytesMin, INT64_MAX, &sent);
+  client.Poll();  // Sends it.
+  client.Call(connection, AsBytes("call"), {}, kReplyBytesMin, INT64_MAX, &not_sent);
+  server.Leave();
+  while (!client.HasWork()) {
+  }
+  EXPECT_EQ(sent.Await(&client).code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(not_sent.Await(&client).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace
