@@ -93,7 +93,8 @@ class EmbeddedMembershipTest : public ::testing::Test {
     std::ofstream(directory_ + "/cluster.json") << kGood;
   }
   ~EmbeddedMembershipTest() override {
-    for (const char* file : {"cluster.json", "regions.json", "regions.json.new", "regions.lock", "server-0.lock"}) {
+    for (const char* file :
+         {"cluster.json", "regions.json", "regions.json.new", "regions.lock", "server-0.control", "server-0.lock"}) {
       ::unlink((directory_ + "/" + file).c_str());
     }
     ::rmdir(directory_.c_str());
@@ -433,7 +434,28 @@ TEST_F(EmbeddedMembershipTest, SeesServersThatComeAndControlPlanesThatMove) {
   std::ofstream(directory_ + "/server-0.control") << "127.0.0.1:7";
   ASSERT_TRUE(Refresh(membership->get()).ok());
   EXPECT_EQ((*membership)->state().FindServer("server-0")->control, "127.0.0.1:7");
-  ::unlink((directory_ + "/server-0.control").c_str());
+}
+
+// Another process writes the file in place, or replaces it. All addresses are equally long.
+TEST_F(EmbeddedMembershipTest, SeesAControlPlaneWhoseNewAddressIsAsLong) {
+  const auto membership = *EmbeddedMembership::Open(directory_);
+  const auto write = [this](const char* file, const char* address, int64_t when_ns) {
+    std::ofstream(Path(file)) << address;
+    const timespec when{0, when_ns};
+    const timespec times[] = {when, when};
+    ASSERT_EQ(::utimensat(AT_FDCWD, Path(file).c_str(), times, 0), 0);
+  };
+  const auto seen = [&membership] {
+    EXPECT_TRUE(Refresh(membership.get()).ok());
+    return membership->state().FindServer("server-0")->control;
+  };
+  write("server-0.control", "127.0.0.1:7", 1);
+  EXPECT_EQ(seen(), "127.0.0.1:7");
+  write("server-0.control", "127.0.0.1:8", 2);
+  EXPECT_EQ(seen(), "127.0.0.1:8");
+  write("server-0.control.new", "127.0.0.1:9", 2);
+  ASSERT_EQ(::rename(Path("server-0.control.new").c_str(), Path("server-0.control").c_str()), 0);
+  EXPECT_EQ(seen(), "127.0.0.1:9");
 }
 
 // A change reads the table again. If that names servers that have joined since the last refresh, these are read, too.

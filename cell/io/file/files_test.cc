@@ -2,9 +2,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "cell/base/bytes.h"
 #include "cell/base/random.h"
@@ -127,10 +129,39 @@ TEST(FilesTest, PosixHasDescriptorsInReserve) {
   EXPECT_TRUE(IsOutOfDescriptors(status)) << status;
   EXPECT_EQ((*opened)->List()->size(), made.size());
   EXPECT_FALSE(files.Open(root).ok());
+  for (const char* name : {"/0", "/none"}) {
+    const absl::Status read = files.ReadText(root + name).status();  // Nobody knows whether there is such a file.
+    EXPECT_TRUE(IsOutOfDescriptors(read)) << read;
+  }
   made.clear();
   EXPECT_TRUE(files.Create(root + "/more").ok());
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_FALSE(IsOutOfDescriptors(files.Create(root + "/more").status()));  // The file exists, which is another error.
+  std::filesystem::remove_all(root);
+}
+
+// All these contents are equally long.
+TEST(FilesTest, AStampTellsContentsApartByTheFileAndByWhenItWasWritten) {
+  PosixFiles files;
+  const std::string root = std::filesystem::path(::testing::TempDir()) / fmt::format("stamp-{}", ::getpid());
+  const std::string path = root + "/x";
+  std::filesystem::create_directories(root);
+  const auto write = [](const std::string& to, const char* text, timespec when) {
+    std::ofstream(to) << text;
+    const timespec times[] = {when, when};
+    ASSERT_EQ(::utimensat(AT_FDCWD, to.c_str(), times, 0), 0);
+  };
+  write(path, "one", {7, 7});
+  const FileStamp stamp = *files.Stamp(path);
+  for (const timespec later : {timespec{8, 7}, timespec{7, 8}}) {
+    write(path, "two", later);
+    EXPECT_FALSE(*files.Stamp(path) == stamp);
+  }
+  write(path, "one", {7, 7});
+  EXPECT_EQ(*files.Stamp(path), stamp);
+  write(root + "/other", "two", {7, 7});
+  ASSERT_TRUE(files.Rename(root + "/other", path).ok());
+  EXPECT_FALSE(*files.Stamp(path) == stamp);
   std::filesystem::remove_all(root);
 }
 

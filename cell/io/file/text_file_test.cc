@@ -1,6 +1,7 @@
 #include "cell/io/file/text_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +37,21 @@ TEST_F(TextFileTest, AFileThatIsNotThereIsNoErrorButForAFileThatTheUserNamed) {
   EXPECT_TRUE(absl::IsInvalidArgument(named));
   EXPECT_NE(named.message().find("absent"), std::string::npos) << named;
   EXPECT_FALSE(FirstLineOf(Path("absent")).has_value());
+}
+
+TEST_F(TextFileTest, WithoutDescriptorsNoFileIsTakenForAbsent) {
+  const std::string there = Write("there", "text");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status statuses[] = {ReadTextFile(there).status(), ReadTextFile(Path("absent")).status(),
+                                   ReadNamedFile(there).status()};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsUnavailable(statuses[0]));
+  for (const absl::Status& status : statuses) {
+    EXPECT_NE(status.message().find("Too many open files"), std::string_view::npos) << status;
+  }
 }
 
 TEST_F(TextFileTest, RefusesWhatIsNotARegularFileAndDoesNotBlock) {
