@@ -70,6 +70,16 @@ TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
   EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
 }
 
+TEST_F(ConnectionsTest, AReadFindsThatTheConnectionIsLost) {
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  server_->Crash();
+  std::byte to[8];
+  const absl::Status status = Wait(Read(server_connection_, {Pointer(1, 0), to, sizeof(to)}));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_FALSE(server_connection_->up);
+  EXPECT_EQ(server_connection_->why_down, status);
+}
+
 // An operation whose deadline has passed does not end the attempt, because others may wait for it.
 TEST_F(ConnectionsTest, AnAttemptOutlivesTheOperationThatBeganIt) {
   server_->SetPaused(true);
@@ -123,6 +133,22 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
     ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
   }
   EXPECT_TRUE(known());
+}
+
+// It knows the server's path, and would know both if it took the time of the read that failed.
+TEST_F(ConnectionsTest, ASelectorLearnsNothingFromAReadThatFails) {
+  ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
+  ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  Selector* const selector = &server_connection_->searches;
+  ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
+  SearchReads search(selector);
+  std::byte to[512];
+  for (const uint32_t region : {2u, 1u}) {
+    const bool held = region == 1;
+    EXPECT_EQ(Wait(Read(server_connection_, {Pointer(region, 0), to, sizeof(to)}, &search)).ok(), held);
+    selector->Choose(loop_.NowNs());
+    EXPECT_EQ(selector->last_reason() != Selector::Reason::kUnknown, held);
+  }
 }
 
 // A search that was broken off says nothing about how many reads the next one takes.
