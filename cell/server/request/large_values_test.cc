@@ -1,4 +1,6 @@
 // Tests how values that do not fit into a message are uploaded and fetched.
+#include "cell/server/request/large_values.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -66,6 +68,20 @@ TEST(ValueCopies, AreBoundedAndGoWithTheirPeer) {
   EXPECT_EQ(copies.Find(2, 1, 0, 7), "another");
   copies.Fetched(2, 1, 7);
   EXPECT_EQ(copies.bytes(), 0u);
+}
+
+// Copies take a server's memory.
+TEST_F(RequestServiceTest, CopiesAndUploadsGoWithTheConnectionOfTheirPeer) {
+  LargeValues values(server_.get(), &served_, &held_, "test", {});
+  for (const ConnectionId peer : {1u, 2u}) {
+    values.copies()->Keep(peer, 2, "copy");
+    ASSERT_TRUE(values.uploads()->Add(peer, 2, 0, "upload", server_->NowNs()).ok());
+  }
+  values.Disconnected(1);
+  EXPECT_FALSE(values.copies()->Find(1, 2, 0, 4).has_value());
+  EXPECT_EQ(values.copies()->Find(2, 2, 0, 4), "copy");
+  EXPECT_EQ(values.copies()->bytes(), 4u);
+  EXPECT_EQ(values.uploads()->bytes(), 6u);
 }
 
 TEST_F(RequestServiceTest, LargeValuesAreUploadedAndFetchedInPieces) {
