@@ -144,8 +144,9 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   const int64_t due_ns = flush.dirty_since_ns + (log_first() || flush.requested ? 0 : options_.bound_ns / 2);
   flush.late = log->waiting_bytes() > options_.waiting_bytes_max ||
                (!log_first() && now_ns - flush.dirty_since_ns > options_.bound_ns);
-  if (log->flushing()) return;
-  if (log->can_flush() && (now_ns >= due_ns || flush.late)) {
+  // The end of a flush, or of opening a segment, makes the worker look again. Until then there is no time to wait for.
+  if (!log->can_flush()) return;
+  if (now_ns >= due_ns || flush.late) {
     BeginFlush(region);
   } else {
     next_ns_ = std::min(next_ns_, due_ns);

@@ -102,6 +102,18 @@ TEST_F(LogFlusherTest, AFlushThatIsWaitedForBeginsAtOnce) {
   EXPECT_FALSE(region()->log->dirty());
 }
 
+// Nothing can be flushed until the new segment is open. A worker that waits until a time that has passed would spin.
+TEST_F(LogFlusherTest, WhileASegmentIsOpenedThereIsNoTimeToWaitFor) {
+  const uint64_t sequence = region()->log->BeginRoll();
+  PassTime(kBoundNs);
+  EXPECT_TRUE(region()->log->dirty());
+  EXPECT_GT(flusher_.NextNs(), network_.now_ns());
+  std::unique_ptr<LogWriter> segment;
+  ASSERT_TRUE(Run(flusher_.Open(kRegion, region()->log->epoch(), sequence, &segment)).ok());
+  region()->log->EndRoll(std::move(segment));
+  TimeToFlush();
+}
+
 // A crash loses at most what was acknowledged within one bound.
 TEST_F(LogFlusherTest, WritesWaitWhileTheOldestRecordIsOlderThanTheBound) {
   pool_.SetPaused(true);
