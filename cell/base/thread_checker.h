@@ -35,8 +35,9 @@ class ThreadChecker {
   // Makes the first thread that calls it the owner. CHECK-fails in any other thread.
   void Check() const {
     const void* const current = ThreadScope::current();
-    if (owner_ == nullptr) owner_ = current;
-    CELL_CHECK_EQ(owner_, current);
+    if (owner_ == current) return;
+    CELL_CHECK(owner_ == nullptr);  // Otherwise another thread is the owner.
+    owner_ = current;
   }
   // Makes the next thread that calls Check the owner. REQUIRES: the current owner has finished its work.
   void HandOver() { owner_ = nullptr; }
