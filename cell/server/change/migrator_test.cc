@@ -499,10 +499,11 @@ TEST_F(SourceTest, EndsWhenTheTableNamesAnotherOwner) {
   ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
   for (int i = 0; i < 100; ++i) Turn();
   ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
+  membership_->Watch();
   ASSERT_TRUE(cluster_->state.table.Move(kOwn, 1, {"source", 0}).ok());
   ++cluster_->state.table.version;
   ++cluster_->changes;
-  for (int i = 0; i < 100; ++i) Turn();
+  for (int i = 0; i < 10'000 && worker_->regions()->Find(kOwn) != nullptr; ++i) Turn();  // 10 ms at most.
   EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
   EXPECT_EQ(worker_->migrator()->counters().sent, 1u);
 }
