@@ -111,10 +111,15 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
   } else {
     const std::string begun = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
     ASSIGN_OR_RETURN(file, Begin(begun));
-    RETURN_IF_ERROR(file->Append(first));
-    RETURN_IF_ERROR(file->Sync());
-    RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));
-    RETURN_IF_ERROR(files_->Rename(begun, path));
+    absl::Status status = file->Append(first);
+    if (status.ok()) status = file->Sync();
+    if (status.ok()) status = CheckFence(directory.get(), region, epoch);
+    if (status.ok()) status = files_->Rename(begun, path);
+    if (!status.ok()) {
+      (void)files_->Remove(begun);  // Whoever fenced this epoch may have looked for it before it was there...
+      RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));  // ...or has removed it.
+      return status;
+    }
   }
   if (!first.empty() || !Mutated(Mutant::kNoDirectorySync)) {
     RETURN_IF_ERROR(files_->SyncDirectory(PathOf(region)));

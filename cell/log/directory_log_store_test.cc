@@ -83,6 +83,17 @@ TEST_F(DirectoryLogStoreTest, WhatAFormerOwnerHasBegunGetsNoName) {
   EXPECT_EQ(store.List(kRegion)->size(), 1u);
 }
 
+// A file that nobody writes any more would stay until the region is fenced again.
+TEST_F(DirectoryLogStoreTest, ASegmentThatCouldNotBeBegunLeavesNothing) {
+  int failed = 0;
+  for (uint64_t call = 0; call < 10; ++call) {
+    host_->FailAt(call, absl::UnavailableError("EIO"));
+    failed += !store_.Open(kRegion, 1, 1 + call, "records").ok();
+    EXPECT_FALSE(Has(Path(1 + call, 1, "unfinished"))) << call;
+  }
+  EXPECT_GT(failed, 5);
+}
+
 TEST_F(DirectoryLogStoreTest, NothingIsAcknowledgedIntoALogThatWasRemoved) {
   const std::unique_ptr<LogWriter> segment = *store_.Open(kRegion, 1, 1);
   ASSERT_TRUE(segment->Append("record").ok() && segment->Sync().ok());
