@@ -100,7 +100,7 @@ TEST_F(AsyncBound, APauseMakesNoWriteWait) {
     ASSERT_TRUE(client_->Put(fmt::format("{}", i), "value").ok());
     for (int step = 0; step < 20; ++step) {
       client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 1'000));
-      EXPECT_FALSE(region->late()) << i;
+      EXPECT_FALSE(region->late(*cluster_.worker()->fabric())) << i;
     }
     client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 500'000));
     EXPECT_FALSE(region->log->dirty()) << i;
@@ -109,7 +109,7 @@ TEST_F(AsyncBound, APauseMakesNoWriteWait) {
   cluster_.disk_pool()->set_mean_ns(1'000'000);
   ASSERT_TRUE(client_->Put("slow", "value").ok());
   client_->Run(client_->AsyncSleepUntil(client_->NowNs() + 100'000));
-  EXPECT_TRUE(region->late());
+  EXPECT_TRUE(region->late(*cluster_.worker()->fabric()));
 }
 
 // However slow the disk is, no write is acknowledged while an earlier one, acknowledged a bound ago, is not on disk.

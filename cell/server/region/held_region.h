@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cell/base/check.h"
+#include "cell/base/clock.h"
 #include "cell/base/event.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
@@ -107,7 +108,9 @@ class HeldRegion {
   // next flush begins. A caller that waits for a later flush asks again.
   void RequestFlush() { flush_.requested = true; }
   // Returns whether writes have to wait for the disk, according to the last step of LogFlusher.
-  bool late() const { return flush_.late; }
+  bool late(const Clock& clock) const {
+    return flush_.late || (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
+  }
 
   // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
   void NoteCheckpoint() { log_bytes_at_checkpoint_ = log->bytes(); }
@@ -158,7 +161,8 @@ class HeldRegion {
     int64_t flush_begun_ns = 0;  // The time at which the last flush began. 0: its end was noticed.
     int64_t idle_since_ns = 0;   // All records have been on disk since then, without a marker. 0: not so.
     bool requested = false;
-    bool late = false;
+    bool late = false;                 // At the flusher's last look.
+    int64_t late_at_ns = INT64_MAX;    // The time after which it is late, however long ago the flusher looked.
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory) {

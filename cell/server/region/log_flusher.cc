@@ -131,6 +131,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   HeldRegion::FlushState& flush = region->flush_;
   if (!log->dirty()) {
     flush.dirty_since_ns = flush.flush_begun_ns = 0;
+    flush.late_at_ns = INT64_MAX;
     flush.late = flush.requested = false;
     MarkIfIdle(region, now_ns);
     return;
@@ -144,6 +145,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   const int64_t due_ns = flush.dirty_since_ns + (log_first() || flush.requested ? 0 : options_.bound_ns / 2);
   flush.late = log->waiting_bytes() > options_.waiting_bytes_max ||
                (!log_first() && now_ns - flush.dirty_since_ns > options_.bound_ns);
+  flush.late_at_ns = log_first() ? INT64_MAX : flush.dirty_since_ns + options_.bound_ns;
   // The end of a flush, or of opening a segment, makes the worker look again. Until then there is no time to wait for.
   if (!log->can_flush()) return;
   if (now_ns >= due_ns || flush.late) {

@@ -119,12 +119,27 @@ TEST_F(LogFlusherTest, WritesWaitWhileTheOldestRecordIsOlderThanTheBound) {
   pool_.SetPaused(true);
   Put("key");
   PassTime(kBoundNs - kBoundNs / 10);
-  EXPECT_FALSE(region()->late());
+  EXPECT_FALSE(region()->late(*fabric_));
   PassTime(kBoundNs / 5);
-  EXPECT_TRUE(region()->late());
+  EXPECT_TRUE(region()->late(*fabric_));
   pool_.SetPaused(false);
-  while (region()->late()) Turn();
+  while (region()->late(*fabric_)) Turn();
   EXPECT_FALSE(region()->log->dirty());
+}
+
+// The worker may not have looked at its logs for long, because it slept or served others.
+TEST_F(LogFlusherTest, WritesWaitThoughTheFlusherHasNotLookedSince) {
+  pool_.SetPaused(true);
+  Put("key");
+  Turn();
+  EXPECT_FALSE(region()->late(*fabric_));
+  const int64_t until_ns = network_.now_ns() + kBoundNs + kBoundNs / 10;
+  network_.At(until_ns, [] {});
+  while (network_.now_ns() < until_ns) network_.Step();
+  EXPECT_TRUE(region()->late(*fabric_));
+  pool_.SetPaused(false);
+  TimeToFlush();
+  EXPECT_FALSE(region()->late(*fabric_));
 }
 
 // The first flush took what was there when it began. What came during it is as old as that flush.
@@ -148,12 +163,12 @@ TEST_F(LogFlusherTest, WritesWaitWhenTooMuchIsInMemory) {
   while (!region()->log->flushing()) Turn();
   for (int i = 0; i < 20; ++i) Put("key" + std::to_string(i), std::string(300, 'v'));
   Turn();
-  EXPECT_FALSE(region()->late());
+  EXPECT_FALSE(region()->late(*fabric_));
   for (int i = 0; i < 20; ++i) Put("more" + std::to_string(i), std::string(300, 'v'));
   Turn();
-  EXPECT_TRUE(region()->late());
+  EXPECT_TRUE(region()->late(*fabric_));
   pool_.SetPaused(false);
-  while (region()->late()) Turn();
+  while (region()->late(*fabric_)) Turn();
 }
 
 // The marker says that the record before it is on disk. Without it, replay would take damage of the last record for a
@@ -288,7 +303,7 @@ TEST_F(SyncLogFlusherTest, ASlowDiskMakesNoWriteWait) {
   pool_.SetPaused(true);
   region()->log->Append(RecordKind::kPut, "key", "value");
   PassTime(3 * kBoundNs);
-  EXPECT_FALSE(region()->late());
+  EXPECT_FALSE(region()->late(*fabric_));
   pool_.SetPaused(false);
   TimeToFlush();
 }

@@ -65,7 +65,7 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
   HeldRegion* const region = target.region;
   if (region != nullptr && !Open(*region)) {
     return absl::UnavailableError(fmt::format("region {} waited too long for {}; nothing was written", region->region(),
-                                              region->late() ? "the disk of its log" : "its migration"));
+                                              region->late(*clock_) ? "the disk of its log" : "its migration"));
   }
   if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
     return absl::UnavailableError(

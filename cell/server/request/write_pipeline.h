@@ -79,7 +79,7 @@ class WritePipeline {
   };
 
   // Returns whether the region's state and its disk allow writes.
-  static bool Open(const HeldRegion& region) { return region.state() != RegionState::kFrozen && !region.late(); }
+  bool Open(const HeldRegion& region) const { return region.state() != RegionState::kFrozen && !region.late(*clock_); }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a full region will soon have room.
