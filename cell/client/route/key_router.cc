@@ -116,6 +116,7 @@ Task<absl::Status> KeyRouter::FindConnection() {
       co_await session_->view()->Refresh(context_.deadline_ns);
       restarts_ += restarts_ == 0;
       must_refresh_ = false;
+      hops_ = 0;  // The deadline limits how often it starts over.
       Begin();
     }
     if (worker() != nullptr && worker()->up) co_return absl::OkStatus();

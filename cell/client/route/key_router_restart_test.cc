@@ -26,6 +26,16 @@ TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheN
   }
 }
 
+// A region that is being recovered sends searches back to the root again and again, for as long as their timeout allows.
+TEST_F(KeyRouterTest, HowOftenASearchStartsOverIsLimitedByItsDeadlineAlone) {
+  KeyRouter router = Router("key", INT64_MAX);
+  for (int i = 0; i < 1500; ++i) {
+    ASSERT_TRUE(FindConnection(&router).ok());
+    ASSERT_TRUE(router.GoTo(RootOf(kThird)).ok()) << i;
+    ASSERT_TRUE(router.Restart().ok());
+  }
+}
+
 TEST_F(KeyRouterTest, AWalkThatFoundNoMeganodeStartsOver) {
   KeyRouter router = Router("key");
   ASSERT_TRUE(FindConnection(&router).ok());
