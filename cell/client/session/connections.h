@@ -102,6 +102,8 @@ class Connections {
   // may not connect. If an attempt failed a moment ago, returns its status without another one. An attempt continues
   // after the deadline, for the benefit of other operations.
   Task<absl::Status> Connect(WorkerConnection* worker, int64_t deadline_ns = INT64_MAX);
+  // Marks the connection as down if `status`, which the fabric returned for it, says that it was lost.
+  void Note(WorkerConnection* worker, const absl::Status& status);
   // Closes connections that were lost. Call it outside of completions.
   void CloseBroken();
   // Forgets the location of the region's memory at the worker: the next read looks it up. Does nothing once the loop is
@@ -171,9 +173,6 @@ class Connections {
   };
 
   Task<bool> TryConnect(WorkerConnection* worker);
-  // Marks the connection as down if `status`, which the fabric returned for it, says that it was lost.
-  void Note(WorkerConnection* worker, const absl::Status& status);
-
   ClientLoop* const loop_;
   ClientMetrics* const metrics_;
   const int64_t reconnect_ns_;

@@ -11,7 +11,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kReportEveryNs = 1'000'000'000;
-// Pause between polls of a membership that has to answer and wakes nobody, as in simulations.
+// Pause between polls of a membership that cannot wake this thread, as in simulations.
 constexpr int64_t kMembershipPauseNs = 20'000;
 
 }  // namespace
@@ -69,8 +69,8 @@ void Session::Poll(int64_t until_ns) {
 }
 
 void Session::SendReport() {
-  const WorkerConnection* const worker = connections_.AnyUp();
-  if (reporting_.in_flight || worker == nullptr) return;
+  WorkerConnection* const worker = connections_.AnyUp();
+  if (reporting_.worker != nullptr || worker == nullptr) return;
   const int64_t now_ns = loop_.now_ns();
   const std::string json = fmt::format(
       R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
@@ -82,7 +82,7 @@ void Session::SendReport() {
       static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3, static_cast<double>(now_ns - reported_ns_) / 1e9);
   reported_ns_ = now_ns;
   since_report_ns_.Clear();
-  reporting_.in_flight = true;
+  reporting_.worker = worker;
   const std::string request = MakeTextRequest(MessageKind::kReport, json);
   loop_.fabric()->Call(worker->id, AsBytes(request), {}, kReplyBytesMin, now_ns + kReportEveryNs, &reporting_);
 }

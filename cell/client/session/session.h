@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "cell/base/histogram.h"
@@ -63,8 +64,14 @@ class Session {
  private:
   class ReportCompletion : public Completion {
    public:
-    void Done(const absl::Status&, ConstBytes) override { in_flight = false; }
-    bool in_flight = false;
+    explicit ReportCompletion(Connections* connections) : connections_(connections) {}
+    void Done(const absl::Status& status, ConstBytes) override {
+      connections_->Note(std::exchange(worker, nullptr), status);
+    }
+    WorkerConnection* worker = nullptr;  // The worker that has not answered yet.
+
+   private:
+    Connections* const connections_;
   };
 
   // Reports this client's counters to a worker that is connected.
@@ -72,9 +79,9 @@ class Session {
 
   const ClientOptions options_;
   ClientMetrics metrics_;
-  ReportCompletion reporting_;
   ClientLoop loop_;
   Connections connections_;
+  ReportCompletion reporting_{&connections_};
   TableView view_;
   TreeReader tree_;
   int64_t reported_ns_;

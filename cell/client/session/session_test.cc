@@ -141,6 +141,16 @@ TEST_F(SessionTest, AClientReportsOnceASecond) {
   EXPECT_NE(reports_[1].find(R"("p50_us":0.00)"), std::string::npos) << reports_[1];
 }
 
+// Otherwise a client that does not use that worker any more would report to it for ever.
+TEST_F(SessionTest, AReportThatFailsTellsThatTheConnectionIsLost) {
+  const std::unique_ptr<Session> session = NewSession({});
+  ASSERT_TRUE(session->Run(session->view()->Connect(1)).ok());
+  ASSERT_NE(session->connections()->AnyUp(), nullptr);
+  server_->Crash();
+  session->Run(Sleep(session.get(), kSecondNs + kSecondNs / 2));
+  EXPECT_EQ(session->connections()->AnyUp(), nullptr);
+}
+
 TEST_F(SessionTest, AClientThatIsNotToReportDoesNot) {
   ClientOptions options;
   options.report = false;
