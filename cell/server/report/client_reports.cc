@@ -20,7 +20,9 @@ absl::Status ClientReports::Set(ConnectionId client, std::string_view text) {
   if (!json.ok() || !json->is_object()) {
     return absl::InvalidArgumentError("a client's report is too long or not a JSON object");
   }
-  reports_[client] = text;
+  std::string shown = JsonText(*json);  // Numbers may be longer than they came.
+  if (shown.size() > kBytesMax) return absl::InvalidArgumentError("a client's report is too long");
+  reports_[client] = std::move(shown);
   return absl::OkStatus();
 }
 

@@ -21,6 +21,12 @@ TEST(ClientReports, RefusesWhatIsNoReport) {
   }
 }
 
+TEST(ClientReports, CountsTheBytesThatItShows) {
+  std::string numbers = R"({"a":[9e14)";
+  for (int i = 0; i < 500; ++i) numbers += ",9e14";  // 900000000000000.0
+  EXPECT_FALSE(ClientReports().Set(1, numbers + "]}").ok());
+}
+
 TEST(ClientReports, SumsClientsThatHaveGone) {
   ClientReports reports;
   ASSERT_TRUE(reports.Set(1, Report(100, 3)).ok());
