@@ -1,5 +1,6 @@
 #include "cell/control/control_server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -295,6 +296,7 @@ ControlServer::~ControlServer() {
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlOptions& options,
                                                                     std::vector<ControlledWorker*> workers) {
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
+  google::protobuf::SetLogHandler(nullptr);  // It logs each malformed message of a stranger, without a limit.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto service = std::make_unique<RpcService>(std::move(workers), options);
