@@ -28,6 +28,8 @@ absl::StatusOr<std::optional<std::string>> ReadTextFrom(const Fd& fd, const std:
   struct stat status;
   if (::fstat(fd.get(), &status) != 0) return Failed("look at", path);
   if (!S_ISREG(status.st_mode)) return absl::UnavailableError(fmt::format("{} is not a regular file", path));
+  const absl::Status too_large = absl::UnavailableError(fmt::format("{} is too large", path));
+  if (static_cast<uint64_t>(status.st_size) > kTextFileBytesMax) return too_large;
   std::string text;
   char part[16384];
   for (;;) {
@@ -36,7 +38,7 @@ absl::StatusOr<std::optional<std::string>> ReadTextFrom(const Fd& fd, const std:
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Failed("read", path);
     text.append(part, static_cast<size_t>(got));
-    if (text.size() > kTextFileBytesMax) return absl::UnavailableError(fmt::format("{} is too large", path));
+    if (text.size() > kTextFileBytesMax) return too_large;
   }
 }
 
