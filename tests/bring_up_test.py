@@ -336,6 +336,10 @@ class BringUp(unittest.TestCase):
         denied = subprocess.run([*drop, cluster.binary("tools/wipe"), "--dir", str(self.directory), "--confirm", "cell"],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True)
         self.assertEqual(denied.stderr, f"wipe: permission denied: {lock} belongs to user {os.geteuid()}; wipe the cluster as that user\n")
+        denied = subprocess.run([*drop, cluster.binary("tools/down"), "--dir", str(self.directory)], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True)
+        self.assertEqual(denied.returncode, 2)
+        self.assertEqual(denied.stderr, f"down: {lock} belongs to user {os.geteuid()}: run this as that user\n")
         lock.chmod(0o600)
         (self.directory / "notes").write_text("mine")
         (self.directory / "log" / "notes").write_text("mine, too")

@@ -57,6 +57,13 @@ def lock_holder(directory, name):
             return None if kind == fcntl.F_UNLCK else int(text) if text.isdigit() else 0
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise not_yours(error) from error
+
+
+def not_yours(error):
+    """Returns the ClusterError for a file that this user may not open."""
+    return ClusterError(f"{error.filename} belongs to user {Path(error.filename).parent.stat().st_uid}: run this as that user")
 
 
 def servers_of(directory):

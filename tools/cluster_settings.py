@@ -3,7 +3,7 @@
 import json
 import uuid
 
-from tools.cluster_directory import ClusterError, address_of, lock_holder
+from tools.cluster_directory import ClusterError, address_of, lock_holder, not_yours
 from tools.free_ports import free_ports
 
 
@@ -26,6 +26,8 @@ def settings_of(directory):
             continue
         except NotADirectoryError as error:
             raise ClusterError(f"{directory} is not a directory") from error
+        except PermissionError as error:
+            raise not_yours(error) from error
         try:
             there = json.loads(text)
             if file == "up.json":
