@@ -22,7 +22,7 @@ class Executor {
   ~Executor() = default;
 };
 
-// Signals that something has changed which coroutines wait for.
+// Wakes coroutines that wait for a change.
 class Event {
  public:
   Event() = default;

@@ -1,6 +1,6 @@
 // ControlServer is a server's control plane over gRPC (control.proto), with health checking and reflection.
 //
-// Its threads are gRPC's. They wait for what the workers' threads answer.
+// gRPC's threads serve requests, and block until the worker answers.
 #pragma once
 
 #include <chrono>

@@ -33,7 +33,7 @@ class Scan::Cursor : public DetachedTask {
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
       ahead_.reset();
-      // If it failed, nobody had asked for it yet, and its deadline was early. Try again, in the time of this call.
+      // It was read ahead, with an earlier deadline. If it failed, read it again with this call's.
     }
     if (!status.ok()) status = co_await Fill(context);
     if (!status.ok()) co_return status;
@@ -69,7 +69,7 @@ class Scan::Cursor : public DetachedTask {
     batch->Clear();
     if (done_) co_return absl::OkStatus();
     absl::Status status;
-    // An empty batch says nothing. Continue to the end, or to the next entries.
+    // An empty batch does not mean that the range has ended. Continue to the end, or to the next entries.
     while (status.ok() && batch->empty() && !done_ && !stopped_) {
       if (!router_.has_value()) {
         begin_key_ = position_.at();
@@ -239,7 +239,7 @@ class Scan::Cursor : public DetachedTask {
   Pointer next_root_;                // Root of the meganode with the next entries, if known.
   std::optional<KeyRouter> router_;  // Router of the batch being filled...
   std::string begin_key_;            // ...and the key where that begins.
-  bool from_here_ = false;           // The entries before, if any, came from the router's meganode.
+  bool from_here_ = false;           // The batch before, if any, ended in the router's meganode.
   bool ended_at_border_ = false;     // The batch ended at a meganode's border: all entries of the last one are there.
   ScanLeaves leaves_;
   std::vector<ScanItem> items_;

@@ -1,7 +1,7 @@
 // ZooKeeperConnection makes calls to ZooKeeper, in one session after the other, and translates the errors.
 //
-// Functions that return an int return a code of ZooKeeper's C client. Lost, Answered and Expired say what it means, and
-// Failed makes a status of it.
+// Functions that return an int return a code of ZooKeeper's C client. Lost, Answered and Expired classify that code, and
+// Failed turns it into a status.
 //
 // Thread-safety: one thread at a time calls it; only Stop may be called meanwhile by another one. `on_change` is called
 // by a thread of the C client, until the destructor has returned.
@@ -24,7 +24,7 @@ namespace cell {
 
 class ZooKeeperConnection {
  public:
-  // `on_change` is called when something has changed that was read with a watch.
+  // `on_change` is called when data that was read with a watch has changed.
   ZooKeeperConnection(const ZooKeeperOptions& options, std::function<void()> on_change);
   // Ends the session, so that its ephemeral znodes are gone at once.
   ~ZooKeeperConnection();
@@ -46,15 +46,15 @@ class ZooKeeperConnection {
 
   // Returns ToStatus, and notes it if the session has expired.
   absl::Status Failed(int rc, const std::string& what);
-  // Says whether a session has expired that nothing has replaced yet. The caller resets it, once the new session has
-  // all that the former one had.
+  // Returns whether the session has expired and the new one is not complete. The caller resets it, once the new session
+  // has all that the former one had.
   bool expired() const { return expired_; }
   void set_expired(bool expired) { expired_ = expired; }
 
-  // Repeats a call until the connection holds. Only for calls that may be made twice.
+  // Repeats a call until ZooKeeper answers it. Only for calls that may be made twice.
   int Retry(const std::function<int()>& call);
 
-  // Return the data or the children of a znode. They try again until the connection holds. `stat` may be null.
+  // Return the data or the children of a znode. They repeat the call until ZooKeeper answers it. `stat` may be null.
   absl::StatusOr<std::string> Get(const std::string& path, Stat* stat, bool watch);
   absl::StatusOr<std::vector<std::string>> WatchChildren(const std::string& path, Stat* stat);
 
@@ -74,7 +74,7 @@ class ZooKeeperConnection {
   static void Watch(zhandle_t*, int type, int, const char*, void* context);
   // Waits until the session is connected or has failed, Stop, or `until_ns`. Returns its state.
   int AwaitSession(int64_t until_ns);
-  // Waits until a call that was lost may be made again. Returns false if it must not be: the time is over, or Stop.
+  // Waits until a call that was lost may be made again. Returns false after `until_ns` or Stop.
   bool AwaitRetry(int64_t until_ns);
 
   const ZooKeeperOptions options_;

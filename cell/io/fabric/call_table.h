@@ -27,7 +27,7 @@ class CallTable {
     bool taken = false;
   };
 
-  // Adds a call and returns its id. Fail compares `position` with the position up to which was sent.
+  // Adds a call and returns its id. Fail uses `position` to tell whether the call was sent.
   uint64_t Add(Completion* completion, int64_t deadline_ns, size_t reply_bytes_max, uint64_t position) {
     if (free_.empty()) {
       free_.push_back(static_cast<uint32_t>(calls_.size()));

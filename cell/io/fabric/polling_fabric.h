@@ -57,13 +57,13 @@ class PollingFabric : public Fabric {
   virtual void EndSleep() = 0;
   // Runs at the end of every wait: deadlines, sockets.
   virtual void AfterWait() = 0;
-  // Returns a time before which no request's deadline ends. INT64_MAX: no request has a deadline.
+  // Returns a lower bound of all deadlines, or INT64_MAX if there are none.
   virtual int64_t NextDeadlineNs() const { return next_deadline_ns_; }
 
  protected:
   // Queues a completion whose result is known already. It is called from Poll, like all completions.
   void TellLater(Completion* completion, absl::Status status) { to_tell_.push_back({completion, std::move(status)}); }
-  // Returns TellLater as a function, for ClientConnection.
+  // Returns the callback by which ClientConnection queues completions.
   auto tell_later() {
     return [this](Completion* completion, absl::Status status) { TellLater(completion, std::move(status)); };
   }
@@ -80,8 +80,8 @@ class PollingFabric : public Fabric {
     next_deadline_ns_ = INT64_MAX;
     return true;
   }
-  // Returns whether a millisecond has passed since this last returned true. For a Poll that looks at deadlines only
-  // then.
+  // Returns whether a millisecond has passed since this last returned true. Poll uses it to check deadlines once a
+  // millisecond.
   bool MillisecondPassed() {
     constexpr int64_t kMillisecondNs = 1'000'000;
     const int64_t now = NowNs();

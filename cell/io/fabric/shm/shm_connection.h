@@ -29,8 +29,8 @@ struct WelcomePacket {
   uint32_t reserved;
 };
 // Asks for a region. The client sends it when it first reads the region. The answer carries the region's memory, or
-// none and 0 bytes if the server does not hold it. A packet of one byte, in either direction, is a ring: it tells a
-// side that sleeps, and has said so in shared memory, that there is something to read there.
+// none and 0 bytes if the server does not hold it. A packet of one byte, in either direction, wakes a side that
+// sleeps, and has said so in shared memory: there is something to read there.
 struct AskRegion {
   uint64_t magic;
   uint64_t region;
@@ -56,7 +56,8 @@ inline RingControl* ControlAt(const ShmMemory& rings, size_t offset) {
 }
 
 inline constexpr size_t kRingBytes = 1;
-// Limits the packets that are taken from a connection at a time, so that a peer that floods its socket stops nobody.
+// Limits the packets that are taken from a connection at a time, so that a peer that floods its socket cannot delay
+// others.
 inline constexpr int kPacketsAtOnce = 16;
 
 struct ShmFabric::Peer {

@@ -1,4 +1,4 @@
-// TcpFabric is the fabric between machines whose network cannot read memory.
+// TcpFabric connects machines without RDMA. A thread of the server answers one-sided reads.
 //
 // A server listens at one port, HOST:PORT, in a thread of its own (tcp_listener.h) that also answers one-sided reads.
 // The worker's thread only serves calls. A client has two connections to a server, one for calls and one for reads, so
