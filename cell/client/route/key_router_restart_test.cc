@@ -26,7 +26,8 @@ TEST_F(KeyRouterTest, AServerThatDoesNotHaveTheRegionAnyMoreSendsTheSearchToTheN
   }
 }
 
-// A region that is being recovered sends searches back to the root again and again, for as long as their timeout allows.
+// A region that is being recovered sends searches back to the root again and again, for as long as their timeout
+// allows.
 TEST_F(KeyRouterTest, HowOftenASearchStartsOverIsLimitedByItsDeadlineAlone) {
   KeyRouter router = Router("key", INT64_MAX);
   for (int i = 0; i < 1500; ++i) {

@@ -1,7 +1,7 @@
 // ZooKeeperConnection makes calls to ZooKeeper, in one session after the other, and translates the errors.
 //
-// Functions that return an int return a code of ZooKeeper's C client. Lost, Answered and Expired classify that code, and
-// Failed turns it into a status.
+// Functions that return an int return a code of ZooKeeper's C client. Lost, Answered and Expired classify that code,
+// and Failed turns it into a status.
 //
 // Thread-safety: one thread at a time calls it; only Stop may be called meanwhile by another one. `on_change` is called
 // by a thread of the C client, until the destructor has returned.

@@ -72,8 +72,7 @@ void Recoverer::DropLost() {
     const RegionTable::Entry* entry = state.table.Find(region->region());
     // A table that is older than the one with which the region came here says nothing.
     // A sealed region serves nobody, and its migration ends by what the table says.
-    const bool others =
-        entry != nullptr && entry->epoch > region->epoch() && region->state() != RegionState::kSealed;
+    const bool others = entry != nullptr && entry->epoch > region->epoch() && region->state() != RegionState::kSealed;
     if ((others || new_session) && !region->lost()) {
       Lose(region, "this worker no longer owns it: its session expired, or another worker has taken it over");
     }

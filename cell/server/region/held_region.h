@@ -161,8 +161,8 @@ class HeldRegion {
     int64_t flush_begun_ns = 0;  // The time at which the last flush began. 0: its end was noticed.
     int64_t idle_since_ns = 0;   // All records have been on disk since then, without a marker. 0: not so.
     bool requested = false;
-    bool late = false;                 // At the flusher's last look.
-    int64_t late_at_ns = INT64_MAX;    // The time after which it is late, however long ago the flusher looked.
+    bool late = false;               // At the flusher's last look.
+    int64_t late_at_ns = INT64_MAX;  // The time after which it is late, however long ago the flusher looked.
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory) {

@@ -20,8 +20,8 @@ class ClientReports {
   absl::Status Set(ConnectionId client, std::string_view text);
   // Forgets a client that is gone, and adds its counters to the sum of departed clients.
   void Forget(ConnectionId client);
-  // Adds the fields "clients" with the first ones (64 and 24 KiB at most), "other_clients" with the number of the others
-  // and the sums of their counters, and "departed_clients".
+  // Adds the fields "clients" with the first ones (64 and 24 KiB at most), "other_clients" with the number of the
+  // others and the sums of their counters, and "departed_clients".
   void AddTo(nlohmann::json* status) const;
 
  private:

@@ -5,7 +5,8 @@
 // that all of a worker's connections share, so a sender needs a credit for each chunk. It starts with kCredits, and
 // chunks of the other direction return some. So no peer can use up the buffers that others rely on. A side that has
 // received much and sends nothing returns its credits in a message of their own. Each receiver
-// reserves kCreditMessages buffers for such messages. That is enough, because each returns at least half of the credits.
+// reserves kCreditMessages buffers for such messages. That is enough, because each returns at least half of the
+// credits.
 #pragma once
 
 #include <cstdint>
