@@ -2,11 +2,10 @@
 // (ShmCluster).
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <future>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "cell/base/check.h"
@@ -21,7 +20,7 @@ class ShmCluster : public TestCluster {
  public:
   explicit ShmCluster(RegionShape shape, TestClusterOptions options = {})
       : cluster_(std::make_shared<MemoryCluster>(
-            Describe(shape, fmt::format("/tmp/cell-test-{}-{}-", ::getpid(), counter_++), options))) {
+            Describe(shape, fmt::format("/tmp/cell-test-{:08x}-{}-", process_, counter_++), options))) {
     for (int i = 0; i < options.servers; ++i) {
       workers_.push_back(std::make_unique<Worker>(std::make_unique<ShmFabric>(ShmFabricOptions{.huge_pages = false}),
                                                   std::make_unique<MemoryMembership>(cluster_),
@@ -83,6 +82,7 @@ class ShmCluster : public TestCluster {
     for (const auto& worker : workers_) worker->HandOver();
   }
 
+  static inline const unsigned process_ = std::random_device()();  // Tests in sandboxes have the same ids.
   static inline std::atomic<int> counter_ = 0;
   std::shared_ptr<MemoryCluster> cluster_;
   std::atomic<bool> stop_ = false;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "cell/io/fabric/fabric_conformance.h"
@@ -21,7 +22,10 @@ int Unique() {
   static std::atomic<int> counter = 0;
   return counter++;
 }
-std::string TempPath() { return fmt::format("/tmp/cell-test-multi-{}-{}", ::getpid(), Unique()); }
+std::string TempPath() {
+  static const unsigned process = std::random_device()();  // Tests in sandboxes share /tmp, and have the same ids.
+  return fmt::format("/tmp/cell-test-multi-{:08x}-{}", process, Unique());
+}
 std::string HostPort() {
   const int pid = ::getpid();
   return fmt::format("127.{}.{}.9:{}", 1 + pid / 250 % 250, 1 + pid % 250, 20'000 + Unique());

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <thread>
 
 #include "cell/base/check.h"
@@ -24,8 +25,9 @@ namespace cell {
 namespace {
 
 std::string TempPath(const std::string& name) {
+  static const unsigned process = std::random_device()();  // Tests in sandboxes share /tmp, and have the same ids.
   static std::atomic<int> counter = 0;
-  return fmt::format("/tmp/cell-test-{}-{}-{}", ::getpid(), counter++, name);
+  return fmt::format("/tmp/cell-test-{:08x}-{}-{}", process, counter++, name);
 }
 
 class ShmHarness : public ThreadsHarness {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ namespace cell {
 
 inline std::string TempPath(const std::string& name) {
   static std::atomic<int> counter = 0;
-  return fmt::format("/tmp/cell-stranger-{}-{}-{}", ::getpid(), counter++, name);
+  static const unsigned process = std::random_device()();  // Tests in sandboxes share /tmp, and have the same ids.
+  return fmt::format("/tmp/cell-stranger-{:08x}-{}-{}", process, counter++, name);
 }
 
 template <typename T>
