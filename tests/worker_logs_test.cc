@@ -264,7 +264,7 @@ TEST(Checkpoints, LeaveNothingWhenTheyFail) {
   EXPECT_GT(failed, 5);
 }
 
-// What was written before the last one does not count again.
+// Only the bytes that were written since the last checkpoint count.
 TEST(Checkpoints, BeginWhenEnoughWasWrittenSinceTheLastOne) {
   TestClusterOptions options;
   options.logs.durability = Durability::kSync;

@@ -90,7 +90,7 @@ def exists_in_zookeeper(address):
 
 
 def make_directory(directory):
-    """Creates the directory of a cluster if there is none. Returns whether there was none."""
+    """Creates the directory of a cluster unless it exists. Returns whether it was created."""
     try:
         if directory.exists() and not directory.is_dir():
             raise ClusterError(f"{directory} is not a directory")

@@ -14,7 +14,7 @@
 namespace cell {
 namespace {
 
-// What gRPC's own messages say, which no server sends.
+// Texts of gRPC's own errors. No server sends them.
 constexpr char kGrpcTooLate[] = "Deadline Exceeded";
 constexpr char kGrpcNotConnected[] = "failed to connect";
 

@@ -239,7 +239,7 @@ class Scan::Cursor : public DetachedTask {
   Pointer next_root_;                // Root of the meganode with the next entries, if known.
   std::optional<KeyRouter> router_;  // Router of the batch being filled...
   std::string begin_key_;            // ...and the key where that begins.
-  bool from_here_ = false;           // The batch before, if any, ended in the router's meganode.
+  bool from_here_ = false;           // The scan's entries so far, if any, end in the router's meganode.
   bool ended_at_border_ = false;     // The batch ended at a meganode's border: all entries of the last one are there.
   ScanLeaves leaves_;
   std::vector<ScanItem> items_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -384,6 +385,22 @@ class SourceTest : public MigratorTest {
     return reply.more;
   }
 
+  // Makes all steps up to the seal.
+  void Seal() {
+    absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+    while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+    more = Ask(target_, MigrationStep::kFreeze);
+    while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+    ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  }
+  // Changes the region table, and lets the worker see it.
+  void ChangeTable(const std::function<void(RegionTable*)>& change) {
+    membership_->Watch();
+    change(&cluster_->state.table);
+    ++cluster_->state.table.version;
+    ++cluster_->changes;
+  }
+
   HeldRegion* region_;
   const std::shared_ptr<absl::Status> migrated_ = std::make_shared<absl::Status>();
   ConnectionId target_;
@@ -492,31 +509,38 @@ TEST_F(SourceTest, ARegionIsFrozenOnce) {
 
 // Done may be lost. The table says the same, and then nobody waits until the target has gone silent.
 TEST_F(SourceTest, EndsWhenTheTableNamesAnotherOwner) {
-  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
-  more = Ask(target_, MigrationStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
-  ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  Seal();
   for (int i = 0; i < 100; ++i) Turn();
   ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
-  membership_->Watch();
-  ASSERT_TRUE(cluster_->state.table.Move(kOwn, 1, {"source", 0}).ok());
-  ++cluster_->state.table.version;
-  ++cluster_->changes;
+  ChangeTable([](RegionTable* table) { ASSERT_TRUE(table->Move(kOwn, 1, {"source", 0}).ok()); });
   for (int i = 0; i < 10'000 && worker_->regions()->Find(kOwn) != nullptr; ++i) Turn();  // 10 ms at most.
   EXPECT_EQ(worker_->regions()->Find(kOwn), nullptr);
   EXPECT_EQ(worker_->migrator()->counters().sent, 1u);
+}
+
+// If it were dropped before the target owns it, and the target cancelled, nobody would have it.
+TEST_F(SourceTest, StaysWhenTheTableChangesAndNamesTheSameOwner) {
+  Seal();
+  const uint64_t revision = membership_->state().revision;
+  ChangeTable([](RegionTable*) {});
+  for (int i = 0; i < 1000; ++i) Turn();
+  EXPECT_GT(membership_->state().revision, revision);
+  EXPECT_EQ(worker_->regions()->Find(kOwn), region_);
+  EXPECT_EQ(worker_->migrator()->counters().sent, 0u);
+}
+
+// A second Begin, and a step before the first, must not reach a check that ends the process.
+TEST_F(SourceTest, BeginsOnceAndFirst) {
+  EXPECT_FALSE(Ask(target_, MigrationStep::kWritten).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  EXPECT_FALSE(Ask(target_, MigrationStep::kBegin).ok());
 }
 
 // The table says that the region stays here, but it was recovered elsewhere since.
 TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
   const uint64_t serving = root();
-  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
-  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
-  more = Ask(target_, MigrationStep::kFreeze);
-  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
-  ASSERT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+  Seal();
   EXPECT_NE(root(), serving);
   membership_->set_unreachable(true);
   ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());  // It reads the table again and again.
