@@ -297,7 +297,12 @@ TEST_F(ControlOverWorkers, DrainTellsWhyItDoesNotEnd) {
   EXPECT_NE(stuck.message().find("3 regions are left, and none can be migrated away: server-1 has no room"),
             std::string::npos)
       << stuck;
-  workers_[0].drain.draining = false;
+}
+
+TEST_F(ControlOverWorkers, DrainTellsThatAnotherCommandCancelledIt) {
+  workers_[0].drain = {1, false, absl::OkStatus()};
+  workers_[1].drain = {2, true, absl::OkStatus()};
+  Start();
   EXPECT_EQ(client_->Drain(false),
             absl::AbortedError("the drain was cancelled by another command; 3 regions are left"));
 }

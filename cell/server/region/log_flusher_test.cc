@@ -67,11 +67,12 @@ class LogFlusherTest : public ::testing::Test {
   }
 
   const Durability durability_;
-  SimNetwork network_{SimOptions{}};
-  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
+  // Before the network: what was under way at the end of a test holds open files until the network is gone.
   SimDisk disk_{1};
   std::unique_ptr<SimFiles> files_ = disk_.NewHost();
   DirectoryLogStore store_{files_.get(), "log"};
+  SimNetwork network_{SimOptions{}};
+  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
   SimThreadPool pool_{&network_, 1, kDiskNs};
   SimThreadPool replay_{&network_, 2, kDiskNs};
   Scheduler scheduler_{fabric_.get()};
