@@ -7,6 +7,42 @@
 #include "cell/layout/limits.h"
 
 namespace cell {
+namespace {
+
+struct Bounds {
+  int below = 0;      // How many heads are less than the wanted one.
+  int not_above = 0;  // How many are less or equal.
+};
+
+// Compares all heads without branches, four at once, in the vector types of gcc and clang: g++ 12 vectorizes no such
+// loop with -O2.
+Bounds CountHeads(const uint32_t* heads, int count, uint32_t wanted) {
+  using Block = uint32_t __attribute__((vector_size(16)));
+  constexpr int kBlock = sizeof(Block) / sizeof(uint32_t);
+  const Block all_wanted = Block{} + wanted;
+  Block below{};  // Each comparison that holds gives ~0, which is -1.
+  Block above{};
+  int i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    Block block;
+    std::memcpy(&block, heads + i, sizeof(block));
+    below -= static_cast<Block>(block < all_wanted);
+    above -= static_cast<Block>(block > all_wanted);
+  }
+  Bounds bounds;
+  bounds.not_above = i;
+  for (int lane = 0; lane < kBlock; ++lane) {
+    bounds.below += static_cast<int>(below[lane]);
+    bounds.not_above -= static_cast<int>(above[lane]);
+  }
+  for (; i < count; ++i) {
+    bounds.below += heads[i] < wanted;
+    bounds.not_above += heads[i] <= wanted;
+  }
+  return bounds;
+}
+
+}  // namespace
 
 uint32_t KeyHead(std::string_view suffix) {
   uint32_t head = 0;
@@ -75,15 +111,7 @@ int NodeView::CompareEqualHeads(std::string_view probe, int i) const {
 
 int NodeView::LowerBound(std::string_view key) const {
   const std::string_view probe = key.substr(std::min<size_t>(header().prefix_bytes, key.size()));
-  const uint32_t wanted = KeyHead(probe);
-  const uint32_t* const all = heads();
-  const int slots = count();
-  int below = 0;
-  int not_above = 0;
-  for (int i = 0; i < slots; ++i) {  // Without branches, so that the compiler vectorizes it.
-    below += all[i] < wanted;
-    not_above += all[i] <= wanted;
-  }
+  auto [below, not_above] = CountHeads(heads(), count(), KeyHead(probe));
   while (below < not_above) {  // Binary search among the slots with this head.
     const int middle = (below + not_above) / 2;
     if (CompareEqualHeads(probe, middle) > 0) {
