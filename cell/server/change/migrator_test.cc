@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -49,12 +50,14 @@ class Source : public Service {
       }
       Store(to.data(), reply);
       fabric_->EndReply(call, reply.header.bytes);
+      if (tells && shrinks && runs[0].pages > 1) --runs[0].pages;
     }
   }
   void Disconnected(ConnectionId) override {}
   bool Saw(MigrationStep step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
 
   bool answers = true;
+  bool shrinks = false;  // Each step names one page less than the step before.
   std::vector<PageRun> runs;
   std::vector<MigrationStep> steps;
   std::string why;  // The target's reason when it cancelled.
@@ -104,6 +107,14 @@ class MigratorTest : public ::testing::Test {
       if (worker_->Poll() == 0) network_.Step();
     }
     ASSERT_TRUE(answered.done() && worker_->scheduler()->idle());
+  }
+  // Runs the target and its source.
+  void RunUntil(const std::function<bool()>& ended) {
+    for (int i = 0; i < 100'000 && !ended(); ++i) {
+      source_fabric_->Poll();
+      if (worker_->Poll() == 0) network_.Step();
+    }
+    ASSERT_TRUE(ended());
   }
   // Returns the answer to an offer that `client_` sends.
   absl::Status AnswerTo(const std::string& offer) {
@@ -233,6 +244,80 @@ TEST_F(MigratorTest, TakesNothingWhileItsServerIsDrained) {
   EXPECT_TRUE(AnswerTo(offer).ok());
 }
 
+TEST_F(MigratorTest, TakesNothingWhileItEnds) {
+  worker_->scheduler()->Stop();
+  EXPECT_EQ(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// The rounds of a migration that has begun may take long.
+TEST_F(MigratorTest, EndsWhatItTakesWhileItEnds) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  source_.runs = {{0, kPages}};
+  worker_->sync_points()->on_reach = [this](std::string_view point) {
+    if (point == "migration: target: first copy") worker_->scheduler()->Stop();
+  };
+  Offer();
+  EXPECT_FALSE(Migrated());
+  EXPECT_EQ(source_.why, "this server is shutting down");
+}
+
+// The next migration of the region, from here, copies the pages that were written since the region was made.
+TEST_F(MigratorTest, NotesThePagesThatItCopies) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  source_.runs = {{0, kPages}};
+  Offer();
+  ASSERT_TRUE(Migrated());
+  EXPECT_EQ(worker_->regions()->Find(kRegion)->written->count(), kPages);
+}
+
+// The memory of another region is used again. Pages that were never written are not copied, and must be zeros.
+TEST_F(MigratorTest, NothingOfAnotherRegionIsLeftInTheMemory) {
+  constexpr uint64_t kLastWord = kShape.extents_offset() - sizeof(uint64_t);
+  HeldRegion* const former = *worker_->regions()->Create(kRegion + 1, {});
+  const RegionMemory* const memory = former->memory;
+  former->memory->StoreWord(kLastWord, 1);
+  worker_->regions()->Drop(kRegion + 1);
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  source_.runs = {{0, 2}};
+  Offer();
+  ASSERT_TRUE(Migrated());
+  ASSERT_EQ(worker_->regions()->Find(kRegion)->memory, memory);
+  EXPECT_EQ(LoadWord(memory->at(kLastWord)), 0u);
+}
+
+// A region is offered, goes away, and comes back to its source in other memory. The target knows where it was before.
+TEST_F(MigratorTest, ReadsARegionWhereItIsNow) {
+  source_.runs = {{0, kPages}};
+  Offer();
+  ASSERT_FALSE(Migrated());  // The memory holds no region.
+  source_fabric_->DropRegion(kRegion);
+  ASSERT_EQ(*source_fabric_->CreateRegion(kRegion + 1, kShape.region_bytes()), memory_);
+  RegionMemory* const now = *source_fabric_->CreateRegion(kRegion, kShape.region_bytes());
+  ASSERT_NE(now, memory_);
+  ASSERT_TRUE(Meganode::Format(now, kRegion, kShape).ok());
+  Offer();
+  EXPECT_TRUE(Migrated());
+}
+
+// Somebody writes as fast as the target copies. Writes must wait at some time, or the migration would never end.
+TEST_F(MigratorTest, FreezesWhenRoundsDoNotGetShorter) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  source_.runs = {{0, kPages}};
+  Offer();
+  ASSERT_TRUE(Migrated());
+  EXPECT_EQ(std::count(source_.steps.begin(), source_.steps.end(), MigrationStep::kWritten), 1);
+}
+
+TEST_F(MigratorTest, FreezesAfterTwelveRoundsThatHardlyGetShorter) {
+  ASSERT_TRUE(Meganode::Format(memory_, kRegion, kShape).ok());
+  source_.runs = {{0, kPages}};
+  source_.shrinks = true;
+  Offer();
+  ASSERT_TRUE(Migrated());
+  EXPECT_EQ(std::count(source_.steps.begin(), source_.steps.end(), MigrationStep::kWritten), 12);
+}
+
 // The target also keeps nothing of an offer whose sender does not exist.
 TEST_F(MigratorTest, AnOfferOfAStrangerEndsAndItsRoomIsFree) {
   for (uint32_t region = 100; region < 200; ++region) {
@@ -324,6 +409,45 @@ TEST_F(MigratorTest, ARegionThatIsBeingRecoveredHereIsNotTaken) {
   EXPECT_EQ(cluster_->state.table.Find(kRegion)->epoch, 2u);
 }
 
+class LoggedTargetTest : public MigratorTest {
+ protected:
+  LoggedTargetTest() : MigratorTest(Durability::kAsync) {
+    CELL_CHECK(Meganode::Format(memory_, kRegion, kShape).ok());
+    source_.runs = {{0, kPages}};
+  }
+};
+
+// Nobody could recover it here. Its slot must be free for a later offer.
+TEST_F(LoggedTargetTest, ARegionWhoseLogIsNotFoundIsNotTaken) {
+  Offer();
+  EXPECT_FALSE(Migrated());
+  EXPECT_FALSE(source_.Saw(MigrationStep::kBegin));
+  EXPECT_EQ(source_.why, "its log was not found: all servers must use the same --log-dir");
+  EXPECT_EQ(worker_->regions()->size(), 0u);
+  EXPECT_TRUE(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).ok());
+}
+
+// A write that came before the log is open would be in no log.
+TEST_F(LoggedTargetTest, WritesWaitUntilTheLogIsOpen) {
+  constexpr uint64_t kRecords = 5;
+  memory_->header().log_sequence = kRecords;
+  ASSERT_TRUE(DirectoryLogStore(files_.get(), "log").Open(kRegion, 1, 1).ok());
+  worker_->sync_points()->on_reach = [this](std::string_view point) {
+    if (point == "migration: target: after the table") disk_pool_->SetPaused(true);
+  };
+  ASSERT_TRUE(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).ok());
+  RunUntil([this] { return worker_->regions()->Find(kRegion) != nullptr; });
+  const HeldRegion* const region = worker_->regions()->Find(kRegion);
+  ASSERT_EQ(region->log, nullptr);
+  EXPECT_EQ(region->state(), RegionState::kFrozen);
+  disk_pool_->SetPaused(false);
+  RunUntil([this] { return worker_->scheduler()->idle(); });
+  EXPECT_EQ(region->state(), RegionState::kServing);
+  ASSERT_NE(region->log, nullptr);
+  EXPECT_EQ(region->log->epoch(), 2u);
+  EXPECT_EQ(region->log->appended(), kRecords + 1);
+}
+
 // Here the worker is the source, and the test is the target.
 class SourceTest : public MigratorTest {
  protected:
@@ -365,6 +489,35 @@ class SourceTest : public MigratorTest {
     for (int i = 0; i < 100'000 && !source_.Saw(MigrationStep::kOffer); ++i) Turn();
     CELL_CHECK(source_.Saw(MigrationStep::kOffer));
   }
+  // Returns the outcome of a migration that ends soon and by itself.
+  absl::Status TryToMigrate(WorkerId to) {
+    const auto ended = std::make_shared<std::optional<absl::Status>>();
+    const auto migrate = [](Worker* worker, WorkerId target,
+                            std::shared_ptr<std::optional<absl::Status>> outcome) -> Task<bool> {
+      *outcome = co_await worker->migrator()->Migrate(kOwn, std::move(target));
+      co_return true;
+    };
+    worker_->scheduler()->Spawn(migrate(worker_.get(), std::move(to), ended));
+    for (int i = 0; i < 100'000 && !ended->has_value(); ++i) Turn();
+    return ended->value_or(absl::DeadlineExceededError("it has not ended"));
+  }
+  // Ends the migration that has been offered.
+  void Refuse() {
+    ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
+    AwaitIdle();
+    ASSERT_FALSE(region_->claimed());
+  }
+  // Lets time pass in which nobody says anything.
+  void Pass(int64_t ns) {
+    const int64_t end_ns = network_.now_ns() + ns;
+    network_.At(end_ns, [] {});
+    while (network_.now_ns() < end_ns) {
+      if (worker_->Poll() == 0) network_.Step();
+    }
+    for (int i = 0; i < 100; ++i) Turn();
+  }
+  // Returns the first word of the root, by which readers see whether it is valid.
+  uint64_t Root() const { return LoadWord(region_->memory->at(kRegionHeaderBytes)); }
   ConnectionId Connect() {
     Waiter connected;
     const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
@@ -538,10 +691,9 @@ TEST_F(SourceTest, BeginsOnceAndFirst) {
 
 // The table says that the region stays here, but it was recovered elsewhere since.
 TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
-  const auto root = [this] { return LoadWord(region_->memory->at(kRegionHeaderBytes)); };
-  const uint64_t serving = root();
+  const uint64_t serving = Root();
   Seal();
-  EXPECT_NE(root(), serving);
+  EXPECT_NE(Root(), serving);
   membership_->set_unreachable(true);
   ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());  // It reads the table again and again.
   region_->ChangeState(RegionState::kLost);
@@ -551,7 +703,95 @@ TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotReadAgain) {
   ASSERT_EQ(worker_->regions()->Find(kOwn), region_);
   EXPECT_EQ(cluster_->state.table.Find(kOwn)->epoch, 2u);
   EXPECT_TRUE(region_->lost());
-  EXPECT_NE(root(), serving);
+  EXPECT_NE(Root(), serving);
+}
+
+TEST_F(SourceTest, ARegionThatIsClaimedOrLostIsNotMigrated) {
+  ASSERT_TRUE(region_->claimed());
+  EXPECT_TRUE(absl::IsAborted(TryToMigrate({"source", 0})));
+  Refuse();
+  region_->ChangeState(RegionState::kLost);
+  EXPECT_TRUE(absl::IsAborted(TryToMigrate({"source", 0})));
+}
+
+TEST_F(SourceTest, ARegionIsWhereItIs) {
+  Refuse();
+  source_.steps.clear();
+  const absl::Status status = TryToMigrate({"target", 0});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(source_.steps.empty());
+}
+
+// Otherwise the region could not be split or migrated elsewhere until the target counts as silent.
+TEST_F(SourceTest, AnOfferThatDoesNotArriveEndsTheMigration) {
+  Refuse();
+  source_fabric_->Crash();
+  EXPECT_FALSE(absl::IsDeadlineExceeded(TryToMigrate({"source", 0})));
+  EXPECT_FALSE(region_->claimed());
+}
+
+// A lost region is not frozen or sealed any more, whatever its target says.
+TEST_F(SourceTest, ARegionThatIsLostMeanwhileIsNotGivenAway) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  region_->ChangeState(RegionState::kLost);
+  for (const MigrationStep step : {MigrationStep::kWritten, MigrationStep::kFreeze, MigrationStep::kSeal}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(Ask(target_, step).status())) << static_cast<int>(step);
+  }
+  EXPECT_TRUE(region_->lost());
+}
+
+// While the source settles who has the region, neither the target nor the time says anything about that.
+TEST_F(SourceTest, ASealedRegionIsServedOnlyByWhatTheTableSays) {
+  Seal();
+  membership_->set_unreachable(true);
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Ask(target_, MigrationStep::kCancel).status()));
+  Pass(2 * Worker::Options().silence_ns);
+  ASSERT_TRUE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kSealed);
+  membership_->set_unreachable(false);
+  AwaitIdle();
+  EXPECT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+}
+
+// Another worker has taken the region over, although this one is alive. Nothing that is not sealed has migrated.
+TEST_F(SourceTest, ARegionThatIsTakenOverWhileItIsCopiedHasNotMigrated) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  const uint64_t revision = membership_->state().revision;
+  ChangeTable([](RegionTable* table) { ASSERT_TRUE(table->Move(kOwn, 1, {"source", 0}).ok()); });
+  for (int i = 0; i < 1000; ++i) Turn();
+  EXPECT_GT(membership_->state().revision, revision);
+  EXPECT_EQ(worker_->regions()->Find(kOwn), region_);
+  EXPECT_EQ(worker_->migrator()->counters().sent, 0u);
+}
+
+// A large region takes longer to copy than a target may be silent.
+TEST_F(SourceTest, ATargetThatAsksOnIsNotSilent) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  for (int i = 0; i < 4; ++i) {
+    Pass(Worker::Options().silence_ns * 2 / 3);
+    ASSERT_TRUE(Ask(target_, MigrationStep::kWritten).ok()) << i;
+  }
+  Pass(2 * Worker::Options().silence_ns);
+  EXPECT_FALSE(region_->claimed());
+}
+
+TEST_F(SourceTest, CountsHowLongWritesWaited) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kFreeze).ok());
+  EXPECT_EQ(worker_->migrator()->counters().longest_frozen_ns, 0u);
+  Pass(1'000'000);
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
+  EXPECT_GE(worker_->migrator()->counters().longest_frozen_ns, 1'000'000u);
+}
+
+// The first of all connections ends. It belongs to no target yet.
+TEST_F(SourceTest, AnOfferOutlivesTheConnectionsOfOthers) {
+  client_->Disconnect(target_);
+  for (int i = 0; i < 1000; ++i) Turn();
+  EXPECT_TRUE(region_->ClaimedFor(ClaimPurpose::kMigrate));
+  ASSERT_TRUE(Ask(Connect(), MigrationStep::kBegin).ok());
 }
 
 class LoggedSourceTest : public SourceTest {
@@ -574,6 +814,55 @@ TEST_F(LoggedSourceTest, SealsNothingThatIsNotOnDisk) {
   while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
   EXPECT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
+}
+
+// The same holds for a write that is on disk and not applied yet: the copy would not have it.
+TEST_F(LoggedSourceTest, SealsNothingThatIsNotApplied) {
+  absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
+  while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);
+  region_->pending.emplace_back();
+  more = Ask(target_, MigrationStep::kFreeze);
+  while (more.value_or(0) > 1) more = Ask(target_, MigrationStep::kWritten);
+  for (int i = 0; i < 100; ++i) Turn();
+  ASSERT_EQ(region_->log->durable(), region_->log->appended());
+  EXPECT_EQ(Ask(target_, MigrationStep::kWritten).value_or(0), 1u);
+  EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
+  region_->pending.clear();
+  EXPECT_EQ(Ask(target_, MigrationStep::kWritten).value_or(1), 0u);
+  EXPECT_TRUE(Ask(target_, MigrationStep::kSeal).ok());
+}
+
+TEST_F(LoggedSourceTest, ARegionThatIsTakenBackIsReadAndWrittenAsBefore) {
+  const uint64_t records = region_->log->appended();
+  Seal();
+  const uint64_t sealed = Root();
+  ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
+  AwaitIdle();
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+  EXPECT_NE(Root(), sealed);
+  EXPECT_EQ(region_->epoch(), 2u);
+  EXPECT_EQ(region_->log->epoch(), 2u);
+  EXPECT_EQ(region_->log->appended(), records + 1);  // The new segment has one record that says whose it is.
+}
+
+// Otherwise the target would ask forever whether everything is on disk.
+TEST_F(LoggedSourceTest, EndsWhenTheLogFails) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  ASSERT_TRUE(Ask(target_, MigrationStep::kFreeze).ok());
+  region_->FailLog(absl::UnavailableError("EIO"));
+  EXPECT_TRUE(absl::IsUnavailable(Ask(target_, MigrationStep::kWritten).status()));
+  EXPECT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+  AwaitIdle();
+  EXPECT_EQ(*migrated_, absl::UnavailableError("EIO"));
+}
+
+TEST_F(LoggedSourceTest, ARegionWhoseLogHasFailedIsNotOffered) {
+  Refuse();
+  source_.steps.clear();
+  region_->FailLog(absl::UnavailableError("EIO"));
+  EXPECT_EQ(TryToMigrate({"source", 0}), absl::UnavailableError("EIO"));
+  EXPECT_TRUE(source_.steps.empty());
 }
 
 }  // namespace
