@@ -309,5 +309,81 @@ TEST_F(RecovererTest, ARegionThatIsBusyWhenItsDiskAnswersIsNotGivenUp) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// A worker that holds the region, which it has recovered.
+class RecoveredTest : public RecovererTest {
+ protected:
+  RecoveredTest() {
+    DirectoryLogStore old_store(old_host_.get(), "log");
+    RegionLog log(kRegion, 1, 1, *old_store.Open(kRegion, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    CELL_CHECK(Flush(&log).ok());
+    auto membership = std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(OldOwnersCluster()));
+    membership_ = membership.get();
+    Worker::Options options = Options();
+    options.recoverer.probe_every_ns = 1'000;
+    worker_ = std::make_unique<Worker>(network_.NewEndpoint(), std::move(membership),
+                                       LogsOf(&network_, host_.get(), [] {}), options);
+    CELL_CHECK(worker_->Start("new").ok());
+    RunUntil(&network_, worker_.get(), [this] { return recovered() > 0 && worker_->scheduler()->idle(); });
+    held_ = worker_->regions()->Find(kRegion);
+    CELL_CHECK_NE(held_, nullptr);
+  }
+  ~RecoveredTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
+
+  void RunOn() {
+    const int64_t end_ns = network_.now_ns() + 100'000;
+    RunUntil(&network_, worker_.get(), [this, end_ns] { return network_.now_ns() >= end_ns; });
+  }
+  uint64_t recovered() { return worker_->recoverer()->counters().recovered; }
+  uint64_t retaken() { return worker_->recoverer()->counters().retaken; }
+
+  SimDisk disk_{1};
+  const std::unique_ptr<SimFiles> old_host_ = disk_.NewHost(), host_ = disk_.NewHost();
+  SimNetwork network_{SimOptions{}};
+  MemoryMembership* membership_;  // The worker's.
+  std::unique_ptr<Worker> worker_;
+  HeldRegion* held_;
+};
+
+// Somebody else may write the region elsewhere from now on. Readers of the memory here must notice that, and nothing
+// that is written here may count as logged.
+TEST_F(RecoveredTest, ALostRegionIsNeitherReadNorLogged) {
+  const auto root = [this] { return LoadWord(held_->memory->at(kRegionHeaderBytes)); };
+  const uint64_t serving = root();
+  const RegionClaim claim(held_, ClaimPurpose::kCheckpoint);  // It is not dropped yet.
+  membership_->Rejoin();
+  worker_->recoverer()->Step();
+  ASSERT_TRUE(held_->lost());
+  EXPECT_NE(root(), serving);
+  EXPECT_TRUE(absl::IsAborted(held_->log->status())) << held_->log->status();
+}
+
+// The region table does not change again meanwhile.
+TEST_F(RecoveredTest, ALostRegionThatWasClaimedIsDroppedAndRecoveredAfterTheClaim) {
+  RegionClaim claim(held_, ClaimPurpose::kCheckpoint);
+  membership_->Rejoin();
+  RunOn();
+  ASSERT_EQ(worker_->regions()->Find(kRegion), held_);
+  ASSERT_TRUE(held_->lost());
+  EXPECT_EQ(recovered(), 1u);
+  claim.Release();
+  RunOn();
+  EXPECT_EQ(recovered(), 2u);
+}
+
+// A flush of the failed log is still in progress, and has its writer.
+TEST_F(RecoveredTest, ARegionWhoseLogIsBeingFlushedIsNotGivenUp) {
+  const absl::Status failed = absl::UnavailableError("EIO");
+  held_->log->Append(RecordKind::kPut, "key", "value");
+  auto flush = held_->log->BeginFlush();
+  held_->log->Fail(failed);
+  RunOn();
+  ASSERT_EQ(retaken(), 0u);
+  held_->log->EndFlush(std::move(flush), failed);
+  RunOn();
+  EXPECT_EQ(retaken(), 1u);
+  EXPECT_EQ(recovered(), 2u);
+}
+
 }  // namespace
 }  // namespace cell
