@@ -200,6 +200,61 @@ TEST_F(LogFlusherTest, TheLogOfAFrozenRegionIsNotMarked) {
   EXPECT_EQ(region()->log->appended(), appended + 1);
 }
 
+// Until then, writes wait.
+TEST_F(LogFlusherTest, AFlushBeginsAtOnceWhenTooMuchIsInMemory) {
+  for (int i = 0; i < 40; ++i) Put("key" + std::to_string(i), std::string(300, 'v'));
+  const int64_t begun_ns = network_.now_ns();
+  Turn();
+  EXPECT_TRUE(region()->late(*fabric_));
+  EXPECT_TRUE(region()->log->flushing());
+  TimeToFlush();
+  EXPECT_LT(network_.now_ns() - begun_ns, kBoundNs / 10);
+}
+
+// Otherwise the next record would be flushed too early, alone.
+TEST_F(LogFlusherTest, WhatCameDuringAFlushIsCollectedFromItsBeginning) {
+  for (const bool requested : {false, true}) {
+    SCOPED_TRACE(requested);
+    Put("first");
+    if (requested) region()->RequestFlush();
+    while (!region()->log->flushing()) Turn();
+    Put("second");
+    while (region()->log->flushing()) Turn();
+    const uint64_t flushes = flusher_.counters().flushes;
+    PassTime(kBoundNs / 5);
+    EXPECT_TRUE(region()->log->dirty());
+    EXPECT_FALSE(region()->log->flushing());
+    TimeToFlush();
+    EXPECT_EQ(flusher_.counters().flushes, flushes + 1);
+  }
+}
+
+TEST_F(LogFlusherTest, ARequestWithoutAnythingToFlushIsForgotten) {
+  region()->RequestFlush();
+  Turn();
+  Put("key");
+  PassTime(kBoundNs / 5);
+  EXPECT_TRUE(region()->log->dirty());
+  EXPECT_FALSE(region()->log->flushing());
+}
+
+// The region is about to be cut or copied: a write that is logged and not applied would be missing.
+TEST_F(LogFlusherTest, ARegionIsSettledWhenItsLoggedWritesAreApplied) {
+  region()->log->Append(RecordKind::kPut, "key", "value");
+  region()->pending.emplace_back().sequence = region()->log->appended();
+  region()->ChangeState(RegionState::kFrozen);
+  Task<absl::Status> settled = flusher_.Settled(kRegion);
+  settled.Start();
+  PassTime(3 * kBoundNs);
+  EXPECT_FALSE(region()->log->dirty());
+  EXPECT_FALSE(settled.done());
+  region()->pending.clear();
+  region()->changed.Notify();
+  PassTime(kBoundNs);
+  ASSERT_TRUE(settled.done());
+  EXPECT_TRUE(settled.Take().ok());
+}
+
 // What a sync that failed has dropped, the next one would not write.
 TEST_F(LogFlusherTest, ALogThatHasFailedStaysFailed) {
   Put("key");
@@ -235,6 +290,38 @@ TEST_F(LogFlusherTest, ALogThatFindsNoDescriptorIsOpenedLater) {
   EXPECT_EQ(region()->log->epoch(), 2u);
 }
 
+// A server that ends does not wait for other programs to give descriptors back.
+TEST_F(LogFlusherTest, AnOpenThatFindsNoDescriptorEndsWithTheWorker) {
+  files_->set_descriptors_gone(true);
+  Task<absl::Status> opened = flusher_.Continue(kRegion, 2);
+  opened.Start();
+  PassTime(10 * kBoundNs);
+  EXPECT_FALSE(opened.done());
+  scheduler_.Stop();
+  PassTime(10 * kBoundNs);
+  EXPECT_TRUE(opened.done());
+  files_->set_descriptors_gone(false);
+  while (!opened.done()) Turn();
+}
+
+// Nothing that is written to the region could get to disk.
+TEST_F(LogFlusherTest, ALogThatCannotContinueHasFailed) {
+  files_->FailAt(0, absl::DataLossError("the disk failed"));
+  EXPECT_EQ(Run(flusher_.Continue(kRegion, 2)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(region()->log->epoch(), 2u);
+  EXPECT_EQ(region()->log->status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(LogFlusherTest, ARegionThatIsDroppedWhileItsLogIsOpenedGetsNone) {
+  pool_.SetPaused(true);
+  Task<absl::Status> opened = flusher_.Continue(kRegion, 2);
+  opened.Start();
+  regions_.Drop(kRegion);
+  pool_.SetPaused(false);
+  while (!opened.done()) Turn();
+  EXPECT_EQ(opened.Take().code(), absl::StatusCode::kAborted);
+}
+
 // Otherwise the region would be checkpointed at once, or not for a long time.
 TEST_F(LogFlusherTest, ALogThatContinuesCountsItsBytesFromItsBegin) {
   for (int i = 0; i < 20; ++i) Put("key", std::string(300, 'v'));
@@ -267,6 +354,14 @@ TEST_F(LogFlusherTest, FinishFlushesMarksAndRecordsTheEnd) {
   ASSERT_TRUE(flusher_.Finish().ok());
   EXPECT_FALSE(region()->log->dirty() || region()->log->unmarked());
   EXPECT_EQ(*store_.NotedEnd(kRegion), region()->log->appended());
+}
+
+// A worker that ends collects no more records.
+TEST_F(LogFlusherTest, FinishDoesNotWaitForFlushesToBeDue) {
+  Put("key");
+  const int64_t begun_ns = network_.now_ns();
+  ASSERT_TRUE(flusher_.Finish().ok());
+  EXPECT_LT(network_.now_ns() - begun_ns, kBoundNs);
 }
 
 TEST_F(LogFlusherTest, FinishSaysWhatMayNotBeOnADiskThatHangs) {

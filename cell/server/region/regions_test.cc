@@ -2,13 +2,32 @@
 
 #include <gtest/gtest.h>
 
+#include <coroutine>
+#include <memory>
+#include <string>
+
+#include "cell/base/event.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 
 namespace cell {
 namespace {
 
+// Counts the coroutines that an event releases.
+struct Released : Executor {
+  void Schedule(std::coroutine_handle<>) override { ++count; }
+  void WaitFor(Event* event) { event->Wait(this).await_suspend(std::noop_coroutine()); }
+
+  int count = 0;
+};
+
 class RegionsTest : public ::testing::Test {
  protected:
+  // Returns the first word of the memory's n-th node.
+  static uint64_t FirstWord(const RegionMemory& memory, uint64_t n) {
+    return LoadWord(memory.at(kRegionHeaderBytes + n * 1024));
+  }
+
+  Released released_;  // Before the regions, whose events release what still waits when they end.
   ShmFabric fabric_{{.huge_pages = false}};
   Regions regions_{&fabric_, {1024, 1 << 20, 1 << 20}, 2};
 };
@@ -60,6 +79,108 @@ TEST_F(RegionsTest, WhatIsExpectedHasItsRoomKept) {
   EXPECT_EQ(regions_.Create(3, {}).status().code(), absl::StatusCode::kResourceExhausted);
   regions_.Unexpect(2);
   EXPECT_TRUE(regions_.Create(3, {}).ok());
+}
+
+// When the region comes again in the same memory, a reader that knew it before must not take an old node for valid.
+TEST_F(RegionsTest, ARegionThatIsDroppedLeavesNoValidNodes) {
+  ASSERT_TRUE(regions_.Create(1, {}).ok());
+  EXPECT_NE(FirstWord(*regions_.Find(1)->memory, 0), kVersionGone);
+  regions_.Drop(1);
+  ASSERT_EQ(regions_.free(), 1u);
+  ASSERT_TRUE(regions_.Expect(1).ok());
+  const absl::StatusOr<RegionMemory*> again = regions_.Receive(1);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(regions_.free(), 0u);
+  EXPECT_EQ(FirstWord(**again, 0), kVersionGone);
+}
+
+// The same holds for a copy that was interrupted. Pages that it has not reached keep their zeros.
+TEST_F(RegionsTest, ARegionThatDidNotArriveLeavesNoValidNodes) {
+  constexpr uint64_t kCopied = 8, kNotCopied = 16;  // On different pages.
+  ASSERT_TRUE(regions_.Expect(1).ok());
+  RegionMemory* const memory = *regions_.Receive(1);
+  WrittenPages written(regions_.shape().region_bytes());
+  memory->set_written(&written);
+  memory->StoreWord(kRegionHeaderBytes + kCopied * 1024, 2);
+  regions_.NotArrived(1, memory, written);
+  ASSERT_EQ(regions_.free(), 1u);
+  ASSERT_TRUE(regions_.Expect(1).ok());
+  const absl::StatusOr<RegionMemory*> again = regions_.Receive(1);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(FirstWord(**again, kCopied), kVersionGone);
+  EXPECT_EQ(FirstWord(**again, kNotCopied), 0u);
+  EXPECT_EQ((*again)->header().magic, kRegionMagic);  // Otherwise it would count as zeros.
+}
+
+// Peers that knew the region may still map its old memory, and would see it being rebuilt.
+TEST_F(RegionsTest, ARegionThatComesFromALogDoesNotUseItsOldMemory) {
+  ASSERT_TRUE(regions_.Create(1, {}).ok());
+  regions_.Drop(1);
+  ASSERT_EQ(regions_.free(), 1u);
+  ASSERT_TRUE(regions_.ReceiveStaged(1).ok());
+  EXPECT_EQ(regions_.free(), 1u);
+}
+
+TEST_F(RegionsTest, ARegionForWhichThereIsNoMemoryIsNotExpected) {
+  ASSERT_TRUE(fabric_.CreateRegion(1, 1 << 20).ok());  // So the fabric refuses it.
+  EXPECT_FALSE(regions_.ReceiveStaged(1).ok());
+  EXPECT_FALSE(regions_.Arriving(1));
+  EXPECT_EQ(regions_.size(), 0u);
+}
+
+TEST_F(RegionsTest, PreparedMemoryCountsAgainstTheLimit) {
+  while (!*regions_.Prepare(1 << 20)) {
+  }
+  EXPECT_EQ(regions_.free(), 1u);
+  EXPECT_TRUE(regions_.CheckRoom(1).ok());
+  EXPECT_EQ(regions_.CheckRoom(2).code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Regions that are here, or on their way, have their room already.
+TEST_F(RegionsTest, OnlyRegionsThatAreMissingNeedRoomBesideOthers) {
+  const WorkerId self{"server", 0};
+  Regions regions(&fabric_, regions_.shape(), 3);
+  RegionTable table;
+  table.regions = {{1, {self, 1}}, {2, {self, 1}}, {3, {{"other", 0}, 1}}};
+  ASSERT_TRUE(regions.Create(1, {}).ok());
+  ASSERT_TRUE(regions.Expect(2).ok());
+  EXPECT_TRUE(regions.CheckRoomBeside(table, self).ok());
+  table.regions[4] = {self, 1};
+  EXPECT_EQ(regions.CheckRoomBeside(table, self).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(RegionsTest, WhoWaitsForADepartureIsTold) {
+  ASSERT_TRUE(regions_.Create(1, {}).ok());
+  ASSERT_TRUE(regions_.Expect(2).ok());
+  released_.WaitFor(regions_.departed());
+  regions_.Drop(1);
+  EXPECT_EQ(released_.count, 1);
+  released_.WaitFor(regions_.departed());
+  regions_.Unexpect(2);
+  EXPECT_EQ(released_.count, 2);
+}
+
+TEST_F(RegionsTest, WhoWaitsForARegionIsToldOfItsStateAndOfItsLog) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  released_.WaitFor(&region->changed);
+  region->ChangeState(RegionState::kFrozen);
+  EXPECT_EQ(released_.count, 1);
+  released_.WaitFor(&region->changed);
+  region->SetLog(std::make_shared<RegionLog>(1, 1, 1, nullptr), false);
+  EXPECT_EQ(released_.count, 2);
+  released_.WaitFor(&region->changed);
+  region->FailLog(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(released_.count, 3);
+}
+
+// A claim that is assigned another one gives up its own.
+TEST_F(RegionsTest, AClaimThatTakesAnotherRegionReleasesItsOwn) {
+  HeldRegion* const first = *regions_.Create(1, {});
+  HeldRegion* const second = *regions_.Create(2, {});
+  RegionClaim claim(first, ClaimPurpose::kSplit);
+  claim = RegionClaim(second, ClaimPurpose::kMigrate);
+  EXPECT_FALSE(first->claimed());
+  EXPECT_TRUE(second->ClaimedFor(ClaimPurpose::kMigrate));
 }
 
 }  // namespace

@@ -1,0 +1,212 @@
+// Checks when a region is checkpointed, and what a checkpoint waits for.
+#include "cell/server/region/checkpointer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cell/base/crc64.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
+#include "cell/log/directory_log_store.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr uint32_t kRegion = 1;
+constexpr int64_t kDiskNs = 1'000;  // The longest time of an operation of the disk is twice this.
+constexpr int64_t kBoundNs = 1'000'000;
+constexpr uint64_t kLogBytesMin = 10'000;
+
+class CheckpointerTest : public ::testing::Test {
+ protected:
+  CheckpointerTest() {
+    EXPECT_TRUE(regions_.Create(kRegion, {}).ok());
+    EXPECT_TRUE(Run(flusher_.Create(kRegion)).ok());
+  }
+  ~CheckpointerTest() override {
+    scheduler_.Stop();
+    while (!scheduler_.idle() || !pool_.idle()) Turn();
+  }
+
+  static LogFlusherOptions Options() {
+    LogFlusherOptions options;
+    options.durability = Durability::kAsync;
+    options.bound_ns = kBoundNs;
+    return options;
+  }
+  WorkerContext Context() {
+    WorkerContext context;
+    context.scheduler = &scheduler_;
+    context.regions = &regions_;
+    context.logs = &flusher_;
+    return context;
+  }
+  HeldRegion* region() { return regions_.Find(kRegion); }
+  void Put(std::string_view key, std::string_view value = "value") {
+    ASSERT_TRUE(region()->store->Put(key, value, Crc64(value, Crc64(key))).ok());
+  }
+  // Replaces one value until the log is longer than `bytes`.
+  void Lengthen(uint64_t bytes) {
+    while (region()->log_bytes_since_checkpoint() <= bytes) Put("key", std::string(300, 'v'));
+  }
+  // Does what is due now, or lets a little time pass.
+  void Turn() {
+    flusher_.Step();
+    if (scheduler_.Step() + flusher_.Poll() > 0) return;
+    network_.At(network_.now_ns() + 500, [] {});
+    network_.Step();
+  }
+  void PassTime(int64_t ns) {
+    const int64_t until_ns = network_.now_ns() + ns;
+    while (network_.now_ns() < until_ns) Turn();
+  }
+  absl::Status Run(Task<absl::Status> task) {
+    task.Start();
+    while (!task.done()) Turn();
+    return task.Take();
+  }
+  // Returns how many parts of this kind the region's log has.
+  int64_t Parts(LogPart::Kind kind) {
+    const std::vector<LogPart> parts = *store_.List(kRegion);
+    return std::count_if(parts.begin(), parts.end(), [kind](const LogPart& part) { return part.kind == kind; });
+  }
+  // Looks whether a checkpoint is due. Returns whether one has begun.
+  bool Begins() {
+    checkpointer_.Step();
+    return region()->ClaimedFor(ClaimPurpose::kCheckpoint);
+  }
+
+  // Before the network: what was under way at the end of a test holds open files until the network is gone.
+  SimDisk disk_{1};
+  std::unique_ptr<SimFiles> files_ = disk_.NewHost();
+  DirectoryLogStore store_{files_.get(), "log"};
+  SimNetwork network_{SimOptions{}};
+  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
+  SimThreadPool pool_{&network_, 1, kDiskNs};
+  SimThreadPool replay_{&network_, 2, kDiskNs};
+  Scheduler scheduler_{fabric_.get()};
+  Regions regions_{fabric_.get(), kShape, 2};
+  LogFlusher flusher_{fabric_.get(), &scheduler_, &regions_, {&store_, &pool_, &replay_}, Options()};
+  Checkpointer checkpointer_{Context(), {kLogBytesMin}};
+};
+
+// The log before the checkpoint is needed no more. The next one begins a new segment.
+TEST_F(CheckpointerTest, ACheckpointReplacesTheLogBeforeIt) {
+  Put("key");
+  ASSERT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+  EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 1);
+  EXPECT_EQ(Parts(LogPart::Kind::kSegment), 1);
+  EXPECT_EQ(checkpointer_.counters().checkpoints, 1u);
+}
+
+TEST_F(CheckpointerTest, EveryRegionOfTheWorkerIsCheckpointed) {
+  ASSERT_TRUE(regions_.Create(kRegion + 1, {}).ok());
+  ASSERT_TRUE(Run(flusher_.Create(kRegion + 1)).ok());
+  Checkpointer::Made made;
+  ASSERT_TRUE(Run(checkpointer_.CheckpointAll(&made)).ok());
+  EXPECT_EQ(made.regions, 2u);
+  EXPECT_EQ(checkpointer_.counters().checkpoints, 2u);
+}
+
+// Neither the records before the checkpoint nor those that it includes wait until a flush is due.
+TEST_F(CheckpointerTest, ACheckpointAsksForTheFlushesThatItNeeds) {
+  Put("key");
+  const int64_t begun_ns = network_.now_ns();
+  ASSERT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+  EXPECT_LT(network_.now_ns() - begun_ns, kBoundNs / 4);
+}
+
+// A write that is logged before the new segment and not yet applied would be neither in the checkpoint nor in the log.
+TEST_F(CheckpointerTest, ACheckpointWaitsUntilEarlierWritesAreApplied) {
+  region()->log->Append(RecordKind::kPut, "key", "value");
+  region()->pending.emplace_back().sequence = region()->log->appended();
+  Task<absl::Status> made = checkpointer_.Checkpoint(kRegion);
+  made.Start();
+  PassTime(10 * kBoundNs);
+  EXPECT_FALSE(made.done());
+  EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 0);
+  region()->pending.clear();
+  region()->changed.Notify();
+  PassTime(10 * kBoundNs);
+  ASSERT_TRUE(made.done());
+  EXPECT_TRUE(made.Take().ok());
+}
+
+// A log that has failed gets no new segment: what it dropped would be missing before it.
+TEST_F(CheckpointerTest, ALogThatFailsBeforeItsNewSegmentGetsNone) {
+  Put("key");
+  pool_.SetPaused(true);
+  Task<absl::Status> made = checkpointer_.Checkpoint(kRegion);
+  made.Start();
+  Turn();
+  region()->FailLog(absl::DataLossError("the disk failed"));
+  pool_.SetPaused(false);
+  while (!made.done()) Turn();
+  EXPECT_EQ(made.Take().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Parts(LogPart::Kind::kSegment), 1);
+  EXPECT_EQ(checkpointer_.counters().checkpoint_bytes, 0u);
+}
+
+// It may include writes whose records never get to disk.
+TEST_F(CheckpointerTest, ACheckpointWhoseLogFailsMeanwhileIsDiscarded) {
+  Put("key");
+  Task<absl::Status> made = checkpointer_.Checkpoint(kRegion);
+  made.Start();
+  while (checkpointer_.counters().checkpoint_bytes == 0) Turn();
+  ASSERT_FALSE(made.done());
+  region()->FailLog(absl::DataLossError("the disk failed"));
+  while (!made.done()) Turn();
+  EXPECT_EQ(made.Take().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 0);
+}
+
+TEST_F(CheckpointerTest, ALongLogIsCheckpointed) {
+  EXPECT_FALSE(Begins());
+  Lengthen(kLogBytesMin);
+  ASSERT_TRUE(Begins());
+  while (region()->claimed()) Turn();
+  EXPECT_EQ(checkpointer_.counters().checkpoints, 1u);
+  EXPECT_FALSE(Begins());
+}
+
+// So checkpoints write at most half of what the log does.
+TEST_F(CheckpointerTest, ALargeRegionIsCheckpointedWhenItsLogIsTwiceAsLong) {
+  for (int i = 0; i < 40; ++i) Put("other" + std::to_string(i), std::string(300, 'v'));
+  const uint64_t bytes = region()->store->data_bytes();
+  ASSERT_GT(bytes, kLogBytesMin);
+  Lengthen(bytes + bytes / 2);
+  EXPECT_FALSE(Begins());
+  Lengthen(3 * bytes);
+  EXPECT_TRUE(Begins());
+}
+
+// A split or a migration needs the region for itself.
+TEST_F(CheckpointerTest, AClaimedRegionIsNotCheckpointed) {
+  Lengthen(kLogBytesMin);
+  RegionClaim claim(region(), ClaimPurpose::kSplit);
+  EXPECT_FALSE(Begins());
+  claim.Release();
+  EXPECT_TRUE(Begins());
+}
+
+// It would fail at once, again and again.
+TEST_F(CheckpointerTest, ARegionWhoseLogHasFailedIsNotCheckpointed) {
+  Lengthen(kLogBytesMin);
+  region()->FailLog(absl::DataLossError("the disk failed"));
+  EXPECT_FALSE(Begins());
+}
+
+TEST_F(CheckpointerTest, AWorkerThatEndsBeginsNoCheckpoint) {
+  Lengthen(kLogBytesMin);
+  scheduler_.Stop();
+  EXPECT_FALSE(Begins());
+}
+
+}  // namespace
+}  // namespace cell
