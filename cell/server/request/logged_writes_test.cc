@@ -1,0 +1,236 @@
+// Tests writes whose region has a log: when they are applied and answered, and what becomes of them if the log fails.
+#include <gtest/gtest.h>
+
+#include <coroutine>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cell/base/crc64.h"
+#include "cell/base/event.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/server/request/test_request_service.h"
+#include "cell/server/request/write_pipeline.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cell {
+namespace {
+
+// Counts the coroutines that an event releases.
+struct Released : Executor {
+  void Schedule(std::coroutine_handle<>) override { ++count; }
+
+  int count = 0;
+};
+
+// A region whose writes are logged before they are applied. Its disk writes nothing before EndFlush is called.
+class LoggedWritesTest : public RequestServiceTest {
+ protected:
+  LoggedWritesTest() { BeginLog(/*first=*/true); }
+
+  HeldRegion* region() { return regions_.Find(1); }
+  WritePipeline* writes() { return service_.writes(); }
+  void BeginLog(bool first) {
+    region()->SetLog(std::make_shared<RegionLog>(1, 1, 1, nullptr), first);
+    EndFlush();
+  }
+  void EndFlush(const absl::Status& status = {}) { region()->log->EndFlush(region()->log->BeginFlush(), status); }
+  // Brings what is logged to disk. Returns how many writes were answered.
+  size_t FlushAndApply() {
+    EndFlush();
+    return writes()->ApplyDurable();
+  }
+
+  // Sends a request, and runs the server until it has seen it.
+  void Send(const std::string& head, const std::string& body, Completion* reply) {
+    const uint64_t before = service_.batches();
+    client_->Call(connection_, AsBytes(head), AsBytes(body), kMessageBytesMax, INT64_MAX, reply);
+    for (int i = 0; i < 1000 && service_.batches() == before; ++i) Turn();
+    ASSERT_GT(service_.batches(), before);
+  }
+  void SendPutOf(const std::string& key, const std::string& value, Completion* reply, uint16_t upload = 0) {
+    const auto bytes = static_cast<uint32_t>(value.size());
+    Send(MakePutRequest(root_, {}, Crc64(value, Crc64(key)), key, bytes, upload), upload == 0 ? value : "", reply);
+  }
+  void SendDelete(const std::string& key, Reply* reply) {
+    Send(MakeKeyRequest(MessageKind::kDelete, root_, {}, key), "", reply);
+  }
+  // Waits for the answer. Returns its code.
+  absl::StatusCode Answer(const Reply& reply) {
+    for (int i = 0; i < 1000 && !reply.done; ++i) Turn();
+    return CodeOf(reply.bytes);
+  }
+  // Returns the value of a key, or "absent".
+  std::string Get(const std::string& key) {
+    const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, key));
+    const auto get = ParseGetReply(AsBytes(reply));
+    return get.ok() && get->fixed.found != 0 ? std::string(get->value) : "absent";
+  }
+  // Stores pairs with such keys and values until the region has no more room.
+  void Fill(const std::string& prefix, const std::string& value) {
+    absl::Status full;
+    for (int i = 0; full.ok(); ++i) {
+      const std::string key = fmt::format("{:05}{}", i, prefix);
+      full = region()->store->Put(key, value, Crc64(value, Crc64(key))).status();
+    }
+    ASSERT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+    EndFlush();
+  }
+};
+
+TEST_F(LoggedWritesTest, AWriteIsAppliedAndAnsweredWhenItIsOnDisk) {
+  Reply put;
+  SendPutOf("key", "value", &put);
+  ASSERT_EQ(region()->pending.size(), 1u);
+  EXPECT_TRUE(region()->pending.front().call.request.empty());  // Those bytes are gone.
+  EXPECT_EQ(writes()->ApplyDurable(), 0u);
+  EXPECT_FALSE(put.done);
+  EXPECT_EQ(Get("key"), "absent");
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+  EXPECT_EQ(Get("key"), "value");
+}
+
+// A record that cannot be applied must not get into the log.
+TEST_F(LoggedWritesTest, ADeleteOfAKeyThatCannotBeIsRefusedBeforeItIsLogged) {
+  const uint64_t appended = region()->log->appended();
+  Reply erase;
+  SendDelete(std::string(300, 'k'), &erase);
+  EXPECT_EQ(region()->log->appended(), appended);
+  EXPECT_TRUE(region()->pending.empty());
+  EXPECT_EQ(Answer(erase), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LoggedWritesTest, ALoggedPutNeedsItsUploadNoMore) {
+  const std::string value(60'000, 'v');
+  ASSERT_EQ(CodeOf(Call(MakeUploadRequest(2, 0, static_cast<uint32_t>(value.size())), value)), absl::StatusCode::kOk);
+  Reply put;
+  SendPutOf("key", value, &put, 2);
+  ASSERT_EQ(region()->pending.size(), 1u);
+  EXPECT_EQ(service_.uploads().bytes(), 0u);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+}
+
+// A region without free nodes replaces values, as it does without a log.
+TEST_F(LoggedWritesTest, AFullRegionReplacesValues) {
+  const std::string tail(200, 'k');
+  Fill(tail, "old");
+  Reply put;
+  SendPutOf("00000" + tail, "new", &put);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+  EXPECT_EQ(Get("00000" + tail), "new");
+}
+
+// The key is not stored any more when the put is applied. The put could then need a node that is not there.
+TEST_F(LoggedWritesTest, AFullRegionDoesNotReplaceAKeyWhoseDeletionIsLogged) {
+  const std::string tail(200, 'k');
+  Fill(tail, "old");
+  Reply erase, put;
+  SendDelete("00000" + tail, &erase);
+  ASSERT_EQ(region()->pending.size(), 1u);
+  SendPutOf("00000" + tail, "new", &put);
+  EXPECT_EQ(region()->pending.size(), 1u);
+  EXPECT_EQ(writes()->held().size(1), 1u);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(erase), absl::StatusCode::kOk);
+  EXPECT_EQ(writes()->RetryHeld(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kResourceExhausted);
+}
+
+// The delete gives its extent back when it is applied.
+TEST_F(LoggedWritesTest, AWriteWaitsForTheRoomOfLoggedOnes) {
+  const std::string value(kInlineValueBytesMax, 'v');
+  Fill("", value);
+  Reply erase, put;
+  SendDelete("00000", &erase);
+  SendPutOf("zzzzz", value, &put);
+  EXPECT_FALSE(put.done);
+  ASSERT_EQ(writes()->held().size(1), 1u);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(erase), absl::StatusCode::kOk);
+  EXPECT_EQ(writes()->RetryHeld(), 1u);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+}
+
+// Its record may be on disk nevertheless, so nobody knows its outcome. Here, it is not applied.
+TEST_F(LoggedWritesTest, AWriteWhoseLogFailsGivesItsRoomBack) {
+  const uint64_t used = region()->store->extents().bytes_used;
+  Reply put;
+  SendPutOf("key", std::string(1000, 'v'), &put);
+  EXPECT_GT(region()->store->extents().bytes_used, used);
+  EndFlush(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(writes()->ApplyDurable(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kUnknown);
+  EXPECT_EQ(region()->store->extents().bytes_used, used);
+  EXPECT_EQ(region()->store->keys(), 0u);
+}
+
+// The log drops what is appended to it after it has failed: an acknowledged write would be lost.
+TEST_F(LoggedWritesTest, ARegionWhoseLogHasFailedAcceptsNoWrites) {
+  for (const bool first : {false, true}) {
+    SCOPED_TRACE(first);
+    BeginLog(first);
+    region()->FailLog(absl::DataLossError("the disk failed"));
+    Reply put;
+    SendPutOf("key", "value", &put);
+    EXPECT_TRUE(region()->pending.empty());
+    EXPECT_EQ(Answer(put), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(region()->store->keys(), 0u);
+  }
+}
+
+// A split or a migration waits until all logged writes are applied.
+TEST_F(LoggedWritesTest, WhoWaitsForTheRegionIsToldThatWritesWereApplied) {
+  Reply put;
+  SendPutOf("key", "value", &put);
+  EndFlush();
+  Released released;
+  region()->changed.Wait(&released).await_suspend(std::noop_coroutine());
+  EXPECT_EQ(writes()->ApplyDurable(), 1u);
+  EXPECT_EQ(released.count, 1);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+}
+
+TEST_F(LoggedWritesTest, ALoggedWriteOfAClientThatIsGoneIsAppliedAndNotAnswered) {
+  Waiter put;
+  SendPutOf("key", "value", &put);
+  client_->Disconnect(connection_);
+  for (int i = 0; i < 100; ++i) Turn();
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(service_.reports().StatusJson(0, 1))["served"]["put"], 0);
+  EXPECT_EQ(region()->store->keys(), 1u);
+}
+
+// Nobody waits for its answer, and it was not acknowledged.
+TEST_F(LoggedWritesTest, AHeldWriteOfAClientThatIsGoneIsForgotten) {
+  region()->ChangeState(RegionState::kFrozen);
+  Waiter put;
+  SendPutOf("key", "value", &put);
+  ASSERT_EQ(writes()->held().size(1), 1u);
+  client_->Disconnect(connection_);
+  for (int i = 0; i < 100 && writes()->held().size(1) > 0; ++i) Turn();
+  EXPECT_EQ(writes()->held().size(1), 0u);
+  region()->Unfreeze();
+  EXPECT_EQ(writes()->RetryHeld(), 0u);
+  EXPECT_TRUE(region()->pending.empty());
+}
+
+TEST_F(LoggedWritesTest, TheStatusTellsHowLongAWriteWaited) {
+  region()->ChangeState(RegionState::kFrozen);
+  Reply put;
+  SendPutOf("key", "value", &put);
+  const int64_t until_ns = server_->NowNs() + 5'000'000;
+  while (server_->NowNs() < until_ns) server_->Wait(until_ns);
+  region()->Unfreeze();
+  EXPECT_EQ(writes()->RetryHeld(), 1u);
+  EXPECT_GE(writes()->held().longest_ns(), 5'000'000);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+}
+
+}  // namespace
+}  // namespace cell
