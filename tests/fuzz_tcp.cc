@@ -1,6 +1,8 @@
 // libFuzzer: sends any bytes to a TCP fabric, at each point where a stranger or a peer can send them. The first byte
 // chooses: instead of a handshake, after it (as calls, as reads), or from a server: instead of a handshake, or to a
 // client that waits for answers. Nothing may crash, and a fabric that got invalid data must still serve others.
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -41,6 +43,20 @@ struct Server {
   }
 };
 
+// Ends the fuzzer, and says what failed.
+[[noreturn]] void Fail(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+// Connects. libFuzzer's timer may interrupt a connect that waits; called again, it goes on waiting.
+void ConnectTo(int socket, const SocketAddress& address) {
+  while (::connect(socket, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) {
+    if (errno == EISCONN) return;
+    if (errno != EINTR && errno != EALREADY) Fail("connect");
+  }
+}
+
 // Closes at once, without lingering, because a fuzzer makes many connections.
 void CloseHard(int socket) {
   const linger hard{1, 0};
@@ -63,16 +79,16 @@ bool ReceiveAll(int socket, std::string* answer) {
 void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view bytes) {
   const SocketAddress address = ResolveAddress(server->fabric.address())->front();
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) std::abort();
+  ConnectTo(socket.get(), address);
   if (purpose.has_value()) {
     ClientHandshake handshake("", *purpose, {});
     std::string message = handshake.Hello();
     while (!handshake.done()) {
       SendAll(socket.get(), message);
       std::string answer(handshake.wants(), 0);
-      if (!ReceiveAll(socket.get(), &answer)) std::abort();
+      if (!ReceiveAll(socket.get(), &answer)) Fail("the server closed a connection that greeted it well");
       message.clear();
-      if (!handshake.Take(AsBytes(answer), &message).ok()) std::abort();
+      if (!handshake.Take(AsBytes(answer), &message).ok()) Fail("the server's greeting is wrong");
     }
   }
   SendAll(socket.get(), bytes);

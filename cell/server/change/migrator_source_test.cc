@@ -1,8 +1,7 @@
 // Checks that the source of a migration gives up nothing before its target has everything.
-#include "cell/server/change/migrator.h"
-
 #include <gtest/gtest.h>
 
+#include "cell/server/change/migrator.h"
 #include "cell/server/change/migrator_test.h"
 
 namespace cell {

@@ -1,9 +1,8 @@
 // Checks that the target of a migration trusts nothing that its source says, neither the pages nor their content.
-#include "cell/server/change/migrator.h"
-
 #include <gtest/gtest.h>
 
 #include "cell/server/change/migration_phase.h"
+#include "cell/server/change/migrator.h"
 #include "cell/server/change/migrator_test.h"
 
 namespace cell {
