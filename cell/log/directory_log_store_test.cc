@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/io/sim/sim_fiber.h"
 #include "cell/io/sim/sim_files.h"
 #include "fmt/format.h"
 
@@ -92,6 +93,31 @@ TEST_F(DirectoryLogStoreTest, ASegmentThatCouldNotBeBegunLeavesNothing) {
     EXPECT_FALSE(Has(Path(1 + call, 1, "unfinished"))) << call;
   }
   EXPECT_GT(failed, 5);
+}
+
+// Another worker fences the owner between any two of the owner's steps. The fence may remove the file that the owner has
+// begun; the owner's error must not depend on that.
+TEST_F(DirectoryLogStoreTest, AnOwnerThatIsFencedWhileItBeginsASegmentIsToldSo) {
+  int told = 0;
+  bool opened = false;
+  for (uint64_t steps = 0; !opened; ++steps) {
+    SCOPED_TRACE(steps);
+    const uint64_t sequence = 1 + steps;
+    const auto epoch = static_cast<uint32_t>(1 + 2 * steps);
+    absl::Status status;
+    SimFiber opening([&] { status = store_.Open(kRegion, epoch, sequence, "records").status(); });
+    for (uint64_t i = 0; i < steps && !opening.ended(); ++i) opening.Resume();
+    opened = opening.ended();
+    const auto host = disk_.NewHost();
+    DirectoryLogStore store(host.get(), "log");
+    ASSERT_TRUE(store.Fence(kRegion, epoch + 1).ok());
+    while (!opening.ended()) opening.Resume();
+    EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+    EXPECT_EQ(status.ok(), Has(Path(sequence, epoch, "log")));
+    EXPECT_FALSE(Has(Path(sequence, epoch, "unfinished")));
+    told += !status.ok();
+  }
+  EXPECT_GT(told, 5);
 }
 
 TEST_F(DirectoryLogStoreTest, NothingIsAcknowledgedIntoALogThatWasRemoved) {

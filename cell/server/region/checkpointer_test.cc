@@ -4,35 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <string_view>
 
-#include "cell/base/crc64.h"
-#include "cell/io/sim/sim_fabric.h"
-#include "cell/io/sim/sim_files.h"
-#include "cell/io/sim/sim_thread_pool.h"
-#include "cell/log/directory_log_store.h"
+#include "cell/server/region/logged_region_test.h"
 
 namespace cell {
 namespace {
 
-constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
-constexpr uint32_t kRegion = 1;
-constexpr int64_t kDiskNs = 1'000;  // The longest time of an operation of the disk is twice this.
-constexpr int64_t kBoundNs = 1'000'000;
 constexpr uint64_t kLogBytesMin = 10'000;
 
-class CheckpointerTest : public ::testing::Test {
+class CheckpointerTest : public LoggedRegionTest {
  protected:
-  CheckpointerTest() {
-    EXPECT_TRUE(regions_.Create(kRegion, {}).ok());
-    EXPECT_TRUE(Run(flusher_.Create(kRegion)).ok());
-  }
-  ~CheckpointerTest() override {
-    scheduler_.Stop();
-    while (!scheduler_.idle() || !pool_.idle()) Turn();
-  }
+  CheckpointerTest() : LoggedRegionTest(Options()) {}
+  ~CheckpointerTest() override { End(); }
 
   static LogFlusherOptions Options() {
     LogFlusherOptions options;
@@ -47,29 +32,9 @@ class CheckpointerTest : public ::testing::Test {
     context.logs = &flusher_;
     return context;
   }
-  HeldRegion* region() { return regions_.Find(kRegion); }
-  void Put(std::string_view key, std::string_view value = "value") {
-    ASSERT_TRUE(region()->store->Put(key, value, Crc64(value, Crc64(key))).ok());
-  }
   // Replaces one value until the log is longer than `bytes`.
   void Lengthen(uint64_t bytes) {
     while (region()->log_bytes_since_checkpoint() <= bytes) Put("key", std::string(300, 'v'));
-  }
-  // Does what is due now, or lets a little time pass.
-  void Turn() {
-    flusher_.Step();
-    if (scheduler_.Step() + flusher_.Poll() > 0) return;
-    network_.At(network_.now_ns() + 500, [] {});
-    network_.Step();
-  }
-  void PassTime(int64_t ns) {
-    const int64_t until_ns = network_.now_ns() + ns;
-    while (network_.now_ns() < until_ns) Turn();
-  }
-  absl::Status Run(Task<absl::Status> task) {
-    task.Start();
-    while (!task.done()) Turn();
-    return task.Take();
   }
   // Returns how many parts of this kind the region's log has.
   int64_t Parts(LogPart::Kind kind) {
@@ -82,17 +47,6 @@ class CheckpointerTest : public ::testing::Test {
     return region()->ClaimedFor(ClaimPurpose::kCheckpoint);
   }
 
-  // Before the network: what was under way at the end of a test holds open files until the network is gone.
-  SimDisk disk_{1};
-  std::unique_ptr<SimFiles> files_ = disk_.NewHost();
-  DirectoryLogStore store_{files_.get(), "log"};
-  SimNetwork network_{SimOptions{}};
-  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
-  SimThreadPool pool_{&network_, 1, kDiskNs};
-  SimThreadPool replay_{&network_, 2, kDiskNs};
-  Scheduler scheduler_{fabric_.get()};
-  Regions regions_{fabric_.get(), kShape, 2};
-  LogFlusher flusher_{fabric_.get(), &scheduler_, &regions_, {&store_, &pool_, &replay_}, Options()};
   Checkpointer checkpointer_{Context(), {kLogBytesMin}};
 };
 

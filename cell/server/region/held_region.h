@@ -107,9 +107,10 @@ class HeldRegion {
   // Asks LogFlusher to flush the log in its next step, without waiting for more records. The request holds until the
   // next flush begins. A caller that waits for a later flush asks again.
   void RequestFlush() { flush_.requested = true; }
-  // Returns whether writes have to wait for the disk, according to the last step of LogFlusher.
+  // Returns whether writes have to wait for the disk: at the last step of LogFlusher too much was waiting, or the
+  // oldest record that is not on disk is older by now than it may be.
   bool late(const Clock& clock) const {
-    return flush_.late || (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
+    return flush_.much_waits || (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
   }
 
   // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
@@ -161,8 +162,8 @@ class HeldRegion {
     int64_t flush_begun_ns = 0;  // The time at which the last flush began. 0: its end was noticed.
     int64_t idle_since_ns = 0;   // All records have been on disk since then, without a marker. 0: not so.
     bool requested = false;
-    bool late = false;               // At the flusher's last look.
-    int64_t late_at_ns = INT64_MAX;  // The time after which it is late, however long ago the flusher looked.
+    bool much_waits = false;         // Too many bytes are not on disk.
+    int64_t late_at_ns = INT64_MAX;  // The time after which the oldest of them has waited too long.
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory) {

@@ -132,7 +132,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   if (!log->dirty()) {
     flush.dirty_since_ns = flush.flush_begun_ns = 0;
     flush.late_at_ns = INT64_MAX;
-    flush.late = flush.requested = false;
+    flush.much_waits = flush.requested = false;
     MarkIfIdle(region, now_ns);
     return;
   }
@@ -143,12 +143,11 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   }
   if (flush.dirty_since_ns == 0) flush.dirty_since_ns = now_ns;
   const int64_t due_ns = flush.dirty_since_ns + (log_first() || flush.requested ? 0 : options_.bound_ns / 2);
-  flush.late = log->waiting_bytes() > options_.waiting_bytes_max ||
-               (!log_first() && now_ns - flush.dirty_since_ns > options_.bound_ns);
+  flush.much_waits = log->waiting_bytes() > options_.waiting_bytes_max;
   flush.late_at_ns = log_first() ? INT64_MAX : flush.dirty_since_ns + options_.bound_ns;
   // The end of a flush, or of opening a segment, makes the worker look again. Until then there is no time to wait for.
   if (!log->can_flush()) return;
-  if (now_ns >= due_ns || flush.late) {
+  if (now_ns >= due_ns || flush.much_waits) {
     BeginFlush(region);
   } else {
     next_ns_ = std::min(next_ns_, due_ns);

@@ -3,61 +3,27 @@
 
 #include <gtest/gtest.h>
 
-#include "cell/base/crc64.h"
-#include "cell/io/sim/sim_fabric.h"
-#include "cell/io/sim/sim_files.h"
-#include "cell/io/sim/sim_thread_pool.h"
-#include "cell/log/directory_log_store.h"
+#include "cell/server/region/logged_region_test.h"
 
 namespace cell {
 namespace {
 
-constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
-constexpr uint32_t kRegion = 1;
-constexpr int64_t kDiskNs = 1'000;  // The longest time of an operation of the disk is twice this.
-constexpr int64_t kBoundNs = 1'000'000;
 constexpr int64_t kMarkAfterNs = 20'000'000;
 
-class LogFlusherTest : public ::testing::Test {
+class LogFlusherTest : public LoggedRegionTest {
  protected:
-  explicit LogFlusherTest(Durability durability = Durability::kAsync) : durability_(durability) {
-    EXPECT_TRUE(regions_.Create(kRegion, {}).ok());
-    EXPECT_TRUE(Run(flusher_.Create(kRegion)).ok());
+  explicit LogFlusherTest(Durability durability = Durability::kAsync) : LoggedRegionTest(Options(durability)) {
     Turn();  // It is seen that nothing is left to flush.
     EXPECT_FALSE(region()->log->dirty());
   }
-  ~LogFlusherTest() override {
-    scheduler_.Stop();
-    while (!scheduler_.idle()) Turn();
-  }
 
-  HeldRegion* region() { return regions_.Find(kRegion); }
-  LogFlusherOptions Options() const {
+  static LogFlusherOptions Options(Durability durability) {
     LogFlusherOptions options;
-    options.durability = durability_;
+    options.durability = durability;
     options.bound_ns = kBoundNs;
     options.mark_after_ns = kMarkAfterNs;
     options.waiting_bytes_max = 10'000;
     return options;
-  }
-  void Put(std::string_view key, std::string_view value = "value") {
-    ASSERT_TRUE(region()->store->Put(key, value, Crc64(value, Crc64(key))).ok());
-  }
-  // Does what is due now, or lets a little time pass.
-  void Turn() {
-    flusher_.Step();
-    if (scheduler_.Step() + flusher_.Poll() > 0) return;
-    network_.At(network_.now_ns() + 500, [] {});
-    network_.Step();
-  }
-  void PassTime(int64_t ns) {
-    const int64_t until_ns = network_.now_ns() + ns;
-    while (network_.now_ns() < until_ns) Turn();
-  }
-  absl::Status Run(Task<absl::Status> task) {
-    task.Start();
-    while (!task.done()) Turn();
-    return task.Take();
   }
   // Returns how much time passes until everything that was appended is on disk.
   int64_t TimeToFlush() {
@@ -65,19 +31,6 @@ class LogFlusherTest : public ::testing::Test {
     while (region()->log->dirty()) Turn();
     return network_.now_ns() - begun_ns;
   }
-
-  const Durability durability_;
-  // Before the network: what was under way at the end of a test holds open files until the network is gone.
-  SimDisk disk_{1};
-  std::unique_ptr<SimFiles> files_ = disk_.NewHost();
-  DirectoryLogStore store_{files_.get(), "log"};
-  SimNetwork network_{SimOptions{}};
-  std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
-  SimThreadPool pool_{&network_, 1, kDiskNs};
-  SimThreadPool replay_{&network_, 2, kDiskNs};
-  Scheduler scheduler_{fabric_.get()};
-  Regions regions_{fabric_.get(), kShape, 2};
-  LogFlusher flusher_{fabric_.get(), &scheduler_, &regions_, {&store_, &pool_, &replay_}, Options()};
 };
 
 // Records are collected for half of the bound, so that one sync serves many. The other half is left for the disk.
@@ -371,8 +324,8 @@ TEST_F(LogFlusherTest, FinishSaysWhatMayNotBeOnADiskThatHangs) {
   const absl::Status finished = flusher_.Finish();
   EXPECT_EQ(finished.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(finished.message().find("regions may not be on it: 1"), std::string::npos) << finished;
-  EXPECT_GE(network_.now_ns() - begun_ns, Options().finish_patience_ns);
-  EXPECT_LT(network_.now_ns() - begun_ns, 2 * Options().finish_patience_ns);
+  EXPECT_GE(network_.now_ns() - begun_ns, LogFlusherOptions().finish_patience_ns);
+  EXPECT_LT(network_.now_ns() - begun_ns, 2 * LogFlusherOptions().finish_patience_ns);
   pool_.SetPaused(false);
   while (!pool_.idle()) Turn();
 }

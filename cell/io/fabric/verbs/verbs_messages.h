@@ -4,9 +4,8 @@
 // A message is sent as chunks. Each is one SEND into one receive buffer of the peer. Buffers come from a receive queue
 // that all of a worker's connections share, so a sender needs a credit for each chunk. It starts with kCredits, and
 // chunks of the other direction return some. So no peer can use up the buffers that others rely on. A side that has
-// received much and sends nothing returns its credits in a message of their own. Each receiver
-// reserves kCreditMessages buffers for such messages. That is enough, because each returns at least half of the
-// credits.
+// received much and sends nothing returns its credits in a message of their own. Each receiver reserves kCreditMessages
+// buffers for such messages. That is enough, because each returns at least half of the credits.
 #pragma once
 
 #include <cstdint>
