@@ -95,8 +95,8 @@ TEST_F(DirectoryLogStoreTest, ASegmentThatCouldNotBeBegunLeavesNothing) {
   EXPECT_GT(failed, 5);
 }
 
-// Another worker fences the owner between any two of the owner's steps. The fence may remove the file that the owner has
-// begun; the owner's error must not depend on that.
+// Another worker fences the owner between any two of the owner's steps. The fence may remove the file that the owner
+// has begun; the owner's error must not depend on that.
 TEST_F(DirectoryLogStoreTest, AnOwnerThatIsFencedWhileItBeginsASegmentIsToldSo) {
   int told = 0;
   bool opened = false;
