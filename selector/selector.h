@@ -1,6 +1,7 @@
 // Selector chooses whether the server or the client executes the next search of a meganode.
 //
-// There is one selector per connection and kind of operation. It has two rules:
+// There is one selector per connection and kind of operation (OperationKind), because gets, writes and scans cost
+// different times. It has two rules:
 //
 //   thesis   Compares two queues by the latencies that this client sees (thesis, 4.4): `ls` of a server-side search
 //            and `lr` of one read during a client-side search. RTT is the lowest read latency ever seen, m the number
@@ -12,14 +13,22 @@
 //            back and forth; a share does not.
 //            A selector's observations and its share fade over time into those of all selectors of its client. A new or
 //            seldom used selector therefore relies on those, which helps if there are many servers. The client's
-//            observations fade too, so that a path that looked bad is tried again.
+//            observations fade too, so that a path that looked bad is tried again. It is tried for a run of searches,
+//            which goes on while that makes the path faster (SelectorOptions::explore_searches). What a run shows to
+//            be no better fades more slowly each time, up to age_max_ns, so that trying it costs less and less.
 //            A server that owes this client an answer for longer than a multiple of its usual latency is not asked
 //            until it answers, because something else occupies its core.
 //            A request also costs the time that later requests wait for it. If a server reports how long a request
 //            occupies its core and its NIC (ServiceTimes), a price is added to the time of each path. For a latency W
 //            in a queue that serves one request in S the price is W (W / S - 1). With M/M/1 and x requests a second
 //            that is d(xW)/dx minus W. With the price, the result is best for all clients together; without it, each
-//            client optimizes for itself.
+//            client optimizes for itself. A request that occupies the server for less than others in its queue has a
+//            price that is lower in proportion: a put that brings its leaf along spares the server the search.
+//            While this client's own core is what its operations wait for, latencies say little: an operation that
+//            waits for the core twice seems to take twice as long, however little it costs. As far as that is so
+//            (`own_core`), the choice goes by the time that each path takes of this core.
+//            A client-side search may be followed by a call that uses what was found: a put with its leaf. The call's
+//            time belongs to the client path then.
 //
 // Not thread-safe. The caller passes the time in.
 #pragma once
@@ -50,15 +59,25 @@ struct SelectorOptions {
   double price_max = 2;         // Limit of the price, in multiples of the request's own latency.
   double silence = 4;           // A server that owes answers is not asked after this many times its latency.
   int64_t age_ns = 10'000'000;  // After this time an observation of a queue has lost two thirds of its influence.
+  int64_t age_max_ns = 160'000'000;          // The same, of a path that was no better whenever it was tried again.
   int64_t empty_forget_ns = 10'000'000'000;  // How long an observation of an empty queue counts.
 
   // The thesis's constants. Both rules use those of exploring.
   size_t samples = 100;           // n: the length of the moving mean.
   double outlier_deviations = 3;  // K: a sample that is further than K standard deviations from the mean is dropped.
-  double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate current.
-  // With cell's rule, explores in runs of at most this many searches, because a single probe does not measure a path as
-  // it performs in use. A sleeping server has to be woken first: 38 us were measured where 10 us was correct.
-  int explore_run = 16;
+  double explore = 0.01;          // How often the path that looks worse is taken, to keep its estimate current. With
+                                  // cell's rule, less often if it takes more than three times as long: what exploring
+                                  // costs is this share of the time.
+  // With cell's rule, explores in runs, because a single probe does not measure a path as it performs in use. A
+  // sleeping server has to be woken first (38 us were measured where 10 us was correct), what a seldom used path reads
+  // is in no cache of the core (one read in 300 took 1,300 ns, all of them 700), and the requests in flight lose their
+  // step whenever some of them go elsewhere. A run consists of periods, of which each is twice as long as the one
+  // before. It ends when a period's latencies are not lower than those of the period before, or after
+  // explore_periods_max.
+  int explore_searches = 16;  // The first period lasts this many times as long as a search, within these limits.
+  int64_t explore_min_ns = 200'000;
+  int64_t explore_max_ns = 2'000'000;
+  int explore_periods_max = 8;
   int64_t idle_forget_ns = 3'000'000'000;  // Thesis rule: forgets its history after a pause this long.
   double reads_per_search = 5;             // m before any search was seen: a 64 MB meganode of 1 KB nodes has 5 levels.
 };
@@ -105,7 +124,7 @@ class RunningLatency {
   void Observe(double sample, double service, double weight, const SelectorOptions& options, int64_t now_ns);
   bool known() const { return mean_ > 0; }
   // Returns the latency as of now. Old observations fade into `rest`.
-  double At(int64_t now_ns, double rest, const SelectorOptions& options) const;
+  double At(int64_t now_ns, double rest, int64_t age_ns) const;
   // Returns the latency with an empty queue.
   double empty() const { return lowest_ + service_; }
   double service() const { return service_; }
@@ -122,11 +141,18 @@ class RunningLatency {
 // Collects the observations of all selectors of a client for one kind of operation, and the resulting share.
 struct CommonEstimates {
   RunningLatency server, read;
+  RunningLatency rest;  // The call that follows a client-side search, if one does.
   double read_service = 0;
-  double reads = 0;  // Reads per search; 0: unknown.
+  double reads = 0;                   // Reads per search; 0: unknown.
+  double call_cpu = 0, read_cpu = 0;  // Nanoseconds of this client's core for a call, and for a read; 0: unknown.
   double server_share = 0.5;
   int64_t last_choice_ns = 0;
+  int explored_runs = 0;
 };
+
+// The kinds of operations that have selectors of their own.
+enum class OperationKind : uint8_t { kGet, kContains, kWrite, kScan, kLookup };  // Lookup: of a Pilaf table.
+inline constexpr size_t kOperationKinds = 5;
 
 class Selector {
  public:
@@ -137,8 +163,9 @@ class Selector {
   Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
       : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
-  // Chooses who executes the next search.
-  Choice Choose(int64_t now_ns);
+  // Chooses who executes the next search. `in_flight`: how many operations the client has in flight, with this one;
+  // `busy`: how busy its own core is, from 0 to 1.
+  Choice Choose(int64_t now_ns, int in_flight = 1, double busy = 0);
   // Returns why the last choice was made.
   Reason last_reason() const { return last_reason_; }
   // Returns how many reads a client-side search is expected to take: m.
@@ -158,17 +185,39 @@ class Selector {
   // Records how many sequential reads a client-side search took. `extents` is the number of additional reads for the
   // pairs that were found, which Eq. 4.1 leaves out.
   void ObserveReads(int reads, int extents = 0);
+  // Records the latency of the call that followed a client-side search. The thesis's rule leaves it out.
+  void ObserveRest(int64_t latency_ns, const ServiceTimes& times = {});
+  // Record how long a call, or a read, occupied this client's core.
+  void ObserveCallCpu(int64_t ns) { ObserveCpu(Choice::kServer, ns); }
+  void ObserveReadCpu(int64_t ns) { ObserveCpu(Choice::kClient, ns); }
 
  private:
   Choice ChooseByQueues(int64_t now_ns);
-  Choice ChooseByShare(int64_t now_ns);
-  void Observe(double sample, double service, RunningLatency* own, RunningLatency* common);
+  Choice ChooseByShare(int64_t now_ns, int in_flight, double busy);
+  void ObserveCpu(Choice path, int64_t ns);
+  void Observe(Choice path, double sample, double service, RunningLatency* own, RunningLatency* common);
   // Returns 0 if the server does not report it. Before its first answer, a server is assumed to be like the client's
   // other servers.
   double ReadService() const { return server_latency_.known() ? read_service_ : common_->read_service; }
-  double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common) const;
-  void MoveShares(double server_cost, double client_cost, int64_t pause_ns, int64_t common_pause_ns);
+  // `usual_service`: how long most requests in the same queue occupy the server.
+  double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common,
+                 double usual_service) const;
+  void MoveShares(double difference, int64_t pause_ns, int64_t common_pause_ns);
+  // Returns the lowest share of either path.
+  double LeastShare(double difference) const;
   double GainAfter(int64_t pause_ns) const;
+  // Notes whether a path has become so rare that it is given up, which adapts how fast observations fade: that makes a
+  // path look better that was not used for long.
+  void NoteRare(bool rare);
+  // Begins a run that explores the less used path, or goes on with it, or ends it. `search_ns`: what a search takes
+  // over the faster path.
+  void Explore(int64_t now_ns, double search_ns, double least);
+  // Begins the run's next period. Returns whether there is one.
+  bool NextPeriod(int64_t now_ns);
+  // Returns whether requests of both paths may be in flight, because a run has begun or ended. What is seen of `path`
+  // then does not count.
+  bool Mixed(Choice path) const;
+
   SelectorOptions options_;
   Random random_;
   CommonEstimates* const common_;
@@ -178,17 +227,30 @@ class Selector {
   double rtt_ns_ = 0;  // 0: unknown.
   int64_t last_choice_ns_ = 0;
   Reason last_reason_ = Reason::kUnknown;
-  int explore_left_ = 0;  // Searches left in the run that explores the path...
-  Choice explored_ = Choice::kServer;
 
   // State of cell's rule.
-  RunningLatency server_latency_, read_latency_;
+  RunningLatency server_latency_, read_latency_, rest_latency_;
   double read_service_ = 0;
   double reads_mean_ = 0;
   double server_share_ = 0.5;
-  int calls_ = 0;               // Calls in flight.
-  int64_t heard_ns_ = 0;        // When a call last ended, or when the first of those in flight began.
-  int64_t since_explored_ = 0;  // Number of searches.
+  int calls_ = 0;         // Calls in flight.
+  int64_t heard_ns_ = 0;  // When a call last ended, or when the first of those in flight began.
+
+  int64_t age_ns_ = options_.age_ns;
+  bool rare_ = false;     // One path has the least share...
+  int since_change_ = 0;  // for this many searches, or has not had it for as many.
+  Choice given_up_ = Choice::kServer;
+
+  bool exploring_ = false;  // A run that explores this path is under way.
+  Choice explored_ = Choice::kServer;
+  double run_searches_ = 0;    // Searches of the run.
+  double until_explored_ = 0;  // Searches before the next run.
+  int64_t run_begin_ns_ = 0;
+  int periods_ = 0;  // Of the run, with the one under way.
+  int64_t period_ns_ = 0, period_end_ns_ = 0;
+  double period_sum_ = 0, period_samples_ = 0;  // Of the latencies seen in it.
+  double last_period_mean_ = 0;                 // 0: unknown.
+  int64_t settled_ns_ = 0;
 };
 
 }  // namespace cell

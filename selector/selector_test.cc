@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace cell {
@@ -150,8 +151,197 @@ TEST(CellsRule, LooksAtTheWorsePathSeldomAndFindsOutWhenItIsBetter) {
   Selector selector({}, 1, &common);
   int64_t now_ns = 0;
   EXPECT_LT(ShareOf(&selector, {90'000, 0, 2'000, 0}, 100'000, &now_ns), 0.012);
+  ShareOf(&selector, {3'000, 0, 2'000, 0}, 100'000, &now_ns);  // A run comes every 60,000 to 180,000 us.
   EXPECT_GT(ShareOf(&selector, {3'000, 0, 2'000, 0}, 40'000, &now_ns), 0.98);
   EXPECT_LT(ShareOf(&selector, {90'000, 0, 2'000, 0}, 10'000, &now_ns), 0.02);
+}
+
+TEST(CellsRule, ExploresLessWhatCostsMore) {
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
+  int64_t now_ns = 0;
+  // A call takes 25 times as long: 1 % of the time is spent if one in 2,400 goes there.
+  EXPECT_NEAR(ShareOf(&selector, {200'000, 0, 2'000, 0}, 1'000'000, &now_ns), 1 / 2'400.0, 1 / 4'800.0);
+}
+
+// A client with 10 operations in flight whose searches take 8 us by reads, and at least `server_ns` by calls.
+class Exploring : public ::testing::Test {
+ protected:
+  // Makes the next search, one every microsecond. Returns whether it goes to the server.
+  bool Search(int64_t server_ns) {
+    const bool to_server = selector_.Choose(now_ns_ += 1'000, /*in_flight=*/10) == Choice::kServer;
+    if (to_server) {
+      selector_.ObserveServer(server_ns);
+    } else {
+      SeeReads(2'000);
+    }
+    return to_server;
+  }
+  void SeeReads(int64_t read_ns) {
+    for (int read = 0; read < 4; ++read) selector_.ObserveRead(read_ns);
+    selector_.ObserveReads(4);
+  }
+
+  CommonEstimates common_;
+  Selector selector_{{}, 1, &common_};
+  int64_t now_ns_ = 0;
+};
+
+TEST_F(Exploring, IsDoneInRuns) {
+  for (int i = 0; i < 20'000; ++i) Search(20'000);
+  int server = 0, runs = 0, of_run = 0;
+  for (int i = 0; i < 1'000'000; ++i) {
+    if (Search(20'000)) {
+      ++of_run;
+    } else if (of_run > 0) {
+      EXPECT_GE(of_run, 400) << "two periods of 200 us";
+      server += of_run;
+      ++runs;
+      of_run = 0;
+    }
+  }
+  EXPECT_GT(runs, 3);
+  EXPECT_LT(server, 10'000);
+}
+
+TEST_F(Exploring, ARunGoesOnWhileThePathGetsFaster) {
+  SeeReads(100);  // Whatever is not seen for long looks like this.
+  for (int i = 0; i < 20'000; ++i) Search(30'000);
+  while (!Search(30'000)) continue;
+  // The path is cold: it takes 30 us at first, and 4 us after a thousand searches.
+  int server = 1;
+  for (int i = 0; i < 30'000; ++i) server += Search(30'000 - 26 * std::min(server, 1'000));
+  EXPECT_GT(server, 28'000) << "it was found to be the better one";
+}
+
+TEST_F(Exploring, WhatIsSeenWhileBothPathsAreInFlightDoesNotCount) {
+  for (int i = 0; i < 20'000; ++i) Search(20'000);
+  while (!Search(20'000)) continue;
+  for (int i = 0; i < 100; ++i) selector_.ObserveServer(100);  // From before the run.
+  for (int i = 0; i < 100; ++i) SeeReads(1'000'000);
+  int server = 0;
+  while (Search(20'000)) {
+    if (++server == 300) SeeReads(1'000'000);
+  }
+  EXPECT_LT(server, 2'000);
+  for (int i = 0; i < 100; ++i) SeeReads(1'000'000);  // From the run.
+  for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(Search(20'000));
+}
+
+// Calls look attractive whenever none was seen for a while, because one took 1 us once. They are tried again later and
+// later.
+TEST_F(Exploring, APathThatIsNoBetterAgainAndAgainIsTriedLessOften) {
+  Search(1'000);
+  const auto attempts = [&](int searches) {
+    int attempts = 0, since = 1'000;
+    for (int i = 0; i < searches; ++i) {
+      if (!Search(50'000)) {
+        ++since;
+      } else if (std::exchange(since, 0) >= 1'000) {
+        ++attempts;
+      }
+    }
+    return attempts;
+  };
+  EXPECT_GT(attempts(200'000), 4);
+  attempts(1'000'000);
+  const int later = attempts(1'000'000);
+  EXPECT_GT(later, 1);
+  EXPECT_LT(later, 10);
+}
+
+// Returns the server's share where a call takes 5 us, and each of two reads 2 us.
+double ShareWithRest(int64_t rest_ns) {
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
+  int server = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    if (selector.Choose(i * 10'000) == Choice::kServer) {
+      server += i >= 5'000;
+      selector.ObserveServer(5'000);
+      continue;
+    }
+    for (int read = 0; read < 2; ++read) selector.ObserveRead(2'000);
+    selector.ObserveReads(2);
+    if (rest_ns > 0) selector.ObserveRest(rest_ns);
+  }
+  return server / 5'000.0;
+}
+
+TEST(CellsRule, TheCallAfterASearchBelongsToTheClientPath) {
+  EXPECT_LT(ShareWithRest(0), 0.02);
+  EXPECT_GT(ShareWithRest(4'000), 0.98);
+}
+
+// Returns the server's share at a server with a long queue, in which a put waits for the same time with and without its
+// leaf. With it the put occupies the server for `rest_service_ns` instead of 3 us.
+double ShareAtLongQueue(uint32_t rest_service_ns, const SelectorOptions& options = {}) {
+  CommonEstimates common;
+  Selector selector(options, 1, &common);
+  int server = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int64_t queue_ns = i < 100 ? 0 : 60'000;
+    if (selector.Choose(i * 10'000) == Choice::kServer) {
+      server += i >= 5'000;
+      selector.ObserveServer(5'000 + queue_ns, {3'000, 83});
+      continue;
+    }
+    for (int read = 0; read < 2; ++read) selector.ObserveRead(2'100);
+    selector.ObserveReads(2);
+    selector.ObserveRest(2'000 + rest_service_ns + queue_ns, {rest_service_ns, 83});
+  }
+  return server / 5'000.0;
+}
+
+TEST(CellsRule, WhatOccupiesTheServerForLessHasALowerPrice) {
+  EXPECT_LT(ShareAtLongQueue(1'000), 0.1);
+  EXPECT_GT(ShareAtLongQueue(3'000), 0.9) << "the walk is spent for nothing";
+  EXPECT_GT(ShareAtLongQueue(1'000, *ParseSelector("unpriced")), 0.9);
+}
+
+// Returns the server's share where a call seems to take 10 us, and each of two reads 8 us, because they wait for the
+// client's core. Of that core, they take 1,000 and `read_cpu_ns`.
+double ShareWithOwnCore(double busy, int64_t read_cpu_ns, int in_flight = 100) {
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
+  int server = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    if (selector.Choose(i * 10'000, in_flight, busy) == Choice::kServer) {
+      server += i >= 5'000;
+      selector.ObserveServer(10'000);
+      selector.ObserveCallCpu(1'000);
+      continue;
+    }
+    for (int read = 0; read < 2; ++read) {
+      selector.ObserveRead(8'000);
+      if (read_cpu_ns > 0) selector.ObserveReadCpu(read_cpu_ns);
+    }
+    selector.ObserveReads(2);
+  }
+  return server / 5'000.0;
+}
+
+TEST(CellsRule, GoesByItsOwnCoreWhereOperationsWaitForThat) {
+  EXPECT_GT(ShareWithOwnCore(0, 300), 0.98);
+  EXPECT_LT(ShareWithOwnCore(1, 300), 0.02);
+  EXPECT_GT(ShareWithOwnCore(1, 700), 0.98);
+  EXPECT_GT(ShareWithOwnCore(0.5, 300), 0.98);
+  EXPECT_GT(ShareWithOwnCore(1, 300, 1), 0.98) << "one that is alone waits for no other";
+  EXPECT_GT(ShareWithOwnCore(1, 0), 0.98) << "what reads take is not known";
+}
+
+TEST_F(Exploring, NorDoesWhatItTakesOfTheClientsCore) {
+  for (int i = 0; i < 20'000; ++i) Search(20'000);
+  selector_.ObserveCallCpu(500);
+  selector_.ObserveReadCpu(200);
+  while (!Search(20'000)) continue;
+  selector_.ObserveCallCpu(10);
+  EXPECT_EQ(common_.call_cpu, 500);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(Search(20'000));
+  selector_.ObserveCallCpu(400);
+  EXPECT_LT(common_.call_cpu, 500) << "now only calls are in flight";
+  selector_.ObserveReadCpu(100);
+  EXPECT_EQ(common_.read_cpu, 200);
 }
 
 TEST(CellsRule, FindsOutWithinAFewDozenSearches) {

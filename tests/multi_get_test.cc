@@ -209,9 +209,11 @@ TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
   SimCluster cluster(kSpreadingShape, {}, one_server);
   ClientOptions options;
   options.report = false;
+  options.path = Path::kServer;
   auto writer = cluster.NewClient(options);
   for (int i = 0; i < kSmall; ++i) ASSERT_TRUE(writer->Put(key(i), "value").ok());
   while (!cluster.Quiet()) cluster.network()->Step();
+  options.cache_level_min = 4;  // It caches nodes of routes only.
   auto old = cluster.NewClient(options);
   const CallOptions by_reads{.path = Path::kClient}, by_calls{.path = Path::kServer};
   for (int i = 0; i < kSmall; i += 10) ASSERT_EQ(old->Get(key(i), by_reads)->value(), "value");

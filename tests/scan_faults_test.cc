@@ -76,21 +76,23 @@ TEST_F(ScanFaults, NoEntryIsHandedOutBeforeItsValueIsThere) {
 
 // A batch that ends early at its deadline counts towards the limit only once.
 TEST_F(ScanFaults, ALimitIsExactWhereverABatchEndsEarly) {
+  constexpr int kMany = 500, kFrom = 20, kLimit = 400;
   int interrupted = 0;
-  for (int i = kKeys; i < 200; ++i) ASSERT_TRUE(client_.client->Put(Key(i), "small").ok());
+  for (int i = kKeys; i < kMany; ++i) ASSERT_TRUE(client_.client->Put(Key(i), "small").ok());
   for (const Path path : {Path::kServer, Path::kClient}) {
     for (const bool reverse : {false, true}) {
       for (int64_t timeout_us = 4; timeout_us < 60; ++timeout_us) {
         SCOPED_TRACE(fmt::format("{} reverse {} within {} us", ToString(path), reverse, timeout_us));
-        ScanOptions options{.from = Key(20), .reverse = reverse, .limit = 100, .batch = 100, .read_ahead = false};
+        ScanOptions options{
+            .from = Key(kFrom), .reverse = reverse, .limit = kLimit, .batch = kLimit, .read_ahead = false};
         options.call = {.path = path, .timeout_us = timeout_us};
         Scan scan = client_.client->NewScan(options);
         const uint64_t batches_before = client_.client->metrics().operations;
         const std::vector<std::string> entries = Entries(&scan, /*errors_max=*/1000);
         interrupted += client_.client->metrics().operations > batches_before + 1;
-        ASSERT_EQ(entries.size(), 100u);
-        for (int i = 0; i < 100; ++i) {
-          ASSERT_EQ(entries[static_cast<size_t>(i)], fmt::format("{}=small", Key(reverse ? 199 - i : 20 + i)));
+        ASSERT_EQ(entries.size(), static_cast<size_t>(kLimit));
+        for (int i = 0; i < kLimit; ++i) {
+          ASSERT_EQ(entries[static_cast<size_t>(i)], fmt::format("{}=small", Key(reverse ? kMany - 1 - i : kFrom + i)));
         }
       }
     }

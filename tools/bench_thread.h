@@ -35,7 +35,7 @@ struct BenchFlags {
   bool load = true;
   bool cleanup = false;
   bool busy_poll = false;
-  int cache_level_min = 4;
+  int cache_level_min = ClientOptions{}.cache_level_min;
   uint32_t node_bytes = 1024;
   std::string tier = "tree";
   std::string table = "bench";

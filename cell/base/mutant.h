@@ -49,6 +49,7 @@ enum class Mutant {
   kErrorIsRefusal,        // Any error of a region table change is reported as a refusal.
   kHeldUnleased,          // A write that waited is executed though the server's lease has lapsed meanwhile.
   kForeignFormatTorn,     // A log of an unknown format counts as never written whole.
+  kLeafAheadUnchecked,    // A scan takes a leaf that it read ahead without regard to the leaf before it.
   kChangeReadsRegions,    // A region table change, which runs in another thread, reads the regions that a worker holds.
 };
 
@@ -91,6 +92,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kErrorIsRefusal, "error-is-refusal", false},
     MutantName{Mutant::kHeldUnleased, "held-unleased", false},
     MutantName{Mutant::kForeignFormatTorn, "foreign-format-torn", false},
+    MutantName{Mutant::kLeafAheadUnchecked, "leaf-ahead-unchecked", false},
     MutantName{Mutant::kChangeReadsRegions, "change-reads-regions", false},
 };
 

@@ -55,7 +55,7 @@ constexpr int64_t kTakeoverPauseNs = 20'000'000;
 
 // Connects to the root. Waits while its server is gone and others are about to take over.
 Task<absl::Status> ConnectToRoot(Session* session) {
-  const CallContext context = session->Begin({});
+  const CallContext context = session->ContextOf({});
   for (;;) {
     const uint32_t root = session->view()->root().region();
     const absl::Status status = (co_await session->view()->Connect(root, context.deadline_ns)).status();
@@ -129,7 +129,7 @@ std::vector<Client::ServerInfo> Client::Servers() const {
   return servers;
 }
 Client::RegionList Client::Regions() {
-  Run(session_->view()->Refresh(session_->Begin({}).deadline_ns));
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
   const RegionTable& table = session_->view()->cluster().table;
   RegionList list{{}, table.root};
   for (const auto& [region, entry] : table.regions) {
@@ -184,7 +184,7 @@ Task<absl::StatusOr<std::vector<Value>>> Client::AsyncMultiGet(absl::Span<const 
 absl::StatusOr<Table> Client::OpenTable(const std::string& name) {
   const absl::Status named = RegionTable::CheckTableName(name);
   if (!named.ok()) return named;
-  Run(session_->view()->Refresh(session_->Begin({}).deadline_ns));
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
   if (!session_->view()->cluster().table.tables.contains(name)) {
     return absl::NotFoundError(fmt::format("there is no table {}: create it with cellctl hash create", name));
   }
@@ -192,7 +192,7 @@ absl::StatusOr<Table> Client::OpenTable(const std::string& name) {
 }
 
 std::vector<Client::TableInfo> Client::Tables() {
-  Run(session_->view()->Refresh(session_->Begin({}).deadline_ns));
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
   std::vector<TableInfo> tables;
   const RegionTable& table = session_->view()->cluster().table;
   for (const auto& [name, hash_parts] : table.tables) {

@@ -78,8 +78,8 @@ struct ClientOptions {
   // Pause before a write is repeated that its server refused for a temporary reason: its region is migrating, or the
   // server's lease has lapsed.
   int64_t refused_pause_us = 5'000;
-  size_t cache_bytes = size_t{128} << 20;  // For nodes near the root (thesis, 5.3); 0: no cache.
-  int cache_level_min = 4;                 // Only nodes at least this far above the leaves, because they change seldom.
+  size_t cache_bytes = size_t{128} << 20;  // For inner nodes (thesis, 5.3); 0: no cache.
+  int cache_level_min = 1;                 // Only nodes at least this far above the leaves; 1: all that are not leaves.
   size_t route_ranges = 4096;              // Key ranges whose meganode is cached (thesis, 5.3); 0: none.
   // Rule of kHybrid: "cell", "unpriced" (optimizes for this client alone), or "thesis" (selector/selector.h).
   std::string selector = "cell";

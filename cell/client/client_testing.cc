@@ -21,7 +21,7 @@ void ClientTesting::RememberRoute(Client* client, std::string_view low, std::opt
 
 Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t random) {
   Session* const session = client->session_.get();
-  const CallContext context = session->Begin({});
+  const CallContext context = session->Begin({}, OperationKind::kGet);
   const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
   if (!worker.ok()) co_return worker.status();
@@ -39,7 +39,7 @@ Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t rando
 
 Task<absl::StatusOr<bool>> ClientTesting::RawCall(Client* client) {
   Session* const session = client->session_.get();
-  const CallContext context = session->Begin({});
+  const CallContext context = session->Begin({}, OperationKind::kGet);
   const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
   if (!worker.ok()) co_return worker.status();

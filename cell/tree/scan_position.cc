@@ -28,4 +28,10 @@ bool ScanPosition::EndsWith(const NodeView& leaf) const {
   return !leaf.has_high() || (end_.has_value() && leaf.high_key() >= *end_);
 }
 
+bool ScanPosition::PastChild(const NodeView& parent, int slot) const {
+  if (!end_.has_value()) return false;
+  if (!down_) return parent.key(slot) >= *end_;
+  return slot + 1 < parent.count() && parent.key(slot + 1) <= *end_;
+}
+
 }  // namespace cell

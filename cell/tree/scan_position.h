@@ -37,6 +37,9 @@ class ScanPosition {
   // Returns whether `key`, which is at or behind at(), is outside of the range.
   bool Past(std::string_view key) const { return end_.has_value() && (down_ ? key < *end_ : key >= *end_); }
 
+  // Returns whether the range has no keys in the child at `slot` of an inner node, which is behind at().
+  bool PastChild(const NodeView& parent, int slot) const;
+
   // First(leaf), step() and In enumerate the slots of `leaf`, which covers at(), in this direction.
   int First(const NodeView& leaf) const;
   int step() const { return down_ ? -1 : 1; }

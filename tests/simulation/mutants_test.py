@@ -41,6 +41,7 @@ MUTANTS = {
     "error-is-refusal": (828, 1400),
     "foreign-format-torn": (9, 30),
     "change-reads-regions": (1, 30),
+    "leaf-ahead-unchecked": (21, 70),
 }
 
 

@@ -31,6 +31,7 @@ struct Flags {
   double zipf = 0;  // 0: uniform.
   bool cache = true;
   bool node_cache = true;
+  int cache_level_min = 4;  // As in the thesis (5.3).
   bool warm = false;
   double begin_within_ms = 0;
   double warmup_ms = 3, measure_ms = 10;
@@ -109,6 +110,7 @@ class Run {
       options.selector = flags_.selector;
       options.seed = random_.Next();
       options.cache_bytes = flags_.cache && flags_.node_cache ? options.cache_bytes : 0;
+      options.cache_level_min = flags_.cache_level_min;
       options.route_ranges = flags_.cache ? options.route_ranges : 0;
       users_.push_back(cluster_.NewClient(options, flags_.warm));
     }
@@ -344,6 +346,8 @@ int Main(int argc, char** argv) {
   app.add_option("--spike-from-ms", flags.spike_from_ms)->capture_default_str();
   app.add_option("--spike-ms", flags.spike_ms)->capture_default_str();
   app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes.");
+  app.add_option("--cache-level-min", flags.cache_level_min, "They cache nodes at least this far above the leaves.")
+      ->capture_default_str();
   app.add_flag("--warm", flags.warm, "Clients know from the start which meganode has which keys.");
   app.add_option("--slowdown", flags.slowdown, "Factor by which the servers' cores are slower during the spike.")
       ->capture_default_str();

@@ -217,14 +217,14 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   } else {
     request = MakeKeyRequest(kind, router->root(), hint, key);
   }
-  // A write that waits for its log says nothing about the path to its leaf, which is the only choice. All writes to a
-  // table are calls.
-  const bool chosen = hint.null() && router->selector() == &worker->searches &&
-                      session->view()->cluster().durability != Durability::kSync;
+  // All writes to a table are calls, so there is nothing to learn.
+  const Feedback::Learn learn = router->in_table() ? Feedback::kNothing
+                                : hint.null()      ? Feedback::kTime
+                                                   : Feedback::kRest;
   const OutgoingCall call{
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(worker, call, {chosen ? &worker->searches : nullptr, Feedback::kTime});
+      co_await session->connections()->Call(worker, call, {router->selector(), learn});
   // The code below reads the reply before it suspends.
   Attempt<bool> result = std::nullopt;
   if (!reply.ok()) {

@@ -47,9 +47,9 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
 
 // Runs a read of one key, from its Begin to its End.
 template <typename T, typename Here>
-Task<absl::StatusOr<T>> RunRead(Session* session, const std::string* table, std::string_view key, CallOptions options,
-                                Here here) {
-  const CallContext context = session->Begin(options);
+Task<absl::StatusOr<T>> RunRead(Session* session, const std::string* table, OperationKind kind, std::string_view key,
+                                CallOptions options, Here here) {
+  const CallContext context = session->Begin(options, kind);
   absl::StatusOr<T> result = co_await Operate<T>(session, table, key, context, std::move(here));
   if (!result.ok()) result = ReadOutcome(result.status());
   session->End(context, result.status());
@@ -60,7 +60,7 @@ Task<absl::StatusOr<T>> RunRead(Session* session, const std::string* table, std:
 template <typename Here>
 Task<absl::StatusOr<bool>> RunWrite(Session* session, const std::string* table, std::string_view key,
                                     std::optional<std::string_view> value, CallOptions options, Here here) {
-  const CallContext context = session->Begin(options);
+  const CallContext context = session->Begin(options, OperationKind::kWrite);
   absl::StatusOr<bool> existed = false;
   if (const absl::Status status = value.has_value() ? CheckValue(key, *value) : absl::OkStatus(); !status.ok()) {
     existed = status;

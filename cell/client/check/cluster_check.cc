@@ -26,7 +26,7 @@ Task<absl::StatusOr<std::string>> AskText(Session* session, WorkerConnection* wo
       co_return absl::Status(status.code(),
                              fmt::format("{}: {}", worker->worker_id.server, std::string(status.message())));
   }
-  const CallContext context = session->Begin({});
+  const CallContext context = session->ContextOf({});
   const std::string request = MakeTextRequest(kind, text);
   const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(worker, call);
@@ -104,7 +104,7 @@ absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
   Client::ClusterCheck check;
   std::vector<TreeReport> reports;
   std::map<uint32_t, HashRange> ranges;
-  session->Run(session->view()->Refresh(session->Begin({}).deadline_ns));
+  session->Run(session->view()->Refresh(session->ContextOf({}).deadline_ns));
   const std::map<uint32_t, RegionTable::Entry> regions(session->view()->cluster().table.regions.begin(),
                                                        session->view()->cluster().table.regions.end());
   for (const auto& [region, entry] : regions) {

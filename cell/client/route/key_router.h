@@ -26,8 +26,9 @@ class KeyRouter {
   WorkerConnection* worker() const { return holder_.worker; }
   // Returns the same with the version of the table, which decides whether reads there can be trusted.
   const Holder& holder() const { return holder_; }
+  bool in_table() const { return table_ != nullptr; }
   // Returns the selector that chooses how this worker is used.
-  Selector* selector() const { return table_ == nullptr ? &worker()->searches : &worker()->lookups; }
+  Selector* selector() const { return worker()->selector(context_.kind); }
   // Returns the table in the last known region table, or null if there is none.
   const RegionTable::HashParts* parts() const;
   // Finds a connection to the worker: connects, reads the region table again, and waits. Returns Unavailable if that

@@ -16,7 +16,7 @@ TEST_F(KeyRouterTest, ASearchBeginsAtTheRootOfTheTree) {
   ASSERT_NE(router.worker(), nullptr);
   EXPECT_EQ(router.worker()->worker_id.server, "a");
   EXPECT_EQ(router.holder().region, kRoot);
-  EXPECT_EQ(router.selector(), &router.worker()->searches);
+  EXPECT_EQ(router.selector(), router.worker()->selector(OperationKind::kGet));
   EXPECT_TRUE(router.may_use_cache());
   EXPECT_EQ(metrics().route_misses, 1u);
   EXPECT_EQ(metrics().route_hits, 0u);
@@ -41,7 +41,7 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
     EXPECT_EQ(router.root(), RootOf(upper ? kUpperPart : kLowerPart));
     ASSERT_TRUE(FindConnection(&router).ok());
     EXPECT_EQ(router.worker()->worker_id.server, upper ? "b" : "a");
-    EXPECT_EQ(router.selector(), &router.worker()->lookups);
+    EXPECT_EQ(router.selector(), router.worker()->selector(OperationKind::kLookup));
   }
 }
 

@@ -45,16 +45,17 @@ class KeyRouterTest : public ::testing::Test {
     return options;
   }
 
-  explicit KeyRouterTest(ClusterState state = State())
+  explicit KeyRouterTest(ClusterState state = State(), const ClientOptions& options = Options())
       : cluster_(std::make_shared<MemoryCluster>(std::move(state))),
-        session_(Options(), network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)) {
+        session_(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)) {
     CELL_CHECK(a_->Listen("address-a", &service_a_).ok());
     CELL_CHECK(b_->Listen("address-b", &service_b_).ok());
   }
 
   KeyRouter Router(std::string_view key, int64_t timeout_ns = kTimeoutNs, const std::string* table = nullptr) {
     const int64_t now_ns = session_.NowNs();
-    return KeyRouter(&session_, key, {Path::kServer, now_ns, now_ns + timeout_ns}, table);
+    const OperationKind kind = table == nullptr ? OperationKind::kGet : OperationKind::kLookup;
+    return KeyRouter(&session_, key, {Path::kServer, now_ns, now_ns + timeout_ns, kind}, table);
   }
   absl::Status FindConnection(KeyRouter* router) { return session_.Run(router->FindConnection()); }
   // Changes the table as another member does.

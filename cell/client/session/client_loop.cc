@@ -52,6 +52,14 @@ size_t ClientLoop::Step() {
   return done;
 }
 
+size_t ClientLoop::PollFabric() {
+  cpu_.BeginTurn(now_ns_ + fabric_->AheadNs());
+  const size_t done = fabric_->Poll();
+  if (done > 0) cpu_.Worked();
+  if (cpu_.sampled()) cpu_.End(WorkNs());
+  return done;
+}
+
 void ClientLoop::Wait(int64_t until_ns) {
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
   for (const EventAwaiter* waiting : waiting_) until_ns = std::min(until_ns, waiting->deadline_ns);

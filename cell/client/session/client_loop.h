@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cell/client/session/cpu_meter.h"
 #include "cell/io/fabric/fabric.h"
 
 namespace cell {
@@ -30,10 +31,13 @@ class ClientLoop {
   Fabric* fabric() const { return fabric_.get(); }
   // Returns the fabric's time. Once the loop is closed, returns the time when it was closed.
   int64_t NowNs() const { return closed() ? now_ns_ : fabric_->NowNs(); }
+  // Returns the time that the work of this thread has reached.
+  int64_t WorkNs() const { return closed() ? now_ns_ : fabric_->NowNs() + fabric_->AheadNs(); }
   // Returns the time of the last Step, Wait or Touch. It costs nothing, and is exact enough for the latencies of
   // results of the last poll.
   int64_t now_ns() const { return now_ns_; }
   void Touch() { now_ns_ = NowNs(); }
+  CpuMeter* cpu() { return &cpu_; }
 
   // Destroys the fabric, which ends everything in flight, and resumes all waiting coroutines.
   void Close();
@@ -75,6 +79,8 @@ class ClientLoop {
 
   // Resumes coroutines that wait for a time that has come. Returns their number.
   size_t Step();
+  // Polls the fabric. Returns what it has found.
+  size_t PollFabric();
   // Waits on the fabric until something comes, or until a time for which a coroutine waits, but not beyond `until_ns`.
   void Wait(int64_t until_ns);
 
@@ -91,6 +97,7 @@ class ClientLoop {
 
   std::unique_ptr<Fabric> fabric_;
   int64_t now_ns_;
+  CpuMeter cpu_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<EventAwaiter*> waiting_;  // Ordered by when they began to wait.
   std::vector<std::unique_ptr<DetachedTask>> detached_;

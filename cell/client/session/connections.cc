@@ -22,7 +22,7 @@ Connections::Connections(ClientLoop* loop, ClientMetrics* metrics, const ClientO
 WorkerConnection* Connections::To(const WorkerId& worker_id, const std::string& address) {
   WorkerConnection*& worker = by_worker_[worker_id];
   if (worker == nullptr) {
-    const uint64_t seed = seed_ + 3 * workers_.size();
+    const uint64_t seed = seed_ + kOperationKinds * workers_.size();
     workers_.push_back(std::make_unique<WorkerConnection>(worker_id, address, selector_, seed, &estimates_));
     worker = workers_.back().get();
   }
@@ -106,7 +106,8 @@ absl::Status Connections::ReadOp::await_resume() {
   if (connections_->loop_->closed()) return ClientLoop::Closed();
   absl::Status status = ReadAwaiter::await_resume();
   connections_->Note(worker_, status);
-  if (search_ != nullptr && status.ok()) search_->selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
+  connections_->MeterWork(selector_, CpuMeter::Work::kRead);
+  if (is_round_ && status.ok()) selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
   return status;
 }
 
@@ -126,8 +127,12 @@ absl::StatusOr<ConstBytes> Connections::CallOp::await_resume() {
   if (cost) feedback_.selector->EndCall(loop.now_ns());
   if (loop.closed()) return ClientLoop::Closed();
   connections_->Note(worker_, reply.status());
+  connections_->MeterWork(feedback_.learns() ? feedback_.selector : nullptr, CpuMeter::Work::kCall);
   if (feedback_.learns() && reply.ok() && (cost || !IsRoute(*reply))) {
-    feedback_.selector->ObserveServer(loop.now_ns() - asked_ns_, TimesOf(*reply));
+    const int64_t took_ns = loop.now_ns() - asked_ns_;
+    const ServiceTimes times = TimesOf(*reply);
+    feedback_.learn == Feedback::kRest ? feedback_.selector->ObserveRest(took_ns, times)
+                                       : feedback_.selector->ObserveServer(took_ns, times);
   }
   return CallAwaiter::await_resume();
 }

@@ -2,6 +2,7 @@
 // Internal to cell/client. Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,10 +23,8 @@
 
 namespace cell {
 
-// Latency estimates that the selectors of all workers share.
-struct Estimates {
-  CommonEstimates searches, scans, lookups;
-};
+// Estimates that the selectors of all workers share, by kind of operation.
+using Estimates = std::array<CommonEstimates, kOperationKinds>;
 
 // This client's connection to one worker, and what it has learned of that worker. `address` changes when the worker's
 // server restarts elsewhere.
@@ -36,22 +35,18 @@ struct WorkerConnection {
   bool up = false;
   bool connecting = false;
   int64_t last_attempt_ns = INT64_MIN;
-  int failed_attempts = 0;  // Attempts to connect that failed since it was last up.
-  absl::Status why_down;    // Why the last attempt failed, or why the connection was lost after it.
-  bool silent = false;      // The last attempt failed because no answer came, not because it was refused.
-  Selector searches;
-  Selector scans;
-  Selector lookups;                    // For Pilaf tables.
+  int failed_attempts = 0;             // Attempts to connect that failed since it was last up.
+  absl::Status why_down;               // Why the last attempt failed, or why the connection was lost after it.
+  bool silent = false;                 // The last attempt failed because no answer came, not because it was refused.
+  std::vector<Selector> selectors;     // By kind of operation.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
 
   WorkerConnection(WorkerId worker_id, std::string address, const SelectorOptions& selector, uint64_t seed,
                    Estimates* estimates)
-      : worker_id(std::move(worker_id)),
-        address(std::move(address)),
-        searches(selector, seed, &estimates->searches),
-        scans(selector, seed + 1, &estimates->scans),
-        lookups(selector, seed + 2, &estimates->lookups),
-        free_numbers({4, 3, 2, 1}) {}
+      : worker_id(std::move(worker_id)), address(std::move(address)), free_numbers({4, 3, 2, 1}) {
+    for (CommonEstimates& common : *estimates) selectors.emplace_back(selector, seed + selectors.size(), &common);
+  }
+  Selector* selector(OperationKind kind) { return &selectors[static_cast<size_t>(kind)]; }
 };
 static_assert(kUploadsMax == 4);
 
@@ -60,7 +55,8 @@ struct Feedback {
   enum Learn {
     kNothing,
     kCost,  // The time of the server path: the selector waits for the answer.
-    kTime,  // The same, for an answer that is not a route, of a request for which there was no choice.
+    kTime,  // The same, for an answer that is not a route. A server that owes this answer can still be asked.
+    kRest,  // The time of a call that follows a client-side search, for an answer that is not a route.
   };
   Selector* selector = nullptr;
   Learn learn = kNothing;
@@ -78,13 +74,16 @@ class SearchReads {
   int rounds() const { return rounds_; }
   // Reports the number of rounds. Must be called once, and only if the search came to its end, because a search that
   // was broken off says nothing about the next one. `extents`: see Selector::ObserveReads.
-  void End(int extents = 0) { selector_->ObserveReads(rounds_, extents); }
+  void End(int extents = 0) { selector_->ObserveReads(std::max(1, rounds_ - cached_), extents); }
+  // Does not count the last round, because it brought a node that is cached from now on.
+  void Cached() { ++cached_; }
 
  private:
   friend class Connections;
 
   Selector* const selector_;
   int rounds_ = 0;
+  int cached_ = 0;  // How many of them brought a node that is cached from now on.
 };
 
 class Connections {
@@ -111,15 +110,17 @@ class Connections {
   void ForgetRegion(const WorkerConnection& worker, uint32_t region);
 
   // Reads one-sided. `parts` must live until the read ends. If the read is a round of a search, counts it in `search`,
-  // and reports its time to the search's selector if it succeeds. Null: it belongs to no search.
+  // and reports its time to the search's selector if it succeeds. If it is not, but belongs to what the selector chose,
+  // only the work that follows on it is reported.
   class ReadOp : public ReadAwaiter {
    public:
     ReadOp(Connections* connections, WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
-           SearchReads* search)
+           Selector* selector, bool is_round)
         : ReadAwaiter(connections->loop_->fabric(), worker->id, parts, deadline_ns),
           connections_(connections),
           worker_(worker),
-          search_(search),
+          selector_(selector),
+          is_round_(is_round),
           asked_ns_(connections->loop_->now_ns()) {}
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::Status await_resume();
@@ -127,13 +128,19 @@ class Connections {
    private:
     Connections* const connections_;
     WorkerConnection* const worker_;
-    SearchReads* const search_;
+    Selector* const selector_;  // Null: it belongs to no choice.
+    const bool is_round_;
     const int64_t asked_ns_;
   };
   ReadOp Read(WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
               SearchReads* search = nullptr) {
-    if (search != nullptr) ++search->rounds_;
-    return ReadOp(this, worker, parts, deadline_ns, search);
+    if (search == nullptr) return ReadExtent(worker, parts, deadline_ns, nullptr);
+    ++search->rounds_;
+    return ReadOp(this, worker, parts, deadline_ns, search->selector_, /*is_round=*/true);
+  }
+  ReadOp ReadExtent(WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
+                    Selector* selector) {
+    return ReadOp(this, worker, parts, deadline_ns, selector, /*is_round=*/false);
   }
 
   // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
@@ -173,6 +180,11 @@ class Connections {
   };
 
   Task<bool> TryConnect(WorkerConnection* worker);
+  // Begins the work of a completion for the meter of this client's core.
+  void MeterWork(Selector* selector, CpuMeter::Work work) {
+    if (CpuMeter* cpu = loop_->cpu(); cpu->sampled()) cpu->Begin(selector, work, loop_->WorkNs());
+  }
+
   ClientLoop* const loop_;
   ClientMetrics* const metrics_;
   const int64_t reconnect_ns_;

@@ -112,7 +112,7 @@ TEST_F(ConnectionsTest, OnlySoManyNumbersAreOutAtOnce) {
 TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
-  Selector* const selector = &server_connection_->searches;
+  Selector* const selector = server_connection_->selector(OperationKind::kGet);
   const auto known = [&] {
     selector->Choose(loop_.NowNs());
     return selector->last_reason() != Selector::Reason::kUnknown;
@@ -139,7 +139,7 @@ TEST_F(ConnectionsTest, ASelectorLearnsFromWhatSucceeds) {
 TEST_F(ConnectionsTest, ASelectorLearnsNothingFromAReadThatFails) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
-  Selector* const selector = &server_connection_->searches;
+  Selector* const selector = server_connection_->selector(OperationKind::kGet);
   ASSERT_TRUE(Wait(Call(server_connection_, MakeUploadRequest(1, 0, 0), {selector, Feedback::kCost})).ok());
   SearchReads search(selector);
   std::byte to[512];
@@ -155,7 +155,7 @@ TEST_F(ConnectionsTest, ASelectorLearnsNothingFromAReadThatFails) {
 TEST_F(ConnectionsTest, ASelectorLearnsTheRoundsOfASearchWhenItEnds) {
   ASSERT_TRUE(server_->CreateRegion(1, kShape.region_bytes()).ok());
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
-  Selector* const selector = &server_connection_->searches;
+  Selector* const selector = server_connection_->selector(OperationKind::kGet);
   SearchReads search(selector), broken_off(selector);
   std::byte to[512];
   EXPECT_FALSE(Wait(Read(server_connection_, {Pointer(2, 0), to, sizeof(to)}, &broken_off)).ok());

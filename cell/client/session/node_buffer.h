@@ -52,8 +52,9 @@ struct WalkedLeaf {
   NodeBuffer buffer;
   NodeView leaf;  // The leaf, in `buffer`, after kArrived.
   NodeBuffer parent_buffer;
-  NodeView parent;      // The leaf's parent, in `parent_buffer`. Empty if it came from the cache or does not exist.
-  bool cached = false;  // True if the last node came from the cache.
+  NodeView parent;            // The leaf's parent, in `parent_buffer`. Empty if it does not exist, or is not kept.
+  bool keeps_parent = false;  // Keep the parent, also if it comes from the cache.
+  bool cached = false;        // True if the last node came from the cache.
 };
 
 }  // namespace cell

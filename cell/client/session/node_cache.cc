@@ -14,16 +14,19 @@ std::optional<NodeView> NodeCache::Find(Pointer node) {
   return NodeView::Trusted(it->second->image.get(), node_bytes_);
 }
 
-void NodeCache::Keep(const NodeView& node) {
-  if ((node.tier() == 0 && node.level() < level_min_) || nodes_max_ == 0) return;
+bool NodeCache::Keep(const NodeView& node) {
+  if ((node.tier() == 0 && node.level() < level_min_) || nodes_max_ == 0) return false;
+  const bool known = nodes_.contains(node.self().raw());
   Drop(node.self());
-  if (nodes_.size() == nodes_max_) {
+  const bool full = nodes_.size() == nodes_max_;
+  if (full) {
     nodes_.erase(by_use_.back().node.raw());
     by_use_.pop_back();
   }
   by_use_.push_front({node.self(), std::make_unique<std::byte[]>(node_bytes_)});
   std::memcpy(by_use_.front().image.get(), node.bytes(), node_bytes_);
   nodes_[node.self().raw()] = by_use_.begin();
+  return !known && !full;
 }
 
 void NodeCache::Drop(Pointer node) {

@@ -19,8 +19,9 @@ class NodeCache {
 
   // Returns the node if it is cached. The view is valid until the cache changes.
   std::optional<NodeView> Find(Pointer node);
-  // Stores a copy of `node` if its level is at least `level_min`. REQUIRES: `node` is verified.
-  void Keep(const NodeView& node);
+  // Stores a copy of `node` if its level is at least `level_min`. Returns whether it was not there and no other had to
+  // go for it. REQUIRES: `node` is verified.
+  bool Keep(const NodeView& node);
   void Drop(Pointer node);
   size_t size() const { return nodes_.size(); }
 

@@ -29,24 +29,31 @@ void Session::Close() {
   loop_.Close();
 }
 
-CallContext Session::Begin(const CallOptions& options) {
+CallContext Session::Begin(const CallOptions& options, OperationKind kind) {
+  ++in_flight_;
+  return ContextOf(options, kind);
+}
+
+CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
   loop_.Touch();
   const int64_t now_ns = loop_.now_ns();
   const int64_t timeout_us = std::max<int64_t>(0, options.timeout_us.value_or(options_.timeout_us));
   const bool none = timeout_us >= (INT64_MAX - now_ns) / 1000;
-  return {options.path.value_or(options_.path), now_ns, none ? INT64_MAX : now_ns + timeout_us * 1000};
+  return {options.path.value_or(options_.path), now_ns, none ? INT64_MAX : now_ns + timeout_us * 1000, kind};
 }
 
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
-    path = selector->Choose(context.started_ns) == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+    const Selector::Choice choice = selector->Choose(context.started_ns, in_flight_, loop_.cpu()->busy());
+    path = choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
   }
   ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
   return path;
 }
 
 void Session::End(const CallContext& context, const absl::Status& status) {
+  --in_flight_;
   ++metrics_.operations;
   if (!status.ok()) ++metrics_.errors;
   const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, loop_.now_ns() - context.started_ns));
@@ -63,7 +70,7 @@ void Session::Poll(int64_t until_ns) {
   done += loop_.Step();  // The caller may have waited for exactly this.
   const int64_t now_ns = loop_.now_ns();
   if (options_.report && now_ns - reported_ns_ >= kReportEveryNs) SendReport();
-  if (loop_.fabric()->Poll() + done > 0) return;
+  if (loop_.PollFabric() + done > 0) return;
   if (view_.must_poll()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
   loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // The next report may become due.
 }

@@ -22,6 +22,7 @@ struct CallContext {
   Path path;
   int64_t started_ns;
   int64_t deadline_ns;
+  OperationKind kind = OperationKind::kGet;
 };
 
 class Session {
@@ -45,7 +46,10 @@ class Session {
   void Close();
   bool closed() const { return loop_.closed(); }
 
-  CallContext Begin(const CallOptions& options);
+  // Begins an operation, which End ends.
+  CallContext Begin(const CallOptions& options, OperationKind kind);
+  // Returns the context of an operation that is not counted.
+  CallContext ContextOf(const CallOptions& options, OperationKind kind = OperationKind::kGet);
   // Chooses the path of an operation, by its options or with the selector, and counts it.
   Path ChoosePath(Selector* selector, const CallContext& context);
   // Counts an operation that ends.
@@ -84,6 +88,7 @@ class Session {
   ReportCompletion reporting_{&connections_};
   TableView view_;
   TreeReader tree_;
+  int in_flight_ = 0;  // Operations.
   int64_t reported_ns_;
   Histogram since_report_ns_;
 };

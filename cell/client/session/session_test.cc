@@ -93,7 +93,7 @@ TEST_F(SessionTest, ACallsOptionsGoBeforeTheClients) {
       {{{}, INT64_MAX / 1000}, Path::kServer, INT64_MAX},  // Its end cannot be told in nanoseconds.
   };
   for (const auto& one : cases) {
-    const CallContext context = session->Begin(one.call);
+    const CallContext context = session->Begin(one.call, OperationKind::kGet);
     EXPECT_EQ(context.path, one.path);
     EXPECT_EQ(context.started_ns, now_ns);
     EXPECT_EQ(context.deadline_ns, one.deadline_ns);
@@ -116,7 +116,7 @@ TEST_F(SessionTest, TheSelectorChoosesThePathOfAHybridCallOnly) {
 TEST_F(SessionTest, AnOperationItsErrorAndItsLatencyAreCountedOnce) {
   const std::unique_ptr<Session> session = NewSession({});
   for (const absl::Status& status : {absl::OkStatus(), absl::UnavailableError("nobody")}) {
-    const CallContext context = session->Begin({});
+    const CallContext context = session->Begin({}, OperationKind::kGet);
     session->Run(Sleep(session.get(), 3'000));
     session->End(context, status);
   }
@@ -131,7 +131,7 @@ TEST_F(SessionTest, AnOperationItsErrorAndItsLatencyAreCountedOnce) {
 TEST_F(SessionTest, AClientReportsOnceASecond) {
   const std::unique_ptr<Session> session = NewSession({});
   ASSERT_TRUE(session->Run(session->view()->Connect(1)).ok());
-  const CallContext context = session->Begin({});
+  const CallContext context = session->Begin({}, OperationKind::kGet);
   session->Run(Sleep(session.get(), 3'000));
   session->End(context, absl::OkStatus());
   session->Run(Sleep(session.get(), 2 * kSecondNs + kSecondNs / 2));

@@ -1,5 +1,6 @@
 #include "cell/client/session/tree_reader.h"
 
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -23,7 +24,8 @@ TreeReader::TreeReader(ClientLoop* loop, Connections* connections, ClientMetrics
       routes_(options.route_ranges) {}
 
 Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache,
-                                                        WalkedLeaf* to, int64_t deadline_ns, SearchReads* search) {
+                                                        WalkedLeaf* to, int64_t deadline_ns, SearchReads* search,
+                                                        LeafNeighbours* neighbours) {
   to->parent = NodeView();
   for (int torn = 0;;) {
     Walk::Step step;
@@ -33,10 +35,18 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
     if (to->cached) {
       ++metrics_->cache_hits;
       step = walk->Visit(*node);
+      if (to->keeps_parent && node->level() == 1) {
+        std::memcpy(to->parent_buffer.data(), node->bytes(), node_bytes_);
+        to->parent = NodeView::Trusted(to->parent_buffer.data(), node_bytes_);
+      }
     } else {
       const ReadPart part{wanted, to->buffer.data(), node_bytes_};
-      ++metrics_->node_reads;
-      if (absl::Status status = co_await connections_->Read(worker, {&part, 1}, deadline_ns, search); !status.ok()) {
+      absl::Span<const ReadPart> reads(&part, 1);
+      if (neighbours != nullptr && walk->level() == 0 && to->parent.bytes() != nullptr) {
+        reads = neighbours->ReadsWith(part, to->parent);
+      }
+      metrics_->node_reads += reads.size();
+      if (absl::Status status = co_await connections_->Read(worker, reads, deadline_ns, search); !status.ok()) {
         if (status.code() != absl::StatusCode::kOutOfRange) co_return status;
         step = walk->Failed(NodeFault::kForeign);  // An outdated pointer to something that is not a node.
       } else {
@@ -44,9 +54,9 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
         const NodeFault fault = NodeView::Parse(ConstBytes(to->buffer.data(), node_bytes_), wanted, &view);
         if (fault == NodeFault::kNone) {
           step = walk->Visit(view);
-          nodes_.Keep(view);
+          if (nodes_.Keep(view)) search->Cached();
           node = view;
-          if (view.level() == 1) {
+          if (to->keeps_parent && view.level() == 1) {
             to->buffer.Swap(&to->parent_buffer);
             to->parent = view;
           } else {

@@ -16,6 +16,17 @@
 
 namespace cell {
 
+// Adds reads to that of a leaf, which are done when the leaf's is.
+class LeafNeighbours {
+ public:
+  // Returns all reads of the round that reads a leaf: `leaf`, and others. `parent` names the leaf, or did when it was
+  // read.
+  virtual absl::Span<const ReadPart> ReadsWith(const ReadPart& leaf, const NodeView& parent) = 0;
+
+ protected:
+  ~LeafNeighbours() = default;
+};
+
 class TreeReader {
  public:
   // All arguments must outlive this.
@@ -27,9 +38,10 @@ class TreeReader {
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
   // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Each read is a
-  // round of *search.
+  // round of *search. `neighbours` may add reads to that of a leaf below to->parent.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache, WalkedLeaf* to,
-                                              int64_t deadline_ns, SearchReads* search);
+                                              int64_t deadline_ns, SearchReads* search,
+                                              LeafNeighbours* neighbours = nullptr);
 
   NodeCache* nodes() { return &nodes_; }
   RouteCache* routes() { return &routes_; }

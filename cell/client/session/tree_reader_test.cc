@@ -30,6 +30,7 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
     for (int i = 0; i < 2000; ++i) Put(KeyOf(i));
     connection_ = connections_.To({"server", 0}, "server");
     CELL_CHECK(Wait(connections_.Connect(connection_)).ok());
+    to_.keeps_parent = true;
   }
 
   static ClientOptions Options() {
@@ -47,7 +48,7 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
   // Begins a walk from the root of a region's meganode.
   Task<absl::StatusOr<Walk::Step>> Start(const std::string& key, uint32_t region = 1, bool use_cache = true,
                                          int64_t timeout_ns = kTimeoutNs) {
-    search_.emplace(&connection_->searches);
+    search_.emplace(connection_->selector(OperationKind::kGet));
     key_ = key;
     walk_ = Walk(key_, RootOf(region));
     Task<absl::StatusOr<Walk::Step>> walking =
@@ -130,7 +131,10 @@ TEST_F(TreeReaderTest, InnerNodesComeFromTheCacheTheSecondTime) {
   EXPECT_EQ(reads(), 1);
   EXPECT_EQ(metrics_.cache_hits, static_cast<uint64_t>(levels() - 1));
   EXPECT_EQ(to_.leaf.self(), LeafOf(key));
-  EXPECT_EQ(to_.parent.bytes(), nullptr);  // It was not read.
+  EXPECT_EQ(to_.parent.self(), ParentOf(key));
+  to_.keeps_parent = false;
+  ASSERT_EQ(WalkTo(key).value(), Walk::Step::kArrived);
+  EXPECT_EQ(to_.parent.bytes(), nullptr);
   ASSERT_EQ(WalkTo(key, 1, /*use_cache=*/false).value(), Walk::Step::kArrived);
   EXPECT_EQ(reads(), levels());
 }

@@ -58,7 +58,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), geometry, options);
   Images images(session->tree()->pool());
   Lookup::Step step = Lookup::Step::kRead;
-  SearchReads reads(&worker->lookups);
+  SearchReads reads(worker->selector(OperationKind::kLookup));
   absl::Status status;
   while (step == Lookup::Step::kRead && status.ok()) {
     status = co_await session->connections()->Read(worker, images.PartsOf(region, lookup->wants()), context.deadline_ns,
@@ -102,7 +102,7 @@ Task<Attempt<bool>> LookForKey(Session* session, KeyRouter* router, std::string_
 
 Task<absl::StatusOr<Value>> GetFromTable(Session* session, const std::string* table, std::string_view key,
                                          bool serializable, CallOptions options) {
-  return RunRead<Value>(session, table, key, options,
+  return RunRead<Value>(session, table, OperationKind::kLookup, key, options,
                         [session, key, serializable](KeyRouter* router, const CallContext& context) {
                           return session->ChoosePath(router->selector(), context) == Path::kServer
                                      ? GetByCall(session, router, key, context)
@@ -112,7 +112,7 @@ Task<absl::StatusOr<Value>> GetFromTable(Session* session, const std::string* ta
 
 Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* table, std::string_view key,
                                            bool serializable, CallOptions options) {
-  return RunRead<bool>(session, table, key, options,
+  return RunRead<bool>(session, table, OperationKind::kLookup, key, options,
                        [session, key, serializable](KeyRouter* router, const CallContext& context) {
                          return session->ChoosePath(router->selector(), context) == Path::kServer
                                     ? ContainsByCall(session, router, key, context)

@@ -28,7 +28,7 @@ class Scan::Cursor : public DetachedTask {
 
   Task<absl::StatusOr<absl::Span<const Entry>>> NextBatch() {
     if (!bounds_.ok()) co_return bounds_;
-    const CallContext context = session_->Begin(options_.call);
+    const CallContext context = session_->Begin(options_.call, OperationKind::kScan);
     absl::Status status = absl::CancelledError("");
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
@@ -41,7 +41,7 @@ class Scan::Cursor : public DetachedTask {
     filling_ = given == &batches_[0] ? &batches_[1] : &batches_[0];
     ++given_;
     if (options_.read_ahead && !done_ && (given_ > 1 || ended_at_border_)) {
-      ahead_.emplace(Fill(session_->Begin(options_.call)));
+      ahead_.emplace(Fill(session_->Begin(options_.call, OperationKind::kScan)));
       ahead_->Start();
     }
     co_return given->Entries();
@@ -84,7 +84,7 @@ class Scan::Cursor : public DetachedTask {
       }
       WorkerConnection* const worker = router_->worker();
       ended_at_border_ = false;
-      if (session_->ChoosePath(&worker->scans, context) == Path::kServer) {
+      if (session_->ChoosePath(worker->selector(OperationKind::kScan), context) == Path::kServer) {
         leaves_.Forget();
         status = co_await FillByCall(worker, context, batch);
       } else {
@@ -153,7 +153,7 @@ class Scan::Cursor : public DetachedTask {
                                                  .down = position_.down()});
     const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
     const absl::StatusOr<ConstBytes> reply =
-        co_await session_->connections()->Call(worker, call, {&worker->scans, Feedback::kCost});
+        co_await session_->connections()->Call(worker, call, {worker->selector(OperationKind::kScan), Feedback::kCost});
     if (!reply.ok()) co_return reply.status();
     if (IsRoute(*reply)) {
       const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);

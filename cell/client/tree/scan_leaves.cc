@@ -15,103 +15,149 @@ constexpr int kLeavesMax = 1024;
 
 }  // namespace
 
+bool ScanLeaves::Full(const Filling& filling) {
+  return filling.batch->size() >= filling.wanted || filling.batch->bytes() >= kBatchBytesMax ||
+         filling.leaves >= kLeavesMax;
+}
+
 Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPosition* position, bool from_here,
                                                        size_t wanted, uint64_t left, CallContext context,
                                                        ScanBatch* batch) {
   WorkerConnection* const worker = router->worker();
-  Leg leg{Leg::End::kBatch, {}};
-  SearchReads reads(&worker->scans);
-  int leaves = 0;
-  for (int attempt = 0; batch->size() < wanted && batch->bytes() < kBatchBytesMax && leaves < kLeavesMax;) {
-    if (session_->now_ns() >= context.deadline_ns) break;
+  Filling filling{router, position, wanted, left, batch};
+  filling_ = &filling;
+  SearchReads reads(worker->selector(OperationKind::kScan));
+  for (int attempt = 0; !filling.ended && !Full(filling) && session_->now_ns() < context.deadline_ns;) {
     if (!leaf_ready_) {
       if (!walk_goes_on_) walk_ = Walk(position->at(), router->root());
       walk_goes_on_ = false;
+      ahead_.Clear();
+      LeafNeighbours* const neighbours = attempt == 0 && !one_leaf_ ? this : nullptr;
       const absl::StatusOr<Walk::Step> step = co_await session_->tree()->WalkToLeaf(
-          worker, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads);
-      if (!step.ok()) co_return step.status();
+          worker, &walk_, router->may_use_cache(), &walked_, context.deadline_ns, &reads, neighbours);
+      if (!step.ok()) {
+        one_leaf_ = true;
+        co_return step.status();
+      }
       if (*step != Walk::Step::kArrived) {
         if (position->down() && from_here && walk_.below()) {
-          leg.end = Leg::End::kMeganode;
+          filling.leg.end = Leg::End::kMeganode;
           break;
         }
         absl::Status status = router->Follow(walk_, *step, walked_.cached);
         if (!status.ok()) co_return status;
-        co_return leg;
+        co_return filling.leg;
       }
       leaf_ready_ = from_here = true;
     }
-    const NodeView& leaf = walked_.leaf;
-    const size_t entries_before = batch->size();
-    const size_t bytes_before = batch->bytes();
-    const absl::StatusOr<int> slot = TakeEntries(*position, wanted, batch);
-    if (!slot.ok()) {
-      batch->Cut(entries_before, bytes_before);
-      co_return slot.status();
+    absl::Status status = TakeLeaves(&filling, attempt > 0 || one_leaf_);
+    if (!status.ok()) co_return status;
+    status = co_await ReadPlanned(worker, batch, context.deadline_ns, &reads);
+    if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
+      GiveBack(&filling, 0);
+      one_leaf_ = true;
+      co_return status;
     }
-    const bool whole_leaf = !ScanPosition::In(leaf, *slot);
-    const bool goes_on = whole_leaf && left > batch->size() && !position->EndsWith(leaf);
-    const Pointer beside = goes_on ? Beside(*position) : Pointer();
-
-    parts_.clear();
-    for (size_t i = 0; i < slots_.size() && !keys_only_; ++i) {
-      parts_.push_back({slots_[i].extent, batch->At((*batch)[entries_before + i].at),
-                        static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
-    }
-    if (!beside.null()) parts_.push_back({beside, beside_.data(), session_->node_bytes()});
-    absl::Status status;
-    if (!parts_.empty()) {
-      session_->metrics()->node_reads += !beside.null();
-      session_->metrics()->extent_reads += parts_.size() - !beside.null();
-      status = co_await session_->connections()->Read(worker, parts_, context.deadline_ns, &reads);
-      if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
-        batch->Cut(entries_before, bytes_before);
-        leaf_ready_ = false;
-        co_return status;
-      }
-    }
-    if (!status.ok() || !ExtentsAreRight(batch, entries_before)) {
-      ++session_->metrics()->extent_retries;  // One was replaced since the leaf was read. Read the leaf again.
-      batch->Cut(entries_before, bytes_before);
-      leaf_ready_ = false;
-      if (++attempt == kLeafAttemptsMax) {
+    const size_t wrong = status.ok() ? FirstWrong(batch) : 0;
+    if (wrong < taken_.size()) {  // An extent was replaced since the leaf was read. Read the leaf again.
+      ++session_->metrics()->extent_retries;
+      GiveBack(&filling, wrong);
+      attempt = wrong == 0 ? attempt + 1 : 1;
+      if (attempt == kLeafAttemptsMax) {
         co_return absl::AbortedError(fmt::format("the leaf of key {} changed {} times while it was being read",
                                                  ForMessage(position->at()), kLeafAttemptsMax));
       }
       continue;
     }
-    if (!whole_leaf) {
-      leaf.CopyKey(*slot, &key_);
-      if (position->Past(key_)) leg.end = Leg::End::kRange;
-      position->MoveTo(key_);  // If the batch is full, continue here, with the leaf as it was read.
-      break;
-    }
-    leaf_ready_ = false;
     attempt = 0;
-    ++leaves;
-    if (position->EndsWith(leaf)) {
-      leg.end = Leg::End::kRange;
-      break;
-    }
-    const Pointer right = leaf.right();
-    position->Pass(leaf);
-    if (!position->down() && right.region() != router->root().region()) {
-      leg = {Leg::End::kMeganode, right};
-      break;
-    }
-    if (beside.null()) continue;
-    walk_.GoBeside(beside, position->at());
-    const Walk::Step step = Visit(beside);
-    leaf_ready_ = step == Walk::Step::kArrived;
-    walk_goes_on_ = step == Walk::Step::kRead;
+    one_leaf_ = false;
+    if (!filling.ended && !leaf_ready_ && !ahead_.next().null()) VisitAhead(*position);
   }
   reads.End();
-  co_return leg;
+  co_return filling.leg;
+}
+
+absl::Status ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
+  ScanPosition* const position = filling->position;
+  ScanBatch* const batch = filling->batch;
+  taken_.clear();
+  slots_.clear();
+  Pointer beside;
+  while (leaf_ready_ && !Full(*filling)) {
+    const NodeView& leaf = walked_.leaf;
+    taken_.push_back({position->at(), batch->size(), batch->bytes(), slots_.size()});
+    const absl::StatusOr<int> slot = TakeEntries(*position, filling->wanted, batch);
+    if (!slot.ok()) {
+      GiveBack(filling, taken_.size() - 1);
+      if (taken_.empty()) return slot.status();
+      ahead_.Clear();
+      return absl::OkStatus();  // The leaves before it are right. The next round meets the error again.
+    }
+    if (ScanPosition::In(leaf, *slot)) {
+      leaf.CopyKey(*slot, &key_);
+      filling->ended = position->Past(key_);
+      if (filling->ended) filling->leg.end = Leg::End::kRange;
+      position->MoveTo(key_);  // If the batch is full, continue here, with the leaf as it was read.
+      return absl::OkStatus();
+    }
+    leaf_ready_ = false;
+    ++filling->leaves;
+    entries_per_leaf_ = std::max(1, leaf.count());
+    if (position->EndsWith(leaf)) {
+      filling->ended = true;
+      filling->leg.end = Leg::End::kRange;
+      return absl::OkStatus();
+    }
+    const Pointer right = leaf.right();
+    beside = Beside(*position);
+    position->Pass(leaf);
+    if (!position->down() && right.region() != filling->router->root().region()) {
+      filling->ended = true;
+      filling->leg = {Leg::End::kMeganode, right};
+      return absl::OkStatus();
+    }
+    const bool leads_there = ahead_.next() == beside || (Mutated(Mutant::kLeafAheadUnchecked) && !ahead_.next().null());
+    if (beside.null() || !leads_there || filling->left <= batch->size()) break;
+    VisitAhead(*position);
+    if (!leaf_ready_) return absl::OkStatus();  // The walk goes on from there.
+  }
+  if (leaf_ready_ || beside.null() || filling->left <= batch->size()) return absl::OkStatus();
+  ahead_.Clear();
+  ahead_.Plan(beside);
+  if (!one_leaf) ahead_.PlanBehind(beside, walked_.parent, *position, LeavesBehind(*filling));
+  return absl::OkStatus();
+}
+
+size_t ScanLeaves::LeavesBehind(const Filling& filling) const {
+  const size_t entries = filling.wanted - std::min(filling.wanted, filling.batch->size());
+  const size_t leaves = (entries + static_cast<size_t>(entries_per_leaf_) - 1) / static_cast<size_t>(entries_per_leaf_);
+  return std::max<size_t>(leaves, 1) - 1;
+}
+
+absl::Span<const ReadPart> ScanLeaves::ReadsWith(const ReadPart& leaf, const NodeView& parent) {
+  ahead_.Clear();
+  ahead_.PlanBehind(leaf.from, parent, *filling_->position, LeavesBehind(*filling_));
+  parts_ = {leaf};
+  ahead_.AddReads(&parts_);
+  return parts_;
+}
+
+Task<absl::Status> ScanLeaves::ReadPlanned(WorkerConnection* worker, ScanBatch* batch, int64_t deadline_ns,
+                                           SearchReads* reads) {
+  parts_.clear();
+  const size_t first = batch->size() - slots_.size();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    parts_.push_back({slots_[i].extent, batch->At((*batch)[first + i].at),
+                      static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
+  }
+  session_->metrics()->node_reads += ahead_.AddReads(&parts_);
+  session_->metrics()->extent_reads += slots_.size();
+  if (parts_.empty()) co_return absl::OkStatus();
+  co_return co_await session_->connections()->Read(worker, parts_, deadline_ns, reads);
 }
 
 absl::StatusOr<int> ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch) {
   const NodeView& leaf = walked_.leaf;
-  slots_.clear();
   int slot = position.First(leaf);
   for (; ScanPosition::In(leaf, slot) && batch->size() < wanted && batch->bytes() < kBatchBytesMax;
        slot += position.step()) {
@@ -141,25 +187,40 @@ Pointer ScanLeaves::Beside(const ScanPosition& position) const {
   return left < 0 ? Pointer() : parent.inner_slot(left).child();
 }
 
-bool ScanLeaves::ExtentsAreRight(ScanBatch* batch, size_t first) const {
+size_t ScanLeaves::FirstWrong(ScanBatch* batch) const {
+  const size_t first = batch->size() - slots_.size();
+  size_t leaf = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (Crc64(ConstBytes(batch->At((*batch)[first + i].at), slots_[i].extent_bytes)) != slots_[i].crc) {
-      return Mutated(Mutant::kNoExtentCrc);
-    }
+    while (leaf + 1 < taken_.size() && taken_[leaf + 1].slots <= i) ++leaf;
+    const ConstBytes pair(batch->At((*batch)[first + i].at), slots_[i].extent_bytes);
+    if (Crc64(pair) != slots_[i].crc && !Mutated(Mutant::kNoExtentCrc)) return leaf;
   }
-  return true;
+  return taken_.size();
 }
 
-Walk::Step ScanLeaves::Visit(Pointer leaf) {
-  walked_.buffer.Swap(&beside_);
+void ScanLeaves::GiveBack(Filling* filling, size_t from) {
+  Forget();
+  filling->ended = false;
+  filling->leg = {Leg::End::kBatch, {}};
+  if (from >= taken_.size()) return;
+  filling->position->MoveTo(taken_[from].from);
+  filling->batch->Cut(taken_[from].entries, taken_[from].bytes);
+  slots_.resize(taken_[from].slots);
+  taken_.resize(from);
+}
+
+void ScanLeaves::VisitAhead(const ScanPosition& position) {
+  const Pointer leaf = ahead_.next();
+  ahead_.Take(&walked_.buffer);
+  walk_.GoBeside(leaf, position.at());
   NodeView view;
   const NodeFault fault = NodeView::Parse(ConstBytes(walked_.buffer.data(), session_->node_bytes()), leaf, &view);
-  if (fault != NodeFault::kNone) {
-    if (fault == NodeFault::kTorn) ++session_->metrics()->torn;
-    return walk_.Failed(fault);
-  }
-  walked_.leaf = view;
-  return walk_.Visit(view);
+  if (fault == NodeFault::kTorn) ++session_->metrics()->torn;
+  if (fault == NodeFault::kNone) walked_.leaf = view;
+  Walk::Step step = fault == NodeFault::kNone ? walk_.Visit(view) : walk_.Failed(fault);
+  if (fault == NodeFault::kNone && Mutated(Mutant::kLeafAheadUnchecked)) step = Walk::Step::kArrived;
+  leaf_ready_ = step == Walk::Step::kArrived;
+  walk_goes_on_ = step == Walk::Step::kRead;
 }
 
 }  // namespace cell

@@ -1,20 +1,22 @@
 // ScanLeaves scans by one-sided reads, leaf by leaf. Internal to cell/client. Not thread-safe.
 //
-// A leaf's extents and the next leaf are read together. An ascending scan finds the next leaf by the right link, a
-// descending one as the left neighbour in the parent that the walk came through. Both are guesses, which the walk
-// verifies as it verifies every node.
+// A round of reads brings the extents of the leaves that are there, and the next leaves: as many as the batch probably
+// needs. The right link of the last leaf, or downwards the parent that the walk came through, names the first of them,
+// and the parent the others (LeavesAhead). All of these are guesses, which the walk verifies as it verifies every node.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cell/client/route/key_router.h"
 #include "cell/client/session/session.h"
+#include "cell/client/tree/leaves_ahead.h"
 #include "cell/client/tree/scan_batch.h"
 #include "cell/tree/scan_position.h"
 
 namespace cell {
 
-class ScanLeaves {
+class ScanLeaves : private LeafNeighbours {
  public:
   // Says why a leg of the scan ended: the batch is full, the range has ended, or the meganode has.
   struct Leg {
@@ -24,7 +26,12 @@ class ScanLeaves {
   };
 
   ScanLeaves(Session* session, bool keys_only)
-      : session_(session), keys_only_(keys_only), walked_(session->tree()->pool()), beside_(session->tree()->pool()) {}
+      : session_(session),
+        keys_only_(keys_only),
+        walked_(session->tree()->pool()),
+        ahead_(session->tree()->pool(), session->node_bytes()) {
+    walked_.keeps_parent = true;
+  }
 
   // Adds entries from *position on, until the batch has `wanted` entries (`left` is how many the whole scan still
   // wants), the range ends, or the meganode that the router is at ends. `from_here` says that earlier entries of the
@@ -34,16 +41,49 @@ class ScanLeaves {
   Task<absl::StatusOr<Leg>> Fill(KeyRouter* router, ScanPosition* position, bool from_here, size_t wanted,
                                  uint64_t left, CallContext context, ScanBatch* batch);
   // Forgets the current leaf. Call it after the position was moved by others.
-  void Forget() { leaf_ready_ = walk_goes_on_ = false; }
+  void Forget() {
+    leaf_ready_ = walk_goes_on_ = false;
+    ahead_.Clear();
+  }
 
  private:
+  // The entries that one leaf has given to the batch, until their extents have been verified.
+  struct Taken {
+    std::string from;              // The position before.
+    size_t entries, bytes, slots;  // The sizes of the batch, and of slots_, before.
+  };
+  // What a Fill is asked for, and how far it has come.
+  struct Filling {
+    KeyRouter* router;
+    ScanPosition* position;
+    size_t wanted;
+    uint64_t left;
+    ScanBatch* batch;
+    Leg leg{Leg::End::kBatch, {}};
+    bool ended = false;  // leg.end is final.
+    int leaves = 0;
+  };
+
+  static bool Full(const Filling& filling);
+  // Takes what the scan wants of the current leaf, and of the leaves behind it whose images are there. Then plans which
+  // leaves to read next.
+  absl::Status TakeLeaves(Filling* filling, bool one_leaf);
   // Adds the leaf's entries that the scan wants to the batch, and their slots to slots_. Returns the slot where it
   // stopped.
   absl::StatusOr<int> TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
+  // Returns the leaf beside the current one, or null if the walk must start over from the meganode's root.
   Pointer Beside(const ScanPosition& position) const;
-  bool ExtentsAreRight(ScanBatch* batch, size_t first) const;
-  // Makes the node in beside_, which was read as `leaf`, the current leaf, and returns the walk's verdict on it.
-  Walk::Step Visit(Pointer leaf);
+  // Returns how many leaves behind the next one the batch probably needs.
+  size_t LeavesBehind(const Filling& filling) const;
+  // Makes the next image the current leaf if it is the position's.
+  void VisitAhead(const ScanPosition& position);
+  // Reads the extents of slots_, and the leaves that are planned.
+  Task<absl::Status> ReadPlanned(WorkerConnection* worker, ScanBatch* batch, int64_t deadline_ns, SearchReads* reads);
+  // Returns which of taken_ is the first with an extent that is not as its slot says; taken_.size() if none is.
+  size_t FirstWrong(ScanBatch* batch) const;
+  // Gives back what was taken from taken_[from] on.
+  void GiveBack(Filling* filling, size_t from);
+  absl::Span<const ReadPart> ReadsWith(const ReadPart& leaf, const NodeView& parent) override;
 
   Session* session_;
   const bool keys_only_;
@@ -53,9 +93,13 @@ class ScanLeaves {
   bool walk_goes_on_ = false;
   bool leaf_ready_ = false;
   WalkedLeaf walked_;
-  NodeBuffer beside_;
+  LeavesAhead ahead_;
+  bool one_leaf_ = false;      // A round has missed its deadline: read one leaf a round, so that the scan gets on.
+  int entries_per_leaf_ = 16;  // As the last leaf had, or a guess.
 
-  std::vector<LeafSlot> slots_;
+  const Filling* filling_ = nullptr;  // During Fill.
+  std::vector<Taken> taken_;
+  std::vector<LeafSlot> slots_;  // Of the entries of taken_, unless only keys are wanted.
   std::vector<ReadPart> parts_;
   std::string key_;
 };

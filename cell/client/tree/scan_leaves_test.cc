@@ -17,6 +17,8 @@ constexpr size_t kAll = 1000;
 
 class ScanLeavesTest : public TreeTest {
  protected:
+  explicit ScanLeavesTest(const ClientOptions& options = Cacheless()) : TreeTest(options) {}
+
   using End = ScanLeaves::Leg::End;
 
   // Begins a scan of everything, in the tree or in the meganode of another region.
@@ -56,8 +58,8 @@ class ScanLeavesTest : public TreeTest {
   ScanBatch batch_;
 };
 
-// The walk to the first leaf reads a node a round. After that a round brings a leaf's extents and the next leaf.
-TEST_F(ScanLeavesTest, ALeafCostsOneRoundOfReadsInBothDirections) {
+// The parent names the leaves: one round brings them all, and another one their extents.
+TEST_F(ScanLeavesTest, AllLeavesOfAParentComeTogetherInBothDirections) {
   for (const bool down : {false, true}) {
     SCOPED_TRACE(down);
     const uint64_t nodes = metrics().node_reads;
@@ -70,7 +72,28 @@ TEST_F(ScanLeavesTest, ALeafCostsOneRoundOfReadsInBothDirections) {
     EXPECT_EQ(Keys(), keys);
     for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
     EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() + leaves() - 1));
-    EXPECT_EQ(router_->worker()->scans.ReadsPerSearch(), levels() + leaves());
+    EXPECT_EQ(router_->worker()->selector(OperationKind::kScan)->ReadsPerSearch(), levels() + 1);
+  }
+}
+
+// The parent that names the leaf to the left may come from the cache.
+class CachingScanLeavesTest : public ScanLeavesTest {
+ protected:
+  CachingScanLeavesTest() : ScanLeavesTest(Options()) {}
+};
+
+TEST_F(CachingScanLeavesTest, ALeafCostsOneNodeInBothDirections) {
+  Begin();
+  ASSERT_TRUE(Fill(kAll).ok());
+  for (const bool down : {false, true}) {
+    SCOPED_TRACE(down);
+    const uint64_t nodes = metrics().node_reads;
+    Begin(down);
+    ASSERT_TRUE(Fill(kAll).ok());
+    std::vector<std::string> keys = KeysUpTo(kKeys);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(Keys(), keys);
+    EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(leaves()));
   }
 }
 
@@ -124,7 +147,8 @@ TEST_F(ScanLeavesTest, ALeafThatKeepsChangingEndsTheLegBehindTheLeafBeforeIt) {
   EXPECT_EQ(metrics().extent_retries, static_cast<uint64_t>(kLeafAttemptsMax));
   EXPECT_EQ(Keys(), KeysUpTo(first.count()));
   EXPECT_EQ(position_->at(), border);
-  EXPECT_EQ(router_->worker()->scans.ReadsPerSearch(), SelectorOptions{}.reads_per_search);  // It says nothing.
+  EXPECT_EQ(router_->worker()->selector(OperationKind::kScan)->ReadsPerSearch(),
+            SelectorOptions{}.reads_per_search);  // It says nothing.
 }
 
 TEST_F(ScanLeavesTest, UpwardsAMeganodeNamesItsNeighbour) {

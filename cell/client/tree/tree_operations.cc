@@ -17,7 +17,7 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
                                   WalkedLeaf* to, int extents = 0) {
   WorkerConnection* const worker = router->worker();
   Walk walk(key, router->root());
-  SearchReads reads(&worker->searches);
+  SearchReads reads(worker->selector(context.kind));
   const absl::StatusOr<Walk::Step> step =
       co_await session->tree()->WalkToLeaf(worker, &walk, router->may_use_cache(), to, context.deadline_ns, &reads);
   if (!step.ok()) {
@@ -56,8 +56,8 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
     const ReadPart part{slot.extent, to, bytes};
     ++session->metrics()->extent_reads;
-    const absl::Status status =
-        co_await session->connections()->Read(router->worker(), {&part, 1}, context.deadline_ns);
+    const absl::Status status = co_await session->connections()->ReadExtent(router->worker(), {&part, 1},
+                                                                            context.deadline_ns, router->selector());
     if (status.ok()) {
       const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
       if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
@@ -97,6 +97,9 @@ Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::st
 Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
                                     std::optional<std::string_view> value, CallContext context) {
   Pointer hint;  // The leaf, if this client finds it by reads.
+  // A write that waits for its log takes the same time with and without a hint, as far as can be seen.
+  const bool waits = session->view()->cluster().durability == Durability::kSync;
+  if (waits && context.path == Path::kHybrid) context.path = Path::kServer;
   if (session->ChoosePath(router->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session->tree()->pool());
     const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
@@ -110,19 +113,21 @@ Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::st
 }  // namespace
 
 Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options) {
-  return RunRead<Value>(session, nullptr, key, options, [session, key](KeyRouter* router, const CallContext& context) {
-    return session->ChoosePath(router->selector(), context) == Path::kServer
-               ? GetByCall(session, router, key, context)
-               : GetByReads(session, router, key, context);
-  });
+  return RunRead<Value>(session, nullptr, OperationKind::kGet, key, options,
+                        [session, key](KeyRouter* router, const CallContext& context) {
+                          return session->ChoosePath(router->selector(), context) == Path::kServer
+                                     ? GetByCall(session, router, key, context)
+                                     : GetByReads(session, router, key, context);
+                        });
 }
 
 Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key, CallOptions options) {
-  return RunRead<bool>(session, nullptr, key, options, [session, key](KeyRouter* router, const CallContext& context) {
-    return session->ChoosePath(router->selector(), context) == Path::kServer
-               ? ContainsByCall(session, router, key, context)
-               : ContainsByReads(session, router, key, context);
-  });
+  return RunRead<bool>(session, nullptr, OperationKind::kContains, key, options,
+                       [session, key](KeyRouter* router, const CallContext& context) {
+                         return session->ChoosePath(router->selector(), context) == Path::kServer
+                                    ? ContainsByCall(session, router, key, context)
+                                    : ContainsByReads(session, router, key, context);
+                       });
 }
 
 Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,

@@ -46,7 +46,9 @@ class TreeOperationsTest : public TreeTest {
     CELL_CHECK(existed.ok());
     return hint;
   }
-  double ReadsPerSearch() { return session_.connections()->To({"a", 0}, "address-a")->searches.ReadsPerSearch(); }
+  double ReadsPer(OperationKind kind) {
+    return session_.connections()->To({"a", 0}, "address-a")->selector(kind)->ReadsPerSearch();
+  }
 };
 
 TEST_F(TreeOperationsTest, AGetByReadsCostsTheNodesAndAnExtentAndNoCall) {
@@ -54,7 +56,7 @@ TEST_F(TreeOperationsTest, AGetByReadsCostsTheNodesAndAnExtentAndNoCall) {
   EXPECT_EQ(metrics().calls, 0u);
   EXPECT_EQ(metrics().client_path, 1u);
   EXPECT_EQ(metrics().operations, 1u);
-  EXPECT_EQ(ReadsPerSearch(), levels() + 1);
+  EXPECT_EQ(ReadsPer(OperationKind::kGet), levels() + 1);
 }
 
 TEST_F(TreeOperationsTest, AKeyThatIsNotThereCostsNoExtent) {
@@ -68,7 +70,7 @@ TEST_F(TreeOperationsTest, ContainsReadsNoExtent) {
   }
   EXPECT_EQ(metrics().extent_reads, 0u);
   EXPECT_EQ(metrics().calls, 0u);
-  EXPECT_EQ(ReadsPerSearch(), levels());
+  EXPECT_EQ(ReadsPer(OperationKind::kContains), levels());
 }
 
 TEST_F(TreeOperationsTest, AGetWhoseExtentWasReplacedSearchesAgain) {
@@ -98,6 +100,27 @@ TEST_F(TreeOperationsTest, AGetWhoseExtentKeepsChangingGoesByACall) {
 TEST_F(TreeOperationsTest, APutOverTheClientPathNamesTheLeafThatItFound) {
   EXPECT_EQ(HintOfPut(KeyOf(50), Path::kClient), LeafOf(KeyOf(50)).self());
   EXPECT_EQ(HintOfPut(KeyOf(50), Path::kServer), Pointer());
+}
+
+// The time of the call that follows a walk counts for the client path.
+TEST_F(TreeOperationsTest, AHybridPutCountsTheCallAfterItsWalk) {
+  EXPECT_EQ(HintOfPut(KeyOf(50), Path::kHybrid), Pointer());  // Nothing is known yet.
+  EXPECT_EQ(HintOfPut(KeyOf(50), Path::kHybrid), LeafOf(KeyOf(50)).self());
+  Selector* const writes = session_.connections()->To({"a", 0}, "address-a")->selector(OperationKind::kWrite);
+  int walked = 0;
+  for (int i = 0; i < 200; ++i) {
+    writes->ObserveServer(1'000'000);
+    walked += !HintOfPut(KeyOf(50), Path::kHybrid).null();
+  }
+  EXPECT_GT(walked, 150);  // A call without a hint is slow.
+  for (int i = 0; i < 200; ++i) writes->ObserveRest(1'000'000);
+  walked = 0;
+  for (int i = 0; i < 200; ++i) {
+    writes->ObserveRest(10'000'000);
+    writes->ObserveServer(1'000'000);
+    walked += i >= 100 && !HintOfPut(KeyOf(50), Path::kHybrid).null();
+  }
+  EXPECT_LT(walked, 20);
 }
 
 }  // namespace

@@ -20,8 +20,14 @@ class TreeTest : public KeyRouterTest {
   static std::string KeyOf(int i) { return fmt::format("key{:03}", i); }
   static std::string ValueOf(const std::string& key) { return "value of " + key; }
 
-  // The tree is the meganode in region kRoot of server a.
-  TreeTest() {
+  static ClientOptions Cacheless() {
+    ClientOptions options = Options();
+    options.cache_bytes = 0;
+    return options;
+  }
+
+  // The tree is the meganode in region kRoot of server a. Without a cache, so that reads can be counted.
+  explicit TreeTest(const ClientOptions& options = Cacheless()) : KeyRouterTest(State(), options) {
     for (int i = 0; i < kKeys; ++i) Put(&tree_, KeyOf(i));
     CELL_CHECK(levels() == 2);
   }

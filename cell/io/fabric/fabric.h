@@ -148,6 +148,9 @@ class Fabric : public Clock {
   virtual void Wait(int64_t until_ns) = 0;
   // Ends a Wait that is in progress, or else the next one. Thread-safe.
   virtual void Wake() {}
+  // Returns by how many nanoseconds the work of this endpoint's thread is ahead of the clock: what its completions have
+  // taken of the thread since the clock last moved. 0 on real fabrics, whose clock moves by itself.
+  virtual int64_t AheadNs() const { return 0; }
   // NowNs (Clock): this fabric's clock, by which all its deadlines are measured.
 };
 

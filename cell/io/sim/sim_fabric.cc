@@ -50,8 +50,10 @@ size_t SimFabric::Poll() {
   now.swap(ready_);
   const int64_t each_ns = host_->model_.has_value() ? host_->model_->completion_ns : 0;
   for (const Ready& ready : now) {
-    core_free_ns_ = LeavesNs() + each_ns;
+    work_ns_ = LeavesNs();
+    core_free_ns_ = work_ns_ + each_ns;
     ready.completion->Done(ready.status, AsBytes(ready.reply));
+    work_ns_ = core_free_ns_;
   }
   return now.size();
 }

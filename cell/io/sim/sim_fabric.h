@@ -177,6 +177,7 @@ class SimFabric : public Fabric {
   int64_t wake_ns_ = INT64_MAX;  // Time of the next turn.
   bool waited_ = false;          // Wait was called in this turn.
   int64_t core_free_ns_ = 0;     // When the core of a client is free.
+  int64_t work_ns_ = 0;          // How far it has come: before the completion that is running, if one is.
 
   std::vector<Connection> connections_;
   int64_t expire_ns_ = INT64_MAX;                   // When Expire runs next. No operation has an earlier deadline.
