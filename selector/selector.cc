@@ -19,13 +19,13 @@ bool MovingMean::IsOutlier(double sample) const {
   if (samples_.size() < kSamplesBeforeDropping) return false;
   const auto n = static_cast<double>(samples_.size());
   const double variance = std::max(0.0, sum_of_squares_ / n - mean() * mean());
-  return std::abs(sample - mean()) > options_.outlier_deviations * std::sqrt(variance);
+  return std::abs(sample - mean()) > outlier_deviations_ * std::sqrt(variance);
 }
 
 void MovingMean::Observe(double sample) {
   const bool dropped = IsOutlier(sample);
   ++(dropped ? dropped_in_period_ : kept_in_period_);
-  if (kept_in_period_ + dropped_in_period_ >= options_.samples) {
+  if (kept_in_period_ + dropped_in_period_ >= length_) {
     const bool stale = dropped_in_period_ > kept_in_period_;
     kept_in_period_ = dropped_in_period_ = 0;
     if (stale) {  // Conditions have changed: the former outliers are normal now.
@@ -34,7 +34,7 @@ void MovingMean::Observe(double sample) {
     }
   }
   if (dropped) return;
-  if (samples_.size() < options_.samples) {
+  if (samples_.size() < length_) {
     samples_.push_back(sample);
   } else {
     sum_ -= samples_[next_];

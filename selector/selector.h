@@ -95,7 +95,8 @@ std::optional<SelectorOptions> ParseSelector(std::string_view name);
 // Computes the mean of the last n samples. Drops outliers, and starts over when it drops more samples than it keeps.
 class MovingMean {
  public:
-  explicit MovingMean(const SelectorOptions& options) : options_(options) {}
+  explicit MovingMean(const SelectorOptions& options)
+      : length_(options.samples), outlier_deviations_(options.outlier_deviations) {}
 
   void Observe(double sample);
   void Forget();
@@ -108,7 +109,8 @@ class MovingMean {
 
   bool IsOutlier(double sample) const;
 
-  SelectorOptions options_;
+  size_t length_;
+  double outlier_deviations_;
   std::vector<double> samples_;  // A ring once it is full.
   size_t next_ = 0;
   double sum_ = 0;

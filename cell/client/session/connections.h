@@ -38,15 +38,33 @@ struct WorkerConnection {
   int failed_attempts = 0;             // Attempts to connect that failed since it was last up.
   absl::Status why_down;               // Why the last attempt failed, or why the connection was lost after it.
   bool silent = false;                 // The last attempt failed because no answer came, not because it was refused.
-  std::vector<Selector> selectors;     // By kind of operation.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
 
+  // `selector` and `estimates` must outlive it.
   WorkerConnection(WorkerId worker_id, std::string address, const SelectorOptions& selector, uint64_t seed,
                    Estimates* estimates)
-      : worker_id(std::move(worker_id)), address(std::move(address)), free_numbers({4, 3, 2, 1}) {
-    for (CommonEstimates& common : *estimates) selectors.emplace_back(selector, seed + selectors.size(), &common);
+      : worker_id(std::move(worker_id)),
+        address(std::move(address)),
+        free_numbers({4, 3, 2, 1}),
+        options_(selector),
+        seed_(seed),
+        estimates_(estimates) {}
+
+  // Returns the selector of a kind of operation. It is made when it is first asked for, because most connections of a
+  // client with thousands of them are used for few kinds. Valid as long as this.
+  Selector* selector(OperationKind kind) {
+    const auto i = static_cast<size_t>(kind);
+    if (selectors_[i] == nullptr) {
+      selectors_[i] = std::make_unique<Selector>(options_, seed_ + i, &(*estimates_)[i]);
+    }
+    return selectors_[i].get();
   }
-  Selector* selector(OperationKind kind) { return &selectors[static_cast<size_t>(kind)]; }
+
+ private:
+  const SelectorOptions& options_;
+  const uint64_t seed_;
+  Estimates* const estimates_;
+  std::array<std::unique_ptr<Selector>, kOperationKinds> selectors_;
 };
 static_assert(kUploadsMax == 4);
 
