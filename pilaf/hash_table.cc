@@ -76,6 +76,9 @@ HashTable::HashTable(RegionMemory* memory)
 
 absl::Status HashTable::CheckHeader(const RegionMemory& memory, uint32_t region, const RegionShape& shape) {
   const RegionHeader& header = memory.header();
+  if (header.magic == kHashMagic && header.layout_version != kLayoutVersion) {
+    return OtherLayout(region, header.layout_version);
+  }
   const std::optional<HashHeader> hash = ParseHashHeader(memory.at(kHashHeaderOffset), region);
   const bool known = hash.has_value() && header.magic == kHashMagic && header.layout_version == kLayoutVersion &&
                      header.region == region && (hash->bucket_bytes == 0 || ValidBucketBytes(hash->bucket_bytes));

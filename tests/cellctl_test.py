@@ -236,6 +236,7 @@ class Cellctl(CellctlCase):
         top = self.done("top", "--count", "1", "--interval", "0.1").decode()
         self.assertIn("server-1: it has ended", top)
         self.assertIn(" 2/3 ", top)
+        self.assertIn(" reads/op  trips/op ", top)
 
     def test_what_needs_no_tree_works_without_its_root(self):
         self.up(servers=2, durability="none", server_flags=["--no-balance"])
@@ -272,7 +273,7 @@ class Cellctl(CellctlCase):
         self.assertIn(f"region {root['region']} on server-{dead}", prompt.stderr.decode().splitlines()[-1])
 
     def test_a_drain_that_is_cancelled_or_cannot_end(self):
-        self.up(servers=2, durability="none", regions_max=8)
+        self.up(servers=2, durability="none", regions_max=16)
         self.done("load", "-", input="".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000)).encode())
         before, now = None, self.lines("regions")
         while now != before or any(r["busy"] for r in now):  # Wait until no table change of server-1 can be under way.

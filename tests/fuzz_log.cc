@@ -146,7 +146,7 @@ void Use(Meganode* tree, Memory* other) {
   if (tree->tier() == 0) {
     for (const std::string& key : {low, next}) {
       if (!tree->CheckKey(key).ok() || !tree->Covers(key)) continue;
-      if (tree->Put(key, "value", Crc64("value", Crc64(key))).ok()) CELL_CHECK(tree->Find(key)->slot.has_value());
+      if (tree->Put(key, "value", Crc64("value", Crc64(key))).ok()) CELL_CHECK(tree->Find(key)->pair.has_value());
     }
     (void)tree->Delete(next);
   } else {

@@ -22,7 +22,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t sum = view.high_key().size() + view.low_key().size() + view.prefix().size();
   for (int i = 0; i < view.count(); ++i) {
     const std::string key = view.key(i);
-    sum += key.size() + (view.level() == 0 ? view.leaf_slot(i).extent_bytes : view.inner_slot(i).child().region());
+    sum += key.size();
+    if (view.holds_pairs()) {
+      const LeafPair pair = view.pair(i);
+      sum += pair.pair_bytes() + pair.stamp + pair.outside.extent.region();
+      for (const char c : pair.value) sum += static_cast<unsigned char>(c);
+    } else {
+      sum += view.inner_slot(i).child().region();
+    }
     if (view.Covers(key)) sum += static_cast<size_t>(view.LowerBound(key));
   }
   sum += static_cast<size_t>(view.LowerBound(probe) + view.ChildSlot(probe)) + view.Find(probe).has_value();

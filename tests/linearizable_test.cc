@@ -243,6 +243,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndReuse) {
   load.shape = {512, 1 << 20, 256 << 10};
   Totals totals;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
+    load.cluster.inline_max = {seed % 3 == 0 ? kInlineMaxDefault : 0};
     if (!RunSeed(load, seed, &totals)) break;
   }
   // The test is only meaningful if there were races.
@@ -281,6 +282,7 @@ TEST(Linearizable, MixedPathsThroughSplitsAndMoves) {
   load.writers = 4;
   load.writes_each = 1500;
   load.cluster.servers = 3;
+  load.cluster.inline_max = {0, kInlineMaxDefault, 20};  // Moved regions have pairs of both kinds.
   load.cluster.split.pace.copied = 8;
   load.cluster.split.pace.freed = 2;
   load.cluster.balance.every_ns = 50'000;

@@ -159,7 +159,7 @@ TEST(StaleCaches, CostStepsAndNeverAWrongAnswer) {
 // A client has cached the tiers of a small tree. When the tree has grown, its cache leads far from the keys, but only
 // once.
 TEST(StaleCaches, LeadAstrayOnce) {
-  constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
+  constexpr int kSmall = 1900, kLarge = 12000, kEvery = 50;
   const auto key = [](int i) { return fmt::format("key{:05}", i); };
   for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
     SCOPED_TRACE(ToString(path));
@@ -202,10 +202,11 @@ TEST(StaleCaches, LeadAstrayOnce) {
 // A cached node of routes leads to one key correctly. Its other routes are outdated, and do not replace what the client
 // has learned since.
 TEST(StaleCaches, ANodeFromBeforeReplacesNoRoute) {
-  constexpr int kSmall = 2000, kLarge = 12000, kEvery = 50;
+  constexpr int kSmall = 1900, kLarge = 12000, kEvery = 50;
   const auto key = [](int i) { return fmt::format("key{:05}", i); };
   TestClusterOptions one_server;
   one_server.regions_max = 500;
+  one_server.inline_max = {0};
   SimCluster cluster(kSpreadingShape, {}, one_server);
   ClientOptions options;
   options.report = false;

@@ -122,21 +122,43 @@ TEST(MigrationWithALog, EndsWithTheChangeOfTheTable) {
   EXPECT_EQ(client->Get("key")->value_or("absent"), "value");
 }
 
-// A bit of a value flips in its server's memory. Nobody may take the result for the value, however it is read.
-TEST(DamagedMemory, GivesNoWrongValue) {
-  SimCluster cluster({512, 128 << 10, 512 << 10}, {}, Options(1, Durability::kNone));
+// A bit of a value in an extent flips in its server's memory. Nobody may take the result for the value, however it is
+// read.
+TEST(DamagedMemory, GivesNoWrongValueFromAnExtent) {
+  TestClusterOptions options = Options(1, Durability::kNone);
+  options.inline_max = {0};
+  SimCluster cluster({512, 128 << 10, 512 << 10}, {}, options);
   auto client = cluster.NewClient(Quiet());
   for (const size_t bytes : {size_t{10}, size_t{200'000}}) {  // The second comes in pieces.
     ASSERT_TRUE(client->Put("key", std::string(bytes, 'v')).ok());
     HeldRegion* const held = cluster.worker()->regions()->Find(cluster.table().root);
-    const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
-    ASSERT_TRUE(slot.has_value());
-    held->memory->base()[slot->extent.offset() + 3 + bytes / 2] ^= std::byte{1};
+    const std::optional<LeafPair> pair = held->tree->Find("key")->pair;
+    ASSERT_TRUE(pair.has_value() && !pair->is_inline);
+    held->memory->base()[pair->outside.extent.offset() + 3 + bytes / 2] ^= std::byte{1};
     for (const Path path : {Path::kServer, Path::kClient}) {
       const auto value = client->Get("key", {.path = path, .timeout_us = 5'000});
       EXPECT_FALSE(value.ok()) << bytes << " " << static_cast<int>(path);
     }
   }
+}
+
+// The same for an inline value. The CRC of the leaf covers it, which clients compare that read the leaf. The server
+// compares the pair's check.
+TEST(DamagedMemory, GivesNoWrongInlineValue) {
+  SimCluster cluster({512, 128 << 10, 512 << 10}, {}, Options(1, Durability::kNone));
+  auto client = cluster.NewClient(Quiet());
+  ASSERT_TRUE(client->Put("key", "inline value").ok());
+  HeldRegion* const held = cluster.worker()->regions()->Find(cluster.table().root);
+  const std::optional<LeafPair> pair = held->tree->Find("key")->pair;
+  ASSERT_TRUE(pair.has_value() && pair->is_inline);
+  const auto* const value = reinterpret_cast<const std::byte*>(pair->value.data());
+  held->memory->base()[value - held->memory->base()] ^= std::byte{1};
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    const auto damaged = client->Get("key", {.path = path, .timeout_us = 5'000});
+    EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss) << damaged.status();
+  }
+  ASSERT_TRUE(client->Put("key", "another").ok());
+  EXPECT_EQ(client->Get("key", {.path = Path::kServer})->value_or("absent"), "another");
 }
 
 }  // namespace

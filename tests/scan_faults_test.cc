@@ -76,7 +76,7 @@ TEST_F(ScanFaults, NoEntryIsHandedOutBeforeItsValueIsThere) {
 
 // A batch that ends early at its deadline counts towards the limit only once.
 TEST_F(ScanFaults, ALimitIsExactWhereverABatchEndsEarly) {
-  constexpr int kMany = 500, kFrom = 20, kLimit = 400;
+  constexpr int kMany = 1000, kFrom = 20, kLimit = 900;
   int interrupted = 0;
   for (int i = kKeys; i < kMany; ++i) ASSERT_TRUE(client_.client->Put(Key(i), "small").ok());
   for (const Path path : {Path::kServer, Path::kClient}) {

@@ -261,8 +261,9 @@ class SimCluster : public TestCluster {
       logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk),
               std::move(replay)};
     }
-    server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs),
-                                             WorkerOptions(options_, static_cast<int>(i)));
+    Worker::Options worker = WorkerOptions(options_, static_cast<int>(i));
+    worker.pairs.stamp_clock = [network = &network_] { return network->now_ns(); };
+    server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), worker);
     const absl::Status started = server.worker->Start(address);
     if (!started.ok()) std::fprintf(stderr, "%s\n", started.ToString().c_str());
     CELL_CHECK(started.ok());

@@ -224,6 +224,7 @@ TEST(TakeoverLeases, AFormerOwnerServesNothing) {
 // at the old location is not trusted under a table that names the same server again.
 TEST(Leases, AreOfOneEpochOfARegionThatLeftAndCameBack) {
   TestClusterOptions options;
+  options.inline_max = {0};  // So that a get takes two reads.
   options.servers = 2;
   options.balance.enabled = false;
   SimOptions sim;

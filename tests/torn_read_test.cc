@@ -26,13 +26,20 @@ struct Counts {
   uint64_t torn_accepted = 0;  // Accepted by the checks, although no such node was ever written.
 };
 
+// The value of an inline pair with this stamp.
+std::string ValueOf(uint64_t stamp) { return fmt::format("{0:016x}{0:016x}", stamp); }
+
 // Returns whether a leaf was written like this. All entries of a leaf carry the same stamp, and each write gives all of
-// them the next one. A mix of two stamps, or a stamp that differs from the CRC fields, was never written.
+// them the next one. Their values or extents follow from the stamp. A mix of two stamps, or a value that is not its
+// stamp's, was never written.
 bool Whole(const NodeView& node) {
   for (int i = 0; i < node.count(); ++i) {
-    if (node.leaf_slot(i).crc != node.leaf_slot(0).crc ||
-        node.leaf_slot(i).extent.offset() != node.leaf_slot(0).crc * 8)
+    const LeafPair pair = node.pair(i);
+    const uint64_t stamp = node.pair(0).stamp;
+    if (pair.stamp != stamp || pair.is_inline != (i % 3 != 0)) return false;
+    if (pair.is_inline ? pair.value != ValueOf(stamp) : pair.outside != PairExtent{Pointer(1, stamp * 8), stamp}) {
       return false;
+    }
   }
   return true;
 }
@@ -57,11 +64,11 @@ Counts ReadUnderWrites(SimOptions options, uint64_t reads, NodeView::Checks chec
   const auto write = [&] {
     NodeDraft draft(1024);
     draft.Begin(self, 0, "", std::nullopt, Pointer());
-    for (int i = 0; i < 20; ++i) {
-      LeafSlot slot{};
-      slot.crc = stamp;
-      slot.extent = Pointer(1, stamp * 8);
-      CELL_CHECK(draft.Insert(i, fmt::format("key{:02}", i), slot));
+    const std::string value = ValueOf(stamp);
+    for (int i = 0; i < 18; ++i) {
+      const LeafPair pair = i % 3 != 0 ? LeafPair::Inline(value, stamp, stamp)
+                                       : LeafPair::Outside({Pointer(1, stamp * 8), stamp}, value.size(), stamp);
+      CELL_CHECK(draft.Insert(i, fmt::format("key{:02}", i), pair));
     }
     draft.Publish(memory, self.offset());
     ++stamp;

@@ -37,12 +37,14 @@ volatile uint64_t sink;
 
 absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   LocalResult result;
-  const RegionShape shape{bench.node_bytes, RegionShape::RoundUp(bench.keys * 160 + (1 << 20), 1 << 20),
+  const RegionShape shape{bench.node_bytes,
+                          RegionShape::RoundUp(bench.keys * (160 + 2 * bench.inline_max) + (1 << 20), 1 << 20),
                           RegionShape::RoundUp(bench.keys * 256 + (1 << 20), 1 << 20)};
   ShmFabric fabric;  // For memory like a server's: huge pages if there are any.
   ASSIGN_OR_RETURN(RegionMemory * memory, fabric.CreateRegion(1, shape.region_bytes()));
   RETURN_IF_ERROR(Meganode::Format(memory, 1, shape));
   Meganode tree(memory);
+  tree.set_inline_max(bench.inline_max);
   std::string key, value;
   const double load_start = Now();
   for (uint64_t i = 0; i < bench.keys; ++i) {
@@ -63,10 +65,10 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   for (Meganode::Lookup& lookup : lookups) {
     lookup.prefetches = get ? Meganode::Prefetches::kPair : Meganode::Prefetches::kNothing;
   }
-  const auto take = [&](const Meganode::Location& location, size_t key_bytes) {
-    if (!get || !location.slot.has_value()) return;
-    const size_t bytes = location.slot->extent_bytes - key_bytes;
-    std::memcpy(out.data(), tree.Extent(location.slot->extent) + key_bytes, bytes);
+  const auto take = [&](const Meganode::Location& location) {
+    if (!get || !location.pair.has_value()) return;
+    const std::string_view found = tree.ValueOf(*location.pair);
+    std::memcpy(out.data(), found.data(), found.size());
     sink = static_cast<unsigned char>(out[0]);
   };
   absl::Status status;
@@ -82,8 +84,15 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
           slot = 0;
           continue;
         }
-        const LeafSlot found = leaf.leaf_slot(slot++);
-        std::memcpy(out.data(), tree.Extent(found.extent), found.extent_bytes);
+        const LeafPair found = leaf.pair(slot);
+        if (found.is_inline) {
+          leaf.CopyKey(slot, &key);
+          std::memcpy(out.data(), key.data(), key.size());
+          std::memcpy(out.data() + key.size(), found.value.data(), found.value.size());
+        } else {
+          std::memcpy(out.data(), tree.Extent(found.outside.extent), found.pair_bytes());
+        }
+        ++slot;
         ++taken;
         ++result.entries;
       }
@@ -91,8 +100,8 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
     } else if (depth == 1) {
       MakeKey(chooser.Next(), &key);
       const absl::StatusOr<Meganode::Location> location = tree.Find(key);
-      if (!location.ok() || !location->slot.has_value()) status = absl::InternalError("a key is missing");
-      take(*location, key.size());
+      if (!location.ok() || !location->pair.has_value()) status = absl::InternalError("a key is missing");
+      take(*location);
       ++result.operations;
     } else {
       for (size_t i = 0; i < depth; ++i) {
@@ -102,8 +111,8 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
       }
       Meganode::FindBatch({lookups.data(), depth});
       for (size_t i = 0; i < depth; ++i) {
-        if (!lookups[i].location.slot.has_value()) status = absl::InternalError("a key is missing");
-        take(lookups[i].location, keys[i].size());
+        if (!lookups[i].location.pair.has_value()) status = absl::InternalError("a key is missing");
+        take(lookups[i].location);
       }
       result.operations += depth;
     }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cell/layout/limits.h"
 
 namespace cell {
 
@@ -17,7 +18,8 @@ struct LocalBench {
   size_t depth = 1;  // Searches that are executed together.
   uint32_t scan_length = 100;
   uint32_t node_bytes = 1024;
-  std::string lmdb_dir;  // Where LMDB puts its file, which is removed at the end.
+  size_t inline_max = kInlineMaxDefault;  // See Meganode::set_inline_max.
+  std::string lmdb_dir;                   // Where LMDB puts its file, which is removed at the end.
 };
 
 struct LocalResult {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cell/client/client.h"
+#include "cell/layout/limits.h"
 #include "tools/bench_data.h"
 #include "tools/bench_timeline.h"
 #include "tools/hash_layout_flag.h"
@@ -37,6 +38,7 @@ struct BenchFlags {
   bool busy_poll = false;
   int cache_level_min = ClientOptions{}.cache_level_min;
   uint32_t node_bytes = 1024;
+  size_t inline_max = kInlineMaxDefault;
   std::string tier = "tree";
   std::string table = "bench";
   HashLayoutFlags layout;

@@ -17,6 +17,7 @@
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
 #include "cell/io/exec/invocation.h"
+#include "cell/tree/meganode.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_data.h"
@@ -181,6 +182,8 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     sum.server_path += one.metrics.server_path;
     sum.client_path += one.metrics.client_path;
     sum.node_reads += one.metrics.node_reads;
+    sum.extent_reads += one.metrics.extent_reads;
+    sum.read_rounds += one.metrics.read_rounds;
     sum.cache_hits += one.metrics.cache_hits;
     sum.calls += one.metrics.calls;
     sum.route_hits += one.metrics.route_hits;
@@ -228,8 +231,10 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   json["latency_from"] = flags.rate > 0 ? "intended start" : "start";
   json["server_share"] = share(sum.server_path, sum.server_path + sum.client_path);
   json["calls_per_op"] = share(sum.calls, operations);
+  json["round_trips_per_op"] = share(sum.round_trips(), operations);
   json["route_hits_per_op"] = share(sum.route_hits, operations);
   json["node_reads_per_op"] = share(sum.node_reads, operations);
+  json["extent_reads_per_op"] = share(sum.extent_reads, operations);
   json["node_reads_per_second"] = node_reads_per_second;
   json["cache_hits_per_op"] = share(sum.cache_hits, operations);
   json["entries_per_second"] = entries_per_second;
@@ -259,6 +264,7 @@ absl::StatusOr<nlohmann::json> RunInProcess(const BenchFlags& flags) {
   bench.depth = static_cast<size_t>(flags.depth);
   bench.scan_length = flags.scan_length;
   bench.node_bytes = flags.node_bytes;
+  bench.inline_max = flags.inline_max;
   bench.lmdb_dir = "/dev/shm";
   ASSIGN_OR_RETURN(const LocalResult result, flags.workload == "lmdb" ? RunLmdb(bench) : RunLocal(bench));
   nlohmann::json json;
@@ -296,6 +302,7 @@ absl::Status CheckFlags(const BenchFlags& flags) {
   if (cluster && flags.client.cluster.empty()) {
     return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
   }
+  if (flags.workload == "local") RETURN_IF_ERROR(CheckInlineMax(flags.inline_max, flags.node_bytes));
   if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < flags.shape.prefix.size() + kNumberBytes) {
     return absl::InvalidArgumentError(
         fmt::format("--key-bytes must be at least {}: 8 to distinguish keys, and the {} of --prefix",
@@ -421,6 +428,11 @@ int Main(int argc, char** argv) {
   app.add_option("--node-bytes", flags.node_bytes, "Size of a tree node in bytes, for the workload local")
       ->check(CLI::IsMember({512, 1024, 2048, 4096}))
       ->capture_default_str();
+  app.add_option(
+         "--inline-max", flags.inline_max,
+         "Store pairs of at most this many bytes, key and value together, in the tree's leaves, for the workload "
+         "local")
+      ->capture_default_str();
   app.add_option("--tier", flags.tier,
                  "What to measure: the sorted tree, or a Pilaf table, which is created if it does not exist")
       ->check(CLI::IsMember({"tree", "pilaf"}))
@@ -449,6 +461,7 @@ int Main(int argc, char** argv) {
       "  server_share        share of tree searches done by the server (1: all)\n"
       "  calls_per_op        RPCs; node_reads_per_op: one-sided reads of nodes; cache_hits_per_op: nodes from the\n"
       "                      cache; route_hits_per_op: searches that began at a known meganode\n"
+      "  round_trips_per_op  RPCs and rounds of reads; extent_reads_per_op: one-sided reads of pairs outside of nodes\n"
       "  retries             repeated reads and searches; errors: operations that failed; absent: keys that\n"
       "                      did not exist\n"
       "  lookups, reads_per_lookup, lookup_retries    lookups of a table's keys by reads, and why they were repeated\n"

@@ -279,7 +279,7 @@ int Check(Client* client, const CtlFlags& flags) {
 // Shows what all clients have done, by their own reports to the servers.
 int Top(Client* client, const CtlFlags& flags) {
   struct Totals {
-    double operations = 0, server = 0, client = 0, retries = 0;
+    double operations = 0, server = 0, client = 0, retries = 0, reads = 0, round_trips = 0;
     double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Lookups by remote reads.
   };
   Totals last;
@@ -307,6 +307,8 @@ int Top(Client* client, const CtlFlags& flags) {
         now.server += report["server_path"].Or(0.0);
         now.client += report["client_path"].Or(0.0);
         now.retries += report["retries"].Or(0.0);
+        for (const char* const kind : {"node_reads", "extent_reads", "lookup_reads"}) now.reads += report[kind].Or(0.0);
+        now.round_trips += report["calls"].Or(0.0) + report["read_rounds"].Or(0.0);
         now.lookups += report["lookups"].Or(0.0);
         now.lookup_reads += report["lookup_reads"].Or(0.0);
         now.torn += report["lookup_torn"].Or(0.0);
@@ -329,10 +331,14 @@ int Top(Client* client, const CtlFlags& flags) {
       const double seconds = std::max(uptime - last_uptime, 1e-3);
       const double walked = now.server + now.client - last.server - last.client;
       const double lookups = now.lookups - last.lookups;
+      const double operations = std::max(0.0, now.operations - last.operations);
+      const auto each = [operations](double count) { return operations == 0 ? 0 : std::max(0.0, count) / operations; };
       const nlohmann::json row = {
-          {"operations_per_second", std::max(0.0, now.operations - last.operations) / seconds},
+          {"operations_per_second", operations / seconds},
           {"p50_us", weight == 0 ? 0 : p50 / weight},
           {"p99_us", p99},
+          {"reads_per_operation", each(now.reads - last.reads)},
+          {"round_trips_per_operation", each(now.round_trips - last.round_trips)},
           {"server_share", walked == 0 ? 0 : (now.server - last.server) / walked},
           {"retries_per_second", (now.retries - last.retries) / seconds},
           {"table_lookups_per_second", lookups / seconds},
@@ -348,8 +354,8 @@ int Top(Client* client, const CtlFlags& flags) {
         fmt::print("{}\n", JsonText(row));
       } else {
         if (i % 20 == 1) {
-          fmt::print("{:>14} {:>10} {:>10} {:>8} {:>8} {:>11} {:>8} {:>8}   {}\n", "operations/s", "p50 us", "p99 us",
-                     "server", "client", "retries/s", "clients", "servers",
+          fmt::print("{:>14} {:>10} {:>10} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8}   {}\n", "operations/s", "p50 us",
+                     "p99 us", "reads/op", "trips/op", "server", "client", "retries/s", "clients", "servers",
                      "tables: lookups/s, reads each, torn/s, replaced/s, moved/s");
         }
         const double share = row["server_share"].get<double>();
@@ -360,9 +366,10 @@ int Top(Client* client, const CtlFlags& flags) {
                                        (now.replaced - last.replaced) / seconds, (now.moved - last.moved) / seconds);
         if (wrong != said) fmt::print("{}\n", wrong.empty() ? "all problems are resolved" : wrong);
         said = wrong;
-        fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {}\n",
-                   row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99, 100 * share,
-                   walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
+        fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>9.2f} {:>9.2f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {}\n",
+                   row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99,
+                   row["reads_per_operation"].get<double>(), row["round_trips_per_operation"].get<double>(),
+                   100 * share, walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
                    fmt::format("{}/{}", serving, servers.size()), tables);
       }
       if (const absl::Status written = FlushOutput(); !written.ok()) return Fail(written);

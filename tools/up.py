@@ -30,6 +30,8 @@ def parse(arguments=None):
     add("--name", "name of the cluster in ZooKeeper", "cell")
     add("--workers", "number of worker threads per server, each with its own regions", 1, type=int)
     add("--node-bytes", "size of a tree node in bytes", 1024, type=int, choices=(512, 1024, 2048, 4096))
+    add("--inline-max", "store pairs of at most this many bytes, key and value together, in the tree's leaves; 0: none. "
+        "For the servers that are started now (default: 128)", type=int, metavar="BYTES")
     add("--meganode-bytes", "bytes for the nodes of each region", "64M")
     add("--extents-bytes", "bytes for the keys and values of each region", "256M")
     add("--regions-max", "maximum number of regions that each worker holds", 16, type=int)
@@ -59,6 +61,7 @@ def parse(arguments=None):
 def bring_up(directory, args):
     known = cluster_settings.settings_of(directory)
     flags = (["--poll", args.poll] if args.poll else []) + (["--no-batching"] if args.no_batching else [])
+    flags += [] if args.inline_max is None else ["--inline-max", str(args.inline_max)]
     given = {
         "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": args.regions_max,
         "fabric": args.fabric, "host": args.host, "zookeeper": args.zookeeper, "name": args.name,

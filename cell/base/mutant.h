@@ -51,6 +51,7 @@ enum class Mutant {
   kForeignFormatTorn,     // A log of an unknown format counts as never written whole.
   kLeafAheadUnchecked,    // A scan takes a leaf that it read ahead without regard to the leaf before it.
   kChangeReadsRegions,    // A region table change, which runs in another thread, reads the regions that a worker holds.
+  kStampKept,             // A put that stores an equal value keeps the pair's stamp.
 };
 
 struct MutantName {
@@ -94,6 +95,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kForeignFormatTorn, "foreign-format-torn", false},
     MutantName{Mutant::kLeafAheadUnchecked, "leaf-ahead-unchecked", false},
     MutantName{Mutant::kChangeReadsRegions, "change-reads-regions", false},
+    MutantName{Mutant::kStampKept, "stamp-kept", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -118,7 +118,9 @@ struct ClientMetrics {
   uint64_t restarts = 0;      // Searches that had to start over: a meganode had moved, or a cache was out of date.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
-  uint64_t cache_hits = 0;  // Nodes that were in the cache.
+  uint64_t read_rounds = 0;  // Reads that were sent together and waited for together, of whatever: nodes, extents, hash
+                             // tables. So round_trips() is what operations waited for, one after the other or not.
+  uint64_t cache_hits = 0;   // Nodes that were in the cache.
   uint64_t calls = 0;
   uint64_t scanned = 0;         // Entries.
   uint64_t torn = 0;            // Nodes that were read again because a write overlapped.
@@ -133,6 +135,8 @@ struct ClientMetrics {
   uint64_t lookup_moved = 0;    // and keys that may have been moved.
   Histogram latency_ns;         // Latency of operations.
 
+  uint64_t reads() const { return node_reads + extent_reads + lookup_reads; }
+  uint64_t round_trips() const { return calls + read_rounds; }
   uint64_t retries() const { return torn + extent_retries + lookup_torn + lookup_extents + lookup_moved; }
 };
 

@@ -2,6 +2,7 @@
 
 #include "cell/base/random.h"
 #include "cell/layout/limits.h"
+#include "cell/layout/node.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/region.h"
 #include "cell/layout/wire.h"
@@ -27,23 +28,44 @@ TEST(Pointer, HoldsRegionAndOffset) {
 TEST(Limits, KeysOfAtLeast160BytesAt1KbNodes) {
   EXPECT_EQ(KeyBytesMax(1024), 226u);
   EXPECT_EQ(KeyBytesMax(512), 98u);
+  EXPECT_EQ(KeyBytesMax(4096), 994u);
+}
+
+// Checks the inequalities in limits.h and in cell/tree/README.md for every size of key and value.
+TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
+  const auto entry_bytes = [](size_t key_bytes, size_t payload_bytes) {
+    return kKeyHeadBytes + sizeof(LeafSlot) + TailBytes({static_cast<uint16_t>(key_bytes), 0}) + payload_bytes;
+  };
+  for (const uint32_t node_bytes : {512u, 1024u, 2048u, 4096u}) {
+    const size_t longest = KeyBytesMax(node_bytes);
+    const size_t largest = entry_bytes(longest, sizeof(PairExtent));
+    EXPECT_LE(2 * largest + 2 * longest, node_bytes - sizeof(NodeHeader) - kTailVersionBytes);
+    for (size_t key = 1; key <= longest; ++key) {
+      EXPECT_LE(entry_bytes(key, sizeof(PairExtent)), largest);
+      EXPECT_LE(entry_bytes(key, InlineBytesMax(node_bytes) - key), largest);
+    }
+    EXPECT_GT(entry_bytes(1, InlineBytesMax(node_bytes) + 2 - 1), largest) << "the limit is lower than it need be";
+  }
+  EXPECT_EQ(InlineBytesMax(1024), 238u);
+  EXPECT_EQ(InlineBytesMax(512), 110u);
+  EXPECT_LE(kInlineMaxDefault, InlineBytesMax(kNodeBytesDefault));
 }
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200050023000000"
+            "0200060023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "0200050023000000"
+            "0200060023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030005002e000000"
+            "030006002e000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -52,21 +74,21 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "0500050023000000"
+            "0500060023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600050018000000"
+            "0600060018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "0600050018000000"
+            "0600060018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700050011000000"
+            "0700060011000000"
             "0700000002000000");
 }
 
@@ -112,7 +134,7 @@ TEST(Wire, GoldenReplies) {
 TEST(RegionLayout, Golden) {
   RegionHeader header{};
   header.magic = kRegionMagic;
-  header.layout_version = 1;
+  header.layout_version = kLayoutVersion;
   header.region = 2;
   header.node_bytes = 1024;
   header.node_count = 65536;
@@ -121,7 +143,7 @@ TEST(RegionLayout, Golden) {
   header.extents_bytes = 0x10000000;
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
             "434c435245474e31"
-            "0100000002000000"
+            "0200000002000000"
             "0004000000000100"
             "0010000000000000"
             "0010000400000000"
@@ -131,6 +153,8 @@ TEST(RegionLayout, Golden) {
   EXPECT_EQ(offsetof(RegionHeader, keys), 88u);
   EXPECT_EQ(offsetof(RegionHeader, extents), 104u);
   EXPECT_EQ(sizeof(ExtentAllocatorState), 2000u);
+  EXPECT_EQ(offsetof(RegionHeader, log_sequence), 2104u);
+  EXPECT_EQ(offsetof(RegionHeader, last_stamp), 2112u);
 }
 
 TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {

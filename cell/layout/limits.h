@@ -34,10 +34,22 @@ constexpr bool ValidNodeBytes(uint64_t bytes) {
 // Returns the size of the longest key for nodes of this size: 226 bytes at 1 KB, 98 at 512 B.
 //
 // The limit makes every split succeed. A full node of N bytes plus one entry must fit into two nodes, whatever the
-// sizes of the entries. Each side spends 56 bytes (taken as 64) on its header and tail version, and needs room for its
-// two fences, one of which may be a new, longest separator. With entries of at most e = 28 + key bytes, a cut exists if
-// 2 e + 2 key <= N - 64 (explained in cell/tree/README.md), that is, 4 key <= N - 120.
+// sizes of the entries. Each side spends 56 bytes on its header and tail version, and needs room for its two fences,
+// one of which may be a new, longest separator. An entry whose pair is outside takes 20 bytes for head and slot, 16 for
+// its PairExtent, and 4 less than the key's for the tail: e = 32 + key bytes. Inline pairs take no more
+// (InlineBytesMax). A cut exists if 2 e + 2 key <= N - 56 (explained in cell/tree/README.md), that is,
+// 4 key <= N - 120.
 constexpr size_t KeyBytesMax(uint32_t node_bytes) { return (node_bytes - 120) / 4; }
+
+// Returns the size, key and value together, of the largest pair that nodes of this size can hold inline: 238 bytes at
+// 1 KB, 110 at 512 B. Its entry is never larger than that of an outside pair with the longest key. It takes 20 bytes
+// for head and slot, the value, and the key's tail, which is 4 bytes shorter than the key, but never less than nothing.
+// With a key of one byte that is 19 bytes more than the pair, and with longer keys less.
+constexpr size_t InlineBytesMax(uint32_t node_bytes) { return KeyBytesMax(node_bytes) + 12; }
+
+// Pairs of at most this size, key and value together, are inline unless a server has another setting. 0: all pairs are
+// outside, as in the thesis.
+inline constexpr size_t kInlineMaxDefault = 128;
 
 // Limits the keys of Pilaf tables. They never have to fit into a node.
 inline constexpr size_t kHashKeyBytesMax = 4096;

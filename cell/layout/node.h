@@ -1,11 +1,14 @@
 // Defines a node, the unit of a one-sided read. Clients read these bytes raw, so these declarations are the protocol.
 //
-//   [NodeHeader][head 0 .. head n-1][slot 0 .. slot n-1][free][heap: key tails, high fence, low fence][tail version]
+//   [NodeHeader][head 0 .. head n-1][slot 0 .. slot n-1][free][heap: entries, high fence, low fence][tail version]
 //
 // A key is stored without the prefix that the node's two fences share. Its first four bytes (zero-padded, big-endian)
 // are its *head*. Heads are in an array of their own, so that a search touches few cache lines. The other bytes are the
-// key's *tail*, in the heap. The fences are at the end of the heap: the whole low key last, and before it the high key
-// without the prefix.
+// key's *tail*. Each slot has an entry in the heap: the key's tail, and in a leaf the *payload* directly behind it. The
+// fences are at the end of the heap: the whole low key last, and before it the high key without the prefix.
+//
+// The payload of an *inline* pair is its value. The payload of an *outside* pair is a PairExtent, which says where key
+// and value are. A leaf may hold both kinds, and a reader needs no setting to tell them apart.
 //
 // Integers are little-endian. Everything between `crc` and the tail version is the *body*.
 #pragma once
@@ -49,17 +52,47 @@ inline constexpr size_t kKeyHeadBytes = 4;
 // Begins both kinds of slot.
 struct SlotKey {
   uint16_t key_bytes;    // Without the prefix. The tail has key_bytes - 4 bytes, or is empty.
-  uint16_t tail_offset;  // From the node's start.
+  uint16_t tail_offset;  // Of the entry in the heap, from the node's start. 0 if the entry is empty.
 };
+
+constexpr size_t TailBytes(SlotKey key) { return key.key_bytes <= kKeyHeadBytes ? 0 : key.key_bytes - kKeyHeadBytes; }
+
+// Names the extent that holds the key and value of an outside pair. Not aligned.
+struct PairExtent {
+  Pointer extent;
+  uint64_t crc;  // CRC64 of key and value, to verify the extent. The node's CRC covers inline pairs.
+
+  bool operator==(const PairExtent&) const = default;
+};
+static_assert(sizeof(PairExtent) == 16);
+static_assert(std::has_unique_object_representations_v<PairExtent>);
+
+// In LeafSlot::value: the pair is in an extent.
+inline constexpr uint32_t kValueOutside = uint32_t{1} << 31;
+// In LeafSlot::value of an inline pair: where the check begins, above the size.
+inline constexpr int kValueCheckShift = 15;
+
+// Returns the *check* of an inline pair: the lowest 16 bits of the CRC64 of key and value. A server compares it when it
+// reads the pair alone, without the rest of the node, whose CRC covers the pair as well.
+constexpr uint16_t PairCheck(uint64_t crc) { return static_cast<uint16_t>(crc); }
 
 // Describes one stored pair.
 struct LeafSlot {
   SlotKey key;
-  uint32_t extent_bytes;  // Key and value.
-  Pointer extent;
-  uint64_t crc;  // CRC64 of key and value, to verify the extent.
+  uint32_t
+      value;  // Inline: size of the value in bits 0 to 14, check in bits 15 to 30. Outside: size, and kValueOutside.
+  // Grows with each put of the key, also with one that stores an equal value. No two puts of a key have the same, so a
+  // reader that finds a stamp again knows that the key was not written in between.
+  uint64_t stamp;
+
+  constexpr bool outside() const { return (value & kValueOutside) != 0; }
+  constexpr uint32_t value_bytes() const {
+    return outside() ? value & ~kValueOutside : value & ((uint32_t{1} << kValueCheckShift) - 1);
+  }
+  constexpr uint16_t check() const { return static_cast<uint16_t>(value >> kValueCheckShift); }  // If inline.
+  constexpr size_t payload_bytes() const { return outside() ? sizeof(PairExtent) : value_bytes(); }
 };
-static_assert(sizeof(LeafSlot) == 24);
+static_assert(sizeof(LeafSlot) == 16);
 static_assert(std::has_unique_object_representations_v<LeafSlot>);
 
 // Points at the child whose low key is this slot's key. Slot 0's key is the node's low key. At level 0 (of a tier above

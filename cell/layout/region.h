@@ -26,8 +26,9 @@
 namespace cell {
 
 inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1" in memory order
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;                 // 2: inline pairs, and stamps.
 inline constexpr size_t kRegionHeaderBytes = 4096;
+inline constexpr uint64_t kLastStampMax = uint64_t{1} << 63;  // A greater one was not counted: the header is damaged.
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
 
 // Allocator state: free lists by size class, in two levels (TLSF). Units of 16 bytes; 0 means no block.
@@ -63,6 +64,7 @@ struct RegionHeader {
   uint64_t data_bytes;  // Bytes of the stored keys and values.
   ExtentAllocatorState extents;
   uint64_t log_sequence;  // During a migration: sequence number of the last log record. 0 if the region has no log.
+  uint64_t last_stamp;    // The last stamp of a pair. Not below any stamp that a put to the region's keys ever had.
 };
 static_assert(offsetof(RegionHeader, nodes_used) == 64);
 static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);
@@ -91,6 +93,15 @@ struct MeganodeRange {
 
 // Returns the root of a region's meganode.
 constexpr Pointer RootOf(uint32_t region) { return Pointer(region, kRegionHeaderBytes); }
+
+// Says why memory with another layout version is not used, and what to do about it.
+inline absl::Status OtherLayout(uint32_t region, uint32_t version) {
+  return absl::FailedPreconditionError(fmt::format(
+      "region {} has layout version {}, and this release knows version {} only: run one release in the whole "
+      "cluster. To take data along, make a backup with the release that wrote it (cellctl backup), and restore it "
+      "with this one (cellctl restore)",
+      region, version, kLayoutVersion));
+}
 
 // Checks that such a region is possible: a Pointer must be able to address each of its words.
 inline absl::Status CheckRegion(uint32_t region, uint64_t bytes) {

@@ -57,15 +57,15 @@ class PairStore {
   // yet. `ahead` describes the writes that will be applied earlier but are not applied yet.
   struct Ahead {
     size_t writes = 0;   // Upper bound of their number.
-    bool of_key = true;  // Whether one of them may have the same key. If not, a stored key is replaced without more
-                         // room.
+    bool of_key = true;  // Whether one of them may have the same key. If not, a stored pair is replaced by one that
+                         // takes no more room without any room in reserve.
   };
   struct Prepared {
     uint64_t extent = 0;  // Offset; 0: the pair is in `record`.
     uint32_t bytes = 0;
     uint64_t crc = 0;
     uint32_t unit = 0;   // Pilaf: the slot or bucket that is reserved for it.
-    std::string record;  // Pilaf: the bytes that go into a bucket.
+    std::string record;  // Pilaf: the bytes that go into a bucket. Meganode: the value of an inline pair.
   };
   virtual absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                            const Ahead& ahead) = 0;

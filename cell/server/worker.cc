@@ -46,7 +46,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       disk_(std::move(logs.disk)),
       replay_(std::move(logs.replay)),
       scheduler_(fabric_.get()),
-      regions_(fabric_.get(), membership_->state().shape, options.regions_max),
+      regions_(fabric_.get(), membership_->state().shape, options.regions_max, options.pairs),
       peers_(fabric_.get(), membership_.get()),
       logs_(fabric_.get(), &scheduler_, &regions_, {store_.get(), disk_.get(), replay_.get()}, options.logs),
       context_{options.self, options.seed, fabric_.get(), fabric_.get(), membership_.get(), &scheduler_,

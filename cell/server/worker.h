@@ -38,6 +38,7 @@ class Worker {
     SplitterOptions split;
     RebalancerOptions balance;
     size_t regions_max = 16;
+    PairSettings pairs;                  // Of the meganodes that it owns.
     int64_t silence_ns = 1'000'000'000;  // How long another worker may be silent in a migration before it is assumed to
                                          // be gone.
     SyncPoints sync_points;

@@ -7,6 +7,13 @@
 
 namespace cell {
 
+absl::Status CheckInlineMax(size_t inline_max, uint32_t node_bytes) {
+  if (inline_max <= InlineBytesMax(node_bytes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "--inline-max {} is too large: nodes of {} bytes hold pairs of up to {} bytes, key and value together",
+      inline_max, node_bytes, InlineBytesMax(node_bytes)));
+}
+
 absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const Range& range) {
   if (!ValidNodeBytes(shape.node_bytes)) {
     return absl::InvalidArgumentError(
@@ -52,11 +59,13 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
   return absl::OkStatus();
 }
 
-Meganode::Meganode(RegionMemory* memory)
+Meganode::Meganode(RegionMemory* memory, const PairSettings& settings)
     : PairStore(memory),
       root_(RootOf(memory->header().region)),
       draft_(memory->header().node_bytes),
-      right_draft_(memory->header().node_bytes) {
+      right_draft_(memory->header().node_bytes),
+      inline_max_(std::min(settings.inline_max, InlineBytesMax(memory->header().node_bytes))),
+      stamp_clock_(settings.stamp_clock) {
   CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
 }
 
@@ -120,13 +129,16 @@ void Meganode::Restore() {
 }
 
 absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape) {
-  const bool good = header.magic == kRegionMagic && header.layout_version == kLayoutVersion &&
-                    header.region == region && header.node_bytes == shape.node_bytes &&
-                    header.node_count == shape.meganode_bytes / shape.node_bytes &&
-                    header.nodes_offset == kRegionHeaderBytes &&
-                    header.extents_offset == kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096) &&
-                    header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 &&
-                    header.nodes_used <= header.nodes_end && header.nodes_end <= header.node_count;
+  if (header.magic == kRegionMagic && header.layout_version != kLayoutVersion) {
+    return OtherLayout(region, header.layout_version);
+  }
+  const bool good =
+      header.magic == kRegionMagic && header.layout_version == kLayoutVersion && header.region == region &&
+      header.node_bytes == shape.node_bytes && header.node_count == shape.meganode_bytes / shape.node_bytes &&
+      header.nodes_offset == kRegionHeaderBytes &&
+      header.extents_offset == kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096) &&
+      header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 && header.nodes_used <= header.nodes_end &&
+      header.nodes_end <= header.node_count && header.last_stamp <= kLastStampMax;
   if (good) return absl::OkStatus();
   return absl::DataLossError(fmt::format("the received data is not region {} with this cluster's sizes", region));
 }
@@ -175,17 +187,26 @@ absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, ui
 
 absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
   RETURN_IF_ERROR(CheckPut(key, value, crc));
+  return PutChecked(key, value, crc, hint, std::nullopt);
+}
+
+absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
+                                          std::optional<uint64_t> stamp) {
   Descent descent;
   if (HintIsRight(hint, key)) {
     descent.node = hint;
   } else {
     ASSIGN_OR_RETURN(descent, Descend(key, 0));
   }
-  ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
-  const LeafSlot slot{{}, static_cast<uint32_t>(key.size() + value.size()), Pointer(region(), offset), crc};
-  const absl::StatusOr<bool> existed = PutSlot(std::move(descent), key, slot);
+  LeafPair pair = LeafPair::Inline(value, crc, 0);
+  if (!IsInline(key, value)) {
+    ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
+    pair = LeafPair::Outside({Pointer(region(), offset), crc}, value.size(), 0);
+  }
+  pair.stamp = stamp.has_value() ? *stamp : NextStamp();
+  const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
   if (!existed.ok()) {
-    extents_.Free(offset);
+    if (!pair.is_inline) extents_.Free(pair.outside.extent.offset());
     return existed.status();
   }
   WroteAndChanged(RecordKind::kPut, key, value);
@@ -196,14 +217,24 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
                                                      const Ahead& ahead) {
   RETURN_IF_ERROR(CheckPut(key, value, crc));
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
+  const bool is_inline = IsInline(key, value);
   if (!NodesLeftForSplit(ahead.writes)) {
-    // A key that is stored, and stays, is replaced without more nodes.
+    // A pair that is stored, and stays, is replaced without more nodes unless its entry grows. The writes ahead of this
+    // one change other entries, and may move this one to another leaf, but leave its size as it is.
     if (ahead.of_key) return NoNodes();
     ASSIGN_OR_RETURN(const Location location, Find(key));
-    if (!location.slot.has_value()) return NoNodes();
+    const size_t payload_bytes = is_inline ? value.size() : sizeof(PairExtent);
+    if (!location.pair.has_value() || payload_bytes > location.pair->payload_bytes()) return NoNodes();
   }
-  ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
-  return Prepared{offset, static_cast<uint32_t>(key.size() + value.size()), crc, 0, {}};
+  Prepared prepared;
+  prepared.bytes = static_cast<uint32_t>(key.size() + value.size());
+  prepared.crc = crc;
+  if (is_inline) {
+    prepared.record = value;
+  } else {
+    ASSIGN_OR_RETURN(prepared.extent, StoreExtent(key, value));
+  }
+  return prepared;
 }
 
 bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hint) {
@@ -215,8 +246,10 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
     CELL_CHECK(found.ok());
     descent = *std::move(found);
   }
-  const Pointer extent(region(), prepared.extent);
-  const absl::StatusOr<bool> existed = PutSlot(std::move(descent), key, {{}, prepared.bytes, extent, prepared.crc});
+  const LeafPair pair = prepared.extent == 0 ? LeafPair::Inline(prepared.record, prepared.crc, NextStamp())
+                                             : LeafPair::Outside({Pointer(region(), prepared.extent), prepared.crc},
+                                                                 prepared.bytes - key.size(), NextStamp());
+  const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
   CELL_CHECK(existed.ok());
   Changed(key);
   return *existed;
@@ -240,14 +273,14 @@ absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) 
   const NodeView leaf = Node(descent.node);
   const std::optional<int> found = leaf.Find(key);
   if (found.has_value()) {
-    const LeafSlot old = leaf.leaf_slot(*found);
+    const LeafPair old = leaf.pair(*found);
     draft_.CopyOf(leaf);
     draft_.Remove(*found);
     Publish(&draft_);
-    extents_.Free(old.extent.offset());
+    if (!old.is_inline) extents_.Free(old.outside.extent.offset());
     RegionHeader& h = memory_->header();
     --h.keys;
-    h.data_bytes -= old.extent_bytes;
+    h.data_bytes -= old.pair_bytes();
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (found.has_value()) Changed(key);

@@ -15,8 +15,11 @@
 //   1. TreeCheck accepts a region's nodes and extents at every moment; half splits are allowed.
 //   2. An operation that fails has changed nothing.
 //   3. An extent is complete before a leaf points at it, and freed only after no leaf does.
+//   4. Each put gives its pair a stamp above all stamps that the region has given before. A copy of a pair keeps it.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +35,17 @@
 
 namespace cell {
 
+// How a meganode stores the pairs that are put from now on. Each of its owners has a setting of its own.
+struct PairSettings {
+  // See Meganode::set_inline_max. InlineBytesMax of the nodes is used if that is less.
+  size_t inline_max = kInlineMaxDefault;
+  // See Meganode::set_stamp_clock. Thread-safe, because a region may be rebuilt in another thread.
+  std::function<int64_t()> stamp_clock = nullptr;
+};
+
+// Returns InvalidArgument if pairs of this size cannot be inline in nodes of this size.
+absl::Status CheckInlineMax(size_t inline_max, uint32_t node_bytes);
+
 class Meganode : public PairStore {
  public:
   using Range = MeganodeRange;
@@ -44,7 +58,7 @@ class Meganode : public PairStore {
   }
 
   // Opens a formatted region. `memory` must outlive this.
-  explicit Meganode(RegionMemory* memory);
+  explicit Meganode(RegionMemory* memory, const PairSettings& settings = {});
 
   Pointer root() const { return root_; }
   Range range() const;
@@ -55,10 +69,31 @@ class Meganode : public PairStore {
     return static_cast<double>(header().nodes_used) / static_cast<double>(header().node_count);
   }
 
-  // Names a key's leaf, and the key's slot there if the key is stored.
+  // Stores pairs of at most this size, key and value together, inline from now on, and others outside. 0: all go
+  // outside, as in the thesis. Pairs that are stored already stay as they are. REQUIRES: `bytes` is at most
+  // InlineBytesMax(node_bytes).
+  void set_inline_max(size_t bytes) {
+    CELL_CHECK(bytes <= InlineBytesMax(header().node_bytes));
+    inline_max_ = bytes;
+  }
+  size_t inline_max() const { return inline_max_; }
+
+  // Sets the clock of NextStamp. It tells nanoseconds since one moment for all servers that may own the region, and may
+  // be wrong: stamps grow whatever it says. Without a clock they count from the last one.
+  void set_stamp_clock(std::function<int64_t()> clock) { stamp_clock_ = std::move(clock); }
+  // Returns a stamp above all that this region has given, and not below the clock's time if it can help it: hybrid
+  // logical time (Kulkarni et al., OPODIS 2014).
+  uint64_t NextStamp() {
+    uint64_t& last = memory_->header().last_stamp;
+    const int64_t now_ns = stamp_clock_ ? stamp_clock_() : 0;
+    last = std::max(last + 1, static_cast<uint64_t>(std::max<int64_t>(now_ns, 0)));
+    return last;
+  }
+
+  // Names a key's leaf, and the pair there if the key is stored. The pair's value is valid until the next change.
   struct Location {
     Pointer leaf;
-    std::optional<LeafSlot> slot;
+    std::optional<LeafPair> pair;
   };
   absl::StatusOr<Location> Find(std::string_view key) const;
 
@@ -99,17 +134,25 @@ class Meganode : public PairStore {
   // Returns the leaf that covers `key`, for scans. Above tier 0 it is the node whose slots are routes. Valid until the
   // next change.
   absl::StatusOr<NodeView> LeafOf(std::string_view key) const;
+  // Returns the value of a pair in a leaf of this meganode, wherever it is. Valid until the next change.
+  std::string_view ValueOf(const LeafPair& pair) const {
+    if (pair.is_inline) return pair.value;
+    return AsText({Extent(pair.outside.extent) + pair.key_bytes, pair.value_bytes});
+  }
   NodeView Node(Pointer pointer) const { return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes); }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                    const Ahead& ahead) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
-  void Discard(const Prepared& prepared) override { extents_.Free(prepared.extent); }
+  void Discard(const Prepared& prepared) override {
+    if (prepared.extent != 0) extents_.Free(prepared.extent);
+  }
 
   // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
-  // from its own low key on. The extents keep their CRCs, which readers check. *next is null for the first leaf; the
-  // call sets it to the location of the next one. After ResourceExhausted this meganode must not be used.
+  // from its own low key on. The pairs keep their stamps, and the extents their CRCs, which readers check. *next is
+  // null for the first leaf; the call sets it to the location of the next one. After ResourceExhausted this meganode
+  // must not be used.
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next);
 
   // Inserts a route: keys from `key` on, up to the next route's key, are in `child`. REQUIRES: this is above tier 0.
@@ -153,19 +196,35 @@ class Meganode : public PairStore {
   absl::Status NotHere(Walk::Step step, std::string_view key) const;
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
+  bool IsInline(std::string_view key, std::string_view value) const { return key.size() + value.size() <= inline_max_; }
   absl::StatusOr<uint64_t> StoreExtent(std::string_view key, std::string_view value);
   absl::Status NoNodes() const;
   absl::Status NoExtent(size_t bytes) const;
+  // Slot is a LeafPair or an InnerSlot. StoreAtBottom stores it in a node of level 0, in place of slot `found` or as a
+  // new one. Returns false if the observer abandoned a split before anyone could see the change.
   template <typename Slot>
-  absl::Status InsertAtBottom(Pointer node, std::string_view key, const Slot& slot);
+  absl::StatusOr<bool> StoreAtBottom(Pointer node, std::optional<int> found, std::string_view key, const Slot& slot);
   void InsertSeparators(std::vector<Separator> pending);
+  struct SplitResult {
+    bool visible;                        // The change can be seen: the observer did not abandon the split before.
+    std::optional<Separator> separator;  // What the parent must learn. Not set if the root was raised.
+  };
+  // Distributes the content of `node` over two nodes, with (key, slot) before slot `at`, or in its place if `replaces`.
   template <typename Slot>
-  std::optional<Separator> Split(const NodeView& node, int at, std::string_view key, const Slot& slot);
+  SplitResult Split(const NodeView& node, int at, bool replaces, std::string_view key, const Slot& slot);
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
-  // Puts (key, slot) into the leaf. Returns true if the key was there.
-  absl::StatusOr<bool> PutSlot(Descent descent, std::string_view key, const LeafSlot& slot);
+  // Stores a pair that was checked, with the next stamp or with that of the pair that it is a copy of.
+  absl::StatusOr<bool> PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
+                                  std::optional<uint64_t> stamp);
+  // Puts the pair into the leaf. Returns true if the key was there.
+  absl::StatusOr<bool> PutPair(Descent descent, std::string_view key, LeafPair pair);
+  // Raises the last stamp to that of `from`, whose keys this meganode takes over.
+  void TakeLastStamp(const Meganode& from) {
+    uint64_t& last = memory_->header().last_stamp;
+    last = std::max(last, from.header().last_stamp);
+  }
   // Gives the location and neighbours of a leaf that is being appended. AllocateLeaf chooses it and LinkLeaf links the
   // written leaf. For *next see AppendLeaf.
   struct NewLeaf {
@@ -186,6 +245,8 @@ class Meganode : public PairStore {
   Pointer root_;
   NodeDraft draft_;
   NodeDraft right_draft_;
+  size_t inline_max_;
+  std::function<int64_t()> stamp_clock_;
   std::function<bool(SplitStep)> split_observer_;
 };
 

@@ -11,9 +11,10 @@ namespace {
 
 constexpr size_t kFrameBytes = sizeof(NodeHeader) + kTailVersionBytes;
 
-size_t TailBytes(size_t key_bytes, size_t prefix_bytes) {
+// Returns how many bytes an entry takes in the heap of a leaf with this prefix.
+size_t HeapBytes(size_t key_bytes, size_t prefix_bytes, const LeafPair& pair) {
   const size_t suffix = key_bytes - std::min(key_bytes, prefix_bytes);
-  return suffix - std::min(suffix, kKeyHeadBytes);
+  return suffix - std::min(suffix, kKeyHeadBytes) + pair.payload_bytes();
 }
 
 // Without such a route a search for keys before the first route would lead nowhere.
@@ -41,13 +42,21 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) 
     return tree_->InsertRoute(key, Load<Pointer>(AsBytes(value).data())).status();
   }
   RETURN_IF_ERROR(tree_->CheckKey(key));
-  ASSIGN_OR_RETURN(const uint64_t offset, tree_->StoreExtent(key, value));
-  LeafSlot slot{};
-  slot.extent = Pointer(tree_->region(), offset);
-  slot.extent_bytes = static_cast<uint32_t>(key.size() + value.size());
-  slot.crc = Crc64(value, Crc64(key));
-  tree_->memory_->header().data_bytes += slot.extent_bytes;
-  return AddEntry({std::string(key), slot});
+  if (value.size() > kValueBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("the value of key {} is too large", ForMessage(key)));
+  }
+  const uint64_t crc = Crc64(value, Crc64(key));
+  Entry entry{std::string(key), {}, LeafPair::Inline(value, crc, 0)};
+  if (tree_->IsInline(key, value)) {
+    entry.value = value;
+  } else {
+    ASSIGN_OR_RETURN(const uint64_t offset, tree_->StoreExtent(key, value));
+    const PairExtent extent{Pointer(tree_->region(), offset), crc};
+    entry.pair = LeafPair::Outside(extent, value.size(), 0);
+  }
+  entry.pair.stamp = tree_->NextStamp();
+  tree_->memory_->header().data_bytes += key.size() + value.size();
+  return AddEntry(std::move(entry));
 }
 
 absl::Status MeganodeBuilder::AddEntry(Entry entry) {
@@ -64,7 +73,7 @@ absl::Status MeganodeBuilder::AddEntry(Entry entry) {
       return AddEntry(std::move(entry));
     }
   }
-  tails_bytes_ += TailBytes(entry.key.size(), prefix_bytes_);
+  heap_bytes_ += HeapBytes(entry.key.size(), prefix_bytes_, entry.pair);
   entries_.push_back(std::move(entry));
   return absl::OkStatus();
 }
@@ -79,10 +88,10 @@ bool MeganodeBuilder::Fits(const std::optional<std::string_view>& high, size_t b
   }
   if (prefix != prefix_bytes_) {
     prefix_bytes_ = prefix;
-    tails_bytes_ = 0;
-    for (const Entry& entry : entries_) tails_bytes_ += TailBytes(entry.key.size(), prefix);
+    heap_bytes_ = 0;
+    for (const Entry& entry : entries_) heap_bytes_ += HeapBytes(entry.key.size(), prefix, entry.pair);
   }
-  return kFrameBytes + fences + entries_.size() * (kKeyHeadBytes + sizeof(LeafSlot)) + tails_bytes_ <= bytes;
+  return kFrameBytes + fences + entries_.size() * (kKeyHeadBytes + sizeof(LeafSlot)) + heap_bytes_ <= bytes;
 }
 
 absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string>& high, bool last) {
@@ -90,14 +99,16 @@ absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string
   NodeDraft& draft = tree_->draft_;
   draft.Begin(leaf.self, 0, low_, high, leaf.right);
   for (size_t i = 0; i < count; ++i) {
-    CELL_CHECK(draft.Insert(static_cast<int>(i), entries_[i].key, entries_[i].slot));  // It fits: see AddEntry.
+    Entry& entry = entries_[i];
+    if (entry.pair.is_inline) entry.pair.value = entry.value;
+    CELL_CHECK(draft.Insert(static_cast<int>(i), entry.key, entry.pair));  // It fits: see AddEntry.
   }
   tree_->Publish(&draft);
   tree_->memory_->header().keys += count;
   tree_->LinkLeaf(leaf, low_);
   entries_.clear();
   cut_ = 0;
-  tails_bytes_ = 0;
+  heap_bytes_ = 0;
   if (!last) low_ = *high;
   return absl::OkStatus();
 }

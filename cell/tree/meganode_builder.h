@@ -1,7 +1,8 @@
 // MeganodeBuilder fills an empty meganode with pairs, or routes, that come in key order.
 //
 // Leaves are packed from left to right. Each is written only when its fences are known, so that nothing is written
-// twice. Extents are stored one after the other. The result is a regular meganode that holds exactly what was added.
+// twice. Extents are stored one after the other. Which pairs are inline is the meganode's setting, and stamps are its
+// next ones. The result is a regular meganode that holds exactly what was added.
 //
 // Concurrent readers find each leaf whole or not at all. Not thread-safe.
 #pragma once
@@ -29,7 +30,8 @@ class MeganodeBuilder {
  private:
   struct Entry {
     std::string key;
-    LeafSlot slot;
+    std::string value;  // If the pair is inline.
+    LeafPair pair;      // Its value is set by Emit.
   };
 
   absl::Status AddEntry(Entry entry);
@@ -43,9 +45,10 @@ class MeganodeBuilder {
   const size_t target_bytes_;  // Target size of a leaf.
   std::string low_;            // Low key of the next leaf.
   std::vector<Entry> entries_;
-  size_t cut_ = 0;                             // This many of the entries are known to fit...
-  std::string cut_high_;                       // ...into a leaf that ends here.
-  size_t prefix_bytes_ = 0, tails_bytes_ = 0;  // tails_bytes_: of entries_, without a prefix of prefix_bytes_.
+  size_t cut_ = 0;        // This many of the entries are known to fit...
+  std::string cut_high_;  // ...into a leaf that ends here.
+  size_t prefix_bytes_ = 0,
+         heap_bytes_ = 0;  // heap_bytes_: what entries_ take there, without a prefix of prefix_bytes_.
   Pointer next_leaf_;
   std::string last_key_;
   bool begun_ = false;

@@ -19,9 +19,7 @@ std::map<std::string, std::string> Contents(const Meganode& tree) {
   for (;;) {
     CELL_CHECK(leaf.ok());
     for (int i = 0; i < leaf->count(); ++i) {
-      const LeafSlot slot = leaf->leaf_slot(i);
-      const std::string_view extent = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
-      all[leaf->key(i)] = extent.substr(leaf->key_bytes(i));
+      all[leaf->key(i)] = tree.ValueOf(leaf->pair(i));
     }
     if (leaf->right().region() != tree.region()) return all;
     leaf = tree.Node(leaf->right());
@@ -57,6 +55,7 @@ TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
     }
     TestRegion region({node_bytes, 8 << 20, 16 << 20}, 1, range);
     Meganode tree(region.memory());
+    tree.set_inline_max(random.Below(3) == 0 ? 0 : random.Below(InlineBytesMax(node_bytes) + 1));
     MeganodeBuilder builder(&tree, random.Below(2) == 0 ? 0.85 : 1);
     for (const auto& [key, value] : model) ASSERT_TRUE(builder.Add(key, value).ok());
     ASSERT_TRUE(builder.Finish().ok());
@@ -68,6 +67,10 @@ TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
     EXPECT_EQ(report.half_splits, 0u);
     EXPECT_EQ(report.keys, model.size());
     EXPECT_EQ(tree.header().keys, model.size());
+    EXPECT_EQ(tree.header().last_stamp, model.size()) << "each pair has a stamp of its own";
+    for (const auto& [key, value] : model) {
+      ASSERT_EQ(tree.Find(key)->pair->is_inline, key.size() + value.size() <= tree.inline_max());
+    }
     // The result can be written like any meganode.
     for (int i = 0; i < 200; ++i) {
       const std::string key = RandomKey(&random, key_bytes, alphabet);
@@ -88,6 +91,8 @@ TEST(MeganodeBuilderTest, FitsWhereItWas) {
     const RegionShape shape{512, 64 << 10, 128 << 10};
     TestRegion region(shape);
     Meganode tree(region.memory());
+    const size_t inline_max = random.Below(InlineBytesMax(512) + 1);
+    tree.set_inline_max(inline_max);
     const size_t key_bytes = 4 + random.Below(KeyBytesMax(512) - 4);
     const bool ascending = seed % 4 == 0;
     for (int i = 0, full = 0; full < 50; ++i) {
@@ -100,6 +105,7 @@ TEST(MeganodeBuilderTest, FitsWhereItWas) {
     EXPECT_GT(tree.fill(), 0.7);
     TestRegion packed(shape);
     Meganode copy(packed.memory());
+    copy.set_inline_max(inline_max);
     MeganodeBuilder builder(&copy, 1);
     for (const auto& [key, value] : Contents(tree)) ASSERT_TRUE(builder.Add(key, value).ok());
     ASSERT_TRUE(builder.Finish().ok());

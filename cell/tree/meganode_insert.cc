@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,22 +14,43 @@
 
 namespace cell {
 
-absl::StatusOr<bool> Meganode::PutSlot(Descent descent, std::string_view key, const LeafSlot& slot) {
+namespace {
+
+LeafPair SlotAt(const NodeView& node, int i, const LeafPair*) { return node.pair(i); }
+InnerSlot SlotAt(const NodeView& node, int i, const InnerSlot*) { return node.inner_slot(i); }
+
+// Returns how many bytes an entry takes in a node, without the prefix that its key may save.
+size_t EntryBytes(std::string_view key, const LeafPair& pair) {
+  return kKeyHeadBytes + sizeof(LeafSlot) + key.size() + pair.payload_bytes();
+}
+size_t EntryBytes(std::string_view key, const InnerSlot&) { return kKeyHeadBytes + sizeof(InnerSlot) + key.size(); }
+
+bool SameValue(const LeafPair& a, const LeafPair& b) {
+  if (a.is_inline != b.is_inline || a.value_bytes != b.value_bytes) return false;
+  return a.is_inline ? a.value == b.value : a.outside.crc == b.outside.crc;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, LeafPair pair) {
   RegionHeader& h = memory_->header();
   const NodeView leaf = Node(descent.node);
   const std::optional<int> found = leaf.Find(key);
+  std::optional<LeafPair> old;
   if (found.has_value()) {
-    const LeafSlot old = leaf.leaf_slot(*found);
-    draft_.CopyOf(leaf);
-    draft_.Repoint(*found, slot.extent, slot.extent_bytes, slot.crc);
-    Publish(&draft_);
-    extents_.Free(old.extent.offset());
-    h.data_bytes -= old.extent_bytes;
-  } else {
-    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, slot));
-    ++h.keys;
+    old = leaf.pair(*found);
+    if (Mutated(Mutant::kStampKept) && SameValue(*old, pair)) pair.stamp = old->stamp;
   }
-  h.data_bytes += slot.extent_bytes;
+  ASSIGN_OR_RETURN(const bool stored, StoreAtBottom(descent.node, found, key, pair));
+  if (stored) {
+    h.data_bytes += key.size() + pair.value_bytes;
+    if (!old.has_value()) {
+      ++h.keys;
+    } else {
+      h.data_bytes -= old->pair_bytes();
+      if (!old->is_inline) extents_.Free(old->outside.extent.offset());
+    }
+  }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   return found.has_value();
 }
@@ -66,16 +88,19 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
   ASSIGN_OR_RETURN(const NewLeaf its, AllocateLeaf(leaf.right().region() != from.region(), next));
   draft_.CopyOf(leaf);
   draft_.Move(its.self, its.right);
+  std::string key;
   for (int i = 0; i < leaf.count(); ++i) {
-    const LeafSlot slot = leaf.leaf_slot(i);
-    const std::optional<uint64_t> offset = extents_.Allocate(slot.extent_bytes);
-    if (!offset.has_value()) return NoExtent(slot.extent_bytes);
-    memory_->Store(*offset, from.Extent(slot.extent), RegionShape::RoundUp(slot.extent_bytes, kWordBytes));
-    draft_.Repoint(i, Pointer(region(), *offset), slot.extent_bytes, slot.crc);
-    h.data_bytes += slot.extent_bytes;
-    const std::string_view pair = AsText(ConstBytes(from.Extent(slot.extent), slot.extent_bytes));
-    const size_t key_bytes = leaf.key_bytes(i);
-    Wrote(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
+    const LeafPair pair = leaf.pair(i);
+    if (!pair.is_inline) {
+      const std::optional<uint64_t> offset = extents_.Allocate(pair.pair_bytes());
+      if (!offset.has_value()) return NoExtent(pair.pair_bytes());
+      const std::byte* const extent = from.Extent(pair.outside.extent);
+      memory_->Store(*offset, extent, RegionShape::RoundUp(pair.pair_bytes(), kWordBytes));
+      draft_.Repoint(i, Pointer(region(), *offset));
+    }
+    h.data_bytes += pair.pair_bytes();
+    leaf.CopyKey(i, &key);
+    Wrote(RecordKind::kPut, key, from.ValueOf(pair));
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());
@@ -92,8 +117,8 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
   ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
   const bool found = Node(descent.node).Find(key).has_value();
   if (!found) {
-    RETURN_IF_ERROR(InsertAtBottom(descent.node, key, SlotOf(child)));
-    ++memory_->header().keys;
+    ASSIGN_OR_RETURN(const bool stored, StoreAtBottom(descent.node, std::nullopt, key, SlotOf(child)));
+    if (stored) ++memory_->header().keys;
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (!found) {
@@ -103,28 +128,35 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
 }
 
 template <typename Slot>
-absl::Status Meganode::InsertAtBottom(Pointer pointer, std::string_view key, const Slot& slot) {
+absl::StatusOr<bool> Meganode::StoreAtBottom(Pointer pointer, std::optional<int> found, std::string_view key,
+                                             const Slot& slot) {
   const NodeView node = Node(pointer);
-  const int at = node.LowerBound(key);
+  const int at = found.has_value() ? *found : node.LowerBound(key);
   draft_.CopyOf(node);
-  if (draft_.Insert(at, key, slot)) {
+  bool fits = false;
+  if constexpr (std::is_same_v<Slot, LeafPair>) {
+    fits = found.has_value() ? draft_.Replace(at, slot) : draft_.Insert(at, key, slot);
+  } else {
+    CELL_CHECK(!found.has_value());
+    fits = draft_.Insert(at, key, slot);
+  }
+  if (fits) {
     Publish(&draft_);
-    return absl::OkStatus();
+    return true;
   }
   if (!NodesLeftForSplit()) return NoNodes();
-  if (std::optional<Separator> separator = Split(node, at, key, slot)) {
+  SplitResult split = Split(node, at, found.has_value(), key, slot);
+  if (split.separator.has_value()) {
     std::vector<Separator> pending;
-    pending.push_back(std::move(*separator));
+    pending.push_back(std::move(*split.separator));
     InsertSeparators(std::move(pending));
   }
-  return absl::OkStatus();
+  return split.visible;
 }
 
-// Distributes the content of `node`, with (key, slot) inserted before slot `at`, over two nodes. Returns the separator
-// for the parent. Returns nullopt if the root was raised, or if the observer abandoned the split.
 template <typename Slot>
-std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at, std::string_view key,
-                                                   const Slot& slot) {
+Meganode::SplitResult Meganode::Split(const NodeView& node, int at, bool replaces, std::string_view key,
+                                      const Slot& slot) {
   struct Entry {
     std::string key;
     Slot slot;
@@ -133,14 +165,15 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   std::vector<Entry> entries;
   entries.reserve(static_cast<size_t>(node.count()) + 1);
   size_t total = 0;
+  // The values of pairs stay where they are, in the node and at the caller, until both drafts are filled.
   const auto add = [&](std::string entry_key, const Slot& entry_slot) {
-    const size_t bytes = entry_key.size() + sizeof(Slot) + kKeyHeadBytes;
+    const size_t bytes = EntryBytes(entry_key, entry_slot);
     entries.push_back({std::move(entry_key), entry_slot, bytes});
     total += bytes;
   };
   for (int i = 0; i <= node.count(); ++i) {
     if (i == at) add(std::string(key), slot);
-    if (i < node.count()) add(node.key(i), Load<Slot>(node.slot(i)));
+    if (i < node.count() && !(replaces && i == at)) add(node.key(i), SlotAt(node, i, &slot));
   }
 
   const bool raise = node.self() == root_;
@@ -186,17 +219,17 @@ std::optional<Meganode::Separator> Meganode::Split(const NodeView& node, int at,
   CELL_CHECK(fits);
 
   Publish(&right_draft_);
-  if (!Observe(SplitStep::kRightWritten)) return std::nullopt;
+  if (!Observe(SplitStep::kRightWritten)) return {false, std::nullopt};
   Publish(&draft_);
-  if (!Observe(SplitStep::kLeftWritten)) return std::nullopt;
-  if (!raise) return Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self};
+  if (!Observe(SplitStep::kLeftWritten)) return {!raise, std::nullopt};
+  if (!raise) return {true, Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self}};
 
   CELL_CHECK_LT(level + 1, kLevelsMax);
   draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, high, old_right, tier);
   CELL_CHECK(draft_.Insert(0, low, SlotOf(left_self)) && draft_.Insert(1, separator, SlotOf(right_self)));
   Publish(&draft_);
   Observe(SplitStep::kSeparatorWritten);
-  return std::nullopt;
+  return {true, std::nullopt};
 }
 
 void Meganode::InsertSeparators(std::vector<Separator> pending) {
@@ -217,7 +250,8 @@ void Meganode::InsertSeparators(std::vector<Separator> pending) {
       Publish(&draft_);
       if (!Observe(SplitStep::kSeparatorWritten)) return;
     } else if (header().node_count - header().nodes_used >= 2) {
-      if (std::optional<Separator> next = Split(parent, at, separator.key, slot)) pending.push_back(std::move(*next));
+      SplitResult split = Split(parent, at, /*replaces=*/false, separator.key, slot);
+      if (split.separator.has_value()) pending.push_back(std::move(*split.separator));
     }  // Without free nodes the split stays half done, and readers use the right link.
   }
 }

@@ -55,7 +55,7 @@ absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {
   ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
   Location location{leaf.self(), std::nullopt};
   if (!leaf.holds_pairs()) return NotHere(Walk::Step::kElsewhere, key);
-  if (const std::optional<int> slot = leaf.Find(key)) location.slot = leaf.leaf_slot(*slot);
+  if (const std::optional<int> slot = leaf.Find(key)) location.pair = leaf.pair(*slot);
   return location;
 }
 
@@ -87,12 +87,14 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups) {
           lookup.status = absl::OkStatus();
           lookup.location = {node.self(), std::nullopt};
           if (const std::optional<int> slot = node.Find(lookup.key)) {
-            const LeafSlot found = node.leaf_slot(*slot);
-            lookup.location.slot = found;
-            if (lookup.prefetches == Prefetches::kPair) {
-              Prefetch(lookup.tree->Extent(found.extent), std::min<size_t>(found.extent_bytes, 512));
+            const LeafPair found = node.pair(*slot);
+            lookup.location.pair = found;
+            if (found.is_inline) {
+              // It came with the leaf.
+            } else if (lookup.prefetches == Prefetches::kPair) {
+              Prefetch(lookup.tree->Extent(found.outside.extent), std::min<size_t>(found.pair_bytes(), 512));
             } else if (lookup.prefetches == Prefetches::kFree) {
-              lookup.tree->extents_.PrefetchFree(found.extent.offset(), found.extent_bytes);
+              lookup.tree->extents_.PrefetchFree(found.outside.extent.offset(), found.pair_bytes());
             }
           }
         } else {
@@ -102,8 +104,9 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups) {
       }
     }
     for (const Lookup& lookup : batch) {
-      if (lookup.prefetches != Prefetches::kFree || !lookup.location.slot.has_value()) continue;
-      lookup.tree->extents_.PrefetchNeighbours(lookup.location.slot->extent.offset());
+      const std::optional<LeafPair>& pair = lookup.location.pair;
+      if (lookup.prefetches != Prefetches::kFree || !pair.has_value() || pair->is_inline) continue;
+      lookup.tree->extents_.PrefetchNeighbours(pair->outside.extent.offset());
     }
   }
 }

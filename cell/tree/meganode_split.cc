@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cell/base/check.h"
+#include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
@@ -32,6 +33,7 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
 MeganodeSplit::MeganodeSplit(Meganode* from, Meganode* to, std::string key)
     : from_(from), to_(to), key_(std::move(key)), next_(key_) {
   CELL_CHECK(from->Covers(key_) && key_ > from->range().low && to->range().low == key_ && !from->on_change_);
+  to_->TakeLastStamp(*from_);
   from_->set_on_change([this](std::string_view changed) {
     if (changed >= key_ && (copied_ || changed < next_)) Mirror(changed);
   });
@@ -41,10 +43,11 @@ MeganodeSplit::~MeganodeSplit() { from_->set_on_change(nullptr); }
 
 absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::string& key) {
   if (!node.holds_pairs()) return to_->InsertRoute(key, node.inner_slot(slot).child()).status();
-  const LeafSlot pair = node.leaf_slot(slot);
-  const std::string_view extent = AsText(ConstBytes(from_->Extent(pair.extent), pair.extent_bytes));
-  RETURN_IF_ERROR(to_->Put(key, extent.substr(key.size()), pair.crc).status());
-  return absl::OkStatus();
+  const LeafPair pair = node.pair(slot);
+  const std::string_view value = from_->ValueOf(pair);
+  const uint64_t crc = pair.is_inline ? Crc64(value, Crc64(key)) : pair.outside.crc;
+  RETURN_IF_ERROR(to_->CheckPut(key, value, crc));
+  return to_->PutChecked(key, value, crc, {}, pair.stamp).status();
 }
 
 void MeganodeSplit::Mirror(std::string_view changed) {
@@ -83,8 +86,8 @@ absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
 void MeganodeSplit::PrefetchExtents(const NodeView& leaf) const {
   if (!leaf.holds_pairs()) return;
   for (int i = 0; i < leaf.count(); ++i) {
-    const LeafSlot pair = leaf.leaf_slot(i);
-    Prefetch(from_->Extent(pair.extent), std::min<size_t>(pair.extent_bytes, 512));
+    const LeafPair pair = leaf.pair(i);
+    if (!pair.is_inline) Prefetch(from_->Extent(pair.outside.extent), std::min<size_t>(pair.pair_bytes(), 512));
   }
 }
 
@@ -124,7 +127,7 @@ void MeganodeSplit::Cut(const NodeView& node) {
     const std::string key = node.key(i);
     if (key >= key_) break;
     if (node.holds_pairs()) {
-      CELL_CHECK(draft.Insert(i, key, node.leaf_slot(i)));  // The leaf ended at the split key before, so nothing grows.
+      CELL_CHECK(draft.Insert(i, key, node.pair(i)));  // The leaf ended at the split key before, so nothing grows.
     } else if (!draft.Insert(i, key, node.inner_slot(i))) {
       // The split key is longer than the high key was. Children without a slot are reached by right links.
       CELL_CHECK_GT(i, 0);
@@ -158,6 +161,7 @@ absl::Status MeganodeSplit::Finish() {
     }
     invalid_nodes_.insert(invalid_nodes_.end(), part.begin(), part.end());
   }
+  to_->TakeLastStamp(*from_);
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
   left.data_bytes -= to_->header().data_bytes;
@@ -167,8 +171,8 @@ absl::Status MeganodeSplit::Finish() {
 void MeganodeSplit::PrefetchBlocks(const NodeView& leaf) const {
   if (!leaf.holds_pairs()) return;
   for (int i = 0; i < leaf.count(); ++i) {
-    const LeafSlot pair = leaf.leaf_slot(i);
-    from_->extents_.PrefetchFree(pair.extent.offset(), pair.extent_bytes);
+    const LeafPair pair = leaf.pair(i);
+    if (!pair.is_inline) from_->extents_.PrefetchFree(pair.outside.extent.offset(), pair.pair_bytes());
   }
 }
 
@@ -177,7 +181,10 @@ bool MeganodeSplit::Reclaim(size_t nodes) {
     const NodeView node = from_->Node(invalid_nodes_.back());
     if (node.holds_pairs()) {
       if (invalid_nodes_.size() > 1) PrefetchBlocks(from_->Node(invalid_nodes_.end()[-2]));
-      for (int i = 0; i < node.count(); ++i) from_->extents_.Free(node.leaf_slot(i).extent.offset());
+      for (int i = 0; i < node.count(); ++i) {
+        const LeafPair pair = node.pair(i);
+        if (!pair.is_inline) from_->extents_.Free(pair.outside.extent.offset());
+      }
     }
     from_->FreeNode(node.self());
     invalid_nodes_.pop_back();

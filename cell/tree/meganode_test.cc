@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "cell/base/check.h"
@@ -26,11 +27,15 @@ absl::StatusOr<bool> Put(Meganode* tree, std::string_view key, std::string_view 
 std::optional<std::string> Get(const Meganode& tree, std::string_view key) {
   const absl::StatusOr<Meganode::Location> location = tree.Find(key);
   CELL_CHECK(location.ok());
-  if (!location->slot.has_value()) return std::nullopt;
-  const ConstBytes extent(tree.Extent(location->slot->extent), location->slot->extent_bytes);
-  CELL_CHECK_EQ(Crc64(extent), location->slot->crc);
-  return std::string(AsText(extent.subspan(key.size())));
+  if (!location->pair.has_value()) return std::nullopt;
+  const LeafPair& pair = *location->pair;
+  if (!pair.is_inline) {
+    CELL_CHECK_EQ(Crc64(ConstBytes(tree.Extent(pair.outside.extent), pair.pair_bytes())), pair.outside.crc);
+  }
+  return std::string(tree.ValueOf(pair));
 }
+
+uint64_t StampOf(const Meganode& tree, std::string_view key) { return tree.Find(key)->pair->stamp; }
 
 std::vector<std::string> AllKeys(const Meganode& tree) {
   std::vector<std::string> keys;
@@ -55,21 +60,31 @@ class RandomOperations : public ::testing::TestWithParam<std::tuple<Shape, uint6
 TEST_P(RandomOperations, AgreeWithAMap) {
   const auto [shape, seed] = GetParam();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  TestRegion region({shape.node_bytes, 8 << 20, 16 << 20});
+  TestRegion region({shape.node_bytes, 32 << 20, 16 << 20});
   Meganode tree(region.memory());
   Random random(seed);
   std::map<std::string, std::string> model;
+  std::map<std::string, uint64_t> stamps;  // The last one that each key had, also of those that were deleted.
   Pointer hint;
+  const size_t inline_bytes_max = InlineBytesMax(shape.node_bytes);
   for (int i = 0; i < 20'000; ++i) {
+    if (i % 50 == 0) {
+      const size_t settings[] = {0, 64, 128, inline_bytes_max, random.Below(inline_bytes_max + 1)};
+      tree.set_inline_max(std::min(settings[random.Below(std::size(settings))], inline_bytes_max));
+    }
     std::string key(shape.key_bytes_min + random.Below(shape.key_bytes_max - shape.key_bytes_min + 1), '\0');
     for (char& c : key) c = static_cast<char>(random.Below(shape.alphabet) * 255 / (shape.alphabet - 1));
     switch (random.Below(4)) {
       case 0:
       case 1: {
-        const std::string value(random.Below(100), static_cast<char>(i));
+        std::string value(random.Below(random.Below(4) == 0 ? 2 * inline_bytes_max : 100), static_cast<char>(i));
+        if (random.Below(4) == 0 && model.contains(key)) value = model[key];
         const absl::StatusOr<bool> replaced = Put(&tree, key, value, hint);
         ASSERT_TRUE(replaced.ok()) << replaced.status();
         ASSERT_EQ(*replaced, model.contains(key));
+        ASSERT_EQ(tree.Find(key)->pair->is_inline, key.size() + value.size() <= tree.inline_max());
+        ASSERT_GT(StampOf(tree, key), stamps[key]);
+        stamps[key] = StampOf(tree, key);
         model[key] = value;
         break;
       }
@@ -84,6 +99,7 @@ TEST_P(RandomOperations, AgreeWithAMap) {
         ASSERT_EQ(value.has_value(), model.contains(key));
         if (value.has_value()) {
           ASSERT_EQ(*value, model[key]);
+          ASSERT_EQ(StampOf(tree, key), stamps[key]);
         }
         hint = tree.Find(key)->leaf;  // For later keys it is right only by chance.
       }
@@ -97,6 +113,14 @@ TEST_P(RandomOperations, AgreeWithAMap) {
   want.reserve(model.size());
   for (const auto& [key, value] : model) want.push_back(key);
   EXPECT_EQ(AllKeys(tree), want);
+  for (const auto& [key, value] : model) {
+    ASSERT_EQ(Get(tree, key), value);
+    ASSERT_EQ(StampOf(tree, key), stamps[key]);
+  }
+  EXPECT_EQ(report.inline_pairs + report.extents, report.keys);
+  if (shape.key_bytes_max < 100) {
+    EXPECT_GT(report.inline_pairs, 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RandomOperations,
@@ -119,10 +143,18 @@ TEST(Meganode, LongestKeysAlwaysSplit) {
         std::string key(random.Below(4) == 0 ? 1 + random.Below(longest) : longest, 'k');
         key.back() = static_cast<char>(random.Next());
         if (random.Below(2) == 0) key[random.Below(key.size())] = static_cast<char>(random.Next());
-        ASSERT_TRUE(Put(&tree, key, "v").ok());
+        // Outside pairs, and the largest inline ones, with values that grow and shrink in their leaves.
+        tree.set_inline_max(random.Below(3) == 0 ? 0 : InlineBytesMax(node_bytes));
+        const size_t rest = InlineBytesMax(node_bytes) - std::min(InlineBytesMax(node_bytes), key.size());
+        const std::string value(random.Below(2) == 0 ? rest : random.Below(rest + 2), 'v');
+        if (random.Below(3) == 0) key.resize(1 + random.Below(6));
+        ASSERT_TRUE(Put(&tree, key, value).ok());
+        ASSERT_EQ(Get(tree, key), value);
       }
       const TreeReport report = CheckTree(*region.memory());
       ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << Errors(report);
+      EXPECT_GT(report.inline_pairs, 0u);
+      EXPECT_GT(report.extents, 0u);
     }
   }
 }
@@ -134,6 +166,88 @@ TEST(Meganode, KeysInOrderFillTheirLeaves) {
   const TreeReport report = CheckTree(*region.memory());
   ASSERT_TRUE(report.ok()) << Errors(report);
   EXPECT_GT(report.keys / report.leaves, 25u);
+}
+
+TEST(Meganode, APairGoesBackAndForthOverTheLimit) {
+  TestRegion region({512, 1 << 20, 1 << 20});
+  Meganode tree(region.memory());
+  tree.set_inline_max(64);
+  const auto key = [](int i) { return fmt::format("key{:05}", i); };  // 8 bytes, so that values of 56 are inline.
+  std::map<std::string, std::string> model;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 200; ++i) {
+      const size_t bytes = (round + i) % 4 == 0 ? 57 : (round + i) % 4 == 1 ? 0 : (round + i) % 4 == 2 ? 56 : 300;
+      const std::string value(bytes, static_cast<char>('a' + round % 26));
+      ASSERT_EQ(*Put(&tree, key(i), value), round > 0);
+      ASSERT_EQ(tree.Find(key(i))->pair->is_inline, bytes <= 56);
+      model[key(i)] = value;
+    }
+    const TreeReport report = CheckTree(*region.memory());
+    ASSERT_TRUE(report.ok()) << Errors(report);
+    ASSERT_EQ(report.inline_pairs, 100u);
+    ASSERT_EQ(report.extents, 100u) << "extents of pairs that have moved inline are freed";
+    for (const auto& [k, value] : model) ASSERT_EQ(Get(tree, k), value);
+  }
+  for (const auto& [k, value] : model) ASSERT_TRUE(*tree.Delete(k));
+  EXPECT_EQ(tree.data_bytes(), 0u);
+  EXPECT_EQ(tree.extents().blocks, 0u);
+}
+
+TEST(Meganode, WithoutInlinePairsItIsTheThesisLayout) {
+  TestRegion region;
+  Meganode tree(region.memory());
+  tree.set_inline_max(0);
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Put(&tree, std::to_string(i), i % 2 == 0 ? "" : "v").ok());
+  const TreeReport report = CheckTree(*region.memory());
+  EXPECT_EQ(report.inline_pairs, 0u);
+  EXPECT_EQ(report.extents, 1000u);
+}
+
+// With the mutant stamp-kept this fails.
+TEST(Stamps, GrowWithEachPutEvenOfAnEqualValue) {
+  for (const size_t inline_max : {0, 64}) {
+    TestRegion region({1024, 1 << 20, 1 << 20});
+    Meganode tree(region.memory());
+    tree.set_inline_max(inline_max);
+    uint64_t last = 0;
+    for (const char* value : {"a", "b", "b", "a", "a"}) {
+      ASSERT_TRUE(Put(&tree, "key", value).ok());
+      EXPECT_GT(StampOf(tree, "key"), last) << value;
+      last = StampOf(tree, "key");
+      ASSERT_TRUE(Put(&tree, "other", value).ok());
+      EXPECT_EQ(StampOf(tree, "key"), last) << "another key's put leaves it alone";
+    }
+    ASSERT_TRUE(*tree.Delete("key"));
+    ASSERT_TRUE(Put(&tree, "key", "a").ok());
+    EXPECT_GT(StampOf(tree, "key"), last) << "a key that was deleted does not begin again";
+    last = StampOf(tree, "key");
+    const auto prepared = tree.Prepare("key", "a", Crc64("a", Crc64("key")), {});
+    ASSERT_TRUE(prepared.ok());
+    EXPECT_EQ(StampOf(tree, "key"), last);
+    ASSERT_TRUE(Put(&tree, "key", "meanwhile").ok());
+    const uint64_t meanwhile = StampOf(tree, "key");
+    EXPECT_TRUE(tree.Commit(*prepared, "key"));
+    EXPECT_GT(StampOf(tree, "key"), meanwhile) << "stamps follow the order in which puts take effect";
+    // Another owner of the same memory goes on.
+    Meganode next(region.memory());
+    EXPECT_GT(next.NextStamp(), StampOf(tree, "key"));
+  }
+}
+
+TEST(Stamps, FollowTheClockAndNeverGoBackWithIt) {
+  TestRegion region({1024, 1 << 20, 1 << 20});
+  Meganode tree(region.memory());
+  int64_t now_ns = 1'000'000;
+  tree.set_stamp_clock([&now_ns] { return now_ns; });
+  EXPECT_EQ(tree.NextStamp(), 1'000'000u);
+  EXPECT_EQ(tree.NextStamp(), 1'000'001u);
+  now_ns = 2'000'000;
+  EXPECT_EQ(tree.NextStamp(), 2'000'000u);
+  now_ns = 5;
+  EXPECT_EQ(tree.NextStamp(), 2'000'001u);
+  now_ns = -5;
+  EXPECT_EQ(tree.NextStamp(), 2'000'002u);
+  EXPECT_EQ(tree.header().last_stamp, 2'000'002u);
 }
 
 TEST(Meganode, FullOfNodesAnswersResourceExhaustedAndKeepsAllItHas) {
@@ -152,7 +266,87 @@ TEST(Meganode, FullOfNodesAnswersResourceExhaustedAndKeepsAllItHas) {
   for (const std::string& key : stored) ASSERT_EQ(Get(tree, key), key);
   const TreeReport report = CheckTree(*region.memory());
   EXPECT_TRUE(report.ok()) << Errors(report);
-  EXPECT_TRUE(*Put(&tree, stored[0], "updates still work"));
+  EXPECT_TRUE(*Put(&tree, stored[0], "updates work"));
+  // A pair that grows may split its leaf, and is refused as a new one is. Nothing has changed then.
+  const std::string longer(100, 'x');
+  uint64_t refused = 0;
+  for (const std::string& key : stored) {
+    const std::string before = *Get(tree, key);
+    const uint64_t stamp = StampOf(tree, key);
+    const absl::Status grown = Put(&tree, key, longer).status();
+    if (grown.ok()) continue;
+    ASSERT_EQ(grown.code(), absl::StatusCode::kResourceExhausted);
+    ASSERT_EQ(Get(tree, key), before);
+    ASSERT_EQ(StampOf(tree, key), stamp);
+    ++refused;
+  }
+  EXPECT_GT(refused, stored.size() / 2);
+  EXPECT_TRUE(CheckTree(*region.memory()).ok());
+}
+
+// Prepare reserves what Commit needs, whatever is applied in between. Random writes are prepared while others wait, in
+// regions that are full or nearly so, with pairs that grow, shrink and change their place.
+TEST(Meganode, WhatWasPreparedIsCommitted) {
+  uint64_t committed = 0, refused = 0, replaced_when_full = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    TestRegion region({512, (20 + random.Below(40)) * 512, 64 << 10});
+    Meganode tree(region.memory());
+    struct Waiting {
+      std::string key;
+      std::optional<std::string> value;  // nullopt: a delete.
+      PairStore::Prepared prepared;
+    };
+    std::vector<Waiting> waiting;
+    std::map<std::string, std::string> model;
+    for (int i = 0; i < 6000; ++i) {
+      if (waiting.size() < 12 && random.Below(2) == 0) {
+        tree.set_inline_max(random.Below(4) == 0 ? 0 : 100);
+        Waiting write{fmt::format("{:04}", random.Below(600)), std::nullopt, {}};
+        if (random.Below(12) != 0) {
+          write.value = std::string(random.Below(random.Below(3) == 0 ? 120 : 30), static_cast<char>(i));
+          const uint64_t crc = Crc64(*write.value, Crc64(write.key));
+          const bool of_key =
+              std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.key == write.key; });
+          auto prepared = tree.Prepare(write.key, *write.value, crc, {waiting.size(), true});
+          if (!prepared.ok() && !of_key) {
+            prepared = tree.Prepare(write.key, *write.value, crc, {waiting.size(), false});
+            replaced_when_full += prepared.ok();
+          }
+          if (!prepared.ok()) {
+            ASSERT_EQ(prepared.status().code(), absl::StatusCode::kResourceExhausted);
+            ++refused;
+            continue;
+          }
+          write.prepared = *prepared;
+        }
+        waiting.push_back(std::move(write));
+      } else if (!waiting.empty()) {
+        const Waiting write = std::move(waiting.front());
+        waiting.erase(waiting.begin());
+        if (random.Below(20) == 0 && write.value.has_value()) {
+          tree.Discard(write.prepared);
+        } else if (write.value.has_value()) {
+          ASSERT_EQ(tree.Commit(write.prepared, write.key), model.contains(write.key));
+          model[write.key] = *write.value;
+          ++committed;
+        } else {
+          ASSERT_EQ(*tree.CommitDelete(write.key), model.erase(write.key) == 1);
+        }
+      }
+    }
+    for (const Waiting& write : waiting) {
+      if (write.value.has_value()) tree.Discard(write.prepared);
+    }
+    for (const auto& [key, value] : model) ASSERT_EQ(Get(tree, key), value);
+    const TreeReport report = CheckTree(*region.memory());
+    ASSERT_TRUE(report.ok()) << Errors(report);
+    ASSERT_EQ(report.keys, model.size());
+  }
+  EXPECT_GT(committed, 10'000u);
+  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(replaced_when_full, 500u);
 }
 
 TEST(Meganode, FullOfExtentsAnswersResourceExhaustedAndDeletesMakeRoom) {
@@ -243,7 +437,10 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
   TestRegion region;
   Meganode tree(region.memory());
   Random random(5);
-  for (int i = 0; i < 5000; ++i) ASSERT_TRUE(Put(&tree, std::to_string(random.Below(20'000)), "v").ok());
+  for (int i = 0; i < 5000; ++i) {
+    tree.set_inline_max(i % 2 == 0 ? 0 : kInlineMaxDefault);
+    ASSERT_TRUE(Put(&tree, std::to_string(random.Below(20'000)), "v").ok());
+  }
   std::vector<std::string> keys;
   keys.reserve(1000);
   for (int i = 0; i < 1000; ++i) keys.push_back(std::to_string(random.Below(20'000)));
@@ -256,11 +453,23 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
     const Meganode::Location want = *tree.Find(keys[i]);
     ASSERT_TRUE(lookups[i].status.ok());
     ASSERT_EQ(lookups[i].location.leaf, want.leaf);
-    ASSERT_EQ(lookups[i].location.slot.has_value(), want.slot.has_value());
-    if (want.slot.has_value()) {
-      ASSERT_EQ(lookups[i].location.slot->extent, want.slot->extent);
+    ASSERT_EQ(lookups[i].location.pair.has_value(), want.pair.has_value());
+    if (want.pair.has_value()) {
+      ASSERT_EQ(lookups[i].location.pair->stamp, want.pair->stamp);
+      ASSERT_EQ(lookups[i].location.pair->is_inline, want.pair->is_inline);
+      ASSERT_EQ(tree.ValueOf(*lookups[i].location.pair), tree.ValueOf(*want.pair));
     }
   }
+}
+
+TEST(Meganode, InlinePairsHaveALimit) {
+  EXPECT_TRUE(CheckInlineMax(0, 1024).ok());
+  EXPECT_TRUE(CheckInlineMax(238, 1024).ok());
+  const absl::Status status = CheckInlineMax(239, 1024);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("up to 238 bytes"), std::string::npos) << status;
+  TestRegion region({512, 1 << 20, 1 << 20});
+  EXPECT_EQ(Meganode(region.memory(), {.inline_max = 10'000}).inline_max(), InlineBytesMax(512));
 }
 
 TEST(MeganodeFormat, RefusesSizesThatDoNotWork) {

@@ -46,20 +46,51 @@ size_t NodeDraft::FreeBytes() const {
   return h.heap_begin - sizeof(NodeHeader) - h.count * (kKeyHeadBytes + SlotBytes(h));
 }
 
-bool NodeDraft::InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes) {
+size_t NodeDraft::AddEntry(std::string_view tail, size_t payload_bytes) {
+  NodeHeader& h = header();
+  if (tail.size() + payload_bytes == 0) return 0;
+  h.heap_begin = static_cast<uint16_t>(h.heap_begin - tail.size() - payload_bytes);
+  if (!tail.empty()) std::memcpy(bytes_.data() + h.heap_begin, tail.data(), tail.size());
+  return h.heap_begin;
+}
+
+void NodeDraft::StorePayload(std::byte* to, const LeafPair& pair) {
+  if (!pair.is_inline) {
+    Store(to, pair.outside);
+  } else if (!pair.value.empty()) {
+    std::memcpy(to, pair.value.data(), pair.value.size());
+  }
+}
+
+namespace {
+
+// Returns LeafSlot::value.
+uint32_t ValueOf(const LeafPair& pair) {
+  return pair.value_bytes | (pair.is_inline ? uint32_t{pair.check} << kValueCheckShift : kValueOutside);
+}
+
+}  // namespace
+
+bool NodeDraft::Insert(int i, std::string_view key, const LeafPair& pair) {
+  LeafSlot slot{{}, ValueOf(pair), pair.stamp};
+  std::byte* const payload = InsertSlot(i, key, &slot.key, sizeof(slot), pair.payload_bytes());
+  if (payload == nullptr) return false;
+  StorePayload(payload, pair);
+  return true;
+}
+
+std::byte* NodeDraft::InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes, size_t payload_bytes) {
   CELL_CHECK(slot_bytes == SlotBytes(header()) && key.size() >= header().prefix_bytes);
   const std::string_view suffix = key.substr(header().prefix_bytes);
-  const size_t tail_bytes = suffix.size() - std::min(suffix.size(), kKeyHeadBytes);
-  const size_t needed = kKeyHeadBytes + slot_bytes + tail_bytes;
+  const std::string_view tail = suffix.substr(std::min(suffix.size(), kKeyHeadBytes));
+  const size_t needed = kKeyHeadBytes + slot_bytes + tail.size() + payload_bytes;
   if (FreeBytes() < needed) {
     Compact();
-    if (FreeBytes() < needed) return false;
+    if (FreeBytes() < needed) return nullptr;
   }
-  NodeHeader& h = header();
-  h.heap_begin = static_cast<uint16_t>(h.heap_begin - tail_bytes);
   slot->key_bytes = static_cast<uint16_t>(suffix.size());
-  slot->tail_offset = tail_bytes == 0 ? uint16_t{0} : h.heap_begin;
-  if (tail_bytes != 0) std::memcpy(bytes_.data() + h.heap_begin, suffix.data() + kKeyHeadBytes, tail_bytes);
+  slot->tail_offset = static_cast<uint16_t>(AddEntry(tail, payload_bytes));
+  NodeHeader& h = header();
 
   // Slots after i move by a slot and a head, slots before i by a head, heads after i by a head.
   std::byte* const heads = bytes_.data() + sizeof(NodeHeader);
@@ -72,7 +103,7 @@ bool NodeDraft::InsertSlot(int i, std::string_view key, SlotKey* slot, size_t sl
   Store(heads + kKeyHeadBytes * i, KeyHead(suffix));
   std::memcpy(slots + kKeyHeadBytes + before, slot, slot_bytes);
   ++h.count;
-  return true;
+  return bytes_.data() + slot->tail_offset + tail.size();
 }
 
 void NodeDraft::Remove(int i) {
@@ -89,29 +120,56 @@ void NodeDraft::Remove(int i) {
   --h.count;
 }
 
-void NodeDraft::Repoint(int i, Pointer extent, uint32_t extent_bytes, uint64_t crc) {
+bool NodeDraft::Replace(int i, const LeafPair& pair) {
+  CELL_CHECK(i >= 0 && i < view().count());
   LeafSlot slot = view().leaf_slot(i);
-  slot.extent = extent;
-  slot.extent_bytes = extent_bytes;
-  slot.crc = crc;
-  Store(const_cast<std::byte*>(view().slot(i)), slot);
+  const std::string_view entry = view().entry(i);
+  const std::string_view tail = view().tail(slot.key);
+  const size_t needed = tail.size() + pair.payload_bytes();
+  if (needed > entry.size()) {
+    if (FreeBytes() < needed) {
+      size_t others = 0;
+      for (int other = 0; other < view().count(); ++other) others += other == i ? 0 : view().entry(other).size();
+      const size_t slots_end = sizeof(NodeHeader) + header().count * (kKeyHeadBytes + sizeof(LeafSlot));
+      if (slots_end + others + needed > view().fences_offset()) return false;
+      const std::string kept(tail);  // Its bytes in the heap are given up.
+      Compact(i);
+      slot.key.tail_offset = static_cast<uint16_t>(AddEntry(kept, pair.payload_bytes()));
+    } else {
+      slot.key.tail_offset = static_cast<uint16_t>(AddEntry(tail, pair.payload_bytes()));
+    }
+  } else if (needed == 0) {
+    slot.key.tail_offset = 0;
+  }
+  slot.value = ValueOf(pair);
+  slot.stamp = pair.stamp;
+  Store(this->slot(i), slot);
+  StorePayload(bytes_.data() + slot.key.tail_offset + tail.size(), pair);
+  return true;
 }
 
-void NodeDraft::Compact() {
+void NodeDraft::Repoint(int i, Pointer extent) {
+  const LeafSlot slot = view().leaf_slot(i);
+  CELL_CHECK(slot.outside());
+  std::byte* const payload = bytes_.data() + slot.key.tail_offset + TailBytes(slot.key);
+  Store(payload, PairExtent{extent, Load<PairExtent>(payload).crc});
+}
+
+void NodeDraft::Compact(int without) {
   NodeHeader& h = header();
   std::array<std::byte, kNodeBytesMax> old;
   std::memcpy(old.data(), bytes_.data(), node_bytes_);
   const NodeView before = NodeView::Trusted(old.data(), node_bytes_);
   const size_t slot_bytes = SlotBytes(h);
-  size_t at = before.low_key_offset() - (before.has_high() ? before.high_key_rest().size() : 0);
+  size_t at = before.fences_offset();
   for (int i = 0; i < h.count; ++i) {
+    const std::string_view entry = before.entry(i);
+    if (entry.empty() || i == without) continue;
+    at -= entry.size();
+    std::memcpy(bytes_.data() + at, entry.data(), entry.size());
     SlotKey key = before.slot_key(i);
-    const std::string_view tail = before.tail(key);
-    if (tail.empty()) continue;
-    at -= tail.size();
-    std::memcpy(bytes_.data() + at, tail.data(), tail.size());
     key.tail_offset = static_cast<uint16_t>(at);
-    Store(bytes_.data() + (before.slot(i) - old.data()), key);
+    Store(slot(i), key);
   }
   h.heap_begin = static_cast<uint16_t>(at);
   // Clear leftovers of deletes, so that equal nodes have equal bytes.

@@ -34,13 +34,20 @@ class NodeDraft {
   // Turns the draft into another node with the same range and slots.
   void Move(Pointer self, Pointer right);
 
-  // Inserts a slot before slot i. `key` is whole (with the prefix); the slot's `key` field is filled in here. Returns
-  // false, and changes nothing, if it does not fit even after the heap was compacted.
-  bool Insert(int i, std::string_view key, LeafSlot slot) { return InsertSlot(i, key, &slot.key, sizeof(slot)); }
-  bool Insert(int i, std::string_view key, InnerSlot slot) { return InsertSlot(i, key, &slot.key, sizeof(slot)); }
+  // Inserts a pair before slot i. `key` is whole (with the prefix). Returns false, and leaves all pairs as they are, if
+  // it does not fit even after the heap was compacted. REQUIRES: an inline value is not in this draft.
+  bool Insert(int i, std::string_view key, const LeafPair& pair);
+  // Inserts a child in the same way. The slot's `key` field is filled in here.
+  bool Insert(int i, std::string_view key, InnerSlot slot) {
+    return InsertSlot(i, key, &slot.key, sizeof(slot), 0) != nullptr;
+  }
   void Remove(int i);
-  // Makes leaf slot i point at another extent. Its key stays.
-  void Repoint(int i, Pointer extent, uint32_t extent_bytes, uint64_t crc);
+  // Gives slot i of a leaf another value and stamp, whatever their sizes. Its key stays. Returns false, and leaves all
+  // pairs as they are, if that does not fit even after the heap was compacted. REQUIRES: an inline value is not in this
+  // draft.
+  bool Replace(int i, const LeafPair& pair);
+  // Makes the outside pair in slot i point at another extent with the same content. Its stamp stays.
+  void Repoint(int i, Pointer extent);
 
   NodeView view() const { return NodeView::Trusted(bytes_.data(), node_bytes_); }
 
@@ -49,10 +56,16 @@ class NodeDraft {
   void Publish(RegionMemory* memory, uint64_t offset);
 
  private:
-  bool InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes);
+  // Returns where the payload of `payload_bytes` goes, or null if the slot does not fit.
+  std::byte* InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes, size_t payload_bytes);
+  // Allocates an entry in the heap, of a tail and a payload, and returns its offset. REQUIRES: it fits.
+  size_t AddEntry(std::string_view tail, size_t payload_bytes);
+  void StorePayload(std::byte* to, const LeafPair& pair);
   size_t FreeBytes() const;
-  void Compact();
+  // Moves the entries in the heap together, except that of slot `without`, which loses it.
+  void Compact(int without = -1);
   NodeHeader& header() { return *reinterpret_cast<NodeHeader*>(bytes_.data()); }
+  std::byte* slot(int i) { return const_cast<std::byte*>(view().slot(i)); }
 
   uint32_t node_bytes_;
   alignas(64) std::array<std::byte, kNodeBytesMax> bytes_;

@@ -5,8 +5,14 @@
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/layout/limits.h"
+#include "fmt/format.h"
 
 namespace cell {
+
+absl::Status DamagedPair(std::string_view key) {
+  return absl::DataLossError(
+      fmt::format("the pair of key {} was damaged in its server's memory: its check is wrong", ForMessage(key)));
+}
 namespace {
 
 struct Bounds {
@@ -86,8 +92,15 @@ bool NodeView::WellFormed() const {
   if (fences > end || h.heap_begin < slots_end || h.heap_begin > end - fences) return false;
   for (int i = 0; i < h.count; ++i) {
     const SlotKey key = slot_key(i);
-    if (key.key_bytes <= kKeyHeadBytes) continue;
-    if (key.tail_offset < h.heap_begin || key.tail_offset + size_t{key.key_bytes} - kKeyHeadBytes > end) return false;
+    size_t bytes = TailBytes(key);
+    if (HoldsPairs(h)) {
+      const LeafSlot slot = leaf_slot(i);
+      if (slot.value_bytes() > kValueBytesMax) return false;
+      bytes += slot.payload_bytes();
+    }
+    if (bytes == 0 ? key.tail_offset != 0 : key.tail_offset < h.heap_begin || key.tail_offset + bytes > end - fences) {
+      return false;
+    }
   }
   return true;
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "cell/base/bytes.h"
 #include "cell/base/mutant.h"
 #include "cell/layout/node.h"
@@ -26,6 +27,35 @@ enum class NodeFault {
   kGone,       // Invalidated: its keys are in another meganode.
   kMalformed,  // The CRC is right, but this is not a node. The writer is at fault; such nodes are never followed.
 };
+
+// A pair as a leaf holds it. Made by NodeView::pair, or by Inline and Outside for a leaf that is being written.
+struct LeafPair {
+  uint64_t stamp = 0;
+  uint32_t key_bytes = 0;  // Of the whole key. Set by NodeView::pair.
+  uint32_t value_bytes = 0;
+  bool is_inline = true;
+  std::string_view value;  // If inline. Points into the node.
+  uint16_t check = 0;      // If inline: PairCheck.
+  PairExtent outside;      // If not inline.
+
+  // `crc`: CRC64 of key and value.
+  static LeafPair Inline(std::string_view value, uint64_t crc, uint64_t stamp) {
+    return {stamp, 0, static_cast<uint32_t>(value.size()), true, value, PairCheck(crc), {}};
+  }
+  static LeafPair Outside(PairExtent extent, size_t value_bytes, uint64_t stamp) {
+    return {stamp, 0, static_cast<uint32_t>(value_bytes), false, {}, 0, extent};
+  }
+
+  // Returns the size of key and value: of the extent if the pair is outside.
+  uint32_t pair_bytes() const { return key_bytes + value_bytes; }
+  // Returns whether key and value with this CRC64 can be those that were stored.
+  bool Matches(uint64_t crc) const { return is_inline ? check == PairCheck(crc) : outside.crc == crc; }
+  // Returns how many bytes the pair takes in the heap besides its key.
+  size_t payload_bytes() const { return is_inline ? value_bytes : sizeof(PairExtent); }
+};
+
+// Returns the error for an inline pair whose key and value do not match its check.
+absl::Status DamagedPair(std::string_view key);
 
 class NodeView {
  public:
@@ -76,6 +106,8 @@ class NodeView {
   // Accessors of slot i. REQUIRES: 0 <= i < count().
   SlotKey slot_key(int i) const { return Load<SlotKey>(slot(i)); }
   LeafSlot leaf_slot(int i) const { return Load<LeafSlot>(slot(i)); }
+  // For leaves of pairs.
+  LeafPair pair(int i) const;
   InnerSlot inner_slot(int i) const { return Load<InnerSlot>(slot(i)); }
   size_t key_bytes(int i) const { return header().prefix_bytes + slot_key(i).key_bytes; }
   void CopyKey(int i, std::string* key) const;
@@ -85,23 +117,32 @@ class NodeView {
     return key;
   }
 
+  // Returns whether the counts and offsets agree, so that no accessor reads out of bounds. Parse refuses other nodes.
+  bool WellFormed() const;
+
   const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(bytes_); }
   const std::byte* slot(int i) const {
     return bytes_ + sizeof(NodeHeader) + kKeyHeadBytes * static_cast<size_t>(count()) +
            SlotBytes(header()) * static_cast<size_t>(i);
   }
   uint32_t head(int i) const { return heads()[i]; }
-  std::string_view tail(SlotKey key) const {
-    return key.key_bytes <= kKeyHeadBytes ? std::string_view() : Text(key.tail_offset, key.key_bytes - kKeyHeadBytes);
+  std::string_view tail(SlotKey key) const { return Text(key.tail_offset, TailBytes(key)); }
+  // Returns the heap's entry of slot i: the key's tail, and behind it the payload of a pair.
+  std::string_view entry(int i) const {
+    const SlotKey key = slot_key(i);
+    return Text(key.tail_offset, TailBytes(key) + (holds_pairs() ? leaf_slot(i).payload_bytes() : 0));
   }
   uint64_t head_version() const { return header().head_version; }
   uint64_t tail_version() const { return Load<uint64_t>(bytes_ + node_bytes_ - kTailVersionBytes); }
   size_t low_key_offset() const { return node_bytes_ - kTailVersionBytes - header().low_key_bytes; }
+  // Returns the offset of the fences, where the entries in the heap end.
+  size_t fences_offset() const {
+    return low_key_offset() - (has_high() ? header().high_key_bytes - header().prefix_bytes : 0);
+  }
 
  private:
   NodeView(const std::byte* bytes, uint32_t node_bytes) : bytes_(bytes), node_bytes_(node_bytes) {}
 
-  bool WellFormed() const;
   const uint32_t* heads() const { return reinterpret_cast<const uint32_t*>(bytes_ + sizeof(NodeHeader)); }
   std::string_view Text(size_t offset, size_t bytes) const {
     return {reinterpret_cast<const char*>(bytes_) + offset, bytes};
@@ -113,6 +154,23 @@ class NodeView {
   const std::byte* bytes_ = nullptr;
   uint32_t node_bytes_ = 0;
 };
+
+inline LeafPair NodeView::pair(int i) const {
+  const LeafSlot slot = leaf_slot(i);
+  const size_t payload = slot.key.tail_offset + TailBytes(slot.key);
+  LeafPair pair;
+  pair.stamp = slot.stamp;
+  pair.key_bytes = header().prefix_bytes + uint32_t{slot.key.key_bytes};
+  pair.value_bytes = slot.value_bytes();
+  pair.is_inline = !slot.outside();
+  if (pair.is_inline) {
+    pair.value = Text(payload, pair.value_bytes);
+    pair.check = slot.check();
+  } else {
+    pair.outside = Load<PairExtent>(bytes_ + payload);
+  }
+  return pair;
+}
 
 // Returns the first four bytes of a key without its prefix, zero-padded, as a number that orders like the bytes.
 uint32_t KeyHead(std::string_view suffix);

@@ -54,7 +54,7 @@ TEST(ScanPosition, GoesOverLeavesBothWays) {
       leaf.Begin(Pointer(1, 1024), 0, low, last ? std::nullopt : std::optional<std::string_view>(*fence), {});
       int slot = 0;
       for (auto key = keys.lower_bound(low); key != keys.end() && (last || *key < *fence); ++key) {
-        ASSERT_TRUE(leaf.Insert(slot++, *key, LeafSlot{}));
+        ASSERT_TRUE(leaf.Insert(slot++, *key, LeafPair{}));
       }
       if (last) break;
       low = *fence;

@@ -56,14 +56,18 @@ class TreeCheck {
       Expect(false, "header", "not a region (wrong magic number, or too short)");
       return false;
     }
+    if (header_.layout_version != kLayoutVersion) {
+      Expect(false, "header", std::string(OtherLayout(header_.region, header_.layout_version).message()));
+      return false;
+    }
     const bool sane =
-        header_.layout_version == kLayoutVersion && ValidNodeBytes(header_.node_bytes) &&
+        ValidNodeBytes(header_.node_bytes) && header_.last_stamp <= kLastStampMax &&
         header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
         header_.nodes_used <= header_.nodes_end && header_.nodes_end <= header_.node_count &&
         header_.extents_offset <= memory_.bytes() &&
         header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
         header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <= header_.extents_offset;
-    Expect(sane, "header", "its sizes are inconsistent, or it has another layout version");
+    Expect(sane, "header", "its sizes are inconsistent, or its last stamp is impossible");
     return sane;
   }
 
@@ -154,7 +158,7 @@ class TreeCheck {
       Expect(i == 0 || key > last, where, fmt::format("key {} is not greater than the previous key", ForMessage(key)));
       Expect(node.Covers(key), where, fmt::format("key {} is outside the fences", ForMessage(key)));
       if (node.holds_pairs()) {
-        CheckLeafSlot(node.leaf_slot(i), key, where);
+        CheckPair(node.pair(i), key, where);
       } else {
         Expect(i != 0 || key == node.low_key(), where, "its first separator is not its low key");
         const Pointer child = node.inner_slot(i).child();
@@ -171,21 +175,31 @@ class TreeCheck {
     }
   }
 
-  void CheckLeafSlot(const LeafSlot& slot, const std::string& key, std::string_view where) {
+  void CheckPair(const LeafPair& pair, const std::string& key, std::string_view where) {
     ++report_.keys;
-    report_.data_bytes += slot.extent_bytes;
+    report_.data_bytes += pair.pair_bytes();
+    Expect(pair.stamp != 0 && pair.stamp <= header_.last_stamp, where,
+           fmt::format("stamp {} of key {} was not given here: the last one is {}", pair.stamp, ForMessage(key),
+                       header_.last_stamp));
+    if (pair.is_inline) {
+      ++report_.inline_pairs;
+      Expect(pair.Matches(Crc64(pair.value, Crc64(key))), where,
+             fmt::format("inline pair of key {} has a wrong check", ForMessage(key)));
+      return;
+    }
+    const auto [pointer, crc] = pair.outside;
     const uint64_t begin = header_.extents_offset;
     const uint64_t end = begin + header_.extents_bytes;
-    if (slot.extent.region() != header_.region || slot.extent.offset() < begin || slot.extent.offset() > end ||
-        slot.extent_bytes > end - slot.extent.offset() || slot.extent_bytes < key.size()) {
+    if (pointer.region() != header_.region || pointer.offset() < begin || pointer.offset() > end ||
+        pair.pair_bytes() > end - pointer.offset()) {
       Expect(false, where, fmt::format("extent of key {} is out of bounds", ForMessage(key)));
       return;
     }
-    const ConstBytes extent(memory_.at(slot.extent.offset()), slot.extent_bytes);
+    const ConstBytes extent(memory_.at(pointer.offset()), pair.pair_bytes());
     Expect(AsText(extent.subspan(0, key.size())) == key, where,
            fmt::format("extent of key {} holds another key", ForMessage(key)));
-    Expect(Crc64(extent) == slot.crc, where, fmt::format("extent of key {} has a wrong CRC", ForMessage(key)));
-    Expect(pointed_.emplace(slot.extent.offset(), slot.extent_bytes).second, where,
+    Expect(Crc64(extent) == crc, where, fmt::format("extent of key {} has a wrong CRC", ForMessage(key)));
+    Expect(pointed_.emplace(pointer.offset(), pair.pair_bytes()).second, where,
            fmt::format("extent of key {} is shared with another key", ForMessage(key)));
   }
 

@@ -7,6 +7,7 @@
 //             a half split (counted, not an error)
 //   walk      a search for each leaf's low key ends at that leaf
 //   extents   inside the area, CRC right, no two shared, none in use without a slot; free lists agree with the blocks
+//   stamps    none is 0 or above the header's last stamp
 //   counts    the header's keys and bytes
 #pragma once
 

@@ -16,6 +16,7 @@ class DamageTest : public ::testing::Test {
   DamageTest() {
     for (int i = 0; i < 3000; ++i) {
       const std::string key = fmt::format("{:05}", i * 7919 % 3000);
+      tree_.set_inline_max(i % 2 == 0 ? 0 : kInlineMaxDefault);
       CELL_CHECK(tree_.Put(key, "value", Crc64(std::string_view("value"), Crc64(key))).ok());
     }
     CELL_CHECK(CheckTree(*region_.memory()).ok());
@@ -28,6 +29,18 @@ class DamageTest : public ::testing::Test {
     draft.CopyOf(leaf);
     change(&draft);
     draft.Publish(region_.memory(), leaf.self().offset());
+  }
+
+  // Returns an outside pair's place in the leaf of `key`.
+  static int OutsideIn(const NodeView& leaf) {
+    for (int i = 0;; ++i) {
+      if (!leaf.pair(i).is_inline) return i;
+    }
+  }
+  // Returns where the extent of an outside pair in the leaf of `key` is.
+  Pointer ExtentBeside(std::string_view key) {
+    const NodeView leaf = *tree_.LeafOf(key);
+    return leaf.pair(OutsideIn(leaf)).outside.extent;
   }
 
   void ExpectError(std::string_view part) {
@@ -54,7 +67,7 @@ TEST_F(DamageTest, AFlippedBitInANode) {
 }
 
 TEST_F(DamageTest, AFlippedBitInAnExtent) {
-  const uint64_t offset = tree_.Find("01000")->slot->extent.offset();
+  const uint64_t offset = ExtentBeside("01000").offset();
   region_.memory()->StoreWord(offset, LoadWord(region_.memory()->at(offset)) ^ (uint64_t{1} << 60));
   ExpectError("wrong CRC");
 }
@@ -78,36 +91,74 @@ TEST_F(DamageTest, ASkippedNeighbour) {
 }
 
 TEST_F(DamageTest, ALostKey) {
-  Change("01000", [&](NodeDraft* draft) { draft->Remove(0); });
+  Change("01000", [&](NodeDraft* draft) { draft->Remove(OutsideIn(draft->view())); });
   ExpectError("no leaf points to it");
   ExpectError("says 3000 keys");
 }
 
 TEST_F(DamageTest, ASharedExtent) {
-  const LeafSlot other = *tree_.Find("02000")->slot;
-  Change("01000", [&](NodeDraft* draft) { draft->Repoint(0, other.extent, other.extent_bytes, other.crc); });
+  const Pointer other = ExtentBeside("02000");
+  Change("01000", [&](NodeDraft* draft) { draft->Repoint(OutsideIn(draft->view()), other); });
   ExpectError("is shared");
   ExpectError("holds another key");
 }
 
 TEST_F(DamageTest, AnExtentOutOfBounds) {
-  Change("01000", [&](NodeDraft* draft) { draft->Repoint(0, Pointer(1, region_.memory()->bytes()), 64, 0); });
+  Change("01000",
+         [&](NodeDraft* draft) { draft->Repoint(OutsideIn(draft->view()), Pointer(1, region_.memory()->bytes())); });
   ExpectError("out of bounds");
 }
 
 TEST_F(DamageTest, AFreedExtentThatIsPointedAt) {
-  ExtentAllocator(region_.memory()).Free(tree_.Find("01000")->slot->extent.offset());
+  ExtentAllocator(region_.memory()).Free(ExtentBeside("01000").offset());
   ExpectError("not in use");
 }
 
 TEST_F(DamageTest, KeysOutOfOrder) {
   Change("01000", [&](NodeDraft* draft) {
-    const LeafSlot slot = draft->view().leaf_slot(0);
-    const std::string key = draft->view().key(0);
+    const LeafPair pair = draft->view().pair(0);
+    const std::string key = draft->view().key(0), value(pair.value);
     draft->Remove(0);
-    CELL_CHECK(draft->Insert(draft->view().count(), key, slot));
+    CELL_CHECK(draft->Insert(draft->view().count(), key,
+                             pair.is_inline ? LeafPair::Inline(value, pair.check, pair.stamp)
+                                            : LeafPair::Outside(pair.outside, pair.value_bytes, pair.stamp)));
   });
   ExpectError("not greater than the previous key");
+}
+
+TEST_F(DamageTest, AnInlineValueOfAnotherSize) {
+  Change("01000", [&](NodeDraft* draft) {
+    const NodeView leaf = draft->view();
+    int i = 0;
+    while (!leaf.pair(i).is_inline) ++i;
+    CELL_CHECK(draft->Replace(i, LeafPair::Inline("longer value", 0, leaf.pair(i).stamp)));
+  });
+  ExpectError("bytes of data");
+}
+
+TEST_F(DamageTest, AnInlineValueWithABitThatFlipped) {
+  Change("01000", [&](NodeDraft* draft) {
+    const NodeView leaf = draft->view();
+    int i = 0;
+    while (!leaf.pair(i).is_inline) ++i;
+    std::string value(leaf.pair(i).value);
+    value[1] ^= 1;
+    CELL_CHECK(draft->Replace(i, LeafPair::Inline(value, leaf.pair(i).check, leaf.pair(i).stamp)));
+  });
+  ExpectError("has a wrong check");
+}
+
+TEST_F(DamageTest, AStampThatWasNotGiven) {
+  for (const uint64_t stamp : {uint64_t{0}, region_.memory()->header().last_stamp + 1}) {
+    Change("01000", [&](NodeDraft* draft) { CELL_CHECK(draft->Replace(0, LeafPair::Inline("value", 0, stamp))); });
+    ExpectError("was not given here");
+  }
+}
+
+TEST_F(DamageTest, AnotherLayoutVersion) {
+  region_.memory()->header().layout_version = 1;
+  ExpectError("region 1 has layout version 1, and this release knows version 2 only");
+  ExpectError("cellctl backup");
 }
 
 TEST_F(DamageTest, ARegionHeaderThatLies) {

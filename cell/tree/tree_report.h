@@ -28,6 +28,7 @@ struct TreeReport {
   uint64_t leaves = 0;
   int levels = 0;
   uint64_t half_splits = 0;
+  uint64_t inline_pairs = 0;
   uint64_t extents = 0;
   uint64_t error_count = 0;
   std::vector<std::string> errors;

@@ -105,6 +105,10 @@ class World {
     options.disk_cached = plan.disk_cached;
     options.regions_max = static_cast<size_t>(plan.regions_max);
     options.quiet_at_end = plan.regions_max >= kRegionsEnough;
+    // Servers differ, so that both kinds of pairs meet in one meganode.
+    options.inline_max = {kInlineMaxDefault, 0, 64};
+    std::rotate(options.inline_max.begin(), options.inline_max.begin() + static_cast<ptrdiff_t>(plan.seed % 3),
+                options.inline_max.end());
     options.mutant = mutant;
     return options;
   }

@@ -42,7 +42,7 @@ ModelledCluster::ModelledCluster(const ModelledClusterOptions& options)
       network_(SimOptions{.seed = options.seed, .line_ns = 0}),
       random_(options.seed),
       state_(std::make_shared<ClusterState>()) {
-  const auto nodes = static_cast<uint64_t>(options.keys_each) / 5 + 64;
+  const auto nodes = static_cast<uint64_t>(options.keys_each) / (options.inline_max == 0 ? 5 : 3) + 64;
   state_->shape.node_bytes = options.node_bytes;
   state_->shape.meganode_bytes = nodes * options.node_bytes;
   state_->shape.extents_bytes = RoundUp(static_cast<uint64_t>(options.keys_each) * 96 + 65'536, 4096);
@@ -71,6 +71,7 @@ ModelledCluster::ModelledCluster(const ModelledClusterOptions& options)
       its.self = {its.service.name, static_cast<uint32_t>(core)};
       its.balance.enabled = false;
       its.regions_max = 4;
+      its.pairs.inline_max = options_.inline_max;
       workers_.push_back(std::make_unique<Worker>(std::move(fabric), std::make_unique<Membership>(state_), its));
       Worker* const worker = workers_.back().get();
       Build(worker, static_cast<uint32_t>(kFirstRegion + workers_.size() - 1), workers_.size() - 1);

@@ -24,6 +24,7 @@ struct ModelledClusterOptions {
   int cores = 1;           // Workers per server, which share its NIC.
   int keys_each = 20'000;  // Keys per worker.
   uint32_t node_bytes = 512;
+  size_t inline_max = 0;  // See Meganode::set_inline_max. As in the thesis, all pairs are outside.
   uint64_t seed = 1;
   double service_spread = 0.5;  // A call takes its time plus or minus up to this fraction.
 };

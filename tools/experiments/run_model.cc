@@ -311,6 +311,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(10, 10'000'000))
       ->capture_default_str();
   app.add_option("--node-bytes", flags.cluster.node_bytes)->capture_default_str();
+  app.add_option("--inline-max", flags.cluster.inline_max,
+                 "Pairs of at most this many bytes, key and value together, are in the leaves.")
+      ->check(CLI::Range(0, 110))
+      ->capture_default_str();
   app.add_option("--clients", flags.clients)->check(CLI::Range(0, 100'000))->capture_default_str();
   app.add_option("--in-flight", flags.in_flight, "Number of operations that a client has in flight.")
       ->check(CLI::Range(1, 1'000))

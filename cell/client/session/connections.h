@@ -154,10 +154,12 @@ class Connections {
               SearchReads* search = nullptr) {
     if (search == nullptr) return ReadExtent(worker, parts, deadline_ns, nullptr);
     ++search->rounds_;
+    ++metrics_->read_rounds;
     return ReadOp(this, worker, parts, deadline_ns, search->selector_, /*is_round=*/true);
   }
   ReadOp ReadExtent(WorkerConnection* worker, absl::Span<const ReadPart> parts, int64_t deadline_ns,
                     Selector* selector) {
+    ++metrics_->read_rounds;
     return ReadOp(this, worker, parts, deadline_ns, selector, /*is_round=*/false);
   }
 

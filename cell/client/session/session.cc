@@ -80,12 +80,14 @@ void Session::SendReport() {
   if (reporting_.worker != nullptr || worker == nullptr) return;
   const int64_t now_ns = loop_.now_ns();
   const std::string json = fmt::format(
-      R"({{"operations":{},"server_path":{},"client_path":{},"retries":{},"node_reads":{},"errors":{},"lookups":{},)"
+      R"({{"operations":{},"server_path":{},"client_path":{},"calls":{},"read_rounds":{},"retries":{},"node_reads":{},)"
+      R"("extent_reads":{},"errors":{},"lookups":{},)"
       R"("lookup_reads":{},"lookup_torn":{},"lookup_extents":{},"lookup_moved":{},"p50_us":{:.2f},"p99_us":{:.2f},)"
       R"("seconds":{:.3f}}})",
-      metrics_.operations, metrics_.server_path, metrics_.client_path, metrics_.retries(), metrics_.node_reads,
-      metrics_.errors, metrics_.lookups, metrics_.lookup_reads, metrics_.lookup_torn, metrics_.lookup_extents,
-      metrics_.lookup_moved, static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
+      metrics_.operations, metrics_.server_path, metrics_.client_path, metrics_.calls, metrics_.read_rounds,
+      metrics_.retries(), metrics_.node_reads, metrics_.extent_reads, metrics_.errors, metrics_.lookups,
+      metrics_.lookup_reads, metrics_.lookup_torn, metrics_.lookup_extents, metrics_.lookup_moved,
+      static_cast<double>(since_report_ns_.Quantile(0.5)) / 1e3,
       static_cast<double>(since_report_ns_.Quantile(0.99)) / 1e3, static_cast<double>(now_ns - reported_ns_) / 1e9);
   reported_ns_ = now_ns;
   since_report_ns_.Clear();

@@ -10,6 +10,7 @@
 
 #include "cell/client/session/session_test.h"
 #include "cell/cluster/memory_membership.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
@@ -136,7 +137,13 @@ TEST_F(SessionTest, AClientReportsOnceASecond) {
   session->End(context, absl::OkStatus());
   session->Run(Sleep(session.get(), 2 * kSecondNs + kSecondNs / 2));
   ASSERT_EQ(reports_.size(), 2u);
-  for (const std::string& report : reports_) EXPECT_NE(report.find(R"("operations":1,)"), std::string::npos) << report;
+  for (const std::string& report : reports_) {
+    const nlohmann::json json = nlohmann::json::parse(report);
+    EXPECT_EQ(json["operations"], 1) << report;
+    EXPECT_EQ(json["read_rounds"], 0) << report;
+    EXPECT_GE(json["calls"], 0) << report;
+    EXPECT_EQ(json["extent_reads"], 0) << report;
+  }
   EXPECT_EQ(reports_[0].find(R"("p50_us":0.00)"), std::string::npos) << reports_[0];
   EXPECT_NE(reports_[1].find(R"("p50_us":0.00)"), std::string::npos) << reports_[1];
 }

@@ -50,9 +50,8 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
       }
       leaf_ready_ = from_here = true;
     }
-    absl::Status status = TakeLeaves(&filling, attempt > 0 || one_leaf_);
-    if (!status.ok()) co_return status;
-    status = co_await ReadPlanned(worker, batch, context.deadline_ns, &reads);
+    TakeLeaves(&filling, attempt > 0 || one_leaf_);
+    const absl::Status status = co_await ReadPlanned(worker, batch, context.deadline_ns, &reads);
     if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) {
       GiveBack(&filling, 0);
       one_leaf_ = true;
@@ -77,28 +76,22 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
   co_return filling.leg;
 }
 
-absl::Status ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
+void ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
   ScanPosition* const position = filling->position;
   ScanBatch* const batch = filling->batch;
   taken_.clear();
-  slots_.clear();
+  outside_.clear();
   Pointer beside;
   while (leaf_ready_ && !Full(*filling)) {
     const NodeView& leaf = walked_.leaf;
-    taken_.push_back({position->at(), batch->size(), batch->bytes(), slots_.size()});
-    const absl::StatusOr<int> slot = TakeEntries(*position, filling->wanted, batch);
-    if (!slot.ok()) {
-      GiveBack(filling, taken_.size() - 1);
-      if (taken_.empty()) return slot.status();
-      ahead_.Clear();
-      return absl::OkStatus();  // The leaves before it are right. The next round meets the error again.
-    }
-    if (ScanPosition::In(leaf, *slot)) {
-      leaf.CopyKey(*slot, &key_);
+    taken_.push_back({position->at(), batch->size(), batch->bytes(), outside_.size()});
+    const int slot = TakeEntries(*position, filling->wanted, batch);
+    if (ScanPosition::In(leaf, slot)) {
+      leaf.CopyKey(slot, &key_);
       filling->ended = position->Past(key_);
       if (filling->ended) filling->leg.end = Leg::End::kRange;
       position->MoveTo(key_);  // If the batch is full, continue here, with the leaf as it was read.
-      return absl::OkStatus();
+      return;
     }
     leaf_ready_ = false;
     ++filling->leaves;
@@ -106,7 +99,7 @@ absl::Status ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
     if (position->EndsWith(leaf)) {
       filling->ended = true;
       filling->leg.end = Leg::End::kRange;
-      return absl::OkStatus();
+      return;
     }
     const Pointer right = leaf.right();
     beside = Beside(*position);
@@ -114,18 +107,17 @@ absl::Status ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
     if (!position->down() && right.region() != filling->router->root().region()) {
       filling->ended = true;
       filling->leg = {Leg::End::kMeganode, right};
-      return absl::OkStatus();
+      return;
     }
     const bool leads_there = ahead_.next() == beside || (Mutated(Mutant::kLeafAheadUnchecked) && !ahead_.next().null());
     if (beside.null() || !leads_there || filling->left <= batch->size()) break;
     VisitAhead(*position);
-    if (!leaf_ready_) return absl::OkStatus();  // The walk goes on from there.
+    if (!leaf_ready_) return;  // The walk goes on from there.
   }
-  if (leaf_ready_ || beside.null() || filling->left <= batch->size()) return absl::OkStatus();
+  if (leaf_ready_ || beside.null() || filling->left <= batch->size()) return;
   ahead_.Clear();
   ahead_.Plan(beside);
   if (!one_leaf) ahead_.PlanBehind(beside, walked_.parent, *position, LeavesBehind(*filling));
-  return absl::OkStatus();
 }
 
 size_t ScanLeaves::LeavesBehind(const Filling& filling) const {
@@ -145,34 +137,36 @@ absl::Span<const ReadPart> ScanLeaves::ReadsWith(const ReadPart& leaf, const Nod
 Task<absl::Status> ScanLeaves::ReadPlanned(WorkerConnection* worker, ScanBatch* batch, int64_t deadline_ns,
                                            SearchReads* reads) {
   parts_.clear();
-  const size_t first = batch->size() - slots_.size();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    parts_.push_back({slots_[i].extent, batch->At((*batch)[first + i].at),
-                      static_cast<uint32_t>(RoundUp(slots_[i].extent_bytes, kWordBytes))});
+  for (const OutsidePair& pair : outside_) {
+    parts_.push_back({pair.where.extent, batch->At((*batch)[pair.entry].at),
+                      static_cast<uint32_t>(RoundUp(pair.bytes, kWordBytes))});
   }
   session_->metrics()->node_reads += ahead_.AddReads(&parts_);
-  session_->metrics()->extent_reads += slots_.size();
+  session_->metrics()->extent_reads += outside_.size();
   if (parts_.empty()) co_return absl::OkStatus();
   co_return co_await session_->connections()->Read(worker, parts_, deadline_ns, reads);
 }
 
-absl::StatusOr<int> ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch) {
+int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch) {
   const NodeView& leaf = walked_.leaf;
   int slot = position.First(leaf);
   for (; ScanPosition::In(leaf, slot) && batch->size() < wanted && batch->bytes() < kBatchBytesMax;
        slot += position.step()) {
     leaf.CopyKey(slot, &key_);
     if (position.Past(key_)) break;
-    const LeafSlot one = leaf.leaf_slot(slot);
-    if (one.extent_bytes < key_.size() || one.extent_bytes > key_.size() + kValueBytesMax) {
-      return absl::DataLossError(fmt::format("the leaf gives key {} an impossible size", ForMessage(key_)));
-    }
     if (keys_only_) {
       batch->Add({batch->Copy(key_.data(), key_.size()), key_.size(), 0});
-    } else {
-      batch->Add({batch->Reserve(one.extent_bytes), key_.size(), one.extent_bytes - key_.size()});
-      slots_.push_back(one);
+      continue;
     }
+    const LeafPair pair = leaf.pair(slot);
+    const size_t at = batch->Reserve(pair.pair_bytes());
+    if (pair.is_inline) {
+      std::memcpy(batch->At(at), key_.data(), key_.size());
+      if (!pair.value.empty()) std::memcpy(batch->At(at) + key_.size(), pair.value.data(), pair.value.size());
+    } else {
+      outside_.push_back({pair.outside, pair.pair_bytes(), batch->size()});
+    }
+    batch->Add({at, key_.size(), pair.value_bytes});
   }
   return slot;
 }
@@ -188,12 +182,11 @@ Pointer ScanLeaves::Beside(const ScanPosition& position) const {
 }
 
 size_t ScanLeaves::FirstWrong(ScanBatch* batch) const {
-  const size_t first = batch->size() - slots_.size();
   size_t leaf = 0;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    while (leaf + 1 < taken_.size() && taken_[leaf + 1].slots <= i) ++leaf;
-    const ConstBytes pair(batch->At((*batch)[first + i].at), slots_[i].extent_bytes);
-    if (Crc64(pair) != slots_[i].crc && !Mutated(Mutant::kNoExtentCrc)) return leaf;
+  for (size_t i = 0; i < outside_.size(); ++i) {
+    while (leaf + 1 < taken_.size() && taken_[leaf + 1].outside <= i) ++leaf;
+    const ConstBytes pair(batch->At((*batch)[outside_[i].entry].at), outside_[i].bytes);
+    if (Crc64(pair) != outside_[i].where.crc && !Mutated(Mutant::kNoExtentCrc)) return leaf;
   }
   return taken_.size();
 }
@@ -205,7 +198,7 @@ void ScanLeaves::GiveBack(Filling* filling, size_t from) {
   if (from >= taken_.size()) return;
   filling->position->MoveTo(taken_[from].from);
   filling->batch->Cut(taken_[from].entries, taken_[from].bytes);
-  slots_.resize(taken_[from].slots);
+  outside_.resize(taken_[from].outside);
   taken_.resize(from);
 }
 

@@ -1,8 +1,9 @@
 // ScanLeaves scans by one-sided reads, leaf by leaf. Internal to cell/client. Not thread-safe.
 //
-// A round of reads brings the extents of the leaves that are there, and the next leaves: as many as the batch probably
-// needs. The right link of the last leaf, or downwards the parent that the walk came through, names the first of them,
-// and the parent the others (LeavesAhead). All of these are guesses, which the walk verifies as it verifies every node.
+// Inline pairs are taken from the images of their leaves. A round of reads brings the extents of the other pairs of the
+// leaves that are there, and the next leaves: as many as the batch probably needs. The right link of the last leaf, or
+// downwards the parent that the walk came through, names the first of them, and the parent the others (LeavesAhead).
+// All of these are guesses, which the walk verifies as it verifies every node.
 #pragma once
 
 #include <string>
@@ -49,8 +50,14 @@ class ScanLeaves : private LeafNeighbours {
  private:
   // The entries that one leaf has given to the batch, until their extents have been verified.
   struct Taken {
-    std::string from;              // The position before.
-    size_t entries, bytes, slots;  // The sizes of the batch, and of slots_, before.
+    std::string from;                // The position before.
+    size_t entries, bytes, outside;  // The sizes of the batch, and of outside_, before.
+  };
+  // An entry of taken_ whose pair is in an extent.
+  struct OutsidePair {
+    PairExtent where;
+    uint32_t bytes;
+    size_t entry;  // In the batch.
   };
   // What a Fill is asked for, and how far it has come.
   struct Filling {
@@ -67,19 +74,19 @@ class ScanLeaves : private LeafNeighbours {
   static bool Full(const Filling& filling);
   // Takes what the scan wants of the current leaf, and of the leaves behind it whose images are there. Then plans which
   // leaves to read next.
-  absl::Status TakeLeaves(Filling* filling, bool one_leaf);
-  // Adds the leaf's entries that the scan wants to the batch, and their slots to slots_. Returns the slot where it
-  // stopped.
-  absl::StatusOr<int> TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
+  void TakeLeaves(Filling* filling, bool one_leaf);
+  // Adds the leaf's entries that the scan wants to the batch, and to outside_ those that must be read. Returns the slot
+  // where it stopped.
+  int TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
   // Returns the leaf beside the current one, or null if the walk must start over from the meganode's root.
   Pointer Beside(const ScanPosition& position) const;
   // Returns how many leaves behind the next one the batch probably needs.
   size_t LeavesBehind(const Filling& filling) const;
   // Makes the next image the current leaf if it is the position's.
   void VisitAhead(const ScanPosition& position);
-  // Reads the extents of slots_, and the leaves that are planned.
+  // Reads the extents of outside_, and the leaves that are planned.
   Task<absl::Status> ReadPlanned(WorkerConnection* worker, ScanBatch* batch, int64_t deadline_ns, SearchReads* reads);
-  // Returns which of taken_ is the first with an extent that is not as its slot says; taken_.size() if none is.
+  // Returns which of taken_ is the first with an extent that is not as its leaf says; taken_.size() if none is.
   size_t FirstWrong(ScanBatch* batch) const;
   // Gives back what was taken from taken_[from] on.
   void GiveBack(Filling* filling, size_t from);
@@ -99,7 +106,7 @@ class ScanLeaves : private LeafNeighbours {
 
   const Filling* filling_ = nullptr;  // During Fill.
   std::vector<Taken> taken_;
-  std::vector<LeafSlot> slots_;  // Of the entries of taken_, unless only keys are wanted.
+  std::vector<OutsidePair> outside_;  // None if only keys are wanted.
   std::vector<ReadPart> parts_;
   std::string key_;
 };

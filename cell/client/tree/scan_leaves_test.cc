@@ -17,7 +17,8 @@ constexpr size_t kAll = 1000;
 
 class ScanLeavesTest : public TreeTest {
  protected:
-  explicit ScanLeavesTest(const ClientOptions& options = Cacheless()) : TreeTest(options) {}
+  explicit ScanLeavesTest(const ClientOptions& options = Cacheless(), int inline_every = 0)
+      : TreeTest(options, inline_every) {}
 
   using End = ScanLeaves::Leg::End;
 
@@ -62,11 +63,12 @@ class ScanLeavesTest : public TreeTest {
 TEST_F(ScanLeavesTest, AllLeavesOfAParentComeTogetherInBothDirections) {
   for (const bool down : {false, true}) {
     SCOPED_TRACE(down);
-    const uint64_t nodes = metrics().node_reads;
+    const uint64_t nodes = metrics().node_reads, rounds = metrics().read_rounds;
     Begin(down);
     const absl::StatusOr<ScanLeaves::Leg> leg = Fill(kAll);
     ASSERT_TRUE(leg.ok()) << leg.status();
     EXPECT_EQ(leg->end, End::kRange);
+    EXPECT_EQ(metrics().read_rounds - rounds, static_cast<uint64_t>(levels() + 1));
     std::vector<std::string> keys = KeysUpTo(kKeys);
     if (down) std::reverse(keys.begin(), keys.end());
     EXPECT_EQ(Keys(), keys);
@@ -74,6 +76,61 @@ TEST_F(ScanLeavesTest, AllLeavesOfAParentComeTogetherInBothDirections) {
     EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() + leaves() - 1));
     EXPECT_EQ(router_->worker()->selector(OperationKind::kScan)->ReadsPerSearch(), levels() + 1);
   }
+}
+
+class InlineScanLeavesTest : public ScanLeavesTest {
+ protected:
+  InlineScanLeavesTest() : ScanLeavesTest(Cacheless(), 1) {}
+};
+
+TEST_F(InlineScanLeavesTest, InlinePairsComeWithTheirLeaves) {
+  for (const bool down : {false, true}) {
+    SCOPED_TRACE(down);
+    Begin(down);
+    ASSERT_TRUE(Fill(kAll).ok());
+    std::vector<std::string> keys = KeysUpTo(kKeys);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(Keys(), keys);
+    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    EXPECT_EQ(metrics().extent_reads, 0u);
+  }
+}
+
+class MixedScanLeavesTest : public ScanLeavesTest {
+ protected:
+  MixedScanLeavesTest() : ScanLeavesTest(Cacheless(), 3) {}
+};
+
+TEST_F(MixedScanLeavesTest, OnlyOutsidePairsAreRead) {
+  for (const bool down : {false, true}) {
+    SCOPED_TRACE(down);
+    const uint64_t extents = metrics().extent_reads;
+    Begin(down);
+    ASSERT_TRUE(Fill(kAll).ok());
+    std::vector<std::string> keys = KeysUpTo(kKeys);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(Keys(), keys);
+    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    uint64_t outside = 0;
+    for (int i = 0; i < kKeys; ++i) outside += !IsInline(i);
+    EXPECT_EQ(metrics().extent_reads - extents, outside);
+  }
+}
+
+// Entries are given back with their leaf when one of its outside pairs has changed: the inline ones before it, too.
+TEST_F(MixedScanLeavesTest, ALeafWhoseExtentWasReplacedIsReadAgain) {
+  ASSERT_FALSE(IsInline(2));
+  Begin();
+  Flip(KeyOf(2));
+  Task<absl::StatusOr<ScanLeaves::Leg>> filling = AsyncFill(kAll);
+  filling.Start();
+  while (metrics().extent_retries == 0 && !filling.done()) session_.Poll(INT64_MAX);
+  ASSERT_FALSE(filling.done());
+  Flip(KeyOf(2));
+  while (!filling.done()) session_.Poll(INT64_MAX);
+  ASSERT_TRUE(filling.Take().ok());
+  EXPECT_EQ(Keys(), KeysUpTo(kKeys));
+  for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
 }
 
 // The parent that names the leaf to the left may come from the cache.

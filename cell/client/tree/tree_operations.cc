@@ -1,6 +1,7 @@
 #include "cell/client/tree/tree_operations.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cell/base/crc64.h"
@@ -12,9 +13,10 @@ namespace cell {
 namespace {
 
 // Searches the meganode that the router is at by reads. Returns true if to->leaf is the key's leaf, and false if the
-// search continues elsewhere. `extents` is the number of reads that will follow.
+// search continues elsewhere. If `pair` is not null, sets *pair to the key's pair in that leaf, or to nullopt; its
+// value is in the leaf's buffer.
 Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                                  WalkedLeaf* to, int extents = 0) {
+                                  WalkedLeaf* to, std::optional<LeafPair>* pair = nullptr) {
   WorkerConnection* const worker = router->worker();
   Walk walk(key, router->root());
   SearchReads reads(worker->selector(context.kind));
@@ -25,42 +27,50 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
     if (absl::Status status = router->Restart(); !status.ok()) co_return status;
     co_return false;
   }
-  reads.End(extents);
-  if (*step == Walk::Step::kArrived) co_return true;
+  const bool arrived = *step == Walk::Step::kArrived;
+  if (pair != nullptr) {
+    pair->reset();
+    const std::optional<int> found = arrived ? to->leaf.Find(key) : std::nullopt;
+    if (found.has_value()) *pair = to->leaf.pair(*found);
+  }
+  const bool outside = pair != nullptr && pair->has_value() && !(*pair)->is_inline;
+  reads.End(outside ? 1 : 0);
+  if (arrived) co_return true;
   if (absl::Status status = router->Follow(walk, *step, to->cached); !status.ok()) co_return status;
   co_return false;
 }
 
 Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session->tree()->pool());
+  std::optional<LeafPair> pair;
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
-    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, /*extents=*/1);
+    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, &pair);
     if (KeptChanging(here.status())) break;
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
-    const std::optional<int> found = walked.leaf.Find(key);
-    if (!found.has_value()) {
-      if (session->view()->Leased(router->holder())) co_return Value();
+    if (!pair.has_value() || pair->is_inline) {
+      if (session->view()->Leased(router->holder())) {
+        if (!pair.has_value()) co_return Value();
+        if (!pair->Matches(Crc64(pair->value, Crc64(key)))) co_return DamagedPair(key);
+        co_return Value(std::string(pair->value));
+      }
       (void)router->Restart();
       co_return std::nullopt;
     }
-    const LeafSlot slot = walked.leaf.leaf_slot(*found);
-    const auto bytes = static_cast<uint32_t>(RoundUp(slot.extent_bytes, kWordBytes));
-    if (slot.extent_bytes < key.size() || slot.extent_bytes > key.size() + kValueBytesMax) {
-      co_return absl::DataLossError(fmt::format("the leaf gives key {} an impossible size", ForMessage(key)));
-    }
-    // The leaf's buffer is used for a small extent, because the slot was copied.
+    const auto bytes = static_cast<uint32_t>(RoundUp(pair->pair_bytes(), kWordBytes));
+    // The leaf's buffer is used for a small extent, because what the leaf says of it was copied.
     std::unique_ptr<std::byte[]> large;
     std::byte* to = walked.buffer.data();
     if (bytes > NodeBuffer::size()) to = (large = std::make_unique<std::byte[]>(bytes)).get();
-    const ReadPart part{slot.extent, to, bytes};
+    const ReadPart part{pair->outside.extent, to, bytes};
     ++session->metrics()->extent_reads;
     const absl::Status status = co_await session->connections()->ReadExtent(router->worker(), {&part, 1},
                                                                             context.deadline_ns, router->selector());
     if (status.ok()) {
-      const std::string_view extent = AsText(ConstBytes(to, slot.extent_bytes));
-      if ((Crc64(extent) == slot.crc || Mutated(Mutant::kNoExtentCrc)) && extent.substr(0, key.size()) == key) {
+      const std::string_view extent = AsText(ConstBytes(to, pair->pair_bytes()));
+      if ((Crc64(extent) == pair->outside.crc || Mutated(Mutant::kNoExtentCrc)) &&
+          extent.substr(0, key.size()) == key) {
         if (!session->view()->Leased(router->holder())) {
           (void)router->Restart();
           co_return std::nullopt;

@@ -1,5 +1,6 @@
 #include "cell/client/tree/tree_operations.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -7,12 +8,15 @@
 #include <string>
 
 #include "cell/client/tree/tree_test.h"
+#include "cell/tree/node_draft.h"
 
 namespace cell {
 namespace {
 
 class TreeOperationsTest : public TreeTest {
  protected:
+  explicit TreeOperationsTest(const ClientOptions& options = Cacheless(), int inline_every = 0)
+      : TreeTest(options, inline_every) {}
   static CallOptions Over(Path path) {
     CallOptions options;
     options.path = path;
@@ -56,7 +60,51 @@ TEST_F(TreeOperationsTest, AGetByReadsCostsTheNodesAndAnExtentAndNoCall) {
   EXPECT_EQ(metrics().calls, 0u);
   EXPECT_EQ(metrics().client_path, 1u);
   EXPECT_EQ(metrics().operations, 1u);
+  EXPECT_EQ(metrics().reads(), static_cast<uint64_t>(levels() + 1));
+  EXPECT_EQ(metrics().round_trips(), static_cast<uint64_t>(levels() + 1));
   EXPECT_EQ(ReadsPer(OperationKind::kGet), levels() + 1);
+}
+
+// All pairs are inline.
+class InlineTreeOperationsTest : public TreeOperationsTest {
+ protected:
+  InlineTreeOperationsTest() : TreeOperationsTest(Cacheless(), 1) {}
+};
+
+TEST_F(InlineTreeOperationsTest, AGetByReadsCostsTheNodesAlone) {
+  EXPECT_EQ(*Get(KeyOf(5)), ValueOf(KeyOf(5)));
+  EXPECT_EQ(metrics().calls, 0u);
+  EXPECT_EQ(metrics().extent_reads, 0u);
+  EXPECT_EQ(metrics().node_reads, static_cast<uint64_t>(levels()));
+  EXPECT_EQ(ReadsPer(OperationKind::kGet), levels());
+  EXPECT_EQ(*Get("key0055"), std::nullopt);
+}
+
+TEST_F(InlineTreeOperationsTest, APairThatGoesOutsideAndComesBackIsFound) {
+  const std::string key = KeyOf(5);
+  for (int i = 0; i < 4; ++i) {
+    tree_.set_inline_max(i % 2 == 0 ? 0 : InlineBytesMax(kShape.node_bytes));
+    const uint64_t extents = metrics().extent_reads;
+    Put(&tree_, key);
+    EXPECT_EQ(*Get(key), ValueOf(key));
+    EXPECT_EQ(metrics().extent_reads - extents, i % 2 == 0 ? 1u : 0u);
+  }
+}
+
+// The leaf was written again since a bit of the value flipped, so its CRC is right.
+TEST_F(InlineTreeOperationsTest, ADamagedPairInALeafWithARightCrcIsAnError) {
+  const NodeView leaf = LeafOf(KeyOf(5));
+  const int slot = *leaf.Find(KeyOf(5));
+  const LeafPair pair = leaf.pair(slot);
+  std::string damaged(pair.value);
+  damaged[3] ^= 1;
+  NodeDraft draft(kShape.node_bytes);
+  draft.CopyOf(leaf);
+  ASSERT_TRUE(draft.Replace(slot, LeafPair::Inline(damaged, pair.check, pair.stamp)));
+  draft.Publish(memory_, leaf.self().offset());
+  const absl::StatusOr<Value> got = Get(KeyOf(5));
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
+  EXPECT_THAT(got.status().message(), ::testing::HasSubstr(KeyOf(5)));
 }
 
 TEST_F(TreeOperationsTest, AKeyThatIsNotThereCostsNoExtent) {

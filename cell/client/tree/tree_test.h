@@ -27,10 +27,17 @@ class TreeTest : public KeyRouterTest {
   }
 
   // The tree is the meganode in region kRoot of server a. Without a cache, so that reads can be counted.
-  explicit TreeTest(const ClientOptions& options = Cacheless()) : KeyRouterTest(State(), options) {
-    for (int i = 0; i < kKeys; ++i) Put(&tree_, KeyOf(i));
+  // `inline_every`: one pair in so many is inline; 0: none, so that each takes a read of its own.
+  explicit TreeTest(const ClientOptions& options = Cacheless(), int inline_every = 0)
+      : KeyRouterTest(State(), options), inline_every_(inline_every) {
+    for (int i = 0; i < kKeys; ++i) {
+      tree_.set_inline_max(IsInline(i) ? InlineBytesMax(kShape.node_bytes) : 0);
+      Put(&tree_, KeyOf(i));
+    }
+    tree_.set_inline_max(0);
     CELL_CHECK(levels() == 2);
   }
+  bool IsInline(int i) const { return inline_every_ > 0 && i % inline_every_ == 0; }
 
   RegionMemory* NewRegion(uint32_t region, const MeganodeRange& range) {
     RegionMemory* const memory = a_->CreateRegion(region, kShape.region_bytes()).value();
@@ -48,12 +55,13 @@ class TreeTest : public KeyRouterTest {
   // Changes the extent of a key, as if another pair had been written there. The leaf stays as it is. A second call
   // undoes the first one.
   void Flip(const std::string& key) {
-    const uint64_t offset = tree_.Find(key).value().slot.value().extent.offset();
+    const uint64_t offset = tree_.Find(key).value().pair.value().outside.extent.offset();
     uint64_t word;
     std::memcpy(&word, memory_->at(offset), sizeof(word));
     memory_->StoreWord(offset, ~word);
   }
 
+  const int inline_every_;
   RegionMemory* const memory_ = NewRegion(kRoot, {});
   Meganode tree_{memory_};
 };

@@ -25,4 +25,12 @@ class SystemClock : public Clock {
   }
 };
 
+// Returns the time of day of this machine in nanoseconds since 1970. It may be wrong, and may go back: use it only
+// where nothing depends on that, and SystemClock elsewhere. Thread-safe.
+inline int64_t TimeOfDayNs() {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
 }  // namespace cell

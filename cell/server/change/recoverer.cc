@@ -305,7 +305,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* me
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
   LogReplay replay(store, region);
   RETURN_IF_ERROR(replay.Open());
-  RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content));
+  RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content, regions_->pairs()));
   replayed->cuts = replay.cuts();
   replayed->records = replay.records();
   replayed->torn_bytes = replay.torn_bytes();

@@ -121,10 +121,8 @@ class RecovererTest : public ::testing::Test {
     RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
     EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
     if (HeldRegion* const held = worker.regions()->Find(kRegion); held != nullptr) {
-      const std::optional<LeafSlot> slot = held->tree->Find("key")->slot;
-      if (slot.has_value()) {
-        outcome.value = AsText(ConstBytes(held->tree->Extent(slot->extent), slot->extent_bytes)).substr(3);
-      }
+      const std::optional<LeafPair> pair = held->tree->Find("key")->pair;
+      if (pair.has_value()) outcome.value = held->tree->ValueOf(*pair);
     }
     EXPECT_TRUE(worker.Stop().ok());
     return outcome;

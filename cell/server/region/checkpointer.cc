@@ -94,13 +94,10 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
     const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
     if (!leaf.ok()) co_return leaf.status();
     for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
+      leaf->CopyKey(i, &key);
       if (leaf->holds_pairs()) {
-        const LeafSlot slot = leaf->leaf_slot(i);
-        const std::string_view pair = AsText(ConstBytes(tree.Extent(slot.extent), slot.extent_bytes));
-        const size_t key_bytes = leaf->key_bytes(i);
-        draft->Add(RecordKind::kPut, pair.substr(0, key_bytes), pair.substr(key_bytes));
+        draft->Add(RecordKind::kPut, key, tree.ValueOf(leaf->pair(i)));
       } else {
-        leaf->CopyKey(i, &key);
         const Pointer child = leaf->inner_slot(i).child();
         draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
       }

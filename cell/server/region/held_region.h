@@ -50,11 +50,11 @@ inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const Re
 class HeldRegion {
  public:
   // Notifies `unclaimed`, which must outlive this, when a claim on this is released.
-  HeldRegion(RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch, RegionState state,
-             Event* unclaimed)
+  HeldRegion(RegionMemory* memory, const PairSettings& pairs, std::unique_ptr<WrittenPages> written, uint64_t epoch,
+             RegionState state, Event* unclaimed)
       : memory(memory),
         written(std::move(written)),
-        store(Open(memory)),
+        store(Open(memory, pairs)),
         tree(dynamic_cast<Meganode*>(store.get())),
         hash(dynamic_cast<HashTable*>(store.get())),
         epoch_(epoch),
@@ -166,9 +166,9 @@ class HeldRegion {
     int64_t late_at_ns = INT64_MAX;  // The time after which the oldest of them has waited too long.
   };
 
-  static std::unique_ptr<PairStore> Open(RegionMemory* memory) {
+  static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {
     if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
-    return std::make_unique<Meganode>(memory);
+    return std::make_unique<Meganode>(memory, pairs);
   }
 
   uint64_t epoch_;  // Only TakeBackAt changes it.

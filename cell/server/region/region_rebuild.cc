@@ -9,8 +9,14 @@
 namespace cell {
 namespace {
 
-// Leaves filled to this fraction take more entries before they split. Full ones fit where the region fitted before.
-constexpr double kFills[] = {0.85, 1};
+// A way to build a meganode. Leaves filled to a fraction take more entries before they split. Full ones fit where the
+// region fitted before, if the same pairs are inline. If they are not, because its owner had another setting or some
+// pairs were stored under another one, the nodes may have room for it only with all pairs outside, or the extents only
+// with as many as possible inline.
+struct Packing {
+  double fill;
+  size_t inline_max;
+};
 
 // Checks the range and the neighbour in a region's log: a search that continues there must not come back.
 absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
@@ -24,19 +30,21 @@ absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
 }
 
 absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
-                           const RegionContent& content) {
+                           const RegionContent& content, const PairSettings& pairs) {
   RETURN_IF_ERROR(CheckRange(content.range, region));
-  for (const double fill : kFills) {
+  const Packing packings[] = {
+      {0.85, pairs.inline_max}, {1, pairs.inline_max}, {1, 0}, {1, InlineBytesMax(shape.node_bytes)}};
+  absl::Status status;
+  for (const Packing& packing : packings) {
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
-    Meganode tree(memory);
-    MeganodeBuilder builder(&tree, fill);
-    absl::Status status =
+    Meganode tree(memory, {packing.inline_max, pairs.stamp_clock});
+    MeganodeBuilder builder(&tree, packing.fill);
+    status =
         replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
     if (status.ok()) status = builder.Finish();
-    if (status.code() == absl::StatusCode::kResourceExhausted && fill < 1) continue;
-    return status;
+    if (!absl::IsResourceExhausted(status)) break;
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
@@ -58,7 +66,7 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
 }  // namespace
 
 absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
-                           RegionContent* content) {
+                           RegionContent* content, const PairSettings& pairs) {
   content->range = replay.range();
   absl::Status status;
   if (replay.hash_range().has_value()) {
@@ -66,7 +74,7 @@ absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const Regio
     content->bucket_bytes = replay.hash_range()->bucket_bytes;
     status = BuildTable(replay, region, shape, memory, *content);
   } else {
-    status = BuildMeganode(replay, region, shape, memory, *content);
+    status = BuildMeganode(replay, region, shape, memory, *content, pairs);
   }
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::DataLossError(fmt::format(

@@ -39,7 +39,8 @@ Record HashRangeOf(uint32_t first, uint32_t last, uint32_t bucket_bytes) {
 }
 
 // Rebuilds the region whose log has these records, and returns the status.
-absl::Status RebuildOf(const std::vector<Record>& records) {
+absl::Status RebuildOf(const std::vector<Record>& records, const RegionShape& shape = kShape,
+                       const PairSettings& pairs = {}, TreeReport* report = nullptr) {
   SimDisk disk(1);
   const auto files = disk.NewHost();
   DirectoryLogStore store(files.get(), "log");
@@ -51,11 +52,12 @@ absl::Status RebuildOf(const std::vector<Record>& records) {
   LogReplay replay(&store, kRegion);
   RETURN_IF_ERROR(replay.Open());
   const std::unique_ptr<std::byte, void (*)(void*)> base(
-      static_cast<std::byte*>(std::aligned_alloc(4096, kShape.region_bytes())), std::free);
-  std::memset(base.get(), 0, kShape.region_bytes());
-  RegionMemory memory(base.get(), kShape.region_bytes());
+      static_cast<std::byte*>(std::aligned_alloc(4096, shape.region_bytes())), std::free);
+  std::memset(base.get(), 0, shape.region_bytes());
+  RegionMemory memory(base.get(), shape.region_bytes());
   RegionContent content;
-  RETURN_IF_ERROR(RebuildRegion(replay, kRegion, kShape, &memory, &content));
+  RETURN_IF_ERROR(RebuildRegion(replay, kRegion, shape, &memory, &content, pairs));
+  if (report != nullptr) *report = CheckTree(memory);
   EXPECT_TRUE(content.hash_range.has_value() || CheckTree(memory).ok());
   return absl::OkStatus();
 }
@@ -65,6 +67,32 @@ TEST(RebuildRegion, MakesWhatLogsSay) {
   EXPECT_TRUE(RebuildOf({Range(0, "m", RootOf(8)), {RecordKind::kPut, "a", "1"}}).ok());
   EXPECT_TRUE(RebuildOf({Range(1), {RecordKind::kRoute, "", RouteTo(8)}, {RecordKind::kRoute, "a", RouteTo(9)}}).ok());
   EXPECT_TRUE(RebuildOf({HashRangeOf(0, 99, 512), {RecordKind::kPut, "a", "1"}}).ok());
+}
+
+// A region was full, and its next owner has another setting.
+TEST(RebuildRegion, FitsThoughPairsWereStoredInAnotherWay) {
+  std::vector<Record> records = {Range(0)};
+  for (int i = 0; i < 100; ++i) records.push_back({RecordKind::kPut, fmt::format("key{:04}", i), std::string(90, 'v')});
+  TreeReport report;
+  // Inline they take all of the nodes.
+  ASSERT_TRUE(RebuildOf(records, {512, 32 << 10, 64 << 10}, {.inline_max = 100}, &report).ok());
+  EXPECT_EQ(report.inline_pairs, 100u);
+  ASSERT_TRUE(RebuildOf(records, {512, 16 << 10, 64 << 10}, {.inline_max = 100}, &report).ok());
+  EXPECT_EQ(report.inline_pairs, 0u);
+  EXPECT_EQ(report.keys, 100u);
+  // Outside they do not fit into the extents.
+  ASSERT_TRUE(RebuildOf(records, {512, 32 << 10, 4096}, {.inline_max = 0}, &report).ok());
+  EXPECT_EQ(report.inline_pairs, 100u);
+  const absl::Status too_small = RebuildOf(records, {512, 16 << 10, 4096});
+  EXPECT_TRUE(absl::IsResourceExhausted(too_small)) << too_small;
+}
+
+TEST(RebuildRegion, StampsAreTheClocks) {
+  TreeReport report;
+  const std::vector<Record> records = {Range(0), {RecordKind::kPut, "a", "1"}, {RecordKind::kPut, "b", "1"}};
+  int asked = 0;
+  ASSERT_TRUE(RebuildOf(records, kShape, {.stamp_clock = [&asked] { return 1000 + ++asked; }}, &report).ok());
+  EXPECT_EQ(asked, 2);
 }
 
 TEST(RebuildRegion, WhatNoRegionCanHoldIsDamage) {

@@ -22,8 +22,8 @@ namespace cell {
 
 class Regions {
  public:
-  Regions(Fabric* fabric, const RegionShape& shape, size_t regions_max)
-      : fabric_(fabric), shape_(shape), regions_max_(regions_max) {}
+  Regions(Fabric* fabric, const RegionShape& shape, size_t regions_max, PairSettings pairs = {})
+      : fabric_(fabric), shape_(shape), regions_max_(regions_max), pairs_(std::move(pairs)) {}
 
   // Allows another thread to be the worker's from now on. REQUIRES: the current one has finished its work.
   void HandOver() { thread_.HandOver(); }
@@ -36,6 +36,7 @@ class Regions {
 
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
+  const PairSettings& pairs() const { return pairs_; }
   // Returns the number of regions that are held or arriving.
   size_t size() const {
     thread_.Check();
@@ -190,7 +191,7 @@ class Regions {
  private:
   HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
                    RegionState state) {
-    auto held = std::make_unique<HeldRegion>(memory, std::move(written), epoch, state, &unclaimed_);
+    auto held = std::make_unique<HeldRegion>(memory, pairs_, std::move(written), epoch, state, &unclaimed_);
     const auto at = std::find_if(sorted_.begin(), sorted_.end(),
                                  [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
@@ -213,6 +214,7 @@ class Regions {
   Fabric* const fabric_;
   const RegionShape shape_;
   const size_t regions_max_;
+  const PairSettings pairs_;
   absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
   std::vector<HeldRegion*> sorted_;  // Sorted by id.

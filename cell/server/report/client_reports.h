@@ -25,8 +25,9 @@ class ClientReports {
   void AddTo(nlohmann::json* status) const;
 
  private:
-  static constexpr std::array kCounters = {"operations",   "server_path", "client_path",    "retries",     "lookups",
-                                           "lookup_reads", "lookup_torn", "lookup_extents", "lookup_moved"};
+  static constexpr std::array kCounters = {"operations",  "server_path",    "client_path", "calls",   "read_rounds",
+                                           "node_reads",  "extent_reads",   "retries",     "lookups", "lookup_reads",
+                                           "lookup_torn", "lookup_extents", "lookup_moved"};
   using Counters = std::array<uint64_t, kCounters.size()>;
   // Adds the counters of a report.
   static void AddCounters(const std::string& text, Counters* to);

@@ -31,7 +31,9 @@ TEST(ClientReports, SumsClientsThatHaveGone) {
   ClientReports reports;
   ASSERT_TRUE(reports.Set(1, Report(100, 3)).ok());
   ASSERT_TRUE(reports.Set(1, Report(100, 5)).ok());  // Replaces the first.
-  ASSERT_TRUE(reports.Set(2, R"({"operations":7,"retries":"many"})").ok());
+  ASSERT_TRUE(
+      reports.Set(2, R"({"operations":7,"retries":"many","calls":3,"read_rounds":4,"node_reads":5,"extent_reads":6})")
+          .ok());
   reports.Forget(1);
   reports.Forget(2);
   reports.Forget(3);  // Has never reported.
@@ -39,6 +41,10 @@ TEST(ClientReports, SumsClientsThatHaveGone) {
   reports.AddTo(&status);
   EXPECT_EQ(status["departed_clients"]["operations"], 12);
   EXPECT_EQ(status["departed_clients"]["retries"], 0);
+  EXPECT_EQ(status["departed_clients"]["calls"], 3);
+  EXPECT_EQ(status["departed_clients"]["read_rounds"], 4);
+  EXPECT_EQ(status["departed_clients"]["node_reads"], 5);
+  EXPECT_EQ(status["departed_clients"]["extent_reads"], 6);
   EXPECT_TRUE(status["clients"].empty());
 }
 

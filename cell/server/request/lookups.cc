@@ -57,23 +57,28 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
   const IncomingCall& call = *request->call;
   if (status.ok()) status = lookup.tree->CheckKey(lookup.key);
   if (!status.ok()) return replies_->Error(call, request->kind, status);
+  const std::optional<LeafPair>& pair = lookup.location.pair;
+  uint64_t crc = 0;
+  if (request->kind == MessageKind::kGet && pair.has_value()) {
+    crc = pair->is_inline ? Crc64(pair->value, Crc64(lookup.key)) : pair->outside.crc;
+    if (!pair->Matches(crc)) return replies_->Error(call, request->kind, DamagedPair(lookup.key));
+  }
   const MutableBytes to = replies_->Begin(call);
   if (request->kind == MessageKind::kSearch) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
     reply.leaf = lookup.location.leaf;
-    reply.found = lookup.location.slot.has_value();
+    reply.found = pair.has_value();
     Store(to.data(), reply);
     return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
   std::string_view value;
-  if (lookup.location.slot.has_value()) {
-    const LeafSlot& slot = *lookup.location.slot;
+  if (pair.has_value()) {
+    value = lookup.tree->ValueOf(*pair);
     reply.found = 1;
-    reply.extent = slot.extent;
-    reply.crc = slot.crc;
-    reply.value_bytes = static_cast<uint32_t>(slot.extent_bytes - lookup.key.size());
-    value = AsText({lookup.tree->Extent(slot.extent) + lookup.key.size(), reply.value_bytes});
+    reply.extent = pair->outside.extent;  // Null if the pair is inline.
+    reply.crc = crc;
+    reply.value_bytes = pair->value_bytes;
   }
   EndGet(*request, to, value, &reply);
 }

@@ -13,15 +13,15 @@ namespace {
 
 constexpr int kLeavesPerScan = 4096;
 
-// Prefetches what a scan of `leaf` from slot `first` on will read: the extents, and the leaf to the right.
+// Prefetches what a scan of `leaf` from slot `first` on will read: extents, and the leaf to the right.
 void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {
   if (!down && leaf.right().region() == tree.region()) {
     Prefetch(tree.Node(leaf.right()).bytes(), leaf.node_bytes());
   }
   if (keys_only) return;
   for (int slot = first; ScanPosition::In(leaf, slot); slot += down ? -1 : 1) {
-    const LeafSlot one = leaf.leaf_slot(slot);
-    Prefetch(tree.Extent(one.extent), std::min<size_t>(one.extent_bytes, 512));
+    const LeafPair pair = leaf.pair(slot);
+    if (!pair.is_inline) Prefetch(tree.Extent(pair.outside.extent), std::min<size_t>(pair.pair_bytes(), 512));
   }
 }
 
@@ -33,19 +33,19 @@ class ScanWriter {
 
   bool full() const { return reply_.count == limit_; }
   // Appends an entry. Returns false if it does not fit.
-  bool Add(const Meganode& tree, std::string_view key, const LeafSlot& slot) {
-    const auto value_bytes = static_cast<uint32_t>(slot.extent_bytes - key.size());
-    const bool elsewhere = !keys_only_ && value_bytes > kInlineValueBytesMax;
-    const size_t payload = keys_only_ ? 0 : elsewhere ? sizeof(ScanExtent) : value_bytes;
+  bool Add(const Meganode& tree, std::string_view key, const LeafPair& pair) {
+    const bool elsewhere = !keys_only_ && pair.value_bytes > kInlineValueBytesMax;
+    const size_t payload = keys_only_ ? 0 : elsewhere ? sizeof(ScanExtent) : pair.value_bytes;
     if (full() || at_ + sizeof(ScanEntry) + key.size() + payload > room_) return false;
-    const ScanEntry entry{keys_only_ ? 0 : value_bytes, static_cast<uint16_t>(key.size()), elsewhere};
+    const ScanEntry entry{keys_only_ ? 0 : pair.value_bytes, static_cast<uint16_t>(key.size()), elsewhere};
     Append(&entry, sizeof(entry));
-    if (elsewhere || keys_only_) {
-      Append(key.data(), key.size());
-      const ScanExtent extent{slot.extent, slot.crc};
-      if (elsewhere) Append(&extent, sizeof(extent));
-    } else {  // The extent is key and value, in the format of the entry.
-      Append(tree.Extent(slot.extent), slot.extent_bytes);
+    Append(key.data(), key.size());
+    if (elsewhere) {
+      const ScanExtent extent{pair.outside.extent, pair.outside.crc};
+      Append(&extent, sizeof(extent));
+    } else if (!keys_only_) {
+      const std::string_view value = tree.ValueOf(pair);
+      Append(value.data(), value.size());
     }
     ++reply_.count;
     return true;
@@ -65,6 +65,7 @@ class ScanWriter {
 
  private:
   void Append(const void* bytes, size_t count) {
+    if (count == 0) return;
     std::memcpy(to_.data() + at_, bytes, count);
     at_ += count;
   }
@@ -103,7 +104,7 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
     for (int slot = first; ScanPosition::In(leaf, slot); slot += position.step()) {
       leaf.CopyKey(slot, &key);
       if (position.Past(key)) return writer.Done();
-      if (writer.Add(tree, key, leaf.leaf_slot(slot))) continue;
+      if (writer.Add(tree, key, leaf.pair(slot))) continue;
       position.MoveTo(key);
       return writer.GoOn(position.at(), {});
     }
