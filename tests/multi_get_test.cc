@@ -36,6 +36,36 @@ TEST(MultiGet, AnswersLikeGetsOverAllServers) {
   EXPECT_EQ(client->MultiGet(bad).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The reads of all keys are in flight together: one round trip a level, however many keys there are.
+TEST(MultiGet, ReadsAllKeysOfALevelTogether) {
+  SimCluster cluster({512, 1 << 20, 64 << 10});
+  ClientOptions options;
+  options.report = false;
+  options.cache_bytes = 0;
+  auto client = cluster.NewClient(options);
+  std::vector<std::string> keys;
+  keys.reserve(2000);
+  for (int i = 0; i < 2000; ++i) {
+    keys.push_back(fmt::format("key{:05}", i));
+    ASSERT_TRUE(client->Put(keys.back(), "value").ok());
+  }
+  const auto took_ns = [&](size_t count) {
+    std::vector<std::string_view> views;
+    views.reserve(count);
+    for (size_t i = 0; i < count; ++i) views.push_back(keys[i * 1999 / count]);
+    const int64_t begun_ns = client->NowNs();
+    client->ResetMetrics();
+    const auto values = client->MultiGet(views, {.path = Path::kClient});
+    CELL_CHECK(values.ok() && values->size() == count && (*values)[0] == "value");
+    return client->NowNs() - begun_ns;
+  };
+  const int64_t one_ns = took_ns(1);
+  const uint64_t levels = client->metrics().read_rounds;
+  ASSERT_GE(levels, 3u);
+  EXPECT_LT(took_ns(100), 3 * one_ns) << "one key takes " << one_ns << " ns";
+  EXPECT_EQ(client->metrics().node_reads, 100 * levels);
+}
+
 // There are more regions than fit into one message.
 TEST(ServerStatus, ListsAllRegions) {
   TestClusterOptions options;

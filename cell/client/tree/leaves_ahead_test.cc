@@ -38,6 +38,7 @@ class LeavesAheadTest : public ::testing::Test {
     const size_t added = ahead_.AddReads(&parts);
     EXPECT_EQ(added, parts.size());
     std::vector<int> numbers;
+    numbers.reserve(parts.size());
     for (const ReadPart& part : parts) numbers.push_back(static_cast<int>(part.from.offset() / kNodeBytes));
     return numbers;
   }

@@ -17,7 +17,7 @@
 
 namespace cell {
 
-class ScanLeaves : private LeafNeighbours {
+class ScanLeaves final : private LeafNeighbours {
  public:
   // Says why a leg of the scan ended: the batch is full, the range has ended, or the meganode has.
   struct Leg {
