@@ -274,7 +274,7 @@ void Selector::Explore(int64_t now_ns, double search_ns, double least) {
 }
 
 Selector::Choice Selector::ChooseByShare(int64_t now_ns, int in_flight, double busy) {
-  // What was known of the other path does not fade during a run that explores.
+  // While a run explores one path, the estimates of the other path do not fade.
   const auto latency = [&](Choice path, const RunningLatency& own, const RunningLatency& common) {
     const int64_t at_ns = exploring_ && path != explored_ ? run_begin_ns_ : now_ns;
     return own.At(at_ns, common.At(at_ns, common.empty(), age_ns_), age_ns_);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/check.h"
+#include "cell/client/client_testing.h"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -49,6 +50,7 @@ TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
           }
           ASSERT_TRUE(more.ok()) << more.status();
           ASSERT_EQ(seen, 1800);
+          ASSERT_EQ(ClientTesting::InFlight(*client_), 0) << "an operation is counted that has ended";
         }
       }
     }

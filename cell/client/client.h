@@ -118,8 +118,8 @@ struct ClientMetrics {
   uint64_t restarts = 0;      // Searches that had to start over: a meganode had moved, or a cache was out of date.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
-  uint64_t read_rounds = 0;  // Reads that were sent together and waited for together, of whatever: nodes, extents, hash
-                             // tables. So round_trips() is what operations waited for, one after the other or not.
+  uint64_t read_rounds = 0;  // Rounds of one-sided reads, which are sent and waited for together: of nodes, extents and
+                             // hash tables.
   uint64_t cache_hits = 0;   // Nodes that were in the cache.
   uint64_t calls = 0;
   uint64_t scanned = 0;         // Entries.

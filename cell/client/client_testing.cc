@@ -19,12 +19,15 @@ void ClientTesting::RememberRoute(Client* client, std::string_view low, std::opt
   client->session_->tree()->routes()->Keep(low, high, RootOf(region));
 }
 
+int ClientTesting::InFlight(const Client& client) { return client.session_->in_flight(); }
+
 Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t random) {
   Session* const session = client->session_.get();
-  const CallContext context = session->Begin({}, OperationKind::kGet);
+  const CallContext context = session->ContextOf({});
   const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
   if (!worker.ok()) co_return worker.status();
+  session->Begin();
   NodeBuffer buffer(session->tree()->pool());
   const uint64_t nodes = session->view()->cluster().shape.meganode_bytes / session->node_bytes();
   const uint64_t node = random % nodes;
@@ -39,10 +42,11 @@ Task<absl::StatusOr<bool>> ClientTesting::RawRead(Client* client, uint64_t rando
 
 Task<absl::StatusOr<bool>> ClientTesting::RawCall(Client* client) {
   Session* const session = client->session_.get();
-  const CallContext context = session->Begin({}, OperationKind::kGet);
+  const CallContext context = session->ContextOf({});
   const absl::StatusOr<WorkerConnection*> worker =
       co_await session->view()->Connect(session->view()->root().region(), context.deadline_ns);
   if (!worker.ok()) co_return worker.status();
+  session->Begin();
   // The cheapest request is an empty upload.
   const std::string request = MakeUploadRequest(1, 0, 0);
   const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = context.deadline_ns};

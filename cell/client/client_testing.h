@@ -23,6 +23,9 @@ class ClientTesting {
   static void RememberRoute(Client* client, std::string_view low, std::optional<std::string_view> high,
                             uint32_t region);
 
+  // Returns how many operations the client counts as in flight.
+  static int InFlight(const Client& client);
+
   // Read one node at a random position, and send the cheapest request, to measure the fabric alone.
   static Task<absl::StatusOr<bool>> RawRead(Client* client, uint64_t random);
   static Task<absl::StatusOr<bool>> RawCall(Client* client);

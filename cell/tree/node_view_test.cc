@@ -16,7 +16,7 @@
 namespace cell {
 namespace {
 
-// What a draft should hold of a pair. `value` is its value, or the bytes of its PairExtent.
+// The expected content of a pair in a draft. `value` has the value of an inline pair, or the bytes of a PairExtent.
 struct Stored {
   bool is_inline;
   std::string value;

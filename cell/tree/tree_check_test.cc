@@ -31,16 +31,16 @@ class DamageTest : public ::testing::Test {
     draft.Publish(region_.memory(), leaf.self().offset());
   }
 
-  // Returns an outside pair's place in the leaf of `key`.
-  static int OutsideIn(const NodeView& leaf) {
+  // Returns the slot of the leaf's first pair of a kind.
+  static int FirstIn(const NodeView& leaf, bool is_inline) {
     for (int i = 0;; ++i) {
-      if (!leaf.pair(i).is_inline) return i;
+      if (leaf.pair(i).is_inline == is_inline) return i;
     }
   }
   // Returns where the extent of an outside pair in the leaf of `key` is.
   Pointer ExtentBeside(std::string_view key) {
     const NodeView leaf = *tree_.LeafOf(key);
-    return leaf.pair(OutsideIn(leaf)).outside.extent;
+    return leaf.pair(FirstIn(leaf, /*is_inline=*/false)).outside.extent;
   }
 
   void ExpectError(std::string_view part) {
@@ -91,21 +91,22 @@ TEST_F(DamageTest, ASkippedNeighbour) {
 }
 
 TEST_F(DamageTest, ALostKey) {
-  Change("01000", [&](NodeDraft* draft) { draft->Remove(OutsideIn(draft->view())); });
+  Change("01000", [&](NodeDraft* draft) { draft->Remove(FirstIn(draft->view(), /*is_inline=*/false)); });
   ExpectError("no leaf points to it");
   ExpectError("says 3000 keys");
 }
 
 TEST_F(DamageTest, ASharedExtent) {
   const Pointer other = ExtentBeside("02000");
-  Change("01000", [&](NodeDraft* draft) { draft->Repoint(OutsideIn(draft->view()), other); });
+  Change("01000", [&](NodeDraft* draft) { draft->Repoint(FirstIn(draft->view(), /*is_inline=*/false), other); });
   ExpectError("is shared");
   ExpectError("holds another key");
 }
 
 TEST_F(DamageTest, AnExtentOutOfBounds) {
-  Change("01000",
-         [&](NodeDraft* draft) { draft->Repoint(OutsideIn(draft->view()), Pointer(1, region_.memory()->bytes())); });
+  Change("01000", [&](NodeDraft* draft) {
+    draft->Repoint(FirstIn(draft->view(), /*is_inline=*/false), Pointer(1, region_.memory()->bytes()));
+  });
   ExpectError("out of bounds");
 }
 
@@ -129,8 +130,7 @@ TEST_F(DamageTest, KeysOutOfOrder) {
 TEST_F(DamageTest, AnInlineValueOfAnotherSize) {
   Change("01000", [&](NodeDraft* draft) {
     const NodeView leaf = draft->view();
-    int i = 0;
-    while (!leaf.pair(i).is_inline) ++i;
+    const int i = FirstIn(leaf, /*is_inline=*/true);
     CELL_CHECK(draft->Replace(i, LeafPair::Inline("longer value", 0, leaf.pair(i).stamp)));
   });
   ExpectError("bytes of data");
@@ -139,8 +139,7 @@ TEST_F(DamageTest, AnInlineValueOfAnotherSize) {
 TEST_F(DamageTest, AnInlineValueWithABitThatFlipped) {
   Change("01000", [&](NodeDraft* draft) {
     const NodeView leaf = draft->view();
-    int i = 0;
-    while (!leaf.pair(i).is_inline) ++i;
+    const int i = FirstIn(leaf, /*is_inline=*/true);
     std::string value(leaf.pair(i).value);
     value[1] ^= 1;
     CELL_CHECK(draft->Replace(i, LeafPair::Inline(value, leaf.pair(i).check, leaf.pair(i).stamp)));

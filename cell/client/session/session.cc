@@ -29,11 +29,6 @@ void Session::Close() {
   loop_.Close();
 }
 
-CallContext Session::Begin(const CallOptions& options, OperationKind kind) {
-  ++in_flight_;
-  return ContextOf(options, kind);
-}
-
 CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
   loop_.Touch();
   const int64_t now_ns = loop_.now_ns();

@@ -47,11 +47,17 @@ class Session {
   bool closed() const { return loop_.closed(); }
 
   // Begins an operation, which End ends.
-  CallContext Begin(const CallOptions& options, OperationKind kind);
-  // Returns the context of an operation that is not counted.
+  CallContext Begin(const CallOptions& options, OperationKind kind) {
+    Begin();
+    return ContextOf(options, kind);
+  }
+  void Begin() { ++in_flight_; }
+  // Returns the context of an operation that begins now, without counting it.
   CallContext ContextOf(const CallOptions& options, OperationKind kind = OperationKind::kGet);
   // Chooses the path of an operation, by its options or with the selector, and counts it.
   Path ChoosePath(Selector* selector, const CallContext& context);
+  // Returns how many operations have begun and not ended.
+  int in_flight() const { return in_flight_; }
   // Counts an operation that ends.
   void End(const CallContext& context, const absl::Status& status);
 

@@ -36,7 +36,7 @@ class LeavesAhead {
   // reads are done.
   size_t AddReads(std::vector<ReadPart>* parts);
 
-  // Returns the leaf of the next image, or null if there is none.
+  // Returns the pointer to the leaf whose image Take gives next. Null: no image is left.
   Pointer next() const { return taken_ < leaves_.size() ? leaves_[taken_] : Pointer(); }
   // Exchanges the next image with that in `buffer`. REQUIRES: next() is not null.
   void Take(NodeBuffer* buffer) { buffers_[taken_++].Swap(buffer); }

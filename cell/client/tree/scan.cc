@@ -28,7 +28,7 @@ class Scan::Cursor : public DetachedTask {
 
   Task<absl::StatusOr<absl::Span<const Entry>>> NextBatch() {
     if (!bounds_.ok()) co_return bounds_;
-    const CallContext context = session_->Begin(options_.call, OperationKind::kScan);
+    const CallContext context = session_->ContextOf(options_.call, OperationKind::kScan);
     absl::Status status = absl::CancelledError("");
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
@@ -41,7 +41,7 @@ class Scan::Cursor : public DetachedTask {
     filling_ = given == &batches_[0] ? &batches_[1] : &batches_[0];
     ++given_;
     if (options_.read_ahead && !done_ && (given_ > 1 || ended_at_border_)) {
-      ahead_.emplace(Fill(session_->Begin(options_.call, OperationKind::kScan)));
+      ahead_.emplace(Fill(session_->ContextOf(options_.call, OperationKind::kScan)));
       ahead_->Start();
     }
     co_return given->Entries();
@@ -68,6 +68,7 @@ class Scan::Cursor : public DetachedTask {
     ScanBatch* const batch = filling_;
     batch->Clear();
     if (done_) co_return absl::OkStatus();
+    session_->Begin();
     absl::Status status;
     // An empty batch does not mean that the range has ended. Continue to the end, or to the next entries.
     while (status.ok() && batch->empty() && !done_ && !stopped_) {

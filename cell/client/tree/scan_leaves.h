@@ -59,7 +59,7 @@ class ScanLeaves final : private LeafNeighbours {
     uint32_t bytes;
     size_t entry;  // In the batch.
   };
-  // What a Fill is asked for, and how far it has come.
+  // The arguments and the progress of a call of Fill.
   struct Filling {
     KeyRouter* router;
     ScanPosition* position;

@@ -52,6 +52,14 @@ class ScanLeavesTest : public TreeTest {
     return keys;
   }
 
+  // Checks that the batch has all pairs of the tree.
+  void ExpectAllPairs(bool down) {
+    std::vector<std::string> keys = KeysUpTo(kKeys);
+    if (down) std::reverse(keys.begin(), keys.end());
+    EXPECT_EQ(Keys(), keys);
+    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+  }
+
   std::string begin_key_;
   std::optional<ScanPosition> position_;
   std::optional<KeyRouter> router_;
@@ -69,10 +77,7 @@ TEST_F(ScanLeavesTest, AllLeavesOfAParentComeTogetherInBothDirections) {
     ASSERT_TRUE(leg.ok()) << leg.status();
     EXPECT_EQ(leg->end, End::kRange);
     EXPECT_EQ(metrics().read_rounds - rounds, static_cast<uint64_t>(levels() + 1));
-    std::vector<std::string> keys = KeysUpTo(kKeys);
-    if (down) std::reverse(keys.begin(), keys.end());
-    EXPECT_EQ(Keys(), keys);
-    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    ExpectAllPairs(down);
     EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() + leaves() - 1));
     EXPECT_EQ(router_->worker()->selector(OperationKind::kScan)->ReadsPerSearch(), levels() + 1);
   }
@@ -88,10 +93,7 @@ TEST_F(InlineScanLeavesTest, InlinePairsComeWithTheirLeaves) {
     SCOPED_TRACE(down);
     Begin(down);
     ASSERT_TRUE(Fill(kAll).ok());
-    std::vector<std::string> keys = KeysUpTo(kKeys);
-    if (down) std::reverse(keys.begin(), keys.end());
-    EXPECT_EQ(Keys(), keys);
-    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    ExpectAllPairs(down);
     EXPECT_EQ(metrics().extent_reads, 0u);
   }
 }
@@ -107,10 +109,7 @@ TEST_F(MixedScanLeavesTest, OnlyOutsidePairsAreRead) {
     const uint64_t extents = metrics().extent_reads;
     Begin(down);
     ASSERT_TRUE(Fill(kAll).ok());
-    std::vector<std::string> keys = KeysUpTo(kKeys);
-    if (down) std::reverse(keys.begin(), keys.end());
-    EXPECT_EQ(Keys(), keys);
-    for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+    ExpectAllPairs(down);
     uint64_t outside = 0;
     for (int i = 0; i < kKeys; ++i) outside += !IsInline(i);
     EXPECT_EQ(metrics().extent_reads - extents, outside);

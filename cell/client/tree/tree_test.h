@@ -27,7 +27,7 @@ class TreeTest : public KeyRouterTest {
   }
 
   // The tree is the meganode in region kRoot of server a. Without a cache, so that reads can be counted.
-  // `inline_every`: one pair in so many is inline; 0: none, so that each takes a read of its own.
+  // `inline_every`: every n-th pair is inline. 0: all pairs are outside, and each takes a read of its own.
   explicit TreeTest(const ClientOptions& options = Cacheless(), int inline_every = 0)
       : KeyRouterTest(State(), options), inline_every_(inline_every) {
     for (int i = 0; i < kKeys; ++i) {
