@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "cell/base/random.h"
 #include "pilaf/bucket.h"
@@ -206,6 +207,9 @@ TEST_P(HashTableTest, InvalidatedAndRestoredItIsAsBefore) {
   EXPECT_TRUE(HashTable::CheckHeader(*table.memory(), 1, shape).ok());
   EXPECT_FALSE(HashTable::CheckHeader(*table.memory(), 2, shape).ok());
   EXPECT_FALSE(HashTable::CheckHeader(*table.memory(), 1, {1024, shape.meganode_bytes, 128 << 10}).ok());
+  const uint32_t layout_version = std::exchange(table.memory()->header().layout_version, 1);
+  EXPECT_EQ(HashTable::CheckHeader(*table.memory(), 1, shape).code(), absl::StatusCode::kFailedPrecondition);
+  table.memory()->header().layout_version = layout_version;
   table->Invalidate();
   EXPECT_EQ(table->Check().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(table->hash_header().invalidated, 1u);

@@ -273,8 +273,8 @@ TEST(CellsRule, TheCallAfterASearchBelongsToTheClientPath) {
   EXPECT_GT(ShareWithRest(4'000), 0.98);
 }
 
-// Returns the server's share at a server with a long queue, in which a put waits for the same time with and without its
-// leaf. With it the put occupies the server for `rest_service_ns` instead of 3 us.
+// Returns the server's share at a server with a long queue, where a put takes the same time with and without its leaf.
+// With it the put occupies the server for `rest_service_ns` instead of 3 us.
 double ShareAtLongQueue(uint32_t rest_service_ns, const SelectorOptions& options = {}) {
   CommonEstimates common;
   Selector selector(options, 1, &common);
@@ -288,7 +288,7 @@ double ShareAtLongQueue(uint32_t rest_service_ns, const SelectorOptions& options
     }
     for (int read = 0; read < 2; ++read) selector.ObserveRead(2'100);
     selector.ObserveReads(2);
-    selector.ObserveRest(2'000 + rest_service_ns + queue_ns, {rest_service_ns, 83});
+    selector.ObserveRest(5'000 + queue_ns, {rest_service_ns, 83});
   }
   return server / 5'000.0;
 }

@@ -1,5 +1,6 @@
 #include "cell/tree/meganode.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -470,6 +471,19 @@ TEST(Meganode, InlinePairsHaveALimit) {
   EXPECT_NE(std::string(status.message()).find("up to 238 bytes"), std::string::npos) << status;
   TestRegion region({512, 1 << 20, 1 << 20});
   EXPECT_EQ(Meganode(region.memory(), {.inline_max = 10'000}).inline_max(), InlineBytesMax(512));
+}
+
+// The error of a migration that meets another release says what to do.
+TEST(MeganodeFormat, ARegionOfAnotherLayoutIsRefusedByName) {
+  const RegionShape shape{1024, 64 << 10, 64 << 10};
+  TestRegion region(shape);
+  RegionHeader header = region.memory()->header();
+  EXPECT_TRUE(Meganode::CheckHeader(header, 1, shape).ok());
+  header.layout_version = 1;
+  const absl::Status refused = Meganode::CheckHeader(header, 1, shape);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("region 1 has layout version 1"));
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("cellctl backup"));
 }
 
 TEST(MeganodeFormat, RefusesSizesThatDoNotWork) {

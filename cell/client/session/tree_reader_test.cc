@@ -139,6 +139,14 @@ TEST_F(TreeReaderTest, InnerNodesComeFromTheCacheTheSecondTime) {
   EXPECT_EQ(reads(), levels());
 }
 
+// The next search does not have to read what is cached from now on.
+TEST_F(TreeReaderTest, ReadsThatFillTheCacheDoNotCountForTheSelector) {
+  ASSERT_TRUE(WalkTo(KeyOf(1234)).ok());
+  EXPECT_EQ(reads(), levels());
+  search_->End();
+  EXPECT_EQ(connection_->selector(OperationKind::kGet)->ReadsPerSearch(), 1);
+}
+
 TEST_F(TreeReaderTest, ANodeThatIsNotAsExpectedIsReadAgainUntilItIs) {
   const std::string key = KeyOf(1234);
   const Pointer leaf = LeafOf(key);
