@@ -79,6 +79,32 @@ TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
   EXPECT_EQ(restarts[true], 0u);
 }
 
+// A round brings the leaves of a parent. That holds beyond the first parent, too.
+TEST(LongScan, ReadsManyLeavesInARoundBothWays) {
+  constexpr int kMany = 10'000;
+  SimCluster cluster({1024, 8 << 20, 1 << 20});
+  ClientOptions client_options;
+  client_options.report = false;
+  const std::unique_ptr<Client> client = cluster.NewClient(client_options);
+  for (int i = 0; i < kMany; ++i) ASSERT_TRUE(client->Put(fmt::format("key{:05}", i * 7919 % kMany), "value").ok());
+  for (const bool reverse : {false, true}) {
+    for (int pass = 0; pass < 2; ++pass) {  // The first one fills the cache.
+      SCOPED_TRACE(fmt::format("reverse {} pass {}", reverse, pass));
+      client->ResetMetrics();
+      ScanOptions options{.reverse = reverse, .batch = 4096};
+      options.call.path = Path::kClient;
+      Scan scan = client->NewScan(options);
+      int seen = 0;
+      absl::StatusOr<bool> more = scan.Next();
+      for (; more.ok() && *more; more = scan.Next()) ++seen;
+      ASSERT_TRUE(more.ok()) << more.status();
+      ASSERT_EQ(seen, kMany);
+      EXPECT_GT(client->metrics().node_reads, 200u);
+      EXPECT_LT(client->metrics().read_rounds, client->metrics().node_reads / 8);
+    }
+  }
+}
+
 TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {
   uint64_t calls[2];
   for (const bool read_ahead : {false, true}) {

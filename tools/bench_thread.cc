@@ -39,6 +39,7 @@ Measured BenchThread::Run() {
   options.path = *ParsePath(flags_.path);
   options.seed = flags_.seed + static_cast<uint64_t>(index_);
   options.busy_poll = flags_.busy_poll;
+  options.cache_bytes = flags_.cache_bytes;
   options.cache_level_min = flags_.cache_level_min;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
   if (!client.ok()) {

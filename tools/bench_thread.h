@@ -36,6 +36,7 @@ struct BenchFlags {
   bool load = true;
   bool cleanup = false;
   bool busy_poll = false;
+  size_t cache_bytes = ClientOptions{}.cache_bytes;
   int cache_level_min = ClientOptions{}.cache_level_min;
   uint32_t node_bytes = 1024;
   size_t inline_max = kInlineMaxDefault;

@@ -29,6 +29,9 @@
 namespace cell {
 namespace {
 
+// A client's cache that lets more nodes go for others than this, per operation, is too small.
+constexpr double kEvictionsWorthANote = 0.01;
+
 // Puts keys 0 to N - 1 that are not stored, 64 at once.
 Task<bool> LoadLane(PairMap* map, uint64_t* next, const BenchFlags& flags, absl::Status* status) {
   std::string key, value;
@@ -185,6 +188,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     sum.extent_reads += one.metrics.extent_reads;
     sum.read_rounds += one.metrics.read_rounds;
     sum.cache_hits += one.metrics.cache_hits;
+    sum.cache_evictions += one.metrics.cache_evictions;
     sum.calls += one.metrics.calls;
     sum.route_hits += one.metrics.route_hits;
     sum.torn += one.metrics.torn;
@@ -216,6 +220,12 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
         "were due never began, so the latencies are too low. Use more --depth or --threads, or a lower --rate\n",
         flags.rate, per_second, not_begun);
   }
+  if (const double evictions = share(sum.cache_evictions, operations); evictions > kEvictionsWorthANote) {
+    fmt::print(stderr,
+               "cell_bench: the clients' caches of {} bytes are too small for the inner nodes that they use: {:.2f} of "
+               "them an operation had to go for another. Use more --cache-bytes\n",
+               flags.cache_bytes, evictions);
+  }
   json["tier"] = flags.tier;
   if (flags.tier == "pilaf") {
     json["lookups"] = sum.lookups;
@@ -237,6 +247,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   json["extent_reads_per_op"] = share(sum.extent_reads, operations);
   json["node_reads_per_second"] = node_reads_per_second;
   json["cache_hits_per_op"] = share(sum.cache_hits, operations);
+  json["cache_evictions_per_op"] = share(sum.cache_evictions, operations);
   json["entries_per_second"] = entries_per_second;
   if (flags.timeline_ms > 0) {
     Timeline timeline = *std::move(all[0].timeline);
@@ -422,6 +433,9 @@ int Main(int argc, char** argv) {
   app.add_option("--json", flags.json, "File to which the result is written as JSON; -: standard output");
   app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last key is missing");
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
+  app.add_option("--cache-bytes", flags.cache_bytes, "Memory of each thread's client for inner nodes; 0: no cache")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   app.add_option("--cache-level-min", flags.cache_level_min,
                  "Cache only nodes at least this many levels above the leaves")
       ->capture_default_str();
@@ -460,7 +474,8 @@ int Main(int argc, char** argv) {
       "  kept_rate           whether all operations that were due began before the end; not_begun: how many did not\n"
       "  server_share        share of tree searches done by the server (1: all)\n"
       "  calls_per_op        RPCs; node_reads_per_op: one-sided reads of nodes; cache_hits_per_op: nodes from the\n"
-      "                      cache; route_hits_per_op: searches that began at a known meganode\n"
+      "                      cache, cache_evictions_per_op: nodes that had to go from it to make room for others;\n"
+      "                      route_hits_per_op: searches that began at a known meganode\n"
       "  round_trips_per_op  RPCs and rounds of reads; extent_reads_per_op: one-sided reads of pairs outside of nodes\n"
       "  retries             repeated reads and searches; errors: operations that failed; absent: keys that\n"
       "                      did not exist\n"

@@ -121,6 +121,7 @@ struct ClientMetrics {
   uint64_t read_rounds = 0;  // Rounds of one-sided reads, which are sent and waited for together: of nodes, extents and
                              // hash tables.
   uint64_t cache_hits = 0;   // Nodes that were in the cache.
+  uint64_t cache_evictions = 0;  // Nodes that made room for others: ClientOptions::cache_bytes holds less than is used.
   uint64_t calls = 0;
   uint64_t scanned = 0;         // Entries.
   uint64_t torn = 0;            // Nodes that were read again because a write overlapped.

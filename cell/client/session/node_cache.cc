@@ -14,8 +14,8 @@ std::optional<NodeView> NodeCache::Find(Pointer node) {
   return NodeView::Trusted(it->second->image.get(), node_bytes_);
 }
 
-bool NodeCache::Keep(const NodeView& node) {
-  if ((node.tier() == 0 && node.level() < level_min_) || nodes_max_ == 0) return false;
+NodeCache::Kept NodeCache::Keep(const NodeView& node) {
+  if ((node.tier() == 0 && node.level() < level_min_) || nodes_max_ == 0) return Kept::kNot;
   const bool known = nodes_.contains(node.self().raw());
   Drop(node.self());
   const bool full = nodes_.size() == nodes_max_;
@@ -26,7 +26,8 @@ bool NodeCache::Keep(const NodeView& node) {
   by_use_.push_front({node.self(), std::make_unique<std::byte[]>(node_bytes_)});
   std::memcpy(by_use_.front().image.get(), node.bytes(), node_bytes_);
   nodes_[node.self().raw()] = by_use_.begin();
-  return !known && !full;
+  if (known) return Kept::kAgain;
+  return full ? Kept::kForAnother : Kept::kMore;
 }
 
 void NodeCache::Drop(Pointer node) {

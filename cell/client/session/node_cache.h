@@ -19,9 +19,14 @@ class NodeCache {
 
   // Returns the node if it is cached. The view is valid until the cache changes.
   std::optional<NodeView> Find(Pointer node);
-  // Stores a copy of `node` if its level is at least `level_min`. Returns whether it was not there and no other had to
-  // go for it. REQUIRES: `node` is verified.
-  bool Keep(const NodeView& node);
+  enum class Kept {
+    kNot,         // Its level is too low, or the cache holds nothing.
+    kAgain,       // In place of an older image of it.
+    kMore,        // It was not there.
+    kForAnother,  // It was not there, and another node had to go for it.
+  };
+  // Stores a copy of `node` if its level is at least `level_min`. REQUIRES: `node` is verified.
+  Kept Keep(const NodeView& node);
   void Drop(Pointer node);
   size_t size() const { return nodes_.size(); }
 

@@ -7,6 +7,8 @@
 namespace cell {
 namespace {
 
+using Kept = NodeCache::Kept;
+
 constexpr uint32_t kNodeBytes = 1024;
 
 Pointer At(uint64_t number) { return Pointer(1, number * kNodeBytes); }
@@ -19,10 +21,10 @@ NodeDraft NodeAt(uint64_t number, int level) {
 
 TEST(NodeCacheTest, SaysWhetherANodeIsMoreThanThereWas) {
   NodeCache cache(/*bytes=*/size_t{2} * kNodeBytes, kNodeBytes, /*level_min=*/1);
-  EXPECT_TRUE(cache.Keep(NodeAt(1, 1).view()));
-  EXPECT_FALSE(cache.Keep(NodeAt(1, 1).view())) << "it was there";
-  EXPECT_TRUE(cache.Keep(NodeAt(2, 2).view()));
-  EXPECT_FALSE(cache.Keep(NodeAt(3, 1).view())) << "another had to go for it";
+  EXPECT_EQ(cache.Keep(NodeAt(1, 1).view()), Kept::kMore);
+  EXPECT_EQ(cache.Keep(NodeAt(1, 1).view()), Kept::kAgain);
+  EXPECT_EQ(cache.Keep(NodeAt(2, 2).view()), Kept::kMore);
+  EXPECT_EQ(cache.Keep(NodeAt(3, 1).view()), Kept::kForAnother);
   EXPECT_EQ(cache.size(), 2);
 }
 
@@ -39,13 +41,13 @@ TEST(NodeCacheTest, TheNodeThatWasUnusedForLongestGoes) {
 
 TEST(NodeCacheTest, NodesBelowTheLeastLevelAreNotKept) {
   NodeCache cache(size_t{2} * kNodeBytes, kNodeBytes, 1);
-  EXPECT_FALSE(cache.Keep(NodeAt(1, 0).view()));
+  EXPECT_EQ(cache.Keep(NodeAt(1, 0).view()), Kept::kNot);
   EXPECT_FALSE(cache.Find(At(1)).has_value());
 }
 
 TEST(NodeCacheTest, ACacheWithoutRoomForANodeKeepsNone) {
   NodeCache cache(kNodeBytes - 1, kNodeBytes, 1);
-  EXPECT_FALSE(cache.Keep(NodeAt(1, 1).view()));
+  EXPECT_EQ(cache.Keep(NodeAt(1, 1).view()), Kept::kNot);
   EXPECT_EQ(cache.size(), 0);
 }
 

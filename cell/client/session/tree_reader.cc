@@ -42,7 +42,7 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
     } else {
       const ReadPart part{wanted, to->buffer.data(), node_bytes_};
       absl::Span<const ReadPart> reads(&part, 1);
-      if (neighbours != nullptr && walk->level() == 0 && to->parent.bytes() != nullptr) {
+      if (neighbours != nullptr && walk->tier() == 0 && walk->level() == 0 && to->parent.bytes() != nullptr) {
         reads = neighbours->ReadsWith(part, to->parent);
       }
       metrics_->node_reads += reads.size();
@@ -54,7 +54,9 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
         const NodeFault fault = NodeView::Parse(ConstBytes(to->buffer.data(), node_bytes_), wanted, &view);
         if (fault == NodeFault::kNone) {
           step = walk->Visit(view);
-          if (nodes_.Keep(view)) search->Cached();
+          const NodeCache::Kept kept = nodes_.Keep(view);
+          if (kept == NodeCache::Kept::kMore) search->Cached();
+          if (kept == NodeCache::Kept::kForAnother) ++metrics_->cache_evictions;
           node = view;
           if (to->keeps_parent && view.level() == 1) {
             to->buffer.Swap(&to->parent_buffer);

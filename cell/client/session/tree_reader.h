@@ -38,7 +38,7 @@ class TreeReader {
 
   // Walks to the leaf of walk->key() by one-sided reads, beginning at walk->wants(). On kArrived the leaf is in *to;
   // kElsewhere and kRestart are as in Walk. Returns Aborted if nodes kept changing while they were read. Each read is a
-  // round of *search. `neighbours` may add reads to that of a leaf below to->parent.
+  // round of *search. `neighbours` may add reads to that of a leaf of pairs below to->parent.
   Task<absl::StatusOr<Walk::Step>> WalkToLeaf(WorkerConnection* worker, Walk* walk, bool use_cache, WalkedLeaf* to,
                                               int64_t deadline_ns, SearchReads* search,
                                               LeafNeighbours* neighbours = nullptr);

@@ -47,12 +47,12 @@ class TreeReaderTest : public ConnectionsFixture, public ::testing::Test {
 
   // Begins a walk from the root of a region's meganode.
   Task<absl::StatusOr<Walk::Step>> Start(const std::string& key, uint32_t region = 1, bool use_cache = true,
-                                         int64_t timeout_ns = kTimeoutNs) {
+                                         int64_t timeout_ns = kTimeoutNs, LeafNeighbours* neighbours = nullptr) {
     search_.emplace(connection_->selector(OperationKind::kGet));
     key_ = key;
     walk_ = Walk(key_, RootOf(region));
     Task<absl::StatusOr<Walk::Step>> walking =
-        reader_.WalkToLeaf(connection_, &walk_, use_cache, &to_, loop_.NowNs() + timeout_ns, &*search_);
+        reader_.WalkToLeaf(connection_, &walk_, use_cache, &to_, loop_.NowNs() + timeout_ns, &*search_, neighbours);
     walking.Start();
     return walking;
   }
@@ -145,6 +145,27 @@ TEST_F(TreeReaderTest, ReadsThatFillTheCacheDoNotCountForTheSelector) {
   EXPECT_EQ(reads(), levels());
   search_->End();
   EXPECT_EQ(connection_->selector(OperationKind::kGet)->ReadsPerSearch(), 1);
+}
+
+// It works, and says that it is too small for one path from the root to a leaf.
+TEST_F(TreeReaderTest, ACacheThatLetsNodesGoForOthersSaysSo) {
+  ClientOptions options = Options();
+  options.cache_bytes = kShape.node_bytes;
+  TreeReader reader(&loop_, &connections_, &metrics_, kShape.node_bytes, options);
+  WalkedLeaf to(reader.pool());
+  ASSERT_GT(levels(), 2);
+  for (int i = 0; i < 10; ++i) {
+    const std::string key = KeyOf(100 * i);
+    SearchReads search(connection_->selector(OperationKind::kGet));
+    Walk walk(key, RootOf(1));
+    Task<absl::StatusOr<Walk::Step>> walking =
+        reader.WalkToLeaf(connection_, &walk, true, &to, loop_.NowNs() + kTimeoutNs, &search);
+    walking.Start();
+    ASSERT_EQ(End(&walking).value(), Walk::Step::kArrived);
+    EXPECT_EQ(to.leaf.self(), LeafOf(key));
+  }
+  EXPECT_EQ(reader.nodes()->size(), 1u);
+  EXPECT_EQ(metrics_.cache_evictions, static_cast<uint64_t>(10 * (levels() - 1) - 1));
 }
 
 TEST_F(TreeReaderTest, ANodeThatIsNotAsExpectedIsReadAgainUntilItIs) {
@@ -252,6 +273,26 @@ TEST_F(TreeReaderTest, ALeafOfRoutesLeadsOnAndItsRoutesAreKept) {
   EXPECT_EQ(reads(), 0);
   EXPECT_EQ(walk_.wants(), RootOf(4));
   EXPECT_EQ(reader_.routes()->Find("h"), Pointer());
+}
+
+// A search for a scan's first pair passes leaves of routes, whose neighbours the scan does not need.
+TEST_F(TreeReaderTest, OnlyALeafOfPairsIsReadWithNeighbours) {
+  struct Counted : LeafNeighbours {
+    absl::Span<const ReadPart> ReadsWith(const ReadPart& leaf, const NodeView&) override {
+      ++asked;
+      return {&leaf, 1};
+    }
+    int asked = 0;
+  } neighbours;
+  Meganode routes(NewRegion(2, {1, "", std::nullopt, Pointer()}));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(routes.InsertRoute(i == 0 ? "" : KeyOf(i), RootOf(3)).ok());
+  ASSERT_GT(routes.Node(routes.root()).level(), 0);
+  Task<absl::StatusOr<Walk::Step>> walking = Start(KeyOf(50), 2, /*use_cache=*/false, kTimeoutNs, &neighbours);
+  ASSERT_EQ(End(&walking).value(), Walk::Step::kElsewhere);
+  EXPECT_EQ(neighbours.asked, 0);
+  walking = Start(KeyOf(50), 1, /*use_cache=*/false, kTimeoutNs, &neighbours);
+  ASSERT_EQ(End(&walking).value(), Walk::Step::kArrived);
+  EXPECT_EQ(neighbours.asked, 1);
 }
 
 TEST_F(TreeReaderTest, AKeyPastTheMeganodeLeadsToItsNeighbour) {

@@ -171,11 +171,19 @@ int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBat
   return slot;
 }
 
-// Returns null if the walk must start over from the meganode's root.
+// Returns null if the walk must start over from the meganode's root. Upwards that is done where the parent ends, or is
+// out of date: the walk finds a parent that names the next leaves, while the right link leads to one.
 Pointer ScanLeaves::Beside(const ScanPosition& position) const {
   const NodeView& leaf = walked_.leaf;
-  if (!position.down()) return leaf.right().region() == leaf.self().region() ? leaf.right() : Pointer();
   const NodeView& parent = walked_.parent;
+  if (!position.down()) {
+    if (leaf.right().region() != leaf.self().region()) return {};
+    if (parent.bytes() == nullptr) return leaf.right();
+    if (!parent.Covers(leaf.high_key())) return {};
+    if (parent.inner_slot(parent.ChildSlot(leaf.high_key())).child() == leaf.right()) return leaf.right();
+    session_->tree()->nodes()->Drop(parent.self());
+    return {};
+  }
   if (parent.bytes() == nullptr || !parent.Covers(leaf.low_key())) return {};
   const int left = parent.LowerBound(leaf.low_key()) - 1;
   return left < 0 ? Pointer() : parent.inner_slot(left).child();
