@@ -379,7 +379,7 @@ int Main(int argc, char** argv) {
   app.add_option(
          "--inline-max", flags.inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "
-         "need no further read for them. 0: none. At most 238 with nodes of 1 KB, 110 with 512 B")
+         "need no further read for them. 0: none. At most 218 with nodes of 1 KB, 90 with 512 B")
       ->default_str(fmt::format("{}, or less if the nodes are too small for that", kInlineMaxDefault));
   app.add_option("--split-at", flags.split_at, "Split a meganode when this fraction of its nodes or extents is used")
       ->check(CLI::Range(0.1, 0.95))

@@ -44,10 +44,12 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
       EXPECT_LE(entry_bytes(key, sizeof(PairExtent)), largest);
       EXPECT_LE(entry_bytes(key, InlineBytesMax(node_bytes) - key), largest);
     }
-    EXPECT_GT(entry_bytes(1, InlineBytesMax(node_bytes) + 2 - 1), largest) << "the limit is lower than it need be";
+    const auto four = [&](size_t pair) { return 4 * entry_bytes(16, pair - 16) + 2 * 16; };
+    EXPECT_LE(four(InlineBytesMax(node_bytes)), node_bytes - sizeof(NodeHeader) - kTailVersionBytes);
+    EXPECT_GT(four(InlineBytesMax(node_bytes) + 1), node_bytes - sizeof(NodeHeader) - kTailVersionBytes);
   }
-  EXPECT_EQ(InlineBytesMax(1024), 238u);
-  EXPECT_EQ(InlineBytesMax(512), 110u);
+  EXPECT_EQ(InlineBytesMax(1024), 218u);
+  EXPECT_EQ(InlineBytesMax(512), 90u);
   EXPECT_LE(kInlineMaxDefault, InlineBytesMax(kNodeBytesDefault));
 }
 

@@ -303,7 +303,7 @@ TEST(Meganode, WhatWasPreparedIsCommitted) {
     std::map<std::string, std::string> model;
     for (int i = 0; i < 6000; ++i) {
       if (waiting.size() < 12 && random.Below(2) == 0) {
-        tree.set_inline_max(random.Below(4) == 0 ? 0 : 100);
+        tree.set_inline_max(random.Below(4) == 0 ? 0 : InlineBytesMax(512));
         Waiting write{fmt::format("{:04}", random.Below(600)), std::nullopt, {}};
         if (random.Below(12) != 0) {
           write.value = std::string(random.Below(random.Below(3) == 0 ? 120 : 30), static_cast<char>(i));
@@ -465,10 +465,10 @@ TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
 
 TEST(Meganode, InlinePairsHaveALimit) {
   EXPECT_TRUE(CheckInlineMax(0, 1024).ok());
-  EXPECT_TRUE(CheckInlineMax(238, 1024).ok());
-  const absl::Status status = CheckInlineMax(239, 1024);
+  EXPECT_TRUE(CheckInlineMax(218, 1024).ok());
+  const absl::Status status = CheckInlineMax(219, 1024);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(status.message()).find("up to 238 bytes"), std::string::npos) << status;
+  EXPECT_NE(std::string(status.message()).find("up to 218 bytes"), std::string::npos) << status;
   TestRegion region({512, 1 << 20, 1 << 20});
   EXPECT_EQ(Meganode(region.memory(), {.inline_max = 10'000}).inline_max(), InlineBytesMax(512));
 }

@@ -72,18 +72,18 @@ TEST(RebuildRegion, MakesWhatLogsSay) {
 // A region was full, and its next owner has another setting.
 TEST(RebuildRegion, FitsThoughPairsWereStoredInAnotherWay) {
   std::vector<Record> records = {Range(0)};
-  for (int i = 0; i < 100; ++i) records.push_back({RecordKind::kPut, fmt::format("key{:04}", i), std::string(90, 'v')});
+  for (int i = 0; i < 100; ++i) records.push_back({RecordKind::kPut, fmt::format("key{:04}", i), std::string(83, 'v')});
   TreeReport report;
   // Inline they take all of the nodes.
-  ASSERT_TRUE(RebuildOf(records, {512, 32 << 10, 64 << 10}, {.inline_max = 100}, &report).ok());
+  ASSERT_TRUE(RebuildOf(records, {512, 32 << 10, 64 << 10}, {.inline_max = 90}, &report).ok());
   EXPECT_EQ(report.inline_pairs, 100u);
-  ASSERT_TRUE(RebuildOf(records, {512, 16 << 10, 64 << 10}, {.inline_max = 100}, &report).ok());
+  ASSERT_TRUE(RebuildOf(records, {512, 12 << 10, 64 << 10}, {.inline_max = 90}, &report).ok());
   EXPECT_EQ(report.inline_pairs, 0u);
   EXPECT_EQ(report.keys, 100u);
   // Outside they do not fit into the extents.
   ASSERT_TRUE(RebuildOf(records, {512, 32 << 10, 4096}, {.inline_max = 0}, &report).ok());
   EXPECT_EQ(report.inline_pairs, 100u);
-  const absl::Status too_small = RebuildOf(records, {512, 16 << 10, 4096});
+  const absl::Status too_small = RebuildOf(records, {512, 12 << 10, 4096});
   EXPECT_TRUE(absl::IsResourceExhausted(too_small)) << too_small;
 }
 
