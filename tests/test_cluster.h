@@ -108,6 +108,7 @@ class TestCluster {
         reports.push_back(CheckTree(*region->memory));
         all.error_count += reports.back().error_count;
         all.unfinished += reports.back().half_splits;
+        all.inline_pairs += reports.back().inline_pairs;
         for (const std::string& error : reports.back().errors) {
           all.errors.push_back(fmt::format("region {}: {}", region->region(), error));
         }

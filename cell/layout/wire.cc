@@ -110,8 +110,10 @@ absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message) {
   }
   const auto header = Load<MessageHeader>(message.data());
   if (header.version != kWireVersion) {
-    return absl::InvalidArgumentError(fmt::format("a message has protocol version {}, but this program has version {}",
-                                                  header.version, kWireVersion));
+    return absl::InvalidArgumentError(fmt::format(
+        "a message has protocol version {}, and its receiver has version {}: use clients and servers of one "
+        "release",
+        header.version, kWireVersion));
   }
   if (header.bytes != message.size()) return BadRequest(header.kind, message.size());
   return header;
