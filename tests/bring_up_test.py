@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from tools import cluster, cluster_directory, cluster_down, cluster_settings
+from tools import cluster, cluster_directory, cluster_down, cluster_settings, up
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
 
@@ -104,6 +104,24 @@ class BringUp(unittest.TestCase):
             self.processes += cluster.up(self.directory)  # No flags.
             self.assertEqual(self.keys(), 20_000)
         self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
+
+    def test_a_flag_that_is_refused_is_not_kept(self):
+        self.up(durability="sync", server_flags=["--inline-max", "64"])
+        self.load()
+        self.assertEqual(cluster_down.down(self.directory), (1, []))
+        before = (self.directory / "up.json").read_text()
+        with self.assertRaisesRegex(cluster.ClusterError, "--inline-max 500 is too large"):
+            cluster.up(self.directory, server_flags=["--inline-max", "500"])
+        self.assertEqual((self.directory / "up.json").read_text(), before)
+        self.processes += cluster.up(self.directory)
+        self.assertEqual(self.keys(), 20_000)
+
+    def test_a_flag_that_is_given_leaves_the_others_that_are_kept(self):
+        kept = ["--inline-max", "64", "--no-balance"]
+        self.assertEqual(up.server_flags(kept, up.parse([])), kept)
+        self.assertEqual(up.server_flags(kept, up.parse(["--poll", "busy"])), [*kept, "--poll", "busy"])
+        self.assertEqual(up.server_flags(kept, up.parse(["--inline-max", "0", "--no-batching"])),
+                         ["--no-balance", "--inline-max", "0", "--no-batching"])
 
     def test_a_cluster_without_durability_begins_again_by_itself(self):
         servers = self.up(servers=2)

@@ -141,6 +141,7 @@ def start(directory, settings, new, only, wait_seconds):
     flags = [*settings["server_flags"], "--fabric", fabric] + (["--control", f"{host}:0"] if host else [])
     helpers, started, made_in_zookeeper = [], [], None
     before = running(directory)
+    kept = None if new else read_if_there(directory / "up.json")
     try:
         replace_file(directory / "up.json", json.dumps(settings, indent=1) + "\n")
         if zookeeper is None:
@@ -184,10 +185,17 @@ def start(directory, settings, new, only, wait_seconds):
         if new:
             replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that existed before stays.
             wipe(directory)
-        elif before:
-            write_processes(directory, [], before)
+        else:
+            if kept is not None:
+                replace_file(directory / "up.json", kept)  # What was given now did not work.
+            if before:
+                write_processes(directory, [], before)
         raise
     return started
+
+
+def read_if_there(path):
+    return path.read_text() if path.exists() else None
 
 
 def start_server(directory, name, flags):

@@ -31,7 +31,8 @@ def parse(arguments=None):
     add("--workers", "number of worker threads per server, each with its own regions", 1, type=int)
     add("--node-bytes", "size of a tree node in bytes", 1024, type=int, choices=(512, 1024, 2048, 4096))
     add("--inline-max", "store pairs of at most this many bytes, key and value together, in the tree's leaves; 0: none. "
-        "For the servers that are started now (default: 128)", type=int, metavar="BYTES")
+        "The cluster keeps the setting until another is given, and a running server keeps its own (new clusters: 128)",
+        type=int, metavar="BYTES")
     add("--meganode-bytes", "bytes for the nodes of each region", "64M")
     add("--extents-bytes", "bytes for the keys and values of each region", "256M")
     add("--regions-max", "maximum number of regions that each worker holds", 16, type=int)
@@ -49,6 +50,8 @@ def parse(arguments=None):
     for flag, value in (("--servers", args.servers), ("--workers", args.workers)):
         if value is not None and not 1 <= value <= 64:
             parser.error(f"{flag} must be from 1 to 64")
+    if args.inline_max is not None and args.inline_max < 0:
+        parser.error("--inline-max must be at least 0")
     if args.regions_max is not None and not 1 <= args.regions_max <= REGIONS_MAX:
         parser.error(f"--regions-max must be from 1 to {REGIONS_MAX}")
     if args.fabric == "verbs" and not args.host:
@@ -58,14 +61,27 @@ def parse(arguments=None):
     return args
 
 
+def server_flags(kept, args):
+    """Returns the servers' flags: those that the cluster has kept, except for what is given now."""
+    flags, given = list(kept), []
+    for name, value in (("--poll", args.poll), ("--inline-max", args.inline_max)):
+        if value is not None:
+            given += [name, str(value)]
+            while name in flags:
+                at = flags.index(name)
+                del flags[at:at + 2]
+    if args.no_batching and "--no-batching" not in flags:
+        given.append("--no-batching")
+    return flags + given
+
+
 def bring_up(directory, args):
     known = cluster_settings.settings_of(directory)
-    flags = (["--poll", args.poll] if args.poll else []) + (["--no-batching"] if args.no_batching else [])
-    flags += [] if args.inline_max is None else ["--inline-max", str(args.inline_max)]
+    flags = server_flags((known or {}).get("server_flags", []), args)
     given = {
         "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": args.regions_max,
         "fabric": args.fabric, "host": args.host, "zookeeper": args.zookeeper, "name": args.name,
-        "durability": args.durability or (None if known else "async"), "server_flags": flags or None,
+        "durability": args.durability or (None if known else "async"), "server_flags": flags,
         "meganode_bytes": cluster.parse_bytes(args.meganode_bytes) if args.meganode_bytes else None,
         "extents_bytes": cluster.parse_bytes(args.extents_bytes) if args.extents_bytes else None,
         "secret_file": str(cluster.user_path(args.secret_file)) if args.secret_file else None,
