@@ -78,6 +78,7 @@ def best_fixed(runs: dict, key: tuple) -> tuple:
 PATHS = [("server", dict(path="server")), ("client", dict(path="client")),
          ("thesis", dict(path="hybrid", selector="thesis")), ("cell", dict(path="hybrid", selector="cell"))]
 FIXED = [(("fixed", share), dict(path="fixed", server_share=share)) for share in SHARES]
+INLINE_MAX = 90  # All that nodes of 512 bytes allow; the pairs here have 42.
 LONG = dict(warmup_ms=40, measure_ms=30)
 
 
@@ -400,8 +401,36 @@ def beyond(runner: Runner) -> Result:
     return result
 
 
+def layouts(runner: Runner) -> Result:
+    """The layout and caches of the thesis, and those that are the default now, on Nome's NIC and on one of today."""
+    result = Result(["NIC", "workload", "layout", "server", "client", "cell", "cell share", "reads/op", "new / thesis's"])
+    kinds = {"searches": dict(), "gets": dict(read="get"), "scans of 100": dict(read="scan"), "puts": dict(get_share=0, read="get")}
+    as_in = {"thesis": dict(inline_max=0, cache_level_min=4), "now": dict(inline_max=INLINE_MAX, cache_level_min=1)}
+    paths = {"server": dict(path="server"), "client": dict(path="client"), "cell": dict(path="hybrid", selector="cell")}
+    jobs = {(nic, kind, layout, path): runner.start(servers=4, cores=2, clients=20, keys=KEYS, testbed=nic, **kinds[kind], **as_in[layout],
+                                                    **paths[path], **LONG)
+            for nic in ("nome", "today") for kind in kinds for layout in as_in for path in paths}
+    runs = wait(jobs)
+    ax = axes(result, "The default layout and caches beside the thesis's, four servers of two cores", "", "operations, now / as in the thesis")
+    for nic in ("nome", "today"):
+        gains = []
+        for kind in kinds:
+            for layout in as_in:
+                got = {path: throughput(runs[nic, kind, layout, path]) for path in paths}
+                client = runs[nic, kind, layout, "client"]
+                gain = got["cell"] / throughput(runs[nic, kind, "thesis", "cell"])
+                result.add(nic, kind, layout, got["server"], got["client"], got["cell"], runs[nic, kind, layout, "cell"]["server_share"],
+                           client["reads_per_s"] / client["operations_per_s"], gain)
+            gains.append(gain)
+        ax.plot(list(kinds), gains, marker="o", label=nic)
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.legend()
+    return result
+
+
 EXPERIMENTS = {"fig-2.5": fig_2_5, "fig-6.3": fig_6_3, "fig-6.4": fig_6_4, "table-6.1": table_6_1, "table-6.2": table_6_2,
-               "scale": scale, "thousand": thousand, "fig-6.8": fig_6_8, "fig-6.11": fig_6_11, "beyond": beyond}
+               "scale": scale, "thousand": thousand, "fig-6.8": fig_6_8, "fig-6.11": fig_6_11, "beyond": beyond,
+               "layouts": layouts}
 
 
 def main() -> int:

@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/histogram.h"
 #include "cell/client/client_testing.h"
+#include "cell/layout/limits.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -70,7 +71,10 @@ MachineModel ReadTestbed(const std::string& path) {
       static_cast<int64_t>((search_ns - static_cast<double>(machine.request_ns)) / bed.at("levels").get<int>());
   machine.insert_ns = machine.visit_ns;
   machine.entry_ns = machine.visit_ns / 8;
-  machine.completion_ns = static_cast<int64_t>(1e3 * bed.at("client_completion_us").get<double>());
+  const double completion_us = bed.at("client_completion_us").get<double>();
+  machine.call_completion_ns = static_cast<int64_t>(1e3 * completion_us);
+  machine.read_completion_ns = static_cast<int64_t>(1e3 * bed.value("client_read_us", completion_us));
+  machine.read_part_ns = static_cast<int64_t>(1e3 * bed.value("client_part_us", 0.0));
   return machine;
 }
 
@@ -313,7 +317,7 @@ int Main(int argc, char** argv) {
   app.add_option("--node-bytes", flags.cluster.node_bytes)->capture_default_str();
   app.add_option("--inline-max", flags.cluster.inline_max,
                  "Pairs of at most this many bytes, key and value together, are in the leaves.")
-      ->check(CLI::Range(0, 110))
+      ->check(CLI::Range(size_t{0}, InlineBytesMax(512)))
       ->capture_default_str();
   app.add_option("--clients", flags.clients)->check(CLI::Range(0, 100'000))->capture_default_str();
   app.add_option("--in-flight", flags.in_flight, "Number of operations that a client has in flight.")

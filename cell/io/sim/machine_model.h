@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -28,11 +29,16 @@ struct MachineModel {
   double connection_loss = 0;
 
   // A core.
-  int64_t request_ns = 0;     // To take a request and send its reply.
-  int64_t visit_ns = 0;       // For a node of a search.
-  int64_t insert_ns = 0;      // For a change, in addition to its search.
-  int64_t entry_ns = 0;       // For an entry of a scan.
-  int64_t completion_ns = 0;  // For a client to take an answer, check it, and make the next request.
+  int64_t request_ns = 0;  // To take a request and send its reply.
+  int64_t visit_ns = 0;    // For a node of a search.
+  int64_t insert_ns = 0;   // For a change, in addition to its search.
+  int64_t entry_ns = 0;    // For an entry of a scan.
+  // For a client to take an answer, check it, and make the next request: the answer of a call, and of a read, with one
+  // node or extent that it brought. Each more takes read_part_ns more.
+  int64_t call_completion_ns = 0, read_completion_ns = 0, read_part_ns = 0;
+
+  // Returns the work of a client whose read of so many parts has ended. REQUIRES: `parts` > 0.
+  int64_t ReadWorkNs(size_t parts) const { return read_completion_ns + read_part_ns * static_cast<int64_t>(parts - 1); }
 
   // Returns the minimum time between two reads of `bytes` bytes.
   uint32_t ReadNs(uint64_t bytes) const {

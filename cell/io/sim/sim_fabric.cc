@@ -39,19 +39,20 @@ SimFabric::~SimFabric() {
   for (const Ready& ready : std::exchange(ready_, {})) ready.completion->Done(ready.status, AsBytes(ready.reply));
 }
 
-void SimFabric::Tell(Completion* completion, absl::Status status, std::string reply) {
+void SimFabric::Tell(Completion* completion, absl::Status status, std::string reply, size_t read_parts) {
   if (crashed_) return;
-  ready_.push_back({completion, std::move(status), std::move(reply)});
+  const MachineModel machine = host_->model_.value_or(MachineModel());
+  const int64_t work_ns = read_parts > 0 ? machine.ReadWorkNs(read_parts) : machine.call_completion_ns;
+  ready_.push_back({completion, std::move(status), std::move(reply), work_ns});
   if (turn_) WakeAt(LeavesNs());
 }
 
 size_t SimFabric::Poll() {
   std::vector<Ready> now;
   now.swap(ready_);
-  const int64_t each_ns = host_->model_.has_value() ? host_->model_->completion_ns : 0;
   for (const Ready& ready : now) {
     work_ns_ = LeavesNs();
-    core_free_ns_ = work_ns_ + each_ns;
+    core_free_ns_ = work_ns_ + ready.work_ns;
     ready.completion->Done(ready.status, AsBytes(ready.reply));
     work_ns_ = core_free_ns_;
   }

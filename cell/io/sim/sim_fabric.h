@@ -95,6 +95,7 @@ class SimFabric : public Fabric {
     Completion* completion;
     bool is_read;
     int64_t deadline_ns;  // On the host's clock.
+    size_t parts = 0;     // Of a read.
   };
   struct Connection {
     SimFabric* server = nullptr;  // Null: gone.
@@ -117,6 +118,7 @@ class SimFabric : public Fabric {
     Completion* completion;
     absl::Status status;
     std::string reply;
+    int64_t work_ns;  // Of this core.
   };
 
   SimFabric(SimNetwork* network, SimHost* host);
@@ -133,7 +135,8 @@ class SimFabric : public Fabric {
   void Send(Reply reply, int64_t at_ns);
   void Deliver(Reply reply, int64_t sent_ns, int64_t ns);
   void ServeQueued();
-  void Tell(Completion* completion, absl::Status status, std::string reply = {});
+  // `read_parts`: the parts of the read that has ended; 0: it is not a read.
+  void Tell(Completion* completion, absl::Status status, std::string reply = {}, size_t read_parts = 0);
   void WakeAt(int64_t at_ns);
   void TakeTurn();
   void BeginTransfer(SimNetwork::Transfer transfer, uint64_t bytes);

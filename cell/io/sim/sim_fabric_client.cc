@@ -147,7 +147,7 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
     }
   }
   transfer.id = connections_[id].operations++;
-  connections_[id].pending[transfer.id] = {completion, true, deadline_ns};
+  connections_[id].pending[transfer.id] = {completion, true, deadline_ns, parts.size()};
   ExpireAt(deadline_ns);
   if (!server->host_->model_.has_value() && !network_->IsCut(host_, server->host_)) {
     // Begin now, so that a writer's steps let it proceed however long the writer takes.
@@ -233,9 +233,9 @@ void SimFabric::Finish(ConnectionId id, uint64_t operation, absl::Status status,
   auto& pending = connections_[id].pending;
   const auto it = pending.find(operation);
   if (it == pending.end()) return;
-  Completion* const completion = it->second.completion;
+  const Pending ended = it->second;
   pending.erase(it);
-  Tell(completion, std::move(status), std::move(reply));
+  Tell(ended.completion, std::move(status), std::move(reply), ended.parts);
 }
 
 }  // namespace cell

@@ -172,6 +172,41 @@ TEST_F(SimNetworkTest, BytesTakeTheirTime) {
   EXPECT_NEAR(Run(10, 0).first, 10'000'000.0 / 10'240, 15);
 }
 
+// What a client's core has to do for what a read brought, and for a call, holds up what it does next.
+TEST_F(SimNetworkTest, AClientsCoreIsBusyWithWhatEnded) {
+  Open(Model());
+  MachineModel model;
+  model.call_completion_ns = 300;
+  model.read_completion_ns = 1'000;
+  model.read_part_ns = 400;
+  const auto client = network_.NewEndpoint(network_.NewHost(model));
+  Waiter connected;
+  const ConnectionId connection = client->Connect("a", INT64_MAX, &connected);
+  client->Poll();
+  // Returns how long the operation that `begin` begins takes.
+  const auto took_ns = [&](auto begin) {
+    Waiter waiter;
+    const int64_t since_ns = network_.now_ns();
+    begin(&waiter);
+    while (!waiter.done()) {
+      client->Wait(INT64_MAX / 2);
+      client->Poll();
+    }
+    return network_.now_ns() - since_ns;
+  };
+  std::byte to[16];
+  const ReadPart parts[] = {{Pointer(1, 0), to, 8}, {Pointer(1, 8), to + 8, 8}};
+  const auto read = [&](Waiter* waiter) { client->Read(connection, parts, INT64_MAX / 2, waiter); };
+  const auto call = [&](Waiter* waiter) {
+    client->Call(connection, AsBytes(std::string_view("x")), {}, kReplyBytesMin, INT64_MAX / 2, waiter);
+  };
+  took_ns(call);
+  EXPECT_EQ(took_ns(call), 20'500 + 300);
+  EXPECT_EQ(took_ns(read), 10'000 + 300);
+  EXPECT_EQ(took_ns(read), 10'000 + 1'400);
+  EXPECT_EQ(took_ns(call), 20'500 + 1'400);
+}
+
 TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
   Open(Model());
   const auto client = network_.NewEndpoint();
