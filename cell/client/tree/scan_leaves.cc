@@ -180,7 +180,8 @@ Pointer ScanLeaves::Beside(const ScanPosition& position) const {
     if (leaf.right().region() != leaf.self().region()) return {};
     if (parent.bytes() == nullptr) return leaf.right();
     if (!parent.Covers(leaf.high_key())) return {};
-    if (parent.inner_slot(parent.ChildSlot(leaf.high_key())).child() == leaf.right()) return leaf.right();
+    const int slot = parent.ChildSlot(leaf.high_key());
+    if (slot >= 0 && parent.inner_slot(slot).child() == leaf.right()) return leaf.right();
     session_->tree()->nodes()->Drop(parent.self());
     return {};
   }
