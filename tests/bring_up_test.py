@@ -105,6 +105,25 @@ class BringUp(unittest.TestCase):
             self.assertEqual(self.keys(), 20_000)
         self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
 
+    def test_a_damaged_up_json_costs_no_keys(self):
+        self.up(durability="sync")
+        self.load()
+        self.assertEqual(cluster_down.down(self.directory), (1, []))
+        whole = json.loads((self.directory / "up.json").read_text())
+        without = {key: value for key, value in whole.items() if key != "durability"}
+        for damaged, says in ((without, "log is there"), ({}, "log is there"), ({**whole, "servers": -5}, "servers is not valid"),
+                              ({**whole, "servers": "x"}, "servers is not valid"), ({**whole, "workers": None}, "workers is not valid"),
+                              ({**whole, "server_flags": [1]}, "server_flags is not valid"), ([], "is damaged")):
+            with self.subTest(damaged=damaged):
+                (self.directory / "up.json").write_text(json.dumps(damaged))
+                before = content(self.directory)
+                with self.assertRaisesRegex(cluster.ClusterError, says):
+                    cluster.up(self.directory)
+                self.assertEqual(content(self.directory), before)
+        (self.directory / "up.json").write_text(json.dumps(whole))
+        self.processes += cluster.up(self.directory)
+        self.assertEqual(self.keys(), 20_000)
+
     def test_a_flag_that_is_refused_is_not_kept(self):
         self.up(durability="sync", server_flags=["--inline-max", "64"])
         self.load()

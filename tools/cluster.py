@@ -50,6 +50,9 @@ def settle(directory, given):
         return {**DEFAULTS, **given}, True
     if known["durability"] == "none" and known["zookeeper"] in (None, "start") and not running(directory) and \
             not any(lock_holder(directory, name) is not None for name in servers_of(directory)):
+        if (directory / "log").exists():
+            raise ClusterError(f"{directory}/up.json says that the cluster has no logs, but {directory}/log is there: it was damaged, or "
+                               f'edited; set "durability" there to what the cluster was made with, async or sync')
         wipe(directory)  # Its keys ended with its servers.
         return {**known, **given}, True
     settings = {**known, **given}

@@ -16,6 +16,18 @@ DEFAULTS = {
 CONSTANTS = ("workers", "node_bytes", "meganode_bytes", "extents_bytes", "durability", "zookeeper", "name")
 
 
+def is_setting(key, value):
+    """Returns whether this can be the value of a setting: of the type of its default, and no number below 1."""
+    default = DEFAULTS[key]
+    if default is None:
+        return value is None or isinstance(value, str)
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if isinstance(default, list):
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, type(default))
+
+
 def settings_of(directory):
     """Returns how the cluster in the directory is brought up, or None if there is no cluster. Raises ClusterError if it
     cannot be read."""
@@ -31,6 +43,9 @@ def settings_of(directory):
         try:
             there = json.loads(text)
             if file == "up.json":
+                wrong = [key for key in DEFAULTS if not is_setting(key, there.get(key, DEFAULTS[key]))]
+                if wrong:
+                    raise ValueError(f"its {wrong[0]} is not valid")
                 return {**DEFAULTS, **there}
             workers = [server["workers"] for server in there["servers"]]
             settings = {**DEFAULTS, **{key: there[key] for key in ("node_bytes", "meganode_bytes", "extents_bytes")},
