@@ -150,7 +150,7 @@ std::vector<std::string> Model(uint64_t seed, int operations) {
   return log;
 }
 
-// Where pairs are, and what a client caches.
+// Defines where a cluster stores its pairs and how much its client caches.
 struct Setting {
   size_t inline_max;
   uint32_t node_bytes;

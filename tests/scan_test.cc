@@ -79,7 +79,7 @@ TEST_F(ScanTest, ReadsAboutAsMuchDownAsUp) {
   EXPECT_EQ(restarts[true], 0u);
 }
 
-// A round brings the leaves of a parent. That holds beyond the first parent, too.
+// Each round of reads brings many leaves, also after the scan has left the first parent.
 TEST(LongScan, ReadsManyLeavesInARoundBothWays) {
   constexpr int kMany = 10'000;
   SimCluster cluster({1024, 8 << 20, 1 << 20});

@@ -147,7 +147,7 @@ TEST_F(TreeReaderTest, ReadsThatFillTheCacheDoNotCountForTheSelector) {
   EXPECT_EQ(connection_->selector(OperationKind::kGet)->ReadsPerSearch(), 1);
 }
 
-// It works, and says that it is too small for one path from the root to a leaf.
+// A cache with room for one node is too small for the path from the root to a leaf. Searches work, and count evictions.
 TEST_F(TreeReaderTest, ACacheThatLetsNodesGoForOthersSaysSo) {
   ClientOptions options = Options();
   options.cache_bytes = kShape.node_bytes;

@@ -171,8 +171,9 @@ int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBat
   return slot;
 }
 
-// Returns null if the walk must start over from the meganode's root. Upwards that is done where the parent ends, or is
-// out of date: the walk finds a parent that names the next leaves, while the right link leads to one.
+// Returns null if the walk must start over from the meganode's root. An upward scan starts over if its parent does not
+// name the next leaf. The new walk finds a parent that names many leaves, while a right link leads to one leaf only. If
+// a cached parent is out of date, the new walk moves right and drops it from the cache.
 Pointer ScanLeaves::Beside(const ScanPosition& position) const {
   const NodeView& leaf = walked_.leaf;
   const NodeView& parent = walked_.parent;
@@ -182,7 +183,6 @@ Pointer ScanLeaves::Beside(const ScanPosition& position) const {
     if (!parent.Covers(leaf.high_key())) return {};
     const int slot = parent.ChildSlot(leaf.high_key());
     if (slot >= 0 && parent.inner_slot(slot).child() == leaf.right()) return leaf.right();
-    session_->tree()->nodes()->Drop(parent.self());
     return {};
   }
   if (parent.bytes() == nullptr || !parent.Covers(leaf.low_key())) return {};

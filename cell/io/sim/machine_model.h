@@ -33,11 +33,12 @@ struct MachineModel {
   int64_t visit_ns = 0;    // For a node of a search.
   int64_t insert_ns = 0;   // For a change, in addition to its search.
   int64_t entry_ns = 0;    // For an entry of a scan.
-  // For a client to take an answer, check it, and make the next request: the answer of a call, and of a read, with one
-  // node or extent that it brought. Each more takes read_part_ns more.
+  // A client takes an answer, checks it and makes the next request. This takes call_completion_ns for a call, and
+  // read_completion_ns for a read of one node or extent. A read of several takes read_part_ns more for each further
+  // one.
   int64_t call_completion_ns = 0, read_completion_ns = 0, read_part_ns = 0;
 
-  // Returns the work of a client whose read of so many parts has ended. REQUIRES: `parts` > 0.
+  // Returns how long a client's core works on the result of a read of `parts` nodes and extents. REQUIRES: `parts` > 0.
   int64_t ReadWorkNs(size_t parts) const { return read_completion_ns + read_part_ns * static_cast<int64_t>(parts - 1); }
 
   // Returns the minimum time between two reads of `bytes` bytes.

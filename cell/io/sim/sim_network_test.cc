@@ -172,7 +172,7 @@ TEST_F(SimNetworkTest, BytesTakeTheirTime) {
   EXPECT_NEAR(Run(10, 0).first, 10'000'000.0 / 10'240, 15);
 }
 
-// What a client's core has to do for what a read brought, and for a call, holds up what it does next.
+// A client's next operation starts only after its core has processed the result of the last one.
 TEST_F(SimNetworkTest, AClientsCoreIsBusyWithWhatEnded) {
   Open(Model());
   MachineModel model;
