@@ -21,6 +21,10 @@ namespace {
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// Means of the various sizes (DataShape).
+constexpr size_t kKeyBytesUsual = 36;
+constexpr size_t kValueBytesUsual = 132;
+
 // Runs `step`, which executes some operations, until the time is over.
 void Measure(double seconds, LocalResult* result, const std::function<void()>& step) {
   const double start = Now();
@@ -37,9 +41,11 @@ volatile uint64_t sink;
 
 absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   LocalResult result;
-  const RegionShape shape{bench.node_bytes,
-                          RegionShape::RoundUp(bench.keys * (160 + 2 * bench.inline_max) + (1 << 20), 1 << 20),
-                          RegionShape::RoundUp(bench.keys * 256 + (1 << 20), 1 << 20)};
+  const size_t key_bytes = bench.shape.key_bytes != 0 ? bench.shape.key_bytes : kKeyBytesUsual;
+  const size_t value_bytes = bench.shape.value_bytes != 0 ? bench.shape.value_bytes : kValueBytesUsual;
+  const RegionShape shape{
+      bench.node_bytes, RegionShape::RoundUp(bench.keys * 2 * (64 + key_bytes + bench.inline_max) + (1 << 20), 1 << 20),
+      RegionShape::RoundUp(bench.keys * (64 + key_bytes + value_bytes) + (1 << 20), 1 << 20)};
   ShmFabric fabric;  // For memory like a server's: huge pages if there are any.
   ASSIGN_OR_RETURN(RegionMemory * memory, fabric.CreateRegion(1, shape.region_bytes()));
   RETURN_IF_ERROR(Meganode::Format(memory, 1, shape));
@@ -48,8 +54,8 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
   std::string key, value;
   const double load_start = Now();
   for (uint64_t i = 0; i < bench.keys; ++i) {
-    MakeKey(i, &key);
-    MakeValue(i, 0, &value);
+    MakeKey(i, &key, bench.shape);
+    MakeValue(i, 0, &value, bench.shape);
     RETURN_IF_ERROR(tree.Put(key, value, Crc64(value, Crc64(key))).status());
   }
   result.load_seconds = Now() - load_start;
@@ -72,9 +78,16 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
     sink = static_cast<unsigned char>(out[0]);
   };
   absl::Status status;
+  uint64_t version = 0;
   Measure(bench.seconds, &result, [&] {
-    if (bench.operation == "scan") {
-      MakeKey(chooser.Next(), &key);
+    if (bench.operation == "put") {
+      const uint64_t i = chooser.Next();
+      MakeKey(i, &key, bench.shape);
+      MakeValue(i, ++version, &value, bench.shape);
+      status.Update(tree.Put(key, value, Crc64(value, Crc64(key))).status());
+      ++result.operations;
+    } else if (bench.operation == "scan") {
+      MakeKey(chooser.Next(), &key, bench.shape);
       NodeView leaf = *tree.LeafOf(key);
       int slot = leaf.LowerBound(key);
       for (uint32_t taken = 0; taken < bench.scan_length;) {
@@ -98,14 +111,14 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
       }
       ++result.operations;
     } else if (depth == 1) {
-      MakeKey(chooser.Next(), &key);
+      MakeKey(chooser.Next(), &key, bench.shape);
       const absl::StatusOr<Meganode::Location> location = tree.Find(key);
       if (!location.ok() || !location->pair.has_value()) status = absl::InternalError("a key is missing");
       take(*location);
       ++result.operations;
     } else {
       for (size_t i = 0; i < depth; ++i) {
-        MakeKey(chooser.Next(), &keys[i]);
+        MakeKey(chooser.Next(), &keys[i], bench.shape);
         lookups[i].tree = &tree;
         lookups[i].key = keys[i];
       }
@@ -122,6 +135,7 @@ absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench) {
 }
 
 absl::StatusOr<LocalResult> RunLmdb(const LocalBench& bench) {
+  if (bench.operation == "put") return absl::InvalidArgumentError("--operation put: lmdb measures only reads");
   LocalResult result;
   const std::string file = fmt::format("{}/cell-bench-{}.lmdb", bench.lmdb_dir, ::getpid());
   MDB_env* env = nullptr;
@@ -141,8 +155,8 @@ absl::StatusOr<LocalResult> RunLmdb(const LocalBench& bench) {
   for (uint64_t i = 0; i < bench.keys && rc == 0;) {
     if (!ok(mdb_txn_begin(env, nullptr, 0, &txn)) || !ok(mdb_dbi_open(txn, nullptr, 0, &db))) break;
     for (const uint64_t end = std::min(i + kPutsPerTransaction, bench.keys); i < end && rc == 0; ++i) {
-      MakeKey(i, &key);
-      MakeValue(i, 0, &value);
+      MakeKey(i, &key, bench.shape);
+      MakeValue(i, 0, &value, bench.shape);
       MDB_val k{key.size(), key.data()}, v{value.size(), value.data()};
       ok(mdb_put(txn, db, &k, &v, 0));
       result.data_bytes += key.size() + value.size();
@@ -158,7 +172,7 @@ absl::StatusOr<LocalResult> RunLmdb(const LocalBench& bench) {
     KeyChooser chooser(bench.keys, bench.zipfian, bench.seed);
     std::vector<char> out(kNodeBytesMax);
     Measure(bench.seconds, &result, [&] {
-      MakeKey(chooser.Next(), &key);
+      MakeKey(chooser.Next(), &key, bench.shape);
       MDB_val k{key.size(), key.data()}, v{};
       if (bench.operation == "scan") {
         int found = mdb_cursor_get(cursor, &k, &v, MDB_SET_RANGE);

@@ -6,12 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "cell/layout/limits.h"
+#include "tools/bench_data.h"
 
 namespace cell {
 
 struct LocalBench {
-  std::string operation = "get";  // "get", "search" or "scan".
+  std::string operation = "get";  // "get", "search", "scan" or "put", of a key that exists.
   uint64_t keys = 0;
+  DataShape shape = {};  // Without a prefix.
   uint64_t seed = 1;
   double seconds = 5;
   bool zipfian = false;
@@ -32,6 +34,7 @@ struct LocalResult {
 };
 
 absl::StatusOr<LocalResult> RunLocal(const LocalBench& bench);
+// Does not know "put".
 absl::StatusOr<LocalResult> RunLmdb(const LocalBench& bench);
 
 }  // namespace cell

@@ -269,6 +269,8 @@ absl::StatusOr<nlohmann::json> RunInProcess(const BenchFlags& flags) {
   LocalBench bench;
   bench.operation = flags.operation;
   bench.keys = flags.keys;
+  bench.shape = flags.shape;
+  bench.shape.prefix.clear();
   bench.seed = flags.seed;
   bench.seconds = flags.seconds;
   bench.zipfian = flags.distribution == "zipfian";
@@ -388,7 +390,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
   app.add_option("--operation", flags.operation, "Operation of the workloads local and lmdb")
-      ->check(CLI::IsMember({"get", "search", "scan"}))
+      ->check(CLI::IsMember({"get", "search", "scan", "put"}))
       ->capture_default_str();
   app.add_option("--path", flags.path, "Search path: by the server's CPU, by one-sided reads of the client, or hybrid")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))

@@ -1,6 +1,7 @@
 """Measures the figures of docs/results/one-server.md's table in one run, and prints it as Markdown.
 
-The server is pinned to core 0 and the client to core 1. Takes about five minutes; leave the machine alone meanwhile.
+The server is pinned to core 0 and the client to core 1. Takes about 20 minutes; leave the machine alone meanwhile.
+Small pairs have keys of 8 to 64 bytes and values of 36; the mix has values of 8 to 256.
 """
 
 import argparse
@@ -63,95 +64,147 @@ def million(value):
     return f"{value / 1e6:.2f} M/s"
 
 
-def measure(keys, seconds, rounds):
-    rows = []
-    add = lambda what, value, against="", ratio=None, wanted="": rows.append(
-        (what, value, against, "" if ratio is None else f"{ratio:.2f}", wanted))
-    with tempfile.TemporaryDirectory(prefix="cell-numbers-") as name:
-        base = Path(name)
-        n = Numbers(base / "one", keys, seconds, rounds)
-        shape = {"meganode_bytes": 512 << 20, "extents_bytes": 1 << 30}
+class Table:
+    """The rows, printed as they come."""
 
-        lmdb, one, eight, sixteen = n.alternate("ops_per_second", "--workload lmdb", "--workload local --depth 1",
-                                                "--workload local --depth 8", "--workload local --depth 16")
-        add("`local` get, one at a time", million(one), f"LMDB {million(lmdb)}", one / lmdb, "1.4")
-        add("`local` get, 8 together", million(eight), f"LMDB {million(lmdb)}", eight / lmdb, "2")
-        add("`local` get, 16 together", million(sixteen), f"LMDB {million(lmdb)}", sixteen / lmdb, "2")
-        memory = n.bench("--workload", "local", "--depth", "16", "--seconds", "0.2")
-        add("memory, bytes per key", f"{memory['stored_bytes_per_key']:.0f}", f"data {memory['data_bytes_per_key']:.0f}",
-            memory["stored_bytes_per_key"] / memory["data_bytes_per_key"])
+    def __init__(self):
+        print("| what | measured | beside | ratio | aim |\n|---|---|---|---|---|", flush=True)
 
-        processes = n.up(n.directory, **shape)
+    def row(self, what, value, against="", ratio=None, aim=""):
+        print(f"| {what} | {value} | {against} | {'' if ratio is None else f'{ratio:.2f}'} | {aim} |", flush=True)
+
+    def rate(self, what, rate, beside, against, aim=""):
+        """A rate beside another one."""
+        self.row(what, million(rate), f"{beside} {million(against)}", rate / against, aim)
+
+
+SHAPE = {"meganode_bytes": 512 << 20, "extents_bytes": 1 << 30}
+SMALL = "--value-bytes 36"
+PATHS = ("server", "client", "hybrid")
+
+
+def by_paths(n, arguments, field="ops_per_second"):
+    return n.alternate(field, *(f"{arguments} --path {path}" for path in PATHS))
+
+
+def measure_local(table, n):
+    """Returns the best rates of gets of both kinds of pairs, and that of puts, in this process, and LMDB's for small pairs."""
+    best = {}
+    for pairs, flags, aims in (("mix", "", ("", "2.5", "2.5", "1.3")), ("small pairs", SMALL, ("", "4", "4", "1.6"))):
+        lmdb, *rates = n.alternate("ops_per_second", f"--workload lmdb {flags}",
+                                   *(f"--workload local --depth {depth} {flags}" for depth in (1, 8, 16)))
+        for what, rate, aim in zip(("one at a time", "8 together", "16 together"), rates, aims):
+            table.rate(f"`local` get, {pairs}, {what}", rate, "LMDB", lmdb, aim)
+        memory = n.bench("--workload", "local", "--depth", "16", "--seconds", "0.2", *flags.split())
+        table.row(f"memory, {pairs}, bytes per key", f"{memory['stored_bytes_per_key']:.0f}", f"data {memory['data_bytes_per_key']:.0f}",
+                  memory["stored_bytes_per_key"] / memory["data_bytes_per_key"], aims[3])
+        best[pairs], best[f"lmdb, {pairs}"] = max(rates), lmdb
+    [best["put"]] = n.alternate("ops_per_second", "--workload local --operation put")
+    return best
+
+
+def measure_mix(table, n, local):
+    processes = n.up(n.directory, **SHAPE)
+    try:
+        n.bench("--workload", "get", "--path", "server", "--seconds", "0.2")  # Loads the keys.
+        raw, client = n.alternate("node_reads_per_second", "--workload raw-read", "--workload search --path client")
+        table.rate("client path, node reads", client, "`raw-read`", raw, "0.80")
+        server, client, hybrid = by_paths(n, "--workload get")
+        table.rate("server path, gets", server, "`local`", local["mix"], "0.60")
+        table.rate("client path, gets", client, "server path", server)
+        table.rate("hybrid, gets", hybrid, "best pure path", max(server, client), "0.98")
+        server, client, hybrid = by_paths(n, "--workload search")
+        table.rate("hybrid, searches", hybrid, "best pure path", max(server, client), "0.98")
+        server, client, hybrid = by_paths(n, "--workload scan", "entries_per_second")
+        table.row("scans of 100, entries, server path", million(server), aim="5 M/s on the better")
+        table.rate("scans of 100, entries, client path", client, "server path", server, "1.2")
+        table.rate("hybrid, scan entries", hybrid, "best pure path", max(server, client), "0.98")
+        [put] = n.alternate("ops_per_second", "--workload put --path server")
+        table.rate("puts, server path", put, "`local`", local["put"], "0.7")
+        time.sleep(1)
+        before = cpu_seconds(processes[0].pid)
+        time.sleep(10)
+        idle = (cpu_seconds(processes[0].pid) - before) / 10
+        table.row("idle server", f"{100 * idle:.2f} % of a core", aim="under 1 %")
+    finally:
+        cluster.end(processes)
+
+
+def measure_small(table, n, local):
+    processes = n.up(n.directory, **SHAPE)
+    try:
+        n.bench("--workload", "get", "--path", "server", "--seconds", "0.2", *SMALL.split())
+        server, client, hybrid = by_paths(n, f"--workload get {SMALL}")
+        table.rate("small pairs, server path, gets", server, "LMDB", local["lmdb, small pairs"], "2.5")
+        table.rate("small pairs, client path, gets", client, "server path", server, "1.3")
+        table.rate("small pairs, hybrid, gets", hybrid, "best pure path", max(server, client), "0.98")
+        server, client, hybrid = by_paths(n, f"--workload scan {SMALL}", "entries_per_second")
+        table.rate("small pairs, scans of 100, entries, client path", client, "server path", server, "1.2")
+        table.rate("small pairs, hybrid, scan entries", hybrid, "best pure path", max(server, client), "0.98")
+        warm = n.bench("--workload", "get", "--path", "client", "--seconds", str(10 * n.seconds), *SMALL.split())
+        table.row("small pairs, warm client path, a get", f"{warm['node_reads_per_op']:.2f} node reads, "
+                  f"{warm['extent_reads_per_op']:.2f} extent reads, {warm['round_trips_per_op']:.2f} round trips", aim="1, 0, 1")
+    finally:
+        cluster.end(processes)
+
+
+def measure_batching(table, n, base):
+    rates = {}
+    for flags in ((), ("--no-batching",)):
+        directory = base / f"batching{len(flags)}"
+        processes = n.up(directory, server_flags=flags, **SHAPE)
         try:
-            n.bench("--workload", "get", "--path", "server", "--seconds", "0.2")  # Loads the keys.
-            raw, client = n.alternate("node_reads_per_second", "--workload raw-read", "--workload search --path client")
-            add("client path, node reads", million(client), f"`raw-read` {million(raw)}", client / raw, "0.80")
-            best_local = max(one, eight, sixteen)
-            server, client, hybrid = n.alternate("ops_per_second", *(f"--workload get --path {p}" for p in ("server", "client", "hybrid")))
-            add("server path, gets", million(server), f"`local` {million(best_local)}", server / best_local, "0.60")
-            add("client path, gets", million(client))
-            add("hybrid, gets", million(hybrid), f"best pure path {million(max(server, client))}", hybrid / max(server, client), "0.95")
-            server, client, hybrid = n.alternate("ops_per_second", *(f"--workload search --path {p}" for p in ("server", "client", "hybrid")))
-            add("hybrid, searches", million(hybrid), f"best pure path {million(max(server, client))}", hybrid / max(server, client), "0.95")
-            server, client, hybrid = n.alternate("entries_per_second", *(f"--workload scan --path {p}" for p in ("server", "client", "hybrid")))
-            add("scans of 100, entries, server path", million(server), "", None, "5 M/s on the better")
-            add("scans of 100, entries, client path", million(client))
-            add("hybrid, scan entries", million(hybrid), f"best pure path {million(max(server, client))}", hybrid / max(server, client), "0.95")
-            [put] = n.alternate("ops_per_second", "--workload put --path server")
-            add("puts, server path", million(put))
-            time.sleep(1)
-            before = cpu_seconds(processes[0].pid)
-            time.sleep(10)
-            idle = (cpu_seconds(processes[0].pid) - before) / 10
-            add("idle server", f"{100 * idle:.2f} % of a core", "", None, "under 1 %")
+            n.bench("--workload", "get", "--path", "server", "--seconds", "0.2", directory=directory)
+            rates[flags] = n.bench("--workload", "get", "--path", "server", directory=directory)["ops_per_second"]
         finally:
             cluster.end(processes)
+    table.rate("server path, gets, batched walks", rates[()], "one by one", rates["--no-batching",])
 
-        batched, single = None, None
-        for flags in ((), ("--no-batching",)):
-            directory = base / f"batching{len(flags)}"
-            processes = n.up(directory, server_flags=flags, **shape)
-            try:
-                n.bench("--workload", "get", "--path", "server", "--seconds", "0.2", directory=directory)
-                result = n.bench("--workload", "get", "--path", "server", directory=directory)["ops_per_second"]
-                batched, single = (result, single) if not flags else (batched, result)
-            finally:
-                cluster.end(processes)
-        add("server path, gets, batched walks", million(batched), f"one by one {million(single)}", batched / single)
 
-        # Four servers and four clients on two cores, unpinned, compared with one and one.
-        small = Numbers(base, 200_000, seconds, 1)
-        rates = []
-        for count in (1, 4):
-            directories = [base / f"{count}-{i}" for i in range(count)]
-            processes = []
-            try:
-                for directory in directories:
-                    processes += small.up(directory, pin=False, meganode_bytes=64 << 20, extents_bytes=128 << 20)
-                    small.bench("--workload", "get", "--seconds", "0.2", directory=directory, core="")
-                running = [small.bench("--workload", "get", "--path", "server", directory=d, core="", start_only=True) for d in directories]
-                rates.append(sum(json.loads(p.communicate()[0])["ops_per_second"] for p in running))
-            finally:
-                cluster.end(processes)
-        add("four servers and four clients, gets", million(rates[1]), f"one and one {million(rates[0])}", rates[1] / rates[0], "0.5")
-    return rows, memory
+def measure_four(table, seconds, base):
+    """Four servers and four clients on two cores, unpinned, compared with one and one."""
+    small = Numbers(base, 200_000, seconds, 1)
+    rates = []
+    for count in (1, 4):
+        directories = [base / f"{count}-{i}" for i in range(count)]
+        processes = []
+        try:
+            for directory in directories:
+                processes += small.up(directory, pin=False, meganode_bytes=64 << 20, extents_bytes=128 << 20)
+                small.bench("--workload", "get", "--seconds", "0.2", directory=directory, core="")
+            running = [small.bench("--workload", "get", "--path", "server", directory=d, core="", start_only=True) for d in directories]
+            rates.append(sum(json.loads(p.communicate()[0])["ops_per_second"] for p in running))
+        finally:
+            cluster.end(processes)
+    table.rate("four servers and four clients, gets", rates[1], "one and one", rates[0], "0.5")
+
+
+def measure(keys, seconds, rounds):
+    with tempfile.TemporaryDirectory(prefix="cell-numbers-") as name:
+        base = Path(name)
+        n = Numbers(base / "mix", keys, seconds, rounds)
+        about = n.bench("--workload", "local", "--seconds", "0.1")
+        print(f"{about['machine']}; commit {about['commit']}; {keys} keys; seed {about['seed']}; "
+              f"medians of {rounds} runs of {seconds} s, in turns\n")
+        table = Table()
+        local = measure_local(table, n)
+        measure_mix(table, n, local)
+        measure_small(table, Numbers(base / "small", keys, seconds, rounds), local)
+        measure_batching(table, n, base)
+        measure_four(table, seconds, base)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--keys", type=int, default=2_000_000)
-    parser.add_argument("--seconds", type=float, default=2, help="seconds per run")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each measurement, in turns; the median is reported")
+    parser.add_argument("--seconds", type=float, default=1, help="seconds per run")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each measurement, in turns; the median is reported")
     args = parser.parse_args()
     try:
-        rows, memory = measure(args.keys, args.seconds, args.rounds)
+        measure(args.keys, args.seconds, args.rounds)
     except (cluster.ClusterError, OSError, subprocess.CalledProcessError) as error:
         print(f"measure: {error}", file=sys.stderr)
         return 2
-    print(f"{memory['machine']}; commit {memory['commit']}; {args.keys} keys; seed {memory['seed']}\n")
-    print("| what | measured | beside | ratio | aim |\n|---|---|---|---|---|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
     return 0
 
 

@@ -19,6 +19,9 @@ from pathlib import Path
 from tools import cluster, free_ports
 
 BYTES = 1024
+USUAL_VALUE_BYTES = 132  # cell_bench's mean.
+# Pairs of 78 bytes on average, in the same tree as the others.
+SMALL = ("--prefix", "small-", "--value-bytes", "36")
 
 
 def cpu_seconds(pid):
@@ -44,15 +47,16 @@ class Cell:
         self.directory, self.keys, self.seconds = directory, keys, seconds
         self.server = cluster.up(directory, fabric=fabric)[0]
         subprocess.run(["taskset", "-acp", "0", str(self.server.pid)], stdout=subprocess.DEVNULL, check=True)
-        output_of(self.start("get", 1, "server", 0.2))  # Loads the keys.
+        for pairs in (("--prefix", ""), SMALL):
+            output_of(self.start("get", 1, "server", 0.2, pairs))  # Loads the keys.
 
-    def start(self, workload, depth, path, seconds):
-        return pinned(1, cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", str(self.directory), "--json", "-", "--workload", workload,
+    def start(self, workload, depth, path, seconds, pairs=("--prefix", "")):
+        return pinned(1, cluster.binary("tools/cell_bench"), *pairs, "--cluster", str(self.directory), "--json", "-", "--workload", workload,
                       "--path", path, "--depth", str(depth), "--keys", str(self.keys), "--seconds", str(seconds))
 
-    def run(self, workload, depth, path="client"):
+    def run(self, workload, depth, path="client", **options):
         """Returns its result, with both sides' CPU time per operation in microseconds."""
-        process = self.start(workload, depth, path, self.seconds + 0.5)
+        process = self.start(workload, depth, path, self.seconds + 0.5, **options)
         time.sleep(1)  # Warm-up, and half a second.
         pids = {"server": self.server.pid, "client": process.pid}
         begin, before = time.monotonic(), {side: cpu_seconds(pid) for side, pid in pids.items()}
@@ -79,10 +83,10 @@ class Redis:
                 raise cluster.ClusterError("redis-server does not answer")
             time.sleep(0.05)
 
-    def gets(self, connections, pipeline):
-        """Returns GETs of BYTES per second."""
-        requests = 200_000 if connections * pipeline > 1 else 50_000
-        command = ["redis-benchmark", "-p", str(self.port), "-t", "set,get", "-d", str(BYTES), "-c", str(connections), "-P", str(pipeline),
+    def gets(self, connections, pipeline, value_bytes=BYTES):
+        """Returns GETs of values of this size per second."""
+        requests = {1: 50_000, 16: 200_000}.get(connections * pipeline, 1_000_000)
+        command = ["redis-benchmark", "-p", str(self.port), "-t", "set,get", "-d", str(value_bytes), "-c", str(connections), "-P", str(pipeline),
                    "-n", str(requests), "--csv"]
         line = next(line for line in output_of(pinned(1, *command)).splitlines() if line.startswith('"GET"'))
         return float(line.split(",")[1].strip('"'))
@@ -132,6 +136,19 @@ def measure(keys, seconds, rounds):
                 against = statistics.median(redis.gets(*shape) for _ in range(rounds))
                 ours = rates["tcp", workload, "client", depth]
                 print(f"| {workload}, {what} | {ours:,.0f}/s | {other}: {against:,.0f}/s | {ours / against:.2f} |", flush=True)
+            ours = statistics.median(cells["tcp"].run("get", 320, "server")["ops_per_second"] for _ in range(rounds))
+            against = statistics.median(redis.gets(20, 16, USUAL_VALUE_BYTES) for _ in range(rounds))
+            print(f"| get by calls, 320 in flight | {ours:,.0f}/s | Redis GET, 20 connections, 16 pipelined: {against:,.0f}/s | {ours / against:.2f} |",
+                  flush=True)
+            for workload in ("get", "scan"):
+                for depth in (1, 16):
+                    by = {path: statistics.median(cells["tcp"].run(workload, depth, path, pairs=SMALL)["ops_per_second"] for _ in range(rounds))
+                          for path in ("client", "server")}
+                    print(f"| {workload} of small pairs by reads, {depth} in flight | {by['client']:,.0f}/s | by calls: {by['server']:,.0f}/s | "
+                          f"{by['client'] / by['server']:.2f} |", flush=True)
+                    if (workload, depth) == ("get", 1):
+                        raw = rates["tcp", "raw-read", "client", 1]
+                        print(f"| the same | {by['client']:,.0f}/s | raw-read: {raw:,.0f}/s | {by['client'] / raw:.2f} |", flush=True)
             trip = statistics.median(sockperf_round_trip() for _ in range(rounds))
             ours = 1e6 / rates["tcp", "raw-read", "client", 1]
             print(f"| raw-read, one at a time | {ours:.1f} us | sockperf ping-pong: {trip:.1f} us | {ours / trip:.2f} |", flush=True)
