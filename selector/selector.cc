@@ -159,10 +159,10 @@ const RunningLatency& Seen(const RunningLatency& own, const RunningLatency& comm
 }  // namespace
 
 double Selector::PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common,
-                         double usual_service) const {
+                         double usual_service, double own_wait_ns) const {
   const RunningLatency& seen = Seen(own, common);
   const double service = seen.service();
-  const double in_queue = latency_ns - seen.empty() + service;
+  const double in_queue = std::max(latency_ns - seen.empty() - own_wait_ns, 0.0) + service;
   if (service == 0 || usual_service == 0 || in_queue < usual_service) return 0;
   return std::min(in_queue * (in_queue / usual_service - 1), options_.price_max * latency_ns) * service / usual_service;
 }
@@ -182,10 +182,10 @@ double Selector::ReadsPerSearch() const {
   return reads > 0 ? reads : options_.reads_per_search;
 }
 
-Selector::Choice Selector::Choose(int64_t now_ns, int in_flight, double busy) {
+Selector::Choice Selector::Choose(int64_t now_ns, const OwnCore& core) {
   last_reason_ = Reason::kUnknown;
   const Choice choice =
-      options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues(now_ns) : ChooseByShare(now_ns, in_flight, busy);
+      options_.rule == SelectorOptions::Rule::kThesis ? ChooseByQueues(now_ns) : ChooseByShare(now_ns, core);
   last_choice_ns_ = now_ns;
   return choice;
 }
@@ -273,7 +273,7 @@ void Selector::Explore(int64_t now_ns, double search_ns, double least) {
   }
 }
 
-Selector::Choice Selector::ChooseByShare(int64_t now_ns, int in_flight, double busy) {
+Selector::Choice Selector::ChooseByShare(int64_t now_ns, const OwnCore& core) {
   // While a run explores one path, the estimates of the other path do not fade.
   const auto latency = [&](Choice path, const RunningLatency& own, const RunningLatency& common) {
     const int64_t at_ns = exploring_ && path != explored_ ? run_begin_ns_ : now_ns;
@@ -293,14 +293,19 @@ Selector::Choice Selector::ChooseByShare(int64_t now_ns, int in_flight, double b
   if (const double rest_service = Seen(rest_latency_, common_->rest).service(); rest_service > 0) {
     call_service = server_share_ * call_service + (1 - server_share_) * rest_service;
   }
-  const double server_price = priced ? PriceOf(server, server_latency_, common_->server, call_service) : 0;
+  const auto price_of = [&](double latency_ns, const RunningLatency& own, const RunningLatency& common,
+                            double usual_service) {
+    return priced && latency_ns > 0 ? PriceOf(latency_ns, own, common, usual_service, core.turn_ns) : 0;
+  };
+  const double server_price = price_of(server, server_latency_, common_->server, call_service);
   const double read_service = Seen(read_latency_, common_->read).service();
-  const double read_price = priced ? PriceOf(read, read_latency_, common_->read, read_service) : 0;
-  const double rest_price = priced && rest > 0 ? PriceOf(rest, rest_latency_, common_->rest, call_service) : 0;
+  const double read_price = price_of(read, read_latency_, common_->read, read_service);
+  const double rest_price = price_of(rest, rest_latency_, common_->rest, call_service);
   double difference = Difference(server + server_price, reads * (read + read_price) + rest + rest_price);
   if (const double call_cpu = common_->call_cpu, read_cpu = common_->read_cpu; call_cpu > 0 && read_cpu > 0) {
     // Only those of a core that is nearly always busy have to wait long for it, and one that is alone does not.
-    const double own_core = busy * busy * busy * busy * (in_flight - 1) / in_flight;
+    const double square = core.busy * core.busy;
+    const double own_core = square * square * (core.in_flight - 1) / core.in_flight;
     const double of_cpu = Difference(call_cpu, reads * read_cpu + (rest > 0 ? call_cpu : 0));
     difference += own_core * (of_cpu - difference);
   }
@@ -313,7 +318,7 @@ Selector::Choice Selector::ChooseByShare(int64_t now_ns, int in_flight, double b
   const bool was_exploring = exploring_;
   const double client = reads * read + rest;
   if (exploring_ || given_up) Explore(now_ns, std::min(server, client), least);
-  if (exploring_ != was_exploring && in_flight > 1) {
+  if (exploring_ != was_exploring && core.in_flight > 1) {
     settled_ns_ = now_ns + static_cast<int64_t>(2 * std::max(server, client));
   }
   const bool server_is_rare = server_share_ < 0.5;

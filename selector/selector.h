@@ -23,7 +23,9 @@
 //            in a queue that serves one request in S the price is W (W / S - 1). With M/M/1 and x requests a second
 //            that is d(xW)/dx minus W. With the price, the result is best for all clients together; without it, each
 //            client optimizes for itself. A request that occupies the server for less than others in its queue has a
-//            price that is lower in proportion: a put that brings its leaf along spares the server the search.
+//            price that is lower in proportion: a put that brings its leaf along spares the server the search. What
+//            waits for this client's own core (`turn_ns`) is in no queue of the server, and has no price: a NIC serves
+//            a read in so little time that a wait of a microsecond there would mean a long queue.
 //            While this client's own core is what its operations wait for, latencies say little: an operation that
 //            waits for the core twice seems to take twice as long, however little it costs. As far as that is so
 //            (`own_core`), the choice goes by the time that each path takes of this core.
@@ -156,6 +158,13 @@ struct CommonEstimates {
 enum class OperationKind : uint8_t { kGet, kContains, kWrite, kScan, kLookup };  // Lookup: of a Pilaf table.
 inline constexpr size_t kOperationKinds = 5;
 
+// What a client knows of its own core.
+struct OwnCore {
+  int in_flight = 1;   // Operations that the client has in flight, with the one that is chosen for.
+  double busy = 0;     // How busy it is, from 0 to 1.
+  double turn_ns = 0;  // How long a turn of the client's loop works. What arrives meanwhile waits about that long.
+};
+
 class Selector {
  public:
   enum class Choice { kServer, kClient };
@@ -165,9 +174,8 @@ class Selector {
   Selector(const SelectorOptions& options, uint64_t seed, CommonEstimates* common)
       : options_(options), random_(seed), common_(common), server_(options), read_(options), reads_(options) {}
 
-  // Chooses who executes the next search. `in_flight`: how many operations the client has in flight, with this one;
-  // `busy`: how busy its own core is, from 0 to 1.
-  Choice Choose(int64_t now_ns, int in_flight = 1, double busy = 0);
+  // Chooses who executes the next search.
+  Choice Choose(int64_t now_ns, const OwnCore& core = {});
   // Returns why the last choice was made.
   Reason last_reason() const { return last_reason_; }
   // Returns how many reads a client-side search is expected to take: m.
@@ -195,15 +203,16 @@ class Selector {
 
  private:
   Choice ChooseByQueues(int64_t now_ns);
-  Choice ChooseByShare(int64_t now_ns, int in_flight, double busy);
+  Choice ChooseByShare(int64_t now_ns, const OwnCore& core);
   void ObserveCpu(Choice path, int64_t ns);
   void Observe(Choice path, double sample, double service, RunningLatency* own, RunningLatency* common);
   // Returns 0 if the server does not report it. Before its first answer, a server is assumed to be like the client's
   // other servers.
   double ReadService() const { return server_latency_.known() ? read_service_ : common_->read_service; }
-  // `usual_service`: how long most requests in the same queue occupy the server.
-  double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common,
-                 double usual_service) const;
+  // `usual_service`: how long most requests in the same queue occupy the server. `own_wait_ns`: the part of the latency
+  // that is no wait in the server's queue.
+  double PriceOf(double latency_ns, const RunningLatency& own, const RunningLatency& common, double usual_service,
+                 double own_wait_ns) const;
   void MoveShares(double difference, int64_t pause_ns, int64_t common_pause_ns);
   // Returns the lowest share of either path.
   double LeastShare(double difference) const;

@@ -169,7 +169,7 @@ class Exploring : public ::testing::Test {
  protected:
   // Makes the next search, one every microsecond. Returns whether it goes to the server.
   bool Search(int64_t server_ns) {
-    const bool to_server = selector_.Choose(now_ns_ += 1'000, /*in_flight=*/10) == Choice::kServer;
+    const bool to_server = selector_.Choose(now_ns_ += 1'000, {.in_flight = 10}) == Choice::kServer;
     if (to_server) {
       selector_.ObserveServer(server_ns);
     } else {
@@ -299,6 +299,30 @@ TEST(CellsRule, WhatOccupiesTheServerForLessHasALowerPrice) {
   EXPECT_GT(ShareAtLongQueue(1'000, *ParseSelector("unpriced")), 0.9);
 }
 
+// Returns the server's share where a call takes 12 us and each of two reads 2 us, and all of them 3 us more in a later
+// time. The client's turns take `turn_ns`.
+double ShareWithTurns(double turn_ns) {
+  CommonEstimates common;
+  Selector selector({}, 1, &common);
+  int server = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int64_t wait_ns = i < 100 ? 0 : 3'000;
+    if (selector.Choose(i * 10'000, {.in_flight = 10, .turn_ns = turn_ns}) == Choice::kServer) {
+      server += i >= 5'000;
+      selector.ObserveServer(12'000 + wait_ns, {3'000, 83});
+      continue;
+    }
+    for (int read = 0; read < 2; ++read) selector.ObserveRead(2'000 + wait_ns);
+    selector.ObserveReads(2);
+  }
+  return server / 5'000.0;
+}
+
+TEST(CellsRule, WhatWaitsForTheClientsOwnCoreHasNoPrice) {
+  EXPECT_GT(ShareWithTurns(0), 0.9) << "reads seem to wait in a queue that serves one in 83 ns";
+  EXPECT_LT(ShareWithTurns(3'000), 0.1);
+}
+
 // Returns the server's share where a call seems to take 10 us, and each of two reads 8 us, because they wait for the
 // client's core. Of that core, they take 1,000 and `read_cpu_ns`.
 double ShareWithOwnCore(double busy, int64_t read_cpu_ns, int in_flight = 100) {
@@ -306,7 +330,7 @@ double ShareWithOwnCore(double busy, int64_t read_cpu_ns, int in_flight = 100) {
   Selector selector({}, 1, &common);
   int server = 0;
   for (int i = 0; i < 10'000; ++i) {
-    if (selector.Choose(i * 10'000, in_flight, busy) == Choice::kServer) {
+    if (selector.Choose(i * 10'000, {in_flight, busy}) == Choice::kServer) {
       server += i >= 5'000;
       selector.ObserveServer(10'000);
       selector.ObserveCallCpu(1'000);

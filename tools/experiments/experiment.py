@@ -265,7 +265,7 @@ def thousand(runner: Runner) -> Result:
     counts = (1, 10, 100, 1000)
     # Each client has a connection to every server it uses. With 1,000 servers, a core simulates less than a
     # millisecond.
-    jobs = {s: runner.start(testbed="today", servers=s, cores=1, clients=10 * s, in_flight=3, keys=4000, warm=True,
+    jobs = {s: runner.start(testbed="today", servers=s, cores=1, clients=10 * s, in_flight=3, keys=2500, warm=True,
                             node_cache=False, begin_within_ms=0.2, warmup_ms=0.4 if s >= 100 else 5,
                             measure_ms=0.4 if s >= 100 else 5, path="hybrid", selector="cell")
             for s in reversed(counts)}

@@ -24,6 +24,7 @@ class CpuMeter {
   void BeginTurn(int64_t now_ns) {
     const auto took_ns = static_cast<double>(now_ns - begun_ns_);
     if (took_ns > 0) busy_ += ((worked_ ? 1 : 0) - busy_) * took_ns / (took_ns + kBusyOverNs);
+    if (worked_) turn_ns_ += (took_ns - turn_ns_) * kTurnWeight;
     begun_ns_ = now_ns;
     worked_ = false;
     sampled_ = ++turns_ % kSampledEvery == 0;
@@ -57,10 +58,13 @@ class CpuMeter {
 
   // Returns the part of the recent time, from 0 to 1, in which the core had something to do.
   double busy() const { return busy_; }
+  // Returns how long a turn that has something to do takes: a running mean.
+  double turn_ns() const { return turn_ns_; }
 
  private:
   static constexpr uint32_t kSampledEvery = 7;
   static constexpr double kBusyOverNs = 1e6;
+  static constexpr double kTurnWeight = 1.0 / 32;
 
   struct Completion {
     Selector* selector;
@@ -74,6 +78,7 @@ class CpuMeter {
   uint32_t turns_ = 0;
   std::vector<Completion> completions_;  // Of a sampled turn.
   double busy_ = 0;
+  double turn_ns_ = 0;
 };
 
 }  // namespace cell

@@ -63,5 +63,16 @@ TEST(CpuMeter, IsAsBusyAsItsTurnsHaveWorked) {
   EXPECT_NEAR(run(0, 2'000), 0, 0.01) << "in virtual time nothing takes time but waiting";
 }
 
+TEST(CpuMeter, KnowsHowLongATurnWorks) {
+  CpuMeter meter;
+  meter.BeginTurn(1'000'000);
+  for (int64_t now_ns = 1'000'000, i = 0; i < 1'000; ++i) {
+    meter.Worked();
+    meter.BeginTurn(now_ns += 1'000);
+    meter.BeginTurn(now_ns += 50'000);
+  }
+  EXPECT_NEAR(meter.turn_ns(), 1'000, 1) << "turns without work do not count";
+}
+
 }  // namespace
 }  // namespace cell

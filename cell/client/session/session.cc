@@ -40,7 +40,8 @@ CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
-    const Selector::Choice choice = selector->Choose(context.started_ns, in_flight_, loop_.cpu()->busy());
+    const Selector::Choice choice =
+        selector->Choose(context.started_ns, {in_flight_, loop_.cpu()->busy(), loop_.cpu()->turn_ns()});
     path = choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
   }
   ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);

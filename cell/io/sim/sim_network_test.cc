@@ -205,6 +205,9 @@ TEST_F(SimNetworkTest, AClientsCoreIsBusyWithWhatEnded) {
   EXPECT_EQ(took_ns(read), 10'000 + 300);
   EXPECT_EQ(took_ns(read), 10'000 + 1'400);
   EXPECT_EQ(took_ns(call), 20'500 + 1'400);
+  EXPECT_EQ(client->AheadNs(), 300);
+  client->Wait(network_.now_ns() + 300);
+  EXPECT_EQ(client->AheadNs(), 0);
 }
 
 TEST_F(SimNetworkTest, ACutHoldsWhatIsSentAndThenBreaks) {
