@@ -156,6 +156,36 @@ class Cellctl(CellctlCase):
             self.assertEqual(refused.returncode, ERROR)
             self.assertIn(f"cell_bench: {part}" if "mean" not in part else part, refused.stderr.decode())
 
+    def test_a_bench_refuses_flags_that_it_would_not_obey(self):
+        bench = [cluster.binary("tools/cell_bench"), "--cluster", "/no/such/cluster", "--keys", "100", "--seconds", "0.1"]
+        for flags, message in ((["--inline-max", ""], '--inline-max: "" is not a whole number from 0 to 986'),
+                               (["--inline-max", "-1"], "--inline-max: -1 is not a whole number from 0 to 986"),
+                               (["--inline-max", "1" + 20 * "0"], "--inline-max: 100000000000000000000 is not a whole number from 0 to 986"),
+                               (["--cache-level-min", "0"], "--cache-level-min: 0 is not a whole number from 1 to 24"),
+                               (["--cache-level-min", "-3"], "--cache-level-min: -3 is not a whole number from 1 to 24"),
+                               (["--inline-max", "64"], "--inline-max is not for the workload get: it is for the workload local"),
+                               (["--operation", "scan"], "--operation is not for the workload get: it is for the workloads local and lmdb"),
+                               (["--workload", "local", "--inline-max", "219"],
+                                "--inline-max 219 is too large: nodes of 1024 bytes hold pairs of up to 218 bytes, key and value together"),
+                               (["--workload", "local", "--key-bytes", "300"],
+                                "--key-bytes is not for the workload local: it is for the workloads of a cluster")):
+            refused = subprocess.run([*bench, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False, text=True)
+            self.assertEqual((refused.returncode, refused.stderr), (ERROR, f"cell_bench: {message}\n"))
+        small = subprocess.run([*bench, "--workload", "local", "--node-bytes", "512"], stdout=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual(small.returncode, 0)  # The default of --inline-max is what these nodes can hold.
+
+    def test_a_server_refuses_flags_before_it_begins(self):
+        directory = Path(self.temporary.name) / "none"
+        server = [cluster.binary("cell/cmd/cell_server"), "--dir", str(directory), "--cluster", "zk://127.0.0.1:1/none"]
+        for flags, message in ((["--inline-max", "-1"], "--inline-max: -1 is not a whole number from 0 to 986"),
+                               (["--node-bytes", "512", "--inline-max", "91"],
+                                "--inline-max 91 is too large: nodes of 512 bytes hold pairs of up to 90 bytes, key and value together"),
+                               (["--node-bytes", "100"], "--node-bytes: 100 not in {512,1024,2048,4096}"),
+                               (["--meganode-bytes", "1000"], "meganode_bytes must be a multiple of node_bytes (1024), from 4 nodes to 32 GB, not 1000")):
+            refused = subprocess.run([*server, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False, text=True)
+            self.assertEqual((refused.returncode, refused.stderr), (ERROR, f"cell_server: {message}\n"))
+            self.assertFalse(directory.exists())
+
     def test_the_prompt(self):
         self.up()
         result = self.ctl(input="put 'a key' \"it's\"\nget 'a key'\nget nothing\nhas 'a key'\nget 'open\ndelete x\nhelp get\n".encode())

@@ -39,7 +39,7 @@ struct BenchFlags {
   size_t cache_bytes = ClientOptions{}.cache_bytes;
   int cache_level_min = ClientOptions{}.cache_level_min;
   uint32_t node_bytes = 1024;
-  size_t inline_max = kInlineMaxDefault;
+  std::optional<size_t> inline_max;  // nullopt: the default, or less if the nodes are too small for that.
   std::string tier = "tree";
   std::string table = "bench";
   HashLayoutFlags layout;

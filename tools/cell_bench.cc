@@ -15,6 +15,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
+#include "cell/cmd/number_flags.h"
 #include "cell/control/control_client.h"
 #include "cell/io/exec/invocation.h"
 #include "cell/tree/meganode.h"
@@ -277,7 +278,7 @@ absl::StatusOr<nlohmann::json> RunInProcess(const BenchFlags& flags) {
   bench.depth = static_cast<size_t>(flags.depth);
   bench.scan_length = flags.scan_length;
   bench.node_bytes = flags.node_bytes;
-  bench.inline_max = flags.inline_max;
+  bench.inline_max = flags.inline_max.value_or(std::min(kInlineMaxDefault, InlineBytesMax(flags.node_bytes)));
   bench.lmdb_dir = "/dev/shm";
   ASSIGN_OR_RETURN(const LocalResult result, flags.workload == "lmdb" ? RunLmdb(bench) : RunLocal(bench));
   nlohmann::json json;
@@ -309,13 +310,30 @@ void Print(const nlohmann::json& json) {
   }
 }
 
+// Refuses flags that would change nothing, so that nobody takes the result for that of the flag.
+absl::Status CheckThatFlagsApply(const CLI::App& app, const BenchFlags& flags) {
+  const bool local = flags.workload == "local", lmdb = flags.workload == "lmdb";
+  const auto refuse = [&](const char* who, std::initializer_list<const char*> names) -> absl::Status {
+    for (const char* name : names) {
+      if (app.get_option(name)->count() == 0) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{} is not for the workload {}: it is for {}", name, flags.workload, who));
+    }
+    return absl::OkStatus();
+  };
+  if (!local) RETURN_IF_ERROR(refuse("the workload local", {"--node-bytes", "--inline-max"}));
+  if (!local && !lmdb) RETURN_IF_ERROR(refuse("the workloads local and lmdb", {"--operation"}));
+  if (local || lmdb) RETURN_IF_ERROR(refuse("the workloads of a cluster", {"--key-bytes", "--value-bytes"}));
+  return absl::OkStatus();
+}
+
 // Checks the flags before the run.
 absl::Status CheckFlags(const BenchFlags& flags) {
   const bool cluster = flags.workload != "local" && flags.workload != "lmdb";
   if (cluster && flags.client.cluster.empty()) {
     return absl::InvalidArgumentError("this workload needs --cluster DIR (or CELL_CLUSTER)");
   }
-  if (flags.workload == "local") RETURN_IF_ERROR(CheckInlineMax(flags.inline_max, flags.node_bytes));
+  if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.node_bytes));
   if (flags.shape.key_bytes != 0 && flags.shape.key_bytes < flags.shape.prefix.size() + kNumberBytes) {
     return absl::InvalidArgumentError(
         fmt::format("--key-bytes must be at least {}: 8 to distinguish keys, and the {} of --prefix",
@@ -431,7 +449,7 @@ int Main(int argc, char** argv) {
                  "Also report latencies and paths as JSON for each interval of this many milliseconds; 0: do not")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--seed", flags.seed, "Seed of all random choices")->capture_default_str();
+  app.add_option("--seed", flags.seed, "Seed of all random choices")->check(Count())->capture_default_str();
   app.add_option("--json", flags.json, "File to which the result is written as JSON; -: standard output");
   app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last key is missing");
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
@@ -440,6 +458,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--cache-level-min", flags.cache_level_min,
                  "Cache only nodes at least this many levels above the leaves")
+      ->check(WholeNumber(1, kLevelsMax))
       ->capture_default_str();
   app.add_option("--node-bytes", flags.node_bytes, "Size of a tree node in bytes, for the workload local")
       ->check(CLI::IsMember({512, 1024, 2048, 4096}))
@@ -447,8 +466,9 @@ int Main(int argc, char** argv) {
   app.add_option(
          "--inline-max", flags.inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, for the workload "
-         "local")
-      ->capture_default_str();
+         "local. 0: none. At most 218 with nodes of 1 KB, 90 with 512 B")
+      ->check(WholeNumber(0, InlineBytesMax(kNodeBytesMax)))
+      ->default_str(fmt::format("{}, or less if the nodes are too small for that", kInlineMaxDefault));
   app.add_option("--tier", flags.tier,
                  "What to measure: the sorted tree, or a Pilaf table, which is created if it does not exist")
       ->check(CLI::IsMember({"tree", "pilaf"}))
@@ -457,11 +477,13 @@ int Main(int argc, char** argv) {
   AddHashLayoutFlags(&app, &flags.layout);
   app.add_flag("--serializable,!--no-serializable", flags.serializable,
                "Look up a key of a table a second time before reporting it as absent");
-  app.add_option("--key-bytes", flags.shape.key_bytes,
-                 "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix")
+  app.add_option(
+         "--key-bytes", flags.shape.key_bytes,
+         "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix. Not for local and lmdb")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app.add_option("--value-bytes", flags.shape.value_bytes, "Size of each value in bytes; 0: 8 to 256")
+  app.add_option("--value-bytes", flags.shape.value_bytes,
+                 "Size of each value in bytes; 0: 8 to 256. Not for local and lmdb")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
@@ -491,7 +513,9 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return EndOfParse("cell_bench", app, error);
   }
-  if (const absl::Status status = RunAndWrite(flags); !status.ok()) {
+  absl::Status status = CheckThatFlagsApply(app, flags);
+  if (status.ok()) status = RunAndWrite(flags);
+  if (!status.ok()) {
     std::fputs(fmt::format("cell_bench: {}\n", std::string(status.message())).c_str(), stderr);
     return 2;
   }

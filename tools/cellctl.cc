@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "CLI/CLI.hpp"
+#include "cell/cmd/number_flags.h"
 #include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"

@@ -180,24 +180,4 @@ std::vector<std::string> Completions(const CLI::App& app, const std::vector<std:
   return all;
 }
 
-CLI::Validator Between(double low, double high) {
-  return CLI::Validator(
-      [low, high](std::string& text) {
-        double number = 0;
-        const bool inside = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
-        return inside ? std::string() : fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
-      },
-      fmt::format("FROM {:g} TO {:g}", low, high));
-}
-
-CLI::Validator Count() {
-  return CLI::Validator(
-      [](std::string& text) {
-        const bool digits = !text.empty() &&
-                            std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-        return digits ? std::string() : fmt::format("{} is not a whole number of at least 0", text);
-      },
-      "COUNT");
-}
-
 }  // namespace cell

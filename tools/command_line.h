@@ -30,10 +30,4 @@ int EndOfParse(const char* program, const CLI::App& app, const CLI::ParseError& 
 std::vector<std::string> Completions(const CLI::App& app, const std::vector<std::string>& words,
                                      const std::function<std::vector<std::string>(std::string_view name)>& values);
 
-// Accepts only whole numbers from 0 on. An unsigned number would accept -1 as the largest one.
-CLI::Validator Count();
-
-// Accepts only numbers from `low` to `high`. CLI::Range would accept nan.
-CLI::Validator Between(double low, double high);
-
 }  // namespace cell

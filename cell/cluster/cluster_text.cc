@@ -15,21 +15,30 @@ constexpr uint64_t kMeganodeBytesMax = kExtentsBytesMax;
 
 }  // namespace
 
+absl::Status CheckShape(const RegionShape& shape) {
+  if (!ValidNodeBytes(shape.node_bytes)) {
+    return absl::InvalidArgumentError(
+        fmt::format("node_bytes must be a power of two from 512 to 4096, not {}", shape.node_bytes));
+  }
+  if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
+      shape.meganode_bytes > kMeganodeBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("meganode_bytes must be a multiple of node_bytes ({}), from 4 nodes to 32 GB, not {}",
+                    shape.node_bytes, shape.meganode_bytes));
+  }
+  if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("extents_bytes must be a multiple of 4096, up to 32 GB, not {}", shape.extents_bytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RegionShape> ParseShape(JsonView json) {
   RegionShape shape;
   ASSIGN_OR_RETURN(shape.node_bytes, json.Get<uint32_t>("node_bytes"));
   ASSIGN_OR_RETURN(shape.meganode_bytes, json.Get<uint64_t>("meganode_bytes"));
   ASSIGN_OR_RETURN(shape.extents_bytes, json.Get<uint64_t>("extents_bytes"));
-  if (!ValidNodeBytes(shape.node_bytes)) {
-    return absl::InvalidArgumentError("node_bytes must be a power of two from 512 to 4096");
-  }
-  if (shape.meganode_bytes % shape.node_bytes != 0 || shape.meganode_bytes / shape.node_bytes < 4 ||
-      shape.meganode_bytes > kMeganodeBytesMax) {
-    return absl::InvalidArgumentError("meganode_bytes must be a multiple of node_bytes, from 4 nodes to 32 GB");
-  }
-  if (shape.extents_bytes % 4096 != 0 || shape.extents_bytes > kExtentsBytesMax) {
-    return absl::InvalidArgumentError("extents_bytes must be a multiple of 4096, up to 32 GB");
-  }
+  RETURN_IF_ERROR(CheckShape(shape));
   return shape;
 }
 

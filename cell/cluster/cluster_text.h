@@ -13,6 +13,8 @@
 
 namespace cell {
 
+// Returns InvalidArgument if no region can have such parts.
+absl::Status CheckShape(const RegionShape& shape);
 // Parses the members "node_bytes", "meganode_bytes" and "extents_bytes". Returns InvalidArgument if one is missing, or
 // if no region can have such parts.
 absl::StatusOr<RegionShape> ParseShape(JsonView json);

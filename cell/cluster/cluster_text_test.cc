@@ -25,6 +25,18 @@ TEST(WorkerText, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(ParseWorkerText(ToText({{"\xff", 1}, "\xff"})).ok());
 }
 
+TEST(ClusterConstants, AShapeThatNoRegionCanHaveIsRefused) {
+  EXPECT_TRUE(CheckShape({512, 2048, 0}).ok());
+  EXPECT_EQ(CheckShape({100, 1 << 20, 4 << 20}).message(),
+            "node_bytes must be a power of two from 512 to 4096, not 100");
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1000}, uint64_t{3072}, uint64_t{33} << 30}) {
+    EXPECT_EQ(CheckShape({1024, bytes, 4 << 20}).code(), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{33} << 30}) {
+    EXPECT_EQ(CheckShape({1024, 1 << 20, bytes}).code(), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+}
+
 TEST(ClusterConstants, ThoseThatDifferAreNamedWithBothValues) {
   const ClusterConstants cluster{{1024, 1 << 20, 4 << 20}, Durability::kSync};
   EXPECT_EQ(Differences(cluster, cluster), "");

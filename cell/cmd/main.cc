@@ -15,8 +15,10 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
+#include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
 #include "cell/control/control_server.h"
@@ -248,6 +250,10 @@ absl::Status CheckFlags(const Flags& flags) {
         "{} is not a valid server name: --name must have 1 to {} printable characters, without / and spaces",
         ForMessage(flags.name), kNameBytesMax));
   }
+  if (!flags.cluster.empty()) {  // Without --cluster the directory says what shape regions have.
+    RETURN_IF_ERROR(CheckShape(flags.shape));
+    if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.shape.node_bytes));
+  }
   return absl::OkStatus();
 }
 
@@ -329,6 +335,7 @@ int Main(int argc, char** argv) {
   app.add_option("--node-bytes", flags.shape.node_bytes,
                  "Size of a tree node in bytes; must be the same for all servers of a cluster")
       ->needs(cluster)
+      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
       ->capture_default_str();
   app.add_option("--meganode-bytes", flags.shape.meganode_bytes,
                  "Bytes for the nodes of each region, such as 64M; must be the same for all servers of a cluster")
@@ -380,6 +387,7 @@ int Main(int argc, char** argv) {
          "--inline-max", flags.inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "
          "need no further read for them. 0: none. At most 218 with nodes of 1 KB, 90 with 512 B")
+      ->check(WholeNumber(0, InlineBytesMax(kNodeBytesMax)))
       ->default_str(fmt::format("{}, or less if the nodes are too small for that", kInlineMaxDefault));
   app.add_option("--split-at", flags.split_at, "Split a meganode when this fraction of its nodes or extents is used")
       ->check(CLI::Range(0.1, 0.95))
@@ -427,7 +435,9 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    fmt::print(stderr, "cell_server: {}\n", error.what());  // In one line, which //tools:up repeats.
+    return 2;
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   spdlog::flush_on(spdlog::level::info);

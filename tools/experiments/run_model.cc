@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/histogram.h"
 #include "cell/client/client_testing.h"
+#include "cell/cmd/number_flags.h"
 #include "cell/layout/limits.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -314,10 +315,12 @@ int Main(int argc, char** argv) {
   app.add_option("--keys", flags.cluster.keys_each, "Number of keys per worker.")
       ->check(CLI::Range(10, 10'000'000))
       ->capture_default_str();
-  app.add_option("--node-bytes", flags.cluster.node_bytes)->capture_default_str();
+  app.add_option("--node-bytes", flags.cluster.node_bytes)
+      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+      ->capture_default_str();
   app.add_option("--inline-max", flags.cluster.inline_max,
                  "Pairs of at most this many bytes, key and value together, are in the leaves.")
-      ->check(CLI::Range(size_t{0}, InlineBytesMax(512)))
+      ->check(WholeNumber(0, InlineBytesMax(kNodeBytesMin)))
       ->capture_default_str();
   app.add_option("--clients", flags.clients)->check(CLI::Range(0, 100'000))->capture_default_str();
   app.add_option("--in-flight", flags.in_flight, "Number of operations that a client has in flight.")
@@ -355,6 +358,7 @@ int Main(int argc, char** argv) {
   app.add_option("--spike-ms", flags.spike_ms)->capture_default_str();
   app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes.");
   app.add_option("--cache-level-min", flags.cache_level_min, "They cache nodes at least this far above the leaves.")
+      ->check(WholeNumber(1, kLevelsMax))
       ->capture_default_str();
   app.add_flag("--warm", flags.warm, "Clients know from the start which meganode has which keys.");
   app.add_option("--slowdown", flags.slowdown, "Factor by which the servers' cores are slower during the spike.")

@@ -1,0 +1,56 @@
+#include "cell/cmd/number_flags.h"
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+// Returns nullopt if the text is anything but digits, or if the number is too large.
+std::optional<uint64_t> ParseWholeNumber(const std::string& text) {
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return number;
+}
+
+// Returns the text for a message, in which an empty one has to be visible.
+std::string Shown(const std::string& text) { return text.empty() ? "\"\"" : text; }
+
+}  // namespace
+
+CLI::Validator Count() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (ParseWholeNumber(text).has_value()) return std::string();
+        return fmt::format("{} is not a whole number of at least 0", Shown(text));
+      },
+      "COUNT");
+}
+
+CLI::Validator WholeNumber(uint64_t low, uint64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        const std::optional<uint64_t> number = ParseWholeNumber(text);
+        if (number.has_value() && *number >= low && *number <= high) return std::string();
+        return fmt::format("{} is not a whole number from {} to {}", Shown(text), low, high);
+      },
+      fmt::format("FROM {} TO {}", low, high));
+}
+
+CLI::Validator Between(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        double number = 0;
+        const bool inside = CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+        return inside ? std::string() : fmt::format("{} is not a number from {:g} to {:g}", Shown(text), low, high);
+      },
+      fmt::format("FROM {:g} TO {:g}", low, high));
+}
+
+}  // namespace cell

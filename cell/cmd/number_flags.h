@@ -1,0 +1,20 @@
+// Checks the numbers that are given to flags. CLI11's own checks accept "" and -1 for an unsigned number, and its
+// messages show what the text was converted to instead of the text.
+#pragma once
+
+#include <cstdint>
+
+#include "CLI/CLI.hpp"
+
+namespace cell {
+
+// Accepts only whole numbers from 0 on that fit into 64 bits.
+CLI::Validator Count();
+
+// Accepts only whole numbers from `low` to `high`.
+CLI::Validator WholeNumber(uint64_t low, uint64_t high);
+
+// Accepts only numbers from `low` to `high`. CLI::Range would accept nan.
+CLI::Validator Between(double low, double high);
+
+}  // namespace cell

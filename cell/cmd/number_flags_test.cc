@@ -1,0 +1,32 @@
+#include "cell/cmd/number_flags.h"
+
+#include "gtest/gtest.h"
+
+namespace cell {
+namespace {
+
+TEST(NumberFlags, AWholeNumberOutsideOfItsRangeIsRepeatedAsItWasTyped) {
+  const CLI::Validator number = WholeNumber(0, 218);
+  for (const char* text : {"0", "218", "007"}) EXPECT_EQ(number(text), "") << text;
+  for (const std::string text : {"-1", "219", "100000000000000000000", "18446744073709551616", "1.5", "1e2", " 1", "x"}) {
+    EXPECT_EQ(number(text), text + " is not a whole number from 0 to 218");
+  }
+  EXPECT_EQ(number(""), "\"\" is not a whole number from 0 to 218");
+}
+
+TEST(NumberFlags, ACountFitsInto64Bits) {
+  const CLI::Validator count = Count();
+  for (const char* text : {"0", "18446744073709551615"}) EXPECT_EQ(count(text), "") << text;
+  EXPECT_EQ(count("-1"), "-1 is not a whole number of at least 0");
+  EXPECT_EQ(count(""), "\"\" is not a whole number of at least 0");
+  EXPECT_EQ(count("18446744073709551616"), "18446744073709551616 is not a whole number of at least 0");
+}
+
+TEST(NumberFlags, ANumberThatIsNoneIsInNoRange) {
+  const CLI::Validator between = Between(0.5, 2);
+  for (const char* text : {"0.5", "1", "2e0"}) EXPECT_EQ(between(text), "") << text;
+  for (const char* text : {"nan", "-nan", "0.4", "3", "inf", "", "x"}) EXPECT_NE(between(text), "") << text;
+}
+
+}  // namespace
+}  // namespace cell
