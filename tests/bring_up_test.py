@@ -135,6 +135,32 @@ class BringUp(unittest.TestCase):
         self.processes += cluster.up(self.directory)
         self.assertEqual(self.keys(), 20_000)
 
+    def test_a_flag_that_is_refused_changes_nothing(self):
+        refused = lambda **options: self.assertRaisesRegex(cluster.ClusterError, "--inline-max 500 is too large", cluster.up, self.directory,
+                                                           server_flags=["--inline-max", "500"], **options)
+        settings = ("up.json", "cluster.json", "address")
+        texts = lambda: {name: (self.directory / name).read_text() for name in settings}
+        for durability in ("none", "sync"):
+            with self.subTest(durability=durability):
+                self.directory = self.directory.with_name(f"cell-{durability}")
+                self.up(servers=2, durability=durability, server_flags=["--inline-max", "64"])
+                before, files = texts(), content(self.directory)
+                refused(servers=3)  # While it runs.
+                self.assertEqual((texts(), content(self.directory)), (before, files))
+                self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+                cluster_down.down(self.directory)
+                before = texts()
+                refused()
+                self.assertEqual(texts(), before)
+                if durability == "none":
+                    with self.assertRaisesRegex(cluster.ClusterError, "has no server-9"):
+                        cluster.up(self.directory, only="server-9")
+                    self.assertEqual(texts(), before)
+                self.processes += cluster.up(self.directory)
+                self.assertEqual(cluster_settings.settings_of(self.directory)["server_flags"], ["--inline-max", "64"])
+                self.assertEqual(self.keys(), 0 if durability == "none" else 1)
+                cluster_down.down(self.directory)
+
     def test_a_flag_that_is_given_leaves_the_others_that_are_kept(self):
         kept = ["--inline-max", "64", "--no-balance"]
         self.assertEqual(up.server_flags(kept, up.parse([])), kept)

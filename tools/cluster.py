@@ -24,6 +24,9 @@ def parse_bytes(text):
     return int(match[1]) * UNITS[match[2]]
 
 
+# Files that say how a cluster is brought up.
+SETTINGS = ("up.json", "cluster.json", "durable.json", "address")
+
 # If set, servers run this program instead of the one that was built along with this one.
 SERVER_PROGRAM = None
 
@@ -42,7 +45,7 @@ def user_path(text):
 
 
 def settle(directory, given):
-    """Decides how to bring the cluster up, from what exists and what was requested, and whether it is a new one."""
+    """Decides how to bring the cluster up, from what exists and what was requested, and whether it begins empty."""
     known = settings_of(directory)
     if known is None:
         if not is_empty(directory):
@@ -53,8 +56,7 @@ def settle(directory, given):
         if (directory / "log").exists():
             raise ClusterError(f"{directory}/up.json says that the cluster has no logs, but {directory}/log is there: it was damaged, or "
                                f'edited; set "durability" there to what the cluster was made with, async or sync')
-        wipe(directory)  # Its keys ended with its servers.
-        return {**known, **given}, True
+        return {**known, **given}, True  # Its keys ended with its servers.
     settings = {**known, **given}
     for key in CONSTANTS:
         if settings[key] != known[key]:
@@ -109,7 +111,8 @@ def up(directory, only=None, wait_seconds=60, **given):
     started.
 
     An empty or missing directory gets a new cluster; if that does not come up, nothing of it stays. An existing
-    cluster is brought up as it was before, with its keys if it is durable. Any other directory is left alone.
+    cluster is brought up as it was before, with its keys if it is durable; if that fails, its settings stay as they
+    were. Any other directory is left alone.
 
     given: settings that differ from the former ones, or from the defaults (DEFAULTS). The constants of an existing
     cluster cannot change; it can get more servers.
@@ -144,7 +147,10 @@ def start(directory, settings, new, only, wait_seconds):
     flags = [*settings["server_flags"], "--fabric", fabric] + (["--control", f"{host}:0"] if host else [])
     helpers, started, made_in_zookeeper = [], [], None
     before = running(directory)
-    kept = None if new else read_if_there(directory / "up.json")
+    kept = {name: (directory / name).read_text() for name in SETTINGS if (directory / name).exists()}
+    listed_before = {path.name for path in directory.iterdir()}
+    if new and kept:
+        wipe(directory)
     try:
         replace_file(directory / "up.json", json.dumps(settings, indent=1) + "\n")
         if zookeeper is None:
@@ -188,17 +194,32 @@ def start(directory, settings, new, only, wait_seconds):
         if new:
             replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that existed before stays.
             wipe(directory)
+            put_back(directory, kept)
         else:
-            if kept is not None:
-                replace_file(directory / "up.json", kept)  # What was given now did not work.
+            take_back(directory, names, listed_before, kept)
             if before:
                 write_processes(directory, [], before)
         raise
     return started
 
 
-def read_if_there(path):
-    return path.read_text() if path.exists() else None
+def put_back(directory, kept):
+    for name, text in kept.items():
+        replace_file(directory / name, text)
+
+
+def take_back(directory, names, listed_before, kept):
+    """Undoes what `start` has changed in the directory of a cluster that stays, because what was given did not work."""
+    joined = [name for name in names if f"{name}.lock" not in listed_before and (directory / f"{name}.control").exists()]
+    if joined:  # Such a server may hold regions, so it stays listed.
+        kept = {name: text for name, text in kept.items() if name == "address"}
+    put_back(directory, kept)
+    for name in names:
+        if name in joined:
+            continue
+        for path in [directory / f"{name}.log", directory / f"{name}.lock", *directory.glob(f"{name}.*.sock")]:
+            if path.name not in listed_before:
+                path.unlink(missing_ok=True)
 
 
 def start_server(directory, name, flags):
