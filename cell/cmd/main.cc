@@ -18,6 +18,7 @@
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
+#include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
@@ -440,6 +441,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  spdlog::set_formatter(LogLines());
   spdlog::flush_on(spdlog::level::info);
   if (const absl::Status status = Run(flags); !status.ok()) {
     fmt::print(stderr, "cell_server: {}\n", std::string(status.message()));

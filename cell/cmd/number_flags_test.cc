@@ -8,7 +8,8 @@ namespace {
 TEST(NumberFlags, AWholeNumberOutsideOfItsRangeIsRepeatedAsItWasTyped) {
   const CLI::Validator number = WholeNumber(0, 218);
   for (const char* text : {"0", "218", "007"}) EXPECT_EQ(number(text), "") << text;
-  for (const std::string text : {"-1", "219", "100000000000000000000", "18446744073709551616", "1.5", "1e2", " 1", "x"}) {
+  for (const std::string text :
+       {"-1", "219", "100000000000000000000", "18446744073709551616", "1.5", "1e2", " 1", "x"}) {
     EXPECT_EQ(number(text), text + " is not a whole number from 0 to 218");
   }
   EXPECT_EQ(number(""), "\"\" is not a whole number from 0 to 218");
