@@ -119,6 +119,24 @@ class SourceTest : public MigratorTest {
   std::set<uint32_t> told_;
 };
 
+// The worker still has its connection to the process that has ended.
+TEST_F(SourceTest, ATargetThatWasStartedAgainIsOfferedTheRegionAtOnce) {
+  Refuse();
+  source_fabric_->Crash();
+  const std::unique_ptr<SimFabric> ended = std::exchange(source_fabric_, network_.NewEndpoint());
+  Source again(source_fabric_.get());
+  ASSERT_TRUE(source_fabric_->Listen("source", &again).ok());
+  const auto migrate = [](Worker* worker) -> Task<bool> {
+    WorkerId to{"source", 0};
+    co_return (co_await worker->migrator()->Migrate(kOwn, std::move(to))).ok();
+  };
+  worker_->scheduler()->Spawn(migrate(worker_.get()));
+  for (int i = 0; i < 100'000 && !again.Saw(MigrationStep::kOffer) && !worker_->scheduler()->idle(); ++i) Turn();
+  EXPECT_TRUE(again.Saw(MigrationStep::kOffer));
+  Refuse();
+  source_fabric_->Crash();
+}
+
 TEST_F(SourceTest, SealsWhatItsTakerHasBeenToldOfAlone) {
   EXPECT_FALSE(Ask(target_, MigrationStep::kSeal).ok());
   ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());

@@ -11,12 +11,17 @@ namespace {
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
 constexpr int64_t kAnswerTimeoutNs = 2'000'000'000;
 
+// Names a worker for a message. A stranger may ask for a worker of any name.
+std::string Shown(const WorkerId& worker) { return absl::CHexEscape(ToString(worker)); }
+
 }  // namespace
 
-Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker) {
-  if (const auto link = links_.find(worker); link != links_.end()) co_return link->second;
+Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker, bool* before) {
+  const auto link = links_.find(worker);
+  *before = link != links_.end();
+  if (*before) co_return link->second;
   const ClusterState::Worker* known = membership_->state().FindWorker(worker);
-  if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", ToString(worker)));
+  if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", Shown(worker)));
   const absl::StatusOr<ConnectionId> connection =
       co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
   if (!connection.ok()) co_return connection.status();
@@ -33,18 +38,23 @@ void Peers::Lost(const WorkerId& worker, ConnectionId used) {
 }
 
 Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request) {
-  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
-  if (!connection.ok()) co_return connection.status();
-  const OutgoingCall call{
-      .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = fabric_->NowNs() + kAnswerTimeoutNs};
-  const absl::StatusOr<ConstBytes> reply = co_await CallAwaiter(fabric_, *connection, call);
-  if (reply.ok()) co_return std::string(AsText(*reply));
-  Lost(worker, *connection);
-  co_return reply.status();
+  for (int attempt = 0;; ++attempt) {
+    bool before = false;
+    const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, &before);
+    if (!connection.ok()) co_return connection.status();
+    const OutgoingCall call{
+        .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = fabric_->NowNs() + kAnswerTimeoutNs};
+    const absl::StatusOr<ConstBytes> reply = co_await CallAwaiter(fabric_, *connection, call);
+    if (reply.ok()) co_return std::string(AsText(*reply));
+    Lost(worker, *connection);
+    // Unavailable means that it was not sent, so it can be sent again.
+    if (!before || attempt > 0 || !absl::IsUnavailable(reply.status())) co_return reply.status();
+  }
 }
 
 Task<absl::Status> Peers::Read(WorkerId worker, absl::Span<const ReadPart> parts) {
-  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker);
+  bool before = false;
+  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, &before);
   if (!connection.ok()) co_return connection.status();
   absl::Status status = co_await ReadAwaiter(fabric_, *connection, parts, fabric_->NowNs() + kAnswerTimeoutNs);
   if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) Lost(worker, *connection);

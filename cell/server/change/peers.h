@@ -17,7 +17,8 @@ class Peers {
   Peers(Fabric* fabric, const Membership* membership) : fabric_(fabric), membership_(membership) {}
 
   // Sends `request` to another worker and returns its reply. Returns Unavailable if the worker is not in the cluster or
-  // does not answer, and Unknown if it may have received the request.
+  // cannot be reached, and Unknown if it may have received the request. A connection that was lost before the request
+  // was sent is made again once: the worker may have been started again.
   Task<absl::StatusOr<std::string>> Call(WorkerId worker, std::string request);
   // Reads parts of a worker's regions one-sided.
   Task<absl::Status> Read(WorkerId worker, absl::Span<const ReadPart> parts);
@@ -31,7 +32,8 @@ class Peers {
   size_t connections() const { return links_.size(); }
 
  private:
-  Task<absl::StatusOr<ConnectionId>> Connect(WorkerId worker);
+  // Sets *before to whether the connection was made by an earlier request.
+  Task<absl::StatusOr<ConnectionId>> Connect(WorkerId worker, bool* before);
   void Lost(const WorkerId& worker, ConnectionId used);
 
   Fabric* const fabric_;
