@@ -102,6 +102,8 @@ class BringUp(unittest.TestCase):
             else:
                 self.assertEqual(cluster_down.down(self.directory), (2, []))
             self.processes += cluster.up(self.directory)  # No flags.
+            check = self.ctl("check")  # It waits for the recovery.
+            self.assertEqual((check.returncode, check.stdout.splitlines()[-1][:12]), (0, "20000 keys i"), check.stderr)
             self.assertEqual(self.keys(), 20_000)
         self.assertEqual(json.loads((self.directory / "cluster.json").read_text())["uuid"], identity)
 
@@ -288,6 +290,21 @@ class BringUp(unittest.TestCase):
             self.up(wait_seconds=3)
         self.assertIn("the cluster does not answer", str(refused.exception))
         self.assertIn(log.name, str(refused.exception))
+
+    def test_a_check_says_what_is_still_being_recovered(self):
+        self.up(servers=1, durability="sync")
+        self.load(60_000)
+        cluster_down.down(self.directory)
+        regions = sorted(int(path.name.split("-")[1]) for path in (self.directory / "log").glob("region-*"))
+        [log] = (self.directory / "log").glob(f"region-{regions[-1]}/*.log")
+        whole = log.read_bytes()
+        log.write_bytes(whole[:2_000] + b"?" + whole[2_001:])
+        self.up()
+        check = self.ctl("--timeout", "1", "check")
+        self.assertEqual(check.returncode, 2, check)
+        waits, failed = check.stderr.splitlines()
+        self.assertEqual(waits, "cellctl: waiting for the recovery of 1 region from the logs")
+        self.assertIn(f"the recovery of 1 region from the logs has not ended (the first is region {regions[-1]})", failed)
 
     def test_foreground_up_outlives_a_server(self):
         up = subprocess.Popen([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "2", "--durability", "sync",

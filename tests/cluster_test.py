@@ -92,9 +92,9 @@ class Cluster(unittest.TestCase):
         self.expect_keys(200_000)
 
         one = next(r["region"] for r in held["server-0"] if r["tier"] == 0)
-        self.done("split", str(one))
+        self.assertEqual(self.done("split", str(one)), f"region {one} was split\n")
         self.assertEqual(len(self.settled()), len(regions) + 1)
-        self.done("move", str(one), "server-2")
+        self.assertEqual(self.done("move", str(one), "server-2"), f"region {one} is now on server-2\n")
         # Balancing may already have moved it on. Or the region had been migrated before the command.
         self.assertIn(f"region {one} was migrated here from", (self.directory / "server-2.log").read_text())
         self.assertGreater(next(r["epoch"] for r in self.settled() if r["region"] == one), 1)
@@ -106,13 +106,13 @@ class Cluster(unittest.TestCase):
         self.done("log-level", "server-0", "debug")
         self.expect_keys(200_000)
 
-        self.done("drain", "server-1")
+        self.assertEqual(self.done("drain", "server-1"), "server-1 is drained: it holds no regions, and gets no new ones\n")
         self.assertEqual([r for r in self.regions() if r["server"] == "server-1"], [])
         self.expect_keys(200_000)
         self.done("drain", "server-0")
         self.refused("room for only 0", "drain", "server-2")
         self.expect_keys(200_000)
-        self.done("drain", "server-0", "--cancel")
+        self.assertEqual(self.done("drain", "server-0", "--cancel"), "the drain of server-0 was cancelled\n")
         self.done("drain", "server-1", "--cancel")
         self.done("rebalance")
         deadline = time.monotonic() + 20

@@ -15,6 +15,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/client/client.h"
+#include "cell/cmd/help_text.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/control/control_client.h"
 #include "cell/io/exec/invocation.h"
@@ -401,6 +402,7 @@ int Main(int argc, char** argv) {
   std::vector<std::string> workloads = {"local", "lmdb"};
   for (const Mix& mix : Mixes()) workloads.emplace_back(mix.workload);
   CLI::App app{"Measure a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
+  app.formatter(HelpText());
   AddClientFlags(&app, &flags.client);
   app.add_option("--workload", flags.workload,
                  "Workload to run. raw-read and raw-call: only the fabric; local: the tree in this process; lmdb: "
@@ -451,7 +453,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of all random choices")->check(Count())->capture_default_str();
   app.add_option("--json", flags.json, "File to which the result is written as JSON; -: standard output");
-  app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last key is missing");
+  app.add_flag("--load,!--no-load", flags.load, "Load the keys first if the last key is missing (default: yes)");
   app.add_flag("--busy-poll", flags.busy_poll, "Never sleep while waiting");
   app.add_option("--cache-bytes", flags.cache_bytes, "Memory of each thread's client for inner nodes; 0: no cache")
       ->transform(CLI::AsSizeValue(false))
@@ -476,7 +478,7 @@ int Main(int argc, char** argv) {
   app.add_option("--table", flags.table, "Name of the table for --tier pilaf")->capture_default_str();
   AddHashLayoutFlags(&app, &flags.layout);
   app.add_flag("--serializable,!--no-serializable", flags.serializable,
-               "Look up a key of a table a second time before reporting it as absent");
+               "Look up a key of a table a second time before reporting it as absent (default: yes)");
   app.add_option(
          "--key-bytes", flags.shape.key_bytes,
          "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix. Not for local and lmdb")

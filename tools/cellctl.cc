@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "CLI/CLI.hpp"
+#include "cell/cmd/help_text.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
@@ -43,7 +44,7 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* stats =
       add("stats", "Show the fill of a table, probes per lookup and moved keys, for each part", HashStats);
   for (CLI::App* sub : {create, drop, put, get, del, has, stats}) {
-    sub->add_option("table,--table", flags->table, "Name of the table, as the first argument or with this flag")
+    sub->add_option("table,--table", flags->table, "Name of the table, as the first argument or with --table")
         ->required();
   }
   for (CLI::App* sub : {put, get, del, has}) sub->add_option("key", flags->key)->required();
@@ -61,6 +62,7 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
 }  // namespace
 
 void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  app->formatter(HelpText());
   app->require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* what, const Command& command) {
     CLI::App* sub = app->add_subcommand(name, what);
@@ -132,6 +134,16 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   log_level->add_option("server", flags->server)->required();
   log_level->add_option("level", flags->level)->required();
   CLI::App* top = add("top", "Show the clients' rate, latency, paths and retries at each interval", Top);
+  top->footer(
+      "Columns\n"
+      "  operations/s    finished operations of all clients; p50 us: their mean of medians, p99 us: their worst\n"
+      "  reads/op        one-sided reads of nodes, pairs and tables for each operation\n"
+      "  trips/op        round trips for each operation: RPCs, and rounds of reads that are sent and waited for "
+      "together\n"
+      "  server, client  share of the meganodes searched by servers, and by clients themselves\n"
+      "  retries/s       reads that were repeated, because a write interfered\n"
+      "  clients         clients that report; servers: servers that answer, and all servers\n"
+      "  tables          lookups by reads, reads for each, and why lookups read again");
   top->add_option("--interval", flags->interval, "Interval in seconds")->check(Between(0.1, 3600));
   top->add_option("--count", flags->count, "Number of lines to show; 0: no limit")->check(CLI::NonNegativeNumber);
 }

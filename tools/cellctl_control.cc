@@ -27,6 +27,12 @@ absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerI
 
 namespace {
 
+// Tells what a command has done, as a sentence or as JSON.
+int Done(const CtlFlags& flags, const std::string& sentence, const nlohmann::json& json) {
+  fmt::print("{}\n", flags.json() ? JsonText(json) : sentence);
+  return kDone;
+}
+
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const CtlFlags& flags,
                                                          const std::string& name) {
   for (const auto& server : client->Servers()) {
@@ -240,7 +246,8 @@ int Allocate(Client* client, const CtlFlags& flags) {
 int Split(Client* client, const CtlFlags& flags) {
   const absl::Status status =
       DoAtOwner(client, flags, [&flags](ControlClient* control) { return control->Split(flags.region); });
-  return status.ok() ? kDone : Fail(status);
+  if (!status.ok()) return Fail(status);
+  return Done(flags, fmt::format("region {} was split", flags.region), {{"region", flags.region}});
 }
 
 int Move(Client* client, const CtlFlags& flags) {
@@ -250,7 +257,9 @@ int Move(Client* client, const CtlFlags& flags) {
   }
   const absl::Status status = DoAtOwner(
       client, flags, [&flags](ControlClient* control) { return control->Move(flags.region, flags.server, 0); });
-  return status.ok() ? kDone : Fail(status);
+  if (!status.ok()) return Fail(status);
+  return Done(flags, fmt::format("region {} is now on {}", flags.region, flags.server),
+              {{"region", flags.region}, {"server", flags.server}});
 }
 
 namespace {
@@ -271,7 +280,9 @@ absl::Status CancelDrain(Client* client, const CtlFlags& flags) {
 int Drain(Client* client, const CtlFlags& flags) {
   if (flags.cancel) {
     const absl::Status status = CancelDrain(client, flags);
-    return status.ok() ? kDone : Fail(status);
+    if (!status.ok()) return Fail(status);
+    return Done(flags, fmt::format("the drain of {} was cancelled", flags.server),
+                {{"server", flags.server}, {"draining", false}});
   }
   Progress progress("draining");
   const absl::Status status = Watch<absl::Status>(
@@ -280,7 +291,9 @@ int Drain(Client* client, const CtlFlags& flags) {
         return fmt::format("{} of {} regions left", now.held, std::max(before.held, now.held));
       },
       [](ControlClient* control) { return control->Drain(false); });
-  return status.ok() ? kDone : Fail(status);
+  if (!status.ok()) return Fail(status);
+  return Done(flags, fmt::format("{} is drained: it holds no regions, and gets no new ones", flags.server),
+              {{"server", flags.server}, {"draining", true}});
 }
 
 int Checkpoint(Client* client, const CtlFlags& flags) {

@@ -242,7 +242,34 @@ int Status(Client* client, const CtlFlags& flags) {
   return wrong.ok() ? kDone : Fail(wrong);
 }
 
+namespace {
+
+// Waits until no region is being recovered, but not longer than an operation may take. After a start of the cluster and
+// during takeovers, a check would end at the first region that is not served yet.
+absl::Status AwaitRecoveries(Client* client, const CtlFlags& flags) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
+  for (bool told = false;; told = true) {
+    std::vector<uint32_t> left;
+    for (const Client::RegionInfo& region : client->Regions().regions) {
+      if (region.recovering) left.push_back(region.region);
+    }
+    if (left.empty()) return absl::OkStatus();
+    const std::string what = fmt::format("{} region{}", left.size(), left.size() == 1 ? "" : "s");
+    if (std::chrono::steady_clock::now() >= end) {
+      return absl::UnavailableError(fmt::format(
+          "nothing was checked, because the recovery of {} from the logs has not ended (the first is region {}): try "
+          "again, or wait longer (--timeout); the server's messages say what is wrong with a log",
+          what, left.front()));
+    }
+    if (!told) fmt::print(stderr, "cellctl: waiting for the recovery of {} from the logs\n", what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace
+
 int Check(Client* client, const CtlFlags& flags) {
+  if (const absl::Status recovered = AwaitRecoveries(client, flags); !recovered.ok()) return Fail(recovered);
   if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   const auto check = client->Check();
   if (!check.ok()) return Fail(check.status());

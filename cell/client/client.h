@@ -100,7 +100,7 @@ struct ScanOptions {
   bool reverse = false;                // From the last key of the range down to the first.
   uint64_t limit = UINT64_MAX;
   bool keys_only = false;
-  uint32_t batch = 128;    // Entries per fetch and per choice of path; at most 4096.
+  uint32_t batch = 128;    // Entries per fetch and per choice of path. 0 counts as 1, and more than 4,096 as 4,096.
   bool read_ahead = true;  // Fetches the next batch while one is used, from the second on, or across a border.
   CallOptions call = {};   // Its timeout applies to each batch.
 };
@@ -110,7 +110,7 @@ ScanOptions PrefixScan(std::string_view prefix);
 
 // Counts what this client has ever done.
 struct ClientMetrics {
-  uint64_t operations = 0;    // Get, Put, Delete, Contains, and batches of scans.
+  uint64_t operations = 0;    // Get, Put, Delete, Contains, each key of MultiGet, and batches of scans.
   uint64_t server_path = 0;   // Meganodes that a server searched for it...
   uint64_t client_path = 0;   // ...and those that this client searched.
   uint64_t route_hits = 0;    // Operations that began at a cached meganode...
@@ -118,9 +118,11 @@ struct ClientMetrics {
   uint64_t restarts = 0;      // Searches that had to start over: a meganode had moved, or a cache was out of date.
   uint64_t node_reads = 0;
   uint64_t extent_reads = 0;
-  uint64_t read_rounds = 0;  // Rounds of one-sided reads, which are sent and waited for together: of nodes, extents and
-                             // hash tables.
-  uint64_t cache_hits = 0;   // Nodes that were in the cache.
+  // Rounds of one-sided reads of nodes, extents and hash tables. The reads of a round are sent and waited for together.
+  // Each key of a MultiGet has rounds of its own, as an operation, although keys wait for theirs at the same time. So
+  // round_trips() / operations says how many round trips an operation waits for, one after the other.
+  uint64_t read_rounds = 0;
+  uint64_t cache_hits = 0;       // Nodes that were in the cache.
   uint64_t cache_evictions = 0;  // Nodes that made room for others: ClientOptions::cache_bytes holds less than is used.
   uint64_t calls = 0;
   uint64_t scanned = 0;         // Entries.

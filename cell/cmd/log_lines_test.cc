@@ -16,9 +16,8 @@ TEST(LogLines, AMessageIsOneLineWhateverAStrangerPutIntoIt) {
   spdlog::logger logger("", std::make_shared<spdlog::sinks::ostream_sink_mt>(written));
   logger.set_formatter(LogLines());
   logger.warn("no such server: {}", "a\n[2030-01-01 00:00:00.000] [info] forged\r\x1b[2J\x7f gr\xc3\xbc\xc3\x9f");
-  EXPECT_THAT(written.str(),
-              testing::EndsWith(
-                  "] [warning] no such server: a\\n[2030-01-01 00:00:00.000] [info] forged\\x0d\\x1b[2J\\x7f gr\xc3\xbc\xc3\x9f\n"));
+  EXPECT_THAT(written.str(), testing::EndsWith("] [warning] no such server: a\\n[2030-01-01 00:00:00.000] [info] "
+                                               "forged\\x0d\\x1b[2J\\x7f gr\xc3\xbc\xc3\x9f\n"));
   EXPECT_EQ(written.str().find('\n'), written.str().size() - 1);
 }
 

@@ -18,6 +18,7 @@
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
+#include "cell/cmd/help_text.h"
 #include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
@@ -316,6 +317,7 @@ int Main(int argc, char** argv) {
   CLI::App app{
       "Run a Cell server, which holds and serves regions of a cluster. Without --cluster, the cluster is the one in "
       "the directory DIR, as //tools:up creates it."};
+  app.formatter(HelpText());
   app.add_option("--dir", flags.dir,
                  "Directory for the server's sockets; without --cluster, also the cluster's directory")
       ->required();
@@ -382,8 +384,10 @@ int Main(int argc, char** argv) {
          "How workers wait for requests. adaptive: spin for 50 us, then sleep. busy: never sleep (for pinned cores)")
       ->check(CLI::IsMember({"adaptive", "busy"}))
       ->capture_default_str();
-  app.add_flag("--batching,!--no-batching", flags.batching, "Process searches that arrive together as one batch");
-  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages, "Use huge pages if enough of them are available");
+  app.add_flag("--batching,!--no-batching", flags.batching,
+               "Process searches that arrive together as one batch (default: yes)");
+  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages,
+               "Use huge pages if enough of them are available (default: yes)");
   app.add_option(
          "--inline-max", flags.inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "
@@ -394,8 +398,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 0.95))
       ->capture_default_str();
   app.add_flag("--balance,!--no-balance", flags.balance,
-               "Automatically migrate regions to servers whose regions use fewer bytes")
-      ->default_str("true");
+               "Automatically migrate regions to servers whose regions use fewer bytes (default: yes)");
   app.add_option("--control", flags.control.address,
                  "Address where the control plane (gRPC) listens, HOST:PORT; port 0: any free port")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/histogram.h"
 #include "cell/client/client_testing.h"
+#include "cell/cmd/help_text.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/layout/limits.h"
 #include "fmt/format.h"
@@ -307,6 +308,7 @@ class Run {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Run simulated clients against a simulated cluster of real servers; prints JSON.");
+  app.formatter(HelpText());
   app.add_option("--testbed", flags.testbed, "File of the testbed (tools/experiments/testbeds).")->required();
   app.add_option("--servers", flags.cluster.servers)->check(CLI::Range(1, 4'000))->capture_default_str();
   app.add_option("--cores", flags.cluster.cores, "Number of workers per server.")
@@ -343,7 +345,7 @@ int Main(int argc, char** argv) {
   app.add_option("--zipf", flags.zipf, "Zipf exponent; 0: all keys are equally popular.")
       ->check(CLI::Range(0.0, 3.0))
       ->capture_default_str();
-  app.add_flag("--cache,!--no-cache", flags.cache, "Clients remember routes and upper nodes.");
+  app.add_flag("--cache,!--no-cache", flags.cache, "Clients remember routes and upper nodes (default: yes).");
   app.add_option("--begin-within-ms", flags.begin_within_ms,
                  "Closed loop: milliseconds over which the clients start, one by one.")
       ->capture_default_str();
@@ -356,7 +358,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--spike-from-ms", flags.spike_from_ms)->capture_default_str();
   app.add_option("--spike-ms", flags.spike_ms)->capture_default_str();
-  app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes.");
+  app.add_flag("--node-cache,!--no-node-cache", flags.node_cache, "Clients cache nodes (default: yes).");
   app.add_option("--cache-level-min", flags.cache_level_min, "They cache nodes at least this far above the leaves.")
       ->check(WholeNumber(1, kLevelsMax))
       ->capture_default_str();

@@ -4,6 +4,7 @@
 // Not thread-safe: used only on the worker's thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,8 @@ class LargeValues {
   // Drops what belongs to a peer whose connection has ended.
   void Disconnected(ConnectionId peer);
 
+  // Returns how many empty pieces were uploaded. Only the benchmark of raw calls sends them.
+  uint64_t empty_uploads() const { return empty_uploads_; }
   Uploads* uploads() { return &uploads_; }
   const Uploads* uploads() const { return &uploads_; }
   ValueCopies* copies() { return &copies_; }
@@ -43,6 +46,7 @@ class LargeValues {
   HeldWrites* const held_;
   const std::string server_;
   Uploads uploads_;
+  uint64_t empty_uploads_ = 0;
   ValueCopies copies_{kCopyBytesMax};
 };
 

@@ -9,6 +9,7 @@
 #include "cell/base/crc64.h"
 #include "cell/server/request/test_request_service.h"
 #include "cell/server/request/value_copies.h"
+#include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
@@ -105,6 +106,15 @@ TEST_F(RequestServiceTest, LargeValuesAreUploadedAndFetchedInPieces) {
     all += AsText(*ParseBytesReply(AsBytes(piece), MessageKind::kFetch));
   }
   EXPECT_EQ(all, "big" + value);
+}
+
+// cell_bench --workload raw-call sends empty pieces, which nobody should take for large values.
+TEST_F(RequestServiceTest, EmptyPiecesAreCountedAsRawCalls) {
+  EXPECT_EQ(CodeOf(Call(MakeUploadRequest(1, 0, 3), "abc")), absl::StatusCode::kOk);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(CodeOf(Call(MakeUploadRequest(1, 0, 0))), absl::StatusCode::kOk);
+  const nlohmann::json served = nlohmann::json::parse(service_.reports().StatusJson(0, 1))["served"];
+  EXPECT_EQ(served["upload"], 1);
+  EXPECT_EQ(served["raw_call"], 2);
 }
 
 TEST_F(RequestServiceTest, AnUploadThatDoesNotGoOnWhereItWasIsRefused) {

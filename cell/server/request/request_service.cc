@@ -111,6 +111,8 @@ void RequestService::AddTo(nlohmann::json* status) const {
       {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
       {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
+  (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
+  (*status)["served"]["raw_call"] = large_values_.empty_uploads();
   (*status)["routed"] = replies_.routed();
   (*status)["held_writes"] = {{"now", writes_.held().size()},
                               {"ever", writes_.held().ever()},
