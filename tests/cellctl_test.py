@@ -167,8 +167,8 @@ class Cellctl(CellctlCase):
                                (["--operation", "scan"], "--operation is not for the workload get: it is for the workloads local and lmdb"),
                                (["--workload", "local", "--inline-max", "219"],
                                 "--inline-max 219 is too large: nodes of 1024 bytes hold pairs of up to 218 bytes, key and value together"),
-                               (["--workload", "local", "--key-bytes", "300"],
-                                "--key-bytes is not for the workload local: it is for the workloads of a cluster")):
+                               (["--workload", "local", "--key-bytes", "7"], "--key-bytes must be at least 8: 8 to distinguish keys, and the 0 of --prefix"),
+                               (["--workload", "lmdb", "--operation", "put"], "--operation put: lmdb measures only reads")):
             refused = subprocess.run([*bench, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False, text=True)
             self.assertEqual((refused.returncode, refused.stderr), (ERROR, f"cell_bench: {message}\n"))
         small = subprocess.run([*bench, "--workload", "local", "--node-bytes", "512"], stdout=subprocess.PIPE, timeout=60, check=False)

@@ -272,7 +272,6 @@ absl::StatusOr<nlohmann::json> RunInProcess(const BenchFlags& flags) {
   bench.operation = flags.operation;
   bench.keys = flags.keys;
   bench.shape = flags.shape;
-  bench.shape.prefix.clear();
   bench.seed = flags.seed;
   bench.seconds = flags.seconds;
   bench.zipfian = flags.distribution == "zipfian";
@@ -324,7 +323,6 @@ absl::Status CheckThatFlagsApply(const CLI::App& app, const BenchFlags& flags) {
   };
   if (!local) RETURN_IF_ERROR(refuse("the workload local", {"--node-bytes", "--inline-max"}));
   if (!local && !lmdb) RETURN_IF_ERROR(refuse("the workloads local and lmdb", {"--operation"}));
-  if (local || lmdb) RETURN_IF_ERROR(refuse("the workloads of a cluster", {"--key-bytes", "--value-bytes"}));
   return absl::OkStatus();
 }
 
@@ -479,13 +477,11 @@ int Main(int argc, char** argv) {
   AddHashLayoutFlags(&app, &flags.layout);
   app.add_flag("--serializable,!--no-serializable", flags.serializable,
                "Look up a key of a table a second time before reporting it as absent (default: yes)");
-  app.add_option(
-         "--key-bytes", flags.shape.key_bytes,
-         "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix. Not for local and lmdb")
+  app.add_option("--key-bytes", flags.shape.key_bytes,
+                 "Size of each key in bytes, including the prefix; 0: 8 to 64 bytes after the prefix")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app.add_option("--value-bytes", flags.shape.value_bytes,
-                 "Size of each value in bytes; 0: 8 to 256. Not for local and lmdb")
+  app.add_option("--value-bytes", flags.shape.value_bytes, "Size of each value in bytes; 0: 8 to 256")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
@@ -515,6 +511,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return EndOfParse("cell_bench", app, error);
   }
+  if (flags.workload == "local" || flags.workload == "lmdb") flags.shape.prefix.clear();
   absl::Status status = CheckThatFlagsApply(app, flags);
   if (status.ok()) status = RunAndWrite(flags);
   if (!status.ok()) {
