@@ -21,10 +21,11 @@ inline void AddHashLayoutFlags(CLI::App* app, HashLayoutFlags* flags) {
                   "extents, as in the thesis")
       ->check(CLI::IsMember({"buckets", "slots"}))
       ->capture_default_str();
-  CLI::Option* bucket_bytes = app->add_option("--bucket-bytes", flags->bucket_bytes,
-                                              "Size of a bucket in bytes; pairs of up to an eighth of it are inline")
-                                  ->check(CLI::IsMember({512, 1024, 2048, 4096}))
-                                  ->capture_default_str();
+  CLI::Option* bucket_bytes =
+      app->add_option("--bucket-bytes", flags->bucket_bytes,
+                      "Size of a bucket in bytes; pairs of up to an eighth of it, less 4 bytes, are inline")
+          ->check(CLI::IsMember({512, 1024, 2048, 4096}))
+          ->capture_default_str();
   app->parse_complete_callback([flags, bucket_bytes] {
     if (flags->layout == "slots" && bucket_bytes->count() > 0) {
       throw CLI::ValidationError("--bucket-bytes", "needs --layout buckets: the layout slots has no buckets");
