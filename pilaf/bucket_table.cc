@@ -289,14 +289,46 @@ void BucketTable::Apply(const Move& move) {
   Moved(move.key, move.from, move.to);
 }
 
-void BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
-  View(at).ForEach([&](const BucketRecord& record) {
+absl::StatusOr<BucketView> BucketTable::VerifiedBucket(uint32_t at) const {
+  const uint64_t offset = geometry_.OffsetOf(at);
+  const std::optional<BucketView> bucket =
+      BucketView::Parse({memory_->at(offset), geometry_.bucket_bytes}, geometry_.region, offset);
+  if (bucket.has_value()) return *bucket;
+  return Damaged(fmt::format("bucket {}: it is damaged", at));
+}
+
+absl::Status BucketTable::CheckExtent(uint32_t at, const BucketRecord& record) const {
+  if (!record.in_extent) return absl::OkStatus();
+  if (!geometry_.InBounds(record.slot)) {
+    return Damaged(fmt::format("bucket {}: a record points outside the region", at));
+  }
+  if (Crc64(Extent(record.slot)) == record.slot.extent_crc) return absl::OkStatus();
+  return Damaged(fmt::format("bucket {}: an extent is damaged", at));
+}
+
+absl::Status BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
+  ASSIGN_OR_RETURN(const BucketView bucket, VerifiedBucket(at));
+  absl::Status status;
+  bucket.ForEach([&](const BucketRecord& record) {
+    if (status.ok()) status = CheckExtent(at, record);
+    if (!status.ok()) return;
     if (record.in_extent) {
       visit(KeyOf(record.slot), Extent(record.slot).substr(record.key_bytes));
     } else {
       visit(record.key, record.value);
     }
   });
+  return status;
+}
+
+absl::StatusOr<std::optional<std::string_view>> BucketTable::FindVerified(std::string_view key,
+                                                                          const KeyHash& hash) const {
+  const std::optional<Found> found = FindRecord(key, hash);
+  if (!found.has_value()) return std::nullopt;
+  RETURN_IF_ERROR(VerifiedBucket(found->at).status());
+  RETURN_IF_ERROR(CheckExtent(found->at, found->record));
+  const BucketRecord& record = found->record;
+  return record.in_extent ? Extent(record.slot).substr(key.size()) : record.value;
 }
 
 std::array<uint64_t, kProbes> BucketTable::KeysByProbe(uint32_t every) const {
@@ -312,27 +344,17 @@ std::array<uint64_t, kProbes> BucketTable::KeysByProbe(uint32_t every) const {
 
 absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const {
   const auto wrong = [&](const std::string& what) { return Damaged(fmt::format("bucket {}: {}", at, what)); };
-  const std::optional<BucketView> bucket = BucketView::Parse(
-      {memory_->at(geometry_.OffsetOf(at)), geometry_.bucket_bytes}, geometry_.region, geometry_.OffsetOf(at));
-  if (!bucket.has_value()) return wrong("it is damaged");
-  const BucketHeader bucket_header = bucket->header();
+  ASSIGN_OR_RETURN(const BucketView bucket, VerifiedBucket(at));
+  const BucketHeader bucket_header = bucket.header();
   if (bucket_header.range != range()) return wrong("its range differs from its region's range");
   size_t used = 0, count = 0;
   absl::Status status;
-  bucket->ForEach([&](const BucketRecord& record) {
+  bucket.ForEach([&](const BucketRecord& record) {
     used += record.bytes.size();
     ++count;
     if (!status.ok()) return;
-    if (record.in_extent) {
-      if (!geometry_.InBounds(record.slot)) {
-        status = wrong("a record points outside the region");
-        return;
-      }
-      if (Crc64(Extent(record.slot)) != record.slot.extent_crc) {
-        status = wrong("an extent is damaged");
-        return;
-      }
-    }
+    status = CheckExtent(at, record);
+    if (!status.ok()) return;
     const std::string_view key = KeyOfRecord(record);
     const KeyHash hash = HashKey(key);
     const std::array<uint32_t, 2> its = BucketsOf(hash, geometry_.units);

@@ -54,13 +54,19 @@ class BucketTable : public HashTable {
   bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
-  void VisitUnit(uint32_t at, const Visit& visit) const override;
+  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
+  absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
+                                                               const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
   absl::Status CheckCounts() const override;
 
   BucketView View(uint32_t at) const { return BucketView(memory_->at(geometry_.OffsetOf(at))); }
+  // Works like View, and returns DataLoss if the bucket was damaged in memory.
+  absl::StatusOr<BucketView> VerifiedBucket(uint32_t at) const;
+  // Returns DataLoss if the record's pair is in an extent that was damaged in memory.
+  absl::Status CheckExtent(uint32_t at, const BucketRecord& record) const;
   size_t FreeBytes(uint32_t at) const;
   std::string_view KeyOfRecord(const BucketRecord& record) const {
     return record.in_extent ? KeyOf(record.slot) : record.key;

@@ -161,9 +161,27 @@ void CuckooTable::CleanKey(std::string_view key, const KeyHash& hash) {
   if (const std::optional<Found> found = FindSlot(key, hash)) Clear(found->at);
 }
 
-void CuckooTable::VisitUnit(uint32_t at, const Visit& visit) const {
-  const HashSlot slot = Slot(at);
+absl::StatusOr<HashSlot> CuckooTable::VerifiedSlot(uint32_t at) const {
+  const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
+  if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
+  if (!slot->in_use()) return *slot;
+  if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points outside the region", at));
+  if (Crc64(Extent(*slot)) != slot->extent_crc) return Damaged(fmt::format("the extent of slot {} is damaged", at));
+  return *slot;
+}
+
+absl::Status CuckooTable::VisitUnit(uint32_t at, const Visit& visit) const {
+  ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(at));
   if (slot.in_use()) visit(KeyOf(slot), Extent(slot).substr(slot.key_bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::string_view>> CuckooTable::FindVerified(std::string_view key,
+                                                                          const KeyHash& hash) const {
+  const std::optional<Found> found = FindSlot(key, hash);
+  if (!found.has_value()) return std::nullopt;
+  ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(found->at));
+  return Extent(slot).substr(slot.key_bytes);
 }
 
 std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
@@ -178,18 +196,15 @@ std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
 }
 
 absl::Status CuckooTable::CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const {
-  const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
-  if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
-  if (!slot->in_use()) return absl::OkStatus();
-  if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points outside the region", at));
-  if (Crc64(Extent(*slot)) != slot->extent_crc) return Damaged(fmt::format("the extent of slot {} is damaged", at));
-  const std::string_view key = KeyOf(*slot);
+  ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(at));
+  if (!slot.in_use()) return absl::OkStatus();
+  const std::string_view key = KeyOf(slot);
   const KeyHash hash = HashKey(key);
   const std::array<uint32_t, kProbes> its = SlotsOf(hash);
-  if (slot->tag != hash.tag() || std::find(its.begin(), its.end(), at) == its.end()) {
+  if (slot.tag != hash.tag() || std::find(its.begin(), its.end(), at) == its.end()) {
     return Damaged(fmt::format("key {} does not belong in slot {}", ForMessage(key), at));
   }
-  return held({key, &*slot});
+  return held({key, &slot});
 }
 
 }  // namespace cell

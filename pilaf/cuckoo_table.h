@@ -38,12 +38,16 @@ class CuckooTable : public HashTable {
   bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
   bool DeleteKey(std::string_view key, const KeyHash& hash) override;
-  void VisitUnit(uint32_t at, const Visit& visit) const override;
+  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
+  absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
+                                                               const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
 
   HashSlot Slot(uint32_t at) const;
+  // Works like Slot, and returns DataLoss if the slot or its extent was damaged in memory.
+  absl::StatusOr<HashSlot> VerifiedSlot(uint32_t at) const;
   std::array<uint32_t, kProbes> SlotsOf(const KeyHash& hash) const;
   std::optional<Found> FindSlot(std::string_view key, const KeyHash& hash) const;
   bool Kept(uint32_t at) const { return !kept_.empty() && kept_.contains(at); }

@@ -12,8 +12,11 @@ HashSplit::HashSplit(HashTable* from, HashTable* to) : from_(from), to_(to), ran
   from_->set_on_change([this](std::string_view key) {
     const KeyHash hash = HashKey(key);
     if (!Has(hash) || !mirrored_.ok()) return;
-    if (const std::optional<std::string_view> value = from_->Find(key, hash)) {
-      Copy(key, hash, *value);
+    const absl::StatusOr<std::optional<std::string_view>> value = from_->FindVerified(key, hash);
+    if (!value.ok()) {
+      mirrored_ = value.status();
+    } else if (value->has_value()) {
+      Copy(key, hash, **value);
     } else {
       mirrored_ = to_->Delete(key).status();
     }
@@ -32,8 +35,8 @@ void HashSplit::Copy(std::string_view key, const KeyHash& hash, std::string_view
 }
 
 absl::StatusOr<bool> HashSplit::Copy(uint32_t units) {
-  copied_ =
-      walk_->Step(units, [this](std::string_view key, std::string_view value) { Copy(key, HashKey(key), value); });
+  const auto copy = [this](std::string_view key, std::string_view value) { Copy(key, HashKey(key), value); };
+  ASSIGN_OR_RETURN(copied_, walk_->Step(units, copy));
   RETURN_IF_ERROR(mirrored_);
   return copied_;
 }

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/base/status_macros.h"
 #include "cell/region/pair_store.h"
 #include "cell/region/region_memory.h"
 #include "pilaf/hash_layout.h"
@@ -76,10 +77,11 @@ class HashTable : public PairStore {
   // Prefetches what Get reads last. REQUIRES: the units were prefetched and have arrived.
   virtual void PrefetchPair(const KeyHash& hash) const = 0;
 
-  // Visits all pairs in an arbitrary order.
+  // Visits all pairs in an arbitrary order. Returns DataLoss at the first one that was damaged in memory.
   using Visit = std::function<void(std::string_view key, std::string_view value)>;
-  void ForEach(const Visit& visit) const {
-    for (uint32_t at = 0; at < geometry_.units; ++at) VisitUnit(at, visit);
+  absl::Status ForEach(const Visit& visit) const {
+    for (uint32_t at = 0; at < geometry_.units; ++at) RETURN_IF_ERROR(VisitUnit(at, visit));
+    return absl::OkStatus();
   }
   // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
   virtual std::array<uint64_t, kProbes> KeysByProbe(uint32_t every = 1) const = 0;
@@ -130,7 +132,12 @@ class HashTable : public PairStore {
   // Checks what units say about each other. Called after all units were checked.
   virtual absl::Status CheckCounts() const { return absl::OkStatus(); }
 
-  virtual void VisitUnit(uint32_t at, const Visit& visit) const = 0;
+  // Visits the pairs of a unit. Returns DataLoss instead if the unit, or one of its extents, was damaged in memory.
+  virtual absl::Status VisitUnit(uint32_t at, const Visit& visit) const = 0;
+  // Finds a key's value, and returns DataLoss if its unit or its extent was damaged in memory. For what copies it: a
+  // copy has a new CRC.
+  virtual absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
+                                                                       const KeyHash& hash) const = 0;
   // Removes the pairs outside of the header's range from a unit, without notifications. Used after a range was cut.
   virtual void CleanUnit(uint32_t at) = 0;
   // Removes the traces of a key that belongs to another region now, so that no reader finds them. Used after a range

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cell/base/check.h"
+#include "cell/base/status_macros.h"
 #include "pilaf/hash_table.h"
 
 namespace cell {
@@ -24,13 +25,17 @@ class HashWalk {
   HashWalk(const HashWalk&) = delete;
   HashWalk& operator=(const HashWalk&) = delete;
 
-  // Visits `units` more slots or buckets. Returns true if the walk is complete.
-  bool Step(uint32_t units, const HashTable::Visit& visit) {
+  // Visits `units` more slots or buckets. Returns true if the walk is complete. Returns DataLoss if a pair was damaged
+  // in memory: the walk ends there.
+  absl::StatusOr<bool> Step(uint32_t units, const HashTable::Visit& visit) {
     for (const std::string& key : moved_) {
-      if (const std::optional<std::string_view> value = table_->Find(key, HashKey(key))) visit(key, *value);
+      ASSIGN_OR_RETURN(const std::optional<std::string_view> value, table_->FindVerified(key, HashKey(key)));
+      if (value.has_value()) visit(key, *value);
     }
     moved_.clear();
-    for (; units > 0 && next_ < table_->geometry_.units; --units) table_->VisitUnit(next_++, visit);
+    for (; units > 0 && next_ < table_->geometry_.units; --units) {
+      RETURN_IF_ERROR(table_->VisitUnit(next_++, visit));
+    }
     return next_ == table_->geometry_.units;
   }
 

@@ -29,6 +29,7 @@ nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) 
           {"longest_flush_us", static_cast<double>(counters.longest_flush_ns) / 1e3},
           {"checkpoints", checkpointer.counters().checkpoints},
           {"checkpoint_bytes", checkpointer.counters().checkpoint_bytes},
+          {"checkpoints_damaged", checkpointer.counters().damaged},
           {"failed", counters.failed}};
 }
 

@@ -139,6 +139,11 @@ class Meganode : public PairStore {
     if (pair.is_inline) return pair.value;
     return AsText({Extent(pair.outside.extent) + pair.key_bytes, pair.value_bytes});
   }
+  // Returns the value of `key`'s pair like ValueOf, if key and value are those that were stored. Returns DataLoss with
+  // region and key if they were damaged in memory. A copy of a pair has a new check, so what copies one calls this.
+  absl::StatusOr<std::string_view> VerifiedValueOf(std::string_view key, const LeafPair& pair) const;
+  // Works like LeafOf, and returns DataLoss if the leaf was damaged in memory. For what copies a whole leaf.
+  absl::StatusOr<NodeView> VerifiedLeafOf(std::string_view key) const;
   NodeView Node(Pointer pointer) const { return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes); }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
@@ -152,7 +157,7 @@ class Meganode : public PairStore {
   // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
   // from its own low key on. The pairs keep their stamps, and the extents their CRCs, which readers check. *next is
   // null for the first leaf; the call sets it to the location of the next one. After ResourceExhausted this meganode
-  // must not be used.
+  // must not be used. Returns DataLoss if a pair was damaged in memory, so that it is not logged as if it were right.
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next);
 
   // Inserts a route: keys from `key` on, up to the next route's key, are in `child`. REQUIRES: this is above tier 0.

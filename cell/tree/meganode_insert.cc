@@ -85,10 +85,14 @@ void Meganode::LinkLeaf(const NewLeaf& leaf, std::string_view low) {
 absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next) {
   RegionHeader& h = memory_->header();
   CELL_CHECK(leaf.holds_pairs() && (!next->null() || leaf.low_key() == Node(root_).low_key()));
+  std::string key;
+  for (int i = 0; i < leaf.count(); ++i) {
+    leaf.CopyKey(i, &key);
+    RETURN_IF_ERROR(from.VerifiedValueOf(key, leaf.pair(i)).status());
+  }
   ASSIGN_OR_RETURN(const NewLeaf its, AllocateLeaf(leaf.right().region() != from.region(), next));
   draft_.CopyOf(leaf);
   draft_.Move(its.self, its.right);
-  std::string key;
   for (int i = 0; i < leaf.count(); ++i) {
     const LeafPair pair = leaf.pair(i);
     if (!pair.is_inline) {

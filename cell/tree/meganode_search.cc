@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "cell/tree/meganode.h"
 #include "fmt/format.h"
@@ -49,6 +50,27 @@ absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
     if (step == Walk::Step::kArrived) return node;
     if (step != Walk::Step::kRead) return NotHere(step, key);
   }
+}
+
+absl::StatusOr<NodeView> Meganode::VerifiedLeafOf(std::string_view key) const {
+  ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
+  NodeView verified;
+  const Pointer self(region(), static_cast<uint64_t>(leaf.bytes() - memory_->base()));
+  if (NodeView::Parse({leaf.bytes(), leaf.node_bytes()}, self, &verified) == NodeFault::kNone) return verified;
+  return absl::DataLossError(
+      fmt::format("region {}: node {} was damaged in its server's memory", region(), ToString(self)));
+}
+
+absl::StatusOr<std::string_view> Meganode::VerifiedValueOf(std::string_view key, const LeafPair& pair) const {
+  bool right = false;
+  if (pair.is_inline) {
+    right = pair.Matches(Crc64(pair.value, Crc64(key)));
+  } else if (ExtentInBounds(pair.outside.extent, pair.pair_bytes())) {
+    const ConstBytes extent(Extent(pair.outside.extent), pair.pair_bytes());
+    right = pair.Matches(Crc64(extent)) && AsText(extent.subspan(0, pair.key_bytes)) == key;
+  }
+  if (!right) return DamagedPair(region(), key);
+  return ValueOf(pair);
 }
 
 absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {

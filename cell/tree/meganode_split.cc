@@ -43,7 +43,7 @@ MeganodeSplit::~MeganodeSplit() { from_->set_on_change(nullptr); }
 absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::string& key) {
   if (!node.holds_pairs()) return to_->InsertRoute(key, node.inner_slot(slot).child()).status();
   const LeafPair pair = node.pair(slot);
-  const std::string_view value = from_->ValueOf(pair);
+  ASSIGN_OR_RETURN(const std::string_view value, from_->VerifiedValueOf(key, pair));
   const uint64_t crc = pair.is_inline ? Crc64(value, Crc64(key)) : pair.outside.crc;
   RETURN_IF_ERROR(to_->CheckPut(key, value, crc));
   return to_->PutChecked(key, value, crc, {}, pair.stamp).status();
@@ -52,7 +52,12 @@ absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::
 void MeganodeSplit::Mirror(std::string_view changed) {
   if (!mirrored_.ok()) return;
   const std::string key(changed);
-  const NodeView node = *from_->LeafOf(key);
+  const absl::StatusOr<NodeView> leaf = from_->LeafOf(key);
+  if (!leaf.ok()) {
+    mirrored_ = leaf.status();
+    return;
+  }
+  const NodeView node = *leaf;
   if (const std::optional<int> slot = node.Find(key)) {
     mirrored_ = CopySlot(node, *slot, key);
   } else {
@@ -63,7 +68,7 @@ void MeganodeSplit::Mirror(std::string_view changed) {
 absl::StatusOr<bool> MeganodeSplit::Copy(size_t entries) {
   RETURN_IF_ERROR(mirrored_);
   for (size_t done = 0; done < entries && !copied_;) {
-    const NodeView node = *from_->LeafOf(next_);
+    ASSIGN_OR_RETURN(const NodeView node, from_->VerifiedLeafOf(next_));
     CELL_CHECK_EQ(node.low_key(), next_);  // A border of leaves stays one.
     const bool last = node.right().region() != from_->region();
     if (node.holds_pairs()) {

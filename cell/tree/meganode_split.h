@@ -40,8 +40,8 @@ class MeganodeSplit {
   const std::string& key() const { return key_; }
   Meganode* to() const { return to_; }
 
-  // Copies about `entries` more entries. Returns true when all are copied. Returns an error if `to` cannot take them:
-  // destroy this then, and `from` is unchanged.
+  // Copies about `entries` more entries. Returns true when all are copied. Returns an error if `to` cannot take them,
+  // and DataLoss if they were damaged in memory: destroy this then, and `from` is unchanged.
   absl::StatusOr<bool> Copy(size_t entries);
 
   // Returns OK if `to` has taken all changes so far, and otherwise the error of the first one that it did not take. If

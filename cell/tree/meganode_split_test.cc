@@ -79,10 +79,22 @@ class MeganodeSplitTest : public ::testing::Test {
     ASSERT_TRUE(key.has_value());
     Meganode::Range range = left_.range();
     range.low = *key;
+    split_.reset();
+    right_.reset();
     right_region_ = std::make_unique<TestRegion>(kShape, 2, range);
     right_ = std::make_unique<Meganode>(right_region_->memory());
     right_->set_inline_max(right_inline_max_);
     split_ = std::make_unique<MeganodeSplit>(&left_, right_.get(), *key);
+  }
+  absl::Status CopyAll() {
+    absl::StatusOr<bool> copied = false;
+    while (copied.ok() && !*copied) copied = split_->Copy(50);
+    return copied.status();
+  }
+  // Flips a bit in the left meganode's memory, behind its back.
+  void Flip(std::string_view bytes) {
+    RegionMemory* const memory = left_region_.memory();
+    memory->base()[reinterpret_cast<const std::byte*>(bytes.data()) - memory->base()] ^= std::byte{1};
   }
   void ExpectModel() {
     const Forest forest(right_region_ == nullptr ? std::vector<TestRegion*>{&left_region_}
@@ -202,19 +214,38 @@ TEST_F(MeganodeSplitTest, AbandonedWhenTheNewOneIsFull) {
   EXPECT_TRUE(CheckTree(*left_region_.memory()).ok());
 }
 
-// A copy of a leaf has a CRC of its own, so only the pair's check shows then that the pair is damaged.
-TEST_F(MeganodeSplitTest, ADamagedPairKeepsItsCheck) {
-  for (int i = 0; i < 3000; ++i) Put(i, "value");
-  const char* const value = left_.Find("002999")->pair->value.data();
-  RegionMemory* const memory = left_region_.memory();
-  memory->base()[reinterpret_cast<const std::byte*>(value) - memory->base()] ^= std::byte{1};
-  Begin();
-  while (!*split_->Copy(50)) {
+// The copy would be logged with a CRC that is right.
+TEST_F(MeganodeSplitTest, ADamagedPairIsNotCopied) {
+  for (const size_t inline_max : {64, 0}) {
+    SCOPED_TRACE(inline_max);
+    left_.set_inline_max(inline_max);
+    for (int i = 0; i < 3000; ++i) Put(i, "value");
+    const LeafPair pair = *left_.Find("002999")->pair;
+    Flip(left_.ValueOf(pair));
+    Begin();
+    EXPECT_EQ(CopyAll().code(), absl::StatusCode::kDataLoss) << "the leaf's CRC or the extent's";
+    // Another write to the leaf gives it a right CRC, and the pair keeps its check.
+    Put(2998, "other");
+    Begin();
+    const absl::Status status = CopyAll();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find("region 1: the pair of key \"002999\""), std::string::npos) << status;
+    Put(2999, "value");
+    Begin();
+    EXPECT_TRUE(CopyAll().ok());
+    split_.reset();
   }
-  const LeafPair copy = *right_->Find("002999")->pair;
-  EXPECT_NE(copy.value, "value");
-  EXPECT_FALSE(copy.Matches(CrcOf("002999", copy.value)));
-  EXPECT_TRUE(copy.Matches(CrcOf("002999", "value")));
+}
+
+// A pair that is lost from its leaf, or a wrong end of the leaf, would not be noticed by the checks of pairs.
+TEST_F(MeganodeSplitTest, ADamagedLeafIsNotCopied) {
+  for (int i = 0; i < 3000; ++i) Put(i, "value");
+  const NodeView leaf = *left_.LeafOf("002999");
+  Flip(AsText({leaf.bytes() + offsetof(NodeHeader, count), 1}));
+  Begin();
+  const absl::Status status = CopyAll();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("region 1: node 1:"), std::string::npos) << status;
 }
 
 TEST_F(MeganodeSplitTest, ASearchOnItsWayIsSentBack) {

@@ -9,9 +9,9 @@
 
 namespace cell {
 
-absl::Status DamagedPair(std::string_view key) {
-  return absl::DataLossError(
-      fmt::format("the pair of key {} was damaged in its server's memory: its check is wrong", ForMessage(key)));
+absl::Status DamagedPair(uint32_t region, std::string_view key) {
+  return absl::DataLossError(fmt::format(
+      "region {}: the pair of key {} was damaged in its server's memory: its check is wrong", region, ForMessage(key)));
 }
 namespace {
 

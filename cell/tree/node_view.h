@@ -54,8 +54,8 @@ struct LeafPair {
   size_t payload_bytes() const { return is_inline ? value_bytes : sizeof(PairExtent); }
 };
 
-// Returns the error for an inline pair whose key and value do not match its check.
-absl::Status DamagedPair(std::string_view key);
+// Returns the error for a pair whose key and value do not match its check.
+absl::Status DamagedPair(uint32_t region, std::string_view key);
 
 class NodeView {
  public:

@@ -52,7 +52,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     if (!pair.has_value() || pair->is_inline) {
       if (session->view()->Leased(router->holder())) {
         if (!pair.has_value()) co_return Value();
-        if (!pair->Matches(Crc64(pair->value, Crc64(key)))) co_return DamagedPair(key);
+        if (!pair->Matches(Crc64(pair->value, Crc64(key)))) co_return DamagedPair(walked.leaf.self().region(), key);
         co_return Value(std::string(pair->value));
       }
       (void)router->Restart();

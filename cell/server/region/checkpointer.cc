@@ -91,12 +91,14 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
   std::string next = tree.range().low;
   std::string key;
   for (int leaves = 1;; ++leaves) {
-    const absl::StatusOr<NodeView> leaf = tree.LeafOf(next);
+    const absl::StatusOr<NodeView> leaf = tree.VerifiedLeafOf(next);
     if (!leaf.ok()) co_return leaf.status();
     for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
       leaf->CopyKey(i, &key);
       if (leaf->holds_pairs()) {
-        draft->Add(RecordKind::kPut, key, tree.ValueOf(leaf->pair(i)));
+        const absl::StatusOr<std::string_view> value = tree.VerifiedValueOf(key, leaf->pair(i));
+        if (!value.ok()) co_return value.status();
+        draft->Add(RecordKind::kPut, key, *value);
       } else {
         const Pointer child = leaf->inner_slot(i).child();
         draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
@@ -125,7 +127,9 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
     draft->Add(RecordKind::kPut, key, value);
   };
   for (;;) {
-    const bool end = walk.Step(units, visit);
+    const absl::StatusOr<bool> step = walk.Step(units, visit);
+    if (!step.ok()) co_return step.status();
+    const bool end = *step;
     absl::Status status;
     if (end || draft->chunk.size() >= kChunkBytes) {
       status = co_await Write(draft);
@@ -174,6 +178,7 @@ Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
     ++counters_.checkpoints;
     co_return status;
   }
+  if (absl::IsDataLoss(status) && log->status().ok()) ++counters_.damaged;
   // Remove what there is of it, because it would take room until the next one. There may be nothing.
   const RunInPool::Work discard = [this, region, epoch = log->epoch(), sequence] {
     return logs_->store()->DiscardCheckpoint(region, epoch, sequence);

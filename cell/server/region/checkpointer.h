@@ -1,4 +1,5 @@
-// Checkpointer writes all that a region holds to a checkpoint while clients read and write it, and trims its log.
+// Checkpointer writes all that a region holds to a checkpoint while clients read and write it, and trims its log. If
+// something was damaged in memory, there is no checkpoint: a recovery from the log brings back what was stored.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
@@ -27,7 +28,8 @@ class Checkpointer {
   }
 
   // Writes a checkpoint of a region that this worker holds. Returns FailedPrecondition if the region is not here, has
-  // no log, or is claimed for a split or a migration, and Cancelled if the worker ends or loses the region.
+  // no log, or is claimed for a split or a migration, DataLoss if it was damaged in memory, and Cancelled if the worker
+  // ends or loses the region. After an error the log, and the checkpoint before, stay as they are.
   Task<absl::Status> Checkpoint(uint32_t region);
 
   // Writes a checkpoint of each region, one after the other. Waits for a region that is claimed.
@@ -41,6 +43,7 @@ class Checkpointer {
 
   struct Counters {
     uint64_t checkpoints = 0, checkpoint_bytes = 0;
+    uint64_t damaged = 0;  // Checkpoints that were given up because something was damaged in memory.
   };
   const Counters& counters() const { return counters_; }
 

@@ -41,6 +41,11 @@ class CheckpointerTest : public LoggedRegionTest {
     const std::vector<LogPart> parts = *store_.List(kRegion);
     return std::count_if(parts.begin(), parts.end(), [kind](const LogPart& part) { return part.kind == kind; });
   }
+  // Flips a bit of a value in memory, as no write does.
+  void FlipValueOf(std::string_view key) {
+    const std::string_view value = region()->tree->ValueOf(*region()->tree->Find(key)->pair);
+    region()->memory->base()[AsBytes(value).data() - region()->memory->base()] ^= std::byte{1};
+  }
   // Looks whether a checkpoint is due. Returns whether one has begun.
   bool Begins() {
     checkpointer_.Step();
@@ -118,6 +123,43 @@ TEST_F(CheckpointerTest, ACheckpointWhoseLogFailsMeanwhileIsDiscarded) {
   while (!made.done()) Turn();
   EXPECT_EQ(made.Take().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 0);
+}
+
+// The log and the checkpoint before have the pair as it was stored. They are not removed for a copy of the damage.
+TEST_F(CheckpointerTest, ADamagedPairIsNotWrittenAndTheLogStays) {
+  for (const std::string& value : {std::string("inline"), std::string(300, 'v')}) {
+    SCOPED_TRACE(value);
+    Put("key", value);
+    Put("other");
+    ASSERT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+    const std::vector<LogPart> before = *store_.List(kRegion);
+    const Checkpointer::Counters counters = checkpointer_.counters();
+    FlipValueOf("key");
+    Put("other");  // The leaf has a right CRC.
+    const absl::Status status = Run(checkpointer_.Checkpoint(kRegion));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_NE(status.message().find("region 1: the pair of key \"key\""), std::string_view::npos) << status;
+    EXPECT_EQ(checkpointer_.counters().checkpoints, counters.checkpoints);
+    EXPECT_EQ(checkpointer_.counters().damaged, counters.damaged + 1);
+    const std::vector<LogPart> after = *store_.List(kRegion);
+    for (const LogPart& part : before) {
+      const auto same = [&part](const LogPart& other) { return other.name == part.name; };
+      EXPECT_TRUE(std::any_of(after.begin(), after.end(), same)) << part.name;
+    }
+    EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 1);
+    // A put makes it right.
+    Put("key", value);
+    EXPECT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+  }
+}
+
+TEST_F(CheckpointerTest, ADamagedRegionIsNotTriedAgainAtOnce) {
+  Lengthen(kLogBytesMin);
+  FlipValueOf("key");
+  ASSERT_TRUE(Begins());
+  while (region()->claimed()) Turn();
+  EXPECT_EQ(checkpointer_.counters().damaged, 1u);
+  EXPECT_FALSE(Begins());
 }
 
 TEST_F(CheckpointerTest, ALongLogIsCheckpointed) {
