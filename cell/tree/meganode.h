@@ -142,8 +142,10 @@ class Meganode : public PairStore {
   // Returns the value of `key`'s pair like ValueOf, if key and value are those that were stored. Returns DataLoss with
   // region and key if they were damaged in memory. A copy of a pair has a new check, so what copies one calls this.
   absl::StatusOr<std::string_view> VerifiedValueOf(std::string_view key, const LeafPair& pair) const;
-  // Works like LeafOf, and returns DataLoss if the leaf was damaged in memory. For what copies a whole leaf.
+  // Return the leaf of a key like LeafOf, or the node at `node` like Node. Return DataLoss if it was damaged in memory.
+  // For what takes a whole leaf.
   absl::StatusOr<NodeView> VerifiedLeafOf(std::string_view key) const;
+  absl::StatusOr<NodeView> VerifiedNode(Pointer node) const;
   NodeView Node(Pointer pointer) const { return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes); }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;

@@ -54,11 +54,14 @@ absl::StatusOr<NodeView> Meganode::LeafOf(std::string_view key) const {
 
 absl::StatusOr<NodeView> Meganode::VerifiedLeafOf(std::string_view key) const {
   ASSIGN_OR_RETURN(const NodeView leaf, LeafOf(key));
+  return VerifiedNode(Pointer(region(), static_cast<uint64_t>(leaf.bytes() - memory_->base())));
+}
+
+absl::StatusOr<NodeView> Meganode::VerifiedNode(Pointer pointer) const {
+  const NodeView node = Node(pointer);
   NodeView verified;
-  const Pointer self(region(), static_cast<uint64_t>(leaf.bytes() - memory_->base()));
-  if (NodeView::Parse({leaf.bytes(), leaf.node_bytes()}, self, &verified) == NodeFault::kNone) return verified;
-  return absl::DataLossError(
-      fmt::format("region {}: node {} was damaged in its server's memory", region(), ToString(self)));
+  if (NodeView::Parse({node.bytes(), node.node_bytes()}, pointer, &verified) == NodeFault::kNone) return verified;
+  return DamagedNode(region(), pointer);
 }
 
 absl::StatusOr<std::string_view> Meganode::VerifiedValueOf(std::string_view key, const LeafPair& pair) const {

@@ -13,6 +13,12 @@ absl::Status DamagedPair(uint32_t region, std::string_view key) {
   return absl::DataLossError(fmt::format(
       "region {}: the pair of key {} was damaged in its server's memory: its check is wrong", region, ForMessage(key)));
 }
+
+absl::Status DamagedNode(uint32_t region, Pointer node) {
+  return absl::DataLossError(
+      fmt::format("region {}: node {} was damaged in its server's memory", region, ToString(node)));
+}
+
 namespace {
 
 struct Bounds {
@@ -101,6 +107,19 @@ bool NodeView::WellFormed() const {
     if (bytes == 0 ? key.tail_offset != 0 : key.tail_offset < h.heap_begin || key.tail_offset + bytes > end - fences) {
       return false;
     }
+  }
+  return true;
+}
+
+bool NodeView::InOrder() const {
+  for (int i = 1; i < count(); ++i) {
+    if (heads()[i - 1] < heads()[i]) [[likely]]
+      continue;
+    if (heads()[i - 1] > heads()[i]) return false;
+    const SlotKey low = slot_key(i - 1);
+    const SlotKey high = slot_key(i);
+    const bool short_key = std::min(low.key_bytes, high.key_bytes) <= kKeyHeadBytes;
+    if (short_key ? low.key_bytes >= high.key_bytes : tail(low) >= tail(high)) return false;
   }
   return true;
 }

@@ -54,8 +54,10 @@ struct LeafPair {
   size_t payload_bytes() const { return is_inline ? value_bytes : sizeof(PairExtent); }
 };
 
-// Returns the error for a pair whose key and value do not match its check.
+// Return the errors for a pair whose key and value do not match its check, and for a node that does not verify though
+// no write is in progress.
 absl::Status DamagedPair(uint32_t region, std::string_view key);
+absl::Status DamagedNode(uint32_t region, Pointer node);
 
 class NodeView {
  public:
@@ -117,6 +119,9 @@ class NodeView {
     return key;
   }
 
+  // Returns whether the keys grow from slot to slot. A scan of other leaves would miss entries, or return them twice.
+  // REQUIRES: WellFormed().
+  bool InOrder() const;
   // Returns whether the counts and offsets agree, so that no accessor reads out of bounds. Parse refuses other nodes.
   bool WellFormed() const;
 

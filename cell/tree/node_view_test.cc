@@ -145,6 +145,28 @@ TEST(NodeView, ChildIsTheLastSlotNotAboveTheKey) {
   EXPECT_EQ(node.ChildSlot("y"), 3);
 }
 
+// By their heads, and by what follows equal heads.
+TEST(NodeView, KeysThatDoNotGrowAreOutOfOrder) {
+  const auto in_order = [](const std::vector<std::string>& keys) {
+    NodeDraft draft(512);
+    draft.Begin(Pointer(1, 4096), 0, "", std::nullopt, {});
+    for (size_t i = 0; i < keys.size(); ++i) {
+      CELL_CHECK(draft.Insert(static_cast<int>(i), keys[i], LeafPair::Inline("v", 0, 1)));
+    }
+    return draft.view().InOrder();
+  };
+  EXPECT_TRUE(in_order({}));
+  EXPECT_TRUE(in_order({"a"}));
+  EXPECT_TRUE(in_order({"a", std::string("a\0", 2), "ab", "abcd", "abcd0", "abcd1", "b"}));
+  EXPECT_FALSE(in_order({"b", "a"}));
+  EXPECT_FALSE(in_order({"a", "c", "b"}));
+  EXPECT_FALSE(in_order({"ab", "ab"}));
+  EXPECT_FALSE(in_order({std::string("a\0", 2), "a"}));
+  EXPECT_FALSE(in_order({"abcd0", "abcd"}));
+  EXPECT_FALSE(in_order({"abcd1", "abcd0"}));
+  EXPECT_FALSE(in_order({"abcd0", "abcd0"}));
+}
+
 TEST(NodeView, FencesAreLowInclusiveAndHighExclusive) {
   NodeDraft draft(1024);
   draft.Begin(Pointer(1, 4096), 0, "pre1", "pre5", Pointer(1, 8192));

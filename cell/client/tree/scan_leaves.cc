@@ -73,6 +73,8 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     if (!filling.ended && !leaf_ready_ && !ahead_.next().null()) VisitAhead(*position);
   }
   reads.End();
+  if (!damaged_.ok()) Forget();
+  if (!damaged_.ok() && batch->empty()) co_return damaged_;
   co_return filling.leg;
 }
 
@@ -81,15 +83,22 @@ void ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
   ScanBatch* const batch = filling->batch;
   taken_.clear();
   outside_.clear();
+  damaged_ = absl::OkStatus();
   Pointer beside;
   while (leaf_ready_ && !Full(*filling)) {
     const NodeView& leaf = walked_.leaf;
     taken_.push_back({position->at(), batch->size(), batch->bytes(), outside_.size()});
+    if (!leaf.InOrder()) {
+      damaged_ = DamagedNode(leaf.self().region(), leaf.self());
+      filling->ended = true;
+      return;
+    }
     const int slot = TakeEntries(*position, filling->wanted, batch);
     if (ScanPosition::In(leaf, slot)) {
       leaf.CopyKey(slot, &key_);
       filling->ended = position->Past(key_);
       if (filling->ended) filling->leg.end = Leg::End::kRange;
+      if (!damaged_.ok()) filling->ended = true;
       position->MoveTo(key_);  // If the batch is full, continue here, with the leaf as it was read.
       return;
     }
@@ -163,6 +172,11 @@ int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBat
     if (pair.is_inline) {
       std::memcpy(batch->At(at), key_.data(), key_.size());
       if (!pair.value.empty()) std::memcpy(batch->At(at) + key_.size(), pair.value.data(), pair.value.size());
+      if (!pair.Matches(Crc64(ConstBytes(batch->At(at), pair.pair_bytes())))) {
+        batch->Cut(batch->size(), at);
+        damaged_ = DamagedPair(leaf.self().region(), key_);
+        break;
+      }
     } else {
       outside_.push_back({pair.outside, pair.pair_bytes(), batch->size()});
     }
@@ -204,6 +218,7 @@ void ScanLeaves::GiveBack(Filling* filling, size_t from) {
   Forget();
   filling->ended = false;
   filling->leg = {Leg::End::kBatch, {}};
+  damaged_ = absl::OkStatus();
   if (from >= taken_.size()) return;
   filling->position->MoveTo(taken_[from].from);
   filling->batch->Cut(taken_[from].entries, taken_[from].bytes);

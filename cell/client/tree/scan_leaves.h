@@ -38,7 +38,9 @@ class ScanLeaves final : private LeafNeighbours {
   // wants), the range ends, or the meganode that the router is at ends. `from_here` says that earlier entries of the
   // batch came from this meganode. The leg also ends, with kBatch, when the router moved to another region, after a
   // number of leaves, and at the deadline; the batch may hold fewer entries then. Returns Aborted if a leaf kept
-  // changing while it was read. After an error the batch and *position are as they were after the last complete leaf.
+  // changing while it was read, and DataLoss if the entry at *position, or its leaf, was damaged in its server's
+  // memory; a leg ends before such an entry. After an error the batch and *position are as they were after the last
+  // complete leaf.
   Task<absl::StatusOr<Leg>> Fill(KeyRouter* router, ScanPosition* position, bool from_here, size_t wanted,
                                  uint64_t left, CallContext context, ScanBatch* batch);
   // Forgets the current leaf. Call it after the position was moved by others.
@@ -76,7 +78,7 @@ class ScanLeaves final : private LeafNeighbours {
   // leaves to read next.
   void TakeLeaves(Filling* filling, bool one_leaf);
   // Adds the leaf's entries that the scan wants to the batch, and to outside_ those that must be read. Returns the slot
-  // where it stopped.
+  // where it stopped. Sets damaged_ if the pair there does not match its check.
   int TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
   // Returns the leaf beside the current one, or null if the walk must start over from the meganode's root.
   Pointer Beside(const ScanPosition& position) const;
@@ -107,6 +109,7 @@ class ScanLeaves final : private LeafNeighbours {
   const Filling* filling_ = nullptr;  // During Fill.
   std::vector<Taken> taken_;
   std::vector<OutsidePair> outside_;  // None if only keys are wanted.
+  absl::Status damaged_;              // The pair or leaf behind what was taken was damaged in its server's memory.
   std::vector<ReadPart> parts_;
   std::string key_;
 };

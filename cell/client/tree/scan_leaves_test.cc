@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -96,6 +97,49 @@ TEST_F(InlineScanLeavesTest, InlinePairsComeWithTheirLeaves) {
     ExpectAllPairs(down);
     EXPECT_EQ(metrics().extent_reads, 0u);
   }
+}
+
+// The leaf was written again since a bit of the value flipped, so its CRC is right.
+TEST_F(InlineScanLeavesTest, ADamagedPairIsAnErrorAndWhatIsBeforeItIsReturned) {
+  const NodeView leaf = LeafOf(KeyOf(50));
+  const int slot = *leaf.Find(KeyOf(50));
+  const LeafPair pair = leaf.pair(slot);
+  std::string damaged(pair.value);
+  damaged[3] ^= 1;
+  NodeDraft draft(kShape.node_bytes);
+  draft.CopyOf(leaf);
+  ASSERT_TRUE(draft.Replace(slot, LeafPair::Inline(damaged, pair.check, pair.stamp)));
+  draft.Publish(memory_, leaf.self().offset());
+  for (const bool down : {false, true}) {
+    SCOPED_TRACE(down);
+    Begin(down);
+    ASSERT_TRUE(Fill(kAll).ok());
+    EXPECT_EQ(Keys().size(), down ? 49u : 50u);
+    EXPECT_EQ(position_->at(), KeyOf(50));
+    batch_.Clear();
+    const absl::StatusOr<ScanLeaves::Leg> leg = Fill(kAll);
+    EXPECT_EQ(leg.status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(leg.status().message().find(KeyOf(50)), std::string_view::npos) << leg.status();
+    EXPECT_TRUE(batch_.empty());
+  }
+}
+
+TEST_F(InlineScanLeavesTest, ALeafWhoseKeysAreOutOfOrderIsAnError) {
+  const NodeView leaf = LeafOf(KeyOf(50));
+  const int slot = *leaf.Find(KeyOf(50));
+  const size_t before = static_cast<size_t>(50 - slot);
+  alignas(8) std::array<std::byte, kShape.node_bytes> image;
+  std::memcpy(image.data(), leaf.bytes(), image.size());
+  std::byte* const heads = image.data() + sizeof(NodeHeader);
+  std::swap_ranges(heads, heads + kKeyHeadBytes, heads + kKeyHeadBytes);
+  Store(image.data() + offsetof(NodeHeader, crc), NodeCrc(image.data(), leaf.node_bytes()));
+  memory_->Store(leaf.self().offset(), image.data(), image.size());
+  ASSERT_FALSE(tree_.Node(leaf.self()).InOrder());
+  Begin();
+  ASSERT_TRUE(Fill(kAll).ok());
+  EXPECT_EQ(Keys().size(), before);
+  batch_.Clear();
+  EXPECT_EQ(Fill(kAll).status().code(), absl::StatusCode::kDataLoss);
 }
 
 class MixedScanLeavesTest : public ScanLeavesTest {

@@ -83,6 +83,85 @@ TEST_F(RequestServiceTest, ScansGoOnWhereTheReplyWasFull) {
   }
 }
 
+class DamagedScanTest : public RequestServiceTest {
+ protected:
+  Meganode* tree() { return regions_.Find(1)->tree; }
+  void PutAll() {
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  }
+  // Flips a bit in the region, as no write does.
+  void Flip(const void* at, std::byte bit = std::byte{1}) {
+    memory_->base()[static_cast<const std::byte*>(at) - memory_->base()] ^= bit;
+  }
+  std::string Scan(const std::string& from, bool down = false, bool keys_only = false) {
+    return Call(MakeScanRequest(root_, from, {},
+                                {.limit = 100, .reply_bytes_max = 20'000, .keys_only = keys_only, .down = down}));
+  }
+  // Scans, and expects `keys` entries before the damage and an error there.
+  void ExpectDamage(const std::string& from, bool down, bool keys_only, size_t keys) {
+    SCOPED_TRACE(fmt::format("from {} {}", from, down ? "down" : "up"));
+    std::string reply = Scan(from, down, keys_only);
+    if (keys > 0) {
+      std::vector<ScanItem> items;
+      const auto result = ParseScanReply(AsBytes(reply), &items);
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(items.size(), keys);
+      EXPECT_FALSE(result->done);
+      reply = Scan(std::string(result->next_key), down, keys_only);
+    }
+    EXPECT_EQ(CodeOf(reply), absl::StatusCode::kDataLoss);
+  }
+};
+
+TEST_F(DamagedScanTest, ADamagedPairIsAnErrorAndWhatIsBeforeItIsReturned) {
+  for (const size_t inline_max : {64, 0}) {
+    SCOPED_TRACE(inline_max);
+    tree()->set_inline_max(inline_max);
+    PutAll();
+    Flip(tree()->ValueOf(*tree()->Find("0005")->pair).data());
+    ASSERT_TRUE(Put("0010", "value").ok());  // The leaf has a right CRC.
+    ExpectDamage("", false, false, 5);
+    ExpectDamage("0019", true, false, 14);
+    ExpectDamage("0005", false, false, 0);
+    EXPECT_EQ(CodeOf(Scan("0006")), absl::StatusCode::kOk);
+    EXPECT_EQ(CodeOf(Scan("", false, true)), absl::StatusCode::kOk);
+  }
+}
+
+TEST_F(DamagedScanTest, AnExtentOutsideTheRegionIsAnError) {
+  tree()->set_inline_max(0);
+  PutAll();
+  const NodeView leaf = *tree()->LeafOf("0005");
+  const std::string_view entry = leaf.entry(*leaf.Find("0005"));
+  Flip(entry.data() + entry.size() - sizeof(PairExtent) + 4, std::byte{64});
+  ASSERT_TRUE(Put("0010", "value").ok());
+  ExpectDamage("", false, false, 5);
+}
+
+// Entries that the leaf does not count any more would be missing.
+TEST_F(DamagedScanTest, ADamagedLeafIsAnError) {
+  PutAll();
+  Flip(tree()->LeafOf("0005")->bytes() + offsetof(NodeHeader, count));
+  for (const bool keys_only : {false, true}) {
+    ExpectDamage("", false, keys_only, 0);
+    ExpectDamage("0019", true, keys_only, 0);
+  }
+}
+
+// Otherwise a scan that continues in the leaf would miss entries, or return them twice.
+TEST_F(DamagedScanTest, KeysThatAreOutOfOrderAreAnError) {
+  PutAll();
+  const NodeView leaf = *tree()->LeafOf("0005");
+  Flip(leaf.bytes() + sizeof(NodeHeader) + 5 * kKeyHeadBytes, std::byte{32});
+  ASSERT_NE(leaf.key(5), "0005");
+  ASSERT_TRUE(Put("0010", "value").ok());
+  for (const bool keys_only : {false, true}) {
+    ExpectDamage("", false, keys_only, 0);
+    ExpectDamage("0010", false, keys_only, 0);
+    ExpectDamage("0019", true, keys_only, 0);
+  }
+}
+
 TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
   const auto code = [this](const std::string& head, const std::string& body = "") { return CodeOf(Call(head, body)); };
   EXPECT_EQ(code(""), absl::StatusCode::kInvalidArgument);

@@ -32,19 +32,24 @@ class ScanWriter {
       : to_(to), room_(room), limit_(limit), keys_only_(keys_only) {}
 
   bool full() const { return reply_.count == limit_; }
-  // Appends an entry. Returns false if it does not fit.
-  bool Add(const Meganode& tree, std::string_view key, const LeafPair& pair) {
+  bool empty() const { return reply_.count == 0; }
+  // Appends an entry. Returns false if it does not fit, and DataLoss if the pair was damaged in memory.
+  absl::StatusOr<bool> Add(const Meganode& tree, std::string_view key, const LeafPair& pair) {
     const bool elsewhere = !keys_only_ && pair.value_bytes > kInlineValueBytesMax;
     const size_t payload = keys_only_ ? 0 : elsewhere ? sizeof(ScanExtent) : pair.value_bytes;
     if (full() || at_ + sizeof(ScanEntry) + key.size() + payload > room_) return false;
+    // Read the pair where it is stored, and not in the reply, whose cache lines may still be with the client.
+    std::string_view value;
+    if (!keys_only_ && !elsewhere) {
+      ASSIGN_OR_RETURN(value, tree.VerifiedValueOf(key, pair));
+    }
     const ScanEntry entry{keys_only_ ? 0 : pair.value_bytes, static_cast<uint16_t>(key.size()), elsewhere};
     Append(&entry, sizeof(entry));
     Append(key.data(), key.size());
     if (elsewhere) {
       const ScanExtent extent{pair.outside.extent, pair.outside.crc};
       Append(&extent, sizeof(extent));
-    } else if (!keys_only_) {
-      const std::string_view value = tree.ValueOf(pair);
+    } else {
       Append(value.data(), value.size());
     }
     ++reply_.count;
@@ -83,6 +88,49 @@ class ScanWriter {
   size_t at_ = sizeof(ScanReply);
 };
 
+// LeafOf and LeafBeside return the leaf of a key, and the one to the right of `leaf`, and DataLoss if it was damaged.
+absl::StatusOr<NodeView> LeafOf(const Meganode& tree, std::string_view key) {
+  ASSIGN_OR_RETURN(const NodeView leaf, tree.VerifiedLeafOf(key));
+  if (leaf.InOrder()) return leaf;
+  return DamagedNode(tree.region(), leaf.self());
+}
+
+absl::StatusOr<NodeView> LeafBeside(const Meganode& tree, const NodeView& leaf) {
+  ASSIGN_OR_RETURN(const NodeView right, tree.VerifiedNode(leaf.right()));
+  if (right.holds_pairs() && right.InOrder() && right.low_key() == leaf.high_key()) return right;
+  return DamagedNode(tree.region(), right.self());
+}
+
+// Adds what the scan wants of its leaves to the reply, from the position on. Returns DataLoss if something was damaged
+// in memory: the position is there, behind all entries that were added.
+absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosition* position, ScanWriter* writer) {
+  std::string key;
+  ASSIGN_OR_RETURN(NodeView leaf, LeafOf(tree, position->at()));
+  for (int leaves = 0;; ++leaves) {
+    const int first = position->First(leaf);
+    PrefetchForScan(tree, leaf, first, position->down(), keys_only);
+    for (int slot = first; ScanPosition::In(leaf, slot); slot += position->step()) {
+      leaf.CopyKey(slot, &key);
+      if (position->Past(key)) return writer->Done();
+      const absl::StatusOr<bool> added = writer->Add(tree, key, leaf.pair(slot));
+      if (added.ok() && *added) continue;
+      position->MoveTo(key);
+      if (!added.ok()) return added.status();
+      return writer->GoOn(position->at(), {});
+    }
+    if (position->EndsWith(leaf)) return writer->Done();
+    position->Pass(leaf);
+    if (!tree.Covers(position->at())) return writer->GoOn(position->at(), position->down() ? Pointer() : leaf.right());
+    // After many empty leaves the scan continues in another call, so that other requests are served.
+    if (leaves == kLeavesPerScan || writer->full()) return writer->GoOn(position->at(), {});
+    if (position->down()) {
+      ASSIGN_OR_RETURN(leaf, LeafOf(tree, position->at()));
+    } else {
+      ASSIGN_OR_RETURN(leaf, LeafBeside(tree, leaf));
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, MutableBytes to) {
@@ -96,29 +144,10 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
     return absl::InvalidArgumentError("a scan request must leave room for at least one entry");
   }
   ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);
-  std::string key;
-  ASSIGN_OR_RETURN(NodeView leaf, tree.LeafOf(position.at()));
-  for (int leaves = 0;; ++leaves) {
-    const int first = position.First(leaf);
-    PrefetchForScan(tree, leaf, first, position.down(), keys_only);
-    for (int slot = first; ScanPosition::In(leaf, slot); slot += position.step()) {
-      leaf.CopyKey(slot, &key);
-      if (position.Past(key)) return writer.Done();
-      if (writer.Add(tree, key, leaf.pair(slot))) continue;
-      position.MoveTo(key);
-      return writer.GoOn(position.at(), {});
-    }
-    if (position.EndsWith(leaf)) return writer.Done();
-    position.Pass(leaf);
-    if (!tree.Covers(position.at())) return writer.GoOn(position.at(), position.down() ? Pointer() : leaf.right());
-    // After many empty leaves the scan continues in another call, so that other requests are served.
-    if (leaves == kLeavesPerScan || writer.full()) return writer.GoOn(position.at(), {});
-    if (position.down()) {
-      ASSIGN_OR_RETURN(leaf, tree.LeafOf(position.at()));
-    } else {
-      leaf = tree.Node(leaf.right());
-    }
-  }
+  absl::StatusOr<size_t> bytes = AddEntries(tree, keys_only, &position, &writer);
+  // What comes before the damage is returned. The call that continues at the damage returns the error.
+  if (absl::IsDataLoss(bytes.status()) && !writer.empty()) return writer.GoOn(position.at(), {});
+  return bytes;
 }
 
 }  // namespace cell

@@ -7,7 +7,8 @@
 
 namespace cell {
 
-// Writes the reply to `to` and returns its size. Returns InvalidArgument if there is no room for one entry.
+// Writes the reply to `to` and returns its size. Returns InvalidArgument if there is no room for one entry, and
+// DataLoss if the first entry, or its leaf, was damaged in memory. A reply ends before such an entry.
 absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, MutableBytes to);
 
 }  // namespace cell
