@@ -213,6 +213,7 @@ std::string_view HashTable::Extent(const HashSlot& slot) const {
 
 absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::string_view value, uint64_t crc) {
   const std::optional<uint64_t> extent = extents_.Store(key, value);
+  if (!extent.has_value() && extents_.damaged()) return DamagedExtents();
   if (!extent.has_value()) {
     return absl::ResourceExhaustedError(
         fmt::format("region {} has no room for a pair of {} bytes; add servers, raise --regions-max, or delete keys",

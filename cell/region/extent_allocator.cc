@@ -12,7 +12,6 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kUnitBytes = 16;
 constexpr uint64_t kBlockHeaderBytes = 8;
 constexpr uint32_t kFreeBit = 1u << 31;
 
@@ -39,11 +38,7 @@ uint32_t SmallestOf(Class c) {
 // Returns the region offset of a block's word. Blocks are numbered in units from one unit before the area, so that 0 is
 // no block.
 uint64_t ExtentAllocator::WordOffset(uint32_t at, int word) const {
-  return memory_->header().extents_offset + (uint64_t{at} - 1) * kUnitBytes + static_cast<uint64_t>(word) * kWordBytes;
-}
-
-uint32_t ExtentAllocator::total_units() const {
-  return static_cast<uint32_t>(memory_->header().extents_bytes / kUnitBytes);
+  return area_ + (uint64_t{at} - 1) * kUnitBytes + static_cast<uint64_t>(word) * kWordBytes;
 }
 
 ExtentAllocator::Block ExtentAllocator::Get(uint32_t at) const {
@@ -64,14 +59,33 @@ void ExtentAllocator::Format() {
   Link(1, total_units());
 }
 
-// Adds a block to its free list. A free block's second word holds the next (low half) and the previous block of its
-// list.
+// Returns the next (low half) and the previous block of a free block's list.
+uint64_t ExtentAllocator::Links(uint32_t at) const {
+  return LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed);
+}
+
+bool ExtentAllocator::CanUnlink(uint32_t at, Block block) const {
+  const uint64_t links = Links(at);
+  const auto next = static_cast<uint32_t>(links);
+  const auto previous = static_cast<uint32_t>(links >> 32);
+  if (!block.free || next > total_units_ || previous > total_units_ || !CanLink(block.units)) return false;
+  if (next != 0 && Links(next) >> 32 != at) return false;
+  const Class c = ClassOf(block.units);
+  return at == (previous != 0 ? static_cast<uint32_t>(Links(previous)) : state().first_free[c.group][c.index]);
+}
+
+bool ExtentAllocator::CanLink(uint32_t units) const {
+  const Class c = ClassOf(units);
+  return state().first_free[c.group][c.index] <= total_units_;
+}
+
+// Adds a block to its free list.
 void ExtentAllocator::Link(uint32_t at, uint32_t units) {
   const Class c = ClassOf(units);
   uint32_t& first = state().first_free[c.group][c.index];
   memory_->StoreWord(WordOffset(at, 1), first);
   if (first != 0) {
-    const uint64_t links = LoadWord(memory_->at(WordOffset(first, 1)), std::memory_order_relaxed);
+    const uint64_t links = Links(first);
     memory_->StoreWord(WordOffset(first, 1), (links & 0xffffffffu) | uint64_t{at} << 32);
   }
   first = at;
@@ -81,15 +95,15 @@ void ExtentAllocator::Link(uint32_t at, uint32_t units) {
 
 void ExtentAllocator::Unlink(uint32_t at, uint32_t units) {
   const Class c = ClassOf(units);
-  const uint64_t links = LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed);
+  const uint64_t links = Links(at);
   const auto next = static_cast<uint32_t>(links);
   const auto previous = static_cast<uint32_t>(links >> 32);
   if (next != 0) {
-    const uint64_t its = LoadWord(memory_->at(WordOffset(next, 1)), std::memory_order_relaxed);
+    const uint64_t its = Links(next);
     memory_->StoreWord(WordOffset(next, 1), (its & 0xffffffffu) | uint64_t{previous} << 32);
   }
   if (previous != 0) {
-    const uint64_t its = LoadWord(memory_->at(WordOffset(previous, 1)), std::memory_order_relaxed);
+    const uint64_t its = Links(previous);
     memory_->StoreWord(WordOffset(previous, 1), (its & ~uint64_t{0xffffffffu}) | next);
     return;
   }
@@ -102,7 +116,8 @@ void ExtentAllocator::Unlink(uint32_t at, uint32_t units) {
 std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
   // Try the first block of the size's own class: a freed size is often requested again.
   const Class own = ClassOf(units);
-  if (const uint32_t first = state().first_free[own.group][own.index]; first != 0 && Get(first).units >= units) {
+  if (const uint32_t first = state().first_free[own.group][own.index];
+      first != 0 && (!InArea(first) || Get(first).units >= units)) {
     return first;
   }
   // Round up to a class in which every block is large enough.
@@ -116,20 +131,26 @@ std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
     const uint32_t groups = state().group_bitmap & static_cast<uint32_t>(~uint64_t{0} << (group + 1));
     if (groups == 0) return std::nullopt;
     group = std::countr_zero(groups);
-    classes = state().class_bitmap[group];
+    if (group < kExtentGroups) classes = state().class_bitmap[group];
   }
+  if (classes == 0 || classes >> kExtentClasses != 0) return 0;  // No block: memory was damaged.
   return state().first_free[group][std::countr_zero(classes)];
 }
 
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
   CELL_CHECK_GT(bytes, 0);
-  if (bytes > memory_->header().extents_bytes) return std::nullopt;
+  if (damaged_ || bytes > total_units_ * kUnitBytes) return std::nullopt;
   const auto units = static_cast<uint32_t>((bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes);
   const std::optional<uint32_t> found = FindFree(units);
   if (!found.has_value()) return std::nullopt;
   const uint32_t at = *found;
-  const Block block = Get(at);
-  CELL_CHECK(block.free && block.units >= units);
+  const Block block = InArea(at) ? Get(at) : Block{};
+  const bool sound = Sound(at, block) && block.units >= units && CanUnlink(at, block) &&
+                     (block.units == units || CanLink(block.units - units));
+  if (!sound) [[unlikely]] {
+    damaged_ = true;
+    return std::nullopt;
+  }
   Unlink(at, block.units);
   Set(at, {units, block.left_units, false});
   if (const uint32_t rest = block.units - units; rest != 0) {
@@ -153,14 +174,15 @@ void ExtentAllocator::PrefetchFree(uint64_t offset, uint64_t bytes) const {
 }
 
 void ExtentAllocator::PrefetchNeighbours(uint64_t offset) const {
-  const auto at =
-      static_cast<uint32_t>((offset - kBlockHeaderBytes - memory_->header().extents_offset) / kUnitBytes + 1);
+  const uint64_t place = (offset - kBlockHeaderBytes - area_) / kUnitBytes + 1;
+  if (!InArea(place)) return;  // Memory was damaged.
+  const auto at = static_cast<uint32_t>(place);
   const auto prefetch = [this](uint32_t block) { Prefetch(memory_->at(WordOffset(block, 0)), kUnitBytes); };
   const Block block = Get(at);
   if (block.left_units != 0) prefetch(at - block.left_units);
   const uint32_t right = at + block.units;
-  if (right > total_units() || !Get(right).free) return;
-  const uint64_t links = LoadWord(memory_->at(WordOffset(right, 1)), std::memory_order_relaxed);
+  if (!InArea(right) || !Get(right).free) return;
+  const uint64_t links = Links(right);
   if (const auto next = static_cast<uint32_t>(links); next != 0) prefetch(next);
   if (const auto previous = static_cast<uint32_t>(links >> 32); previous != 0) prefetch(previous);
 }
@@ -187,32 +209,46 @@ std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string
 }
 
 void ExtentAllocator::Free(uint64_t offset) {
-  const uint64_t area = memory_->header().extents_offset;
-  CELL_CHECK(offset >= area + kBlockHeaderBytes && (offset - area - kBlockHeaderBytes) % kUnitBytes == 0);
-  auto at = static_cast<uint32_t>((offset - kBlockHeaderBytes - area) / kUnitBytes + 1);
-  Block block = Get(at);
-  CELL_CHECK(!block.free);
+  if (damaged_) return;
+  const uint64_t first = area_ + kBlockHeaderBytes;
+  const uint64_t place = (offset - first) / kUnitBytes + 1;
+  const bool extent = offset >= first && (offset - first) % kUnitBytes == 0 && InArea(place);
+  auto at = static_cast<uint32_t>(place);
+  Block block = extent ? Get(at) : Block{};
+  // Look at everything that will be followed before anything is changed.
+  bool sound = extent && Sound(at, block) && !block.free;
+  const uint32_t right = at + block.units;
+  Block right_block{};
+  if (sound && right <= total_units()) {
+    right_block = Get(right);
+    sound = Sound(right, right_block) && (!right_block.free || CanUnlink(right, right_block));
+  }
+  const uint32_t left = at - block.left_units;
+  Block left_block{};
+  if (sound && block.left_units != 0) {
+    left_block = Get(left);
+    sound = Sound(left, left_block) && left_block.units == block.left_units &&
+            (!left_block.free || CanUnlink(left, left_block));
+  }
+  const uint32_t together =
+      block.units + (right_block.free ? right_block.units : 0) + (left_block.free ? left_block.units : 0);
+  if (!sound || !CanLink(together)) [[unlikely]] {
+    damaged_ = true;
+    return;
+  }
   --state().blocks;
   state().bytes_used -= block.units * kUnitBytes;
-  if (const uint32_t right = at + block.units; right <= total_units()) {
-    if (const Block neighbour = Get(right); neighbour.free) {
-      Unlink(right, neighbour.units);
-      block.units += neighbour.units;
-    }
+  if (right_block.free) Unlink(right, right_block.units);
+  if (left_block.free) {
+    Unlink(left, left_block.units);
+    at = left;
+    block.left_units = left_block.left_units;
   }
-  if (block.left_units != 0) {
-    const uint32_t left = at - block.left_units;
-    if (const Block neighbour = Get(left); neighbour.free) {
-      Unlink(left, neighbour.units);
-      at = left;
-      block.units += neighbour.units;
-      block.left_units = neighbour.left_units;
-    }
-  }
+  block.units = together;
   Set(at, {block.units, block.left_units, true});
-  if (const uint32_t right = at + block.units; right <= total_units()) {
-    const Block neighbour = Get(right);
-    Set(right, {neighbour.units, block.units, neighbour.free});
+  if (const uint32_t next = at + block.units; next <= total_units()) {
+    const Block neighbour = Get(next);
+    Set(next, {neighbour.units, block.units, neighbour.free});
   }
   Link(at, block.units);
 }
@@ -224,15 +260,15 @@ double ExtentAllocator::Usage::fragmentation() const {
 
 ExtentAllocator::Usage ExtentAllocator::usage() const {
   Usage usage{state().blocks, state().bytes_used, memory_->header().extents_bytes, 0};
-  if (state().group_bitmap != 0) {
-    const int group = std::bit_width(state().group_bitmap) - 1;
-    const int index = std::bit_width(state().class_bitmap[group]) - 1;
+  const int group = std::bit_width(state().group_bitmap) - 1;
+  if (group >= 0 && group < kExtentGroups && state().class_bitmap[group] != 0) {
+    const int index = std::min(static_cast<int>(std::bit_width(state().class_bitmap[group])), kExtentClasses) - 1;
     uint32_t largest = SmallestOf({group, index});
     // Look at the first few blocks of the list, so that an unfragmented area is reported as such.
     uint32_t at = state().first_free[group][index];
-    for (int i = 0; i < 16 && at != 0; ++i) {
+    for (int i = 0; i < 16 && InArea(at); ++i) {
       largest = std::max(largest, Get(at).units);
-      at = static_cast<uint32_t>(LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed));
+      at = static_cast<uint32_t>(Links(at));
     }
     usage.largest_free_bytes = largest * kUnitBytes;
   }
@@ -269,7 +305,7 @@ absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uin
       uint32_t at = state().first_free[group][index];
       for (; at != 0 && listed <= free_blocks.size(); ++listed) {
         if (!free_blocks.contains(at)) return absl::DataLossError(fmt::format("a free list holds used block {}", at));
-        at = static_cast<uint32_t>(LoadWord(memory_->at(WordOffset(at, 1)), std::memory_order_relaxed));
+        at = static_cast<uint32_t>(Links(at));
       }
     }
   }

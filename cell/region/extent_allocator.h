@@ -8,6 +8,9 @@
 // A block is a header word (its units, its left neighbour's units, a free bit) followed by the extent, which is 8-byte
 // aligned and padded to the end of the block. Headers are stored as atomic words, because a reader with an old pointer
 // may be reading there. Thread-safety: only the region's writing thread may call it.
+//
+// What the header page and the blocks say is checked before it is followed. If it cannot be right, memory was damaged:
+// from then on nothing is allocated or freed, because blocks that are in use might be given out again.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +27,25 @@ namespace cell {
 
 class ExtentAllocator {
  public:
-  explicit ExtentAllocator(RegionMemory* memory) : memory_(memory) {}
+  // REQUIRES: the positions of the extents area are in the region's header. They do not change.
+  explicit ExtentAllocator(RegionMemory* memory)
+      : memory_(memory),
+        area_(memory->header().extents_offset),
+        total_units_(static_cast<uint32_t>(memory->header().extents_bytes / kUnitBytes)) {}
+
+  // Returns whether damage was found.
+  bool damaged() const { return damaged_; }
 
   // Makes the whole area one free block. REQUIRES: extents_bytes is a multiple of 4096 and at most kExtentsBytesMax.
   void Format();
 
   // Allocates `bytes` (at least 1) bytes and returns their region offset. Returns nullopt if no free block is large
-  // enough.
+  // enough, or if damage was found.
   std::optional<uint64_t> Allocate(uint64_t bytes);
   // Works like Allocate, and stores key and value there, one after the other.
   std::optional<uint64_t> Store(std::string_view key, std::string_view value);
-  // Frees an extent. REQUIRES: `offset` came from Allocate or Store and was not freed since.
+  // Frees an extent. REQUIRES: `offset` came from Allocate or Store and was not freed since. If it did not, because
+  // memory was damaged, or if damage was found, the extent stays in use.
   void Free(uint64_t offset);
   // Prefetch the words that Free will read for an extent of `bytes` bytes: first its header and its right neighbour's,
   // then, by what those say, its left neighbour's header and the neighbours in the right one's free list. A caller that
@@ -57,11 +68,23 @@ class ExtentAllocator {
   absl::Status Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const;
 
  private:
+  static constexpr uint64_t kUnitBytes = 16;
+
   struct Block {
     uint32_t units;
     uint32_t left_units;  // 0: this is the first block.
     bool free;
   };
+
+  // Returns whether a block can be at `at`, and have these sizes.
+  bool InArea(uint64_t at) const { return at >= 1 && at <= total_units_; }
+  bool Sound(uint64_t at, Block block) const {
+    return InArea(at) && block.units >= 1 && block.units <= total_units_ + 1 - at && block.left_units < at;
+  }
+  // Returns whether a free block, and its neighbours in the free list, can be followed.
+  bool CanUnlink(uint32_t at, Block block) const;
+  bool CanLink(uint32_t units) const;
+  uint64_t Links(uint32_t at) const;
 
   Block Get(uint32_t at) const;
   void Set(uint32_t at, Block block);
@@ -69,10 +92,13 @@ class ExtentAllocator {
   void Unlink(uint32_t at, uint32_t units);
   std::optional<uint32_t> FindFree(uint32_t units) const;
   uint64_t WordOffset(uint32_t at, int word) const;
-  uint32_t total_units() const;
+  uint32_t total_units() const { return total_units_; }
   ExtentAllocatorState& state() const { return memory_->header().extents; }
 
   RegionMemory* memory_;
+  const uint64_t area_;
+  const uint32_t total_units_;
+  bool damaged_ = false;
 };
 
 }  // namespace cell

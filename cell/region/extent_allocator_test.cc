@@ -82,6 +82,57 @@ TEST(ExtentAllocator, RefusesWhatCanNeverFit) {
   EXPECT_TRUE(allocator.Allocate(2000).has_value());
 }
 
+// Nothing is read or written outside of the region, and the process goes on.
+TEST(ExtentAllocator, DamagedMemoryIsNotFollowed) {
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    Extents region(16 << 10);
+    ExtentAllocator allocator(region.memory());
+    Random random(seed);
+    std::vector<uint64_t> used;
+    const auto work = [&] {
+      for (int i = 0; i < 100; ++i) {
+        if (used.empty() || random.Below(2) == 0) {
+          const std::optional<uint64_t> offset = allocator.Allocate(1 + random.Below(300));
+          if (!offset.has_value()) continue;
+          EXPECT_GE(*offset, kRegionHeaderBytes);
+          EXPECT_LT(*offset, kRegionHeaderBytes + (16 << 10));
+          used.push_back(*offset);
+        } else {
+          const size_t which = random.Below(used.size());
+          allocator.PrefetchNeighbours(used[which]);
+          allocator.Free(used[which]);
+          used.erase(used.begin() + static_cast<ptrdiff_t>(which));
+        }
+      }
+    };
+    work();
+    for (int i = 0; i < 40; ++i) {
+      const bool in_header = random.Below(4) == 0;
+      const uint64_t at = in_header ? offsetof(RegionHeader, extents) + 8 * random.Below(230)
+                                    : kRegionHeaderBytes + 8 * random.Below(2 << 10);
+      region.memory()->StoreWord(at, random.Below(2) == 0 ? ~uint64_t{0} : random.Below(UINT64_MAX));
+    }
+    work();
+    (void)allocator.usage();
+    found += allocator.damaged();
+  }
+  EXPECT_GT(found, 1000) << "the test is too easy";
+}
+
+TEST(ExtentAllocator, AWrongOffsetIsNotFreed) {
+  for (const uint64_t wrong : {uint64_t{0}, kRegionHeaderBytes + uint64_t{1}, uint64_t{1} << 39, ~uint64_t{0} - 7}) {
+    Extents region(4096);
+    ExtentAllocator allocator(region.memory());
+    ASSERT_TRUE(allocator.Allocate(100).has_value());
+    allocator.Free(wrong);
+    allocator.PrefetchNeighbours(wrong);
+    EXPECT_TRUE(allocator.damaged());
+    EXPECT_EQ(allocator.usage().blocks, 1u);
+    EXPECT_FALSE(allocator.Allocate(100).has_value());
+  }
+}
+
 TEST(ExtentAllocatorWalk, ReportsADamagedBlock) {
   Extents region(1 << 20);
   ExtentAllocator allocator(region.memory());

@@ -26,6 +26,9 @@ class PairStore {
   uint32_t region() const { return header().region; }
   const RegionHeader& header() const { return memory_->header(); }
   ExtentAllocator::Usage extents() const { return extents_.usage(); }
+  // Returns whether the allocator of extents was found to be damaged in memory. Only pairs that need no extent can be
+  // put then.
+  bool extents_damaged() const { return extents_.damaged(); }
   uint64_t keys() const { return header().keys; }
   uint64_t data_bytes() const { return header().data_bytes; }
 
@@ -102,6 +105,10 @@ class PairStore {
  protected:
   explicit PairStore(RegionMemory* memory) : memory_(memory), extents_(memory) {}
 
+  absl::Status DamagedExtents() const {
+    return absl::DataLossError(fmt::format(
+        "region {}: its free space was damaged in its server's memory: it takes no larger pairs", region()));
+  }
   void Wrote(RecordKind kind, std::string_view key, std::string_view value) {
     if (on_write_) [[unlikely]]
       on_write_({kind, key, value});

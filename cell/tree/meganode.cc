@@ -62,6 +62,8 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
 Meganode::Meganode(RegionMemory* memory, const PairSettings& settings)
     : PairStore(memory),
       root_(RootOf(memory->header().region)),
+      node_bytes_(memory->header().node_bytes),
+      nodes_bytes_(uint64_t{memory->header().node_count} * node_bytes_),
       draft_(memory->header().node_bytes),
       right_draft_(memory->header().node_bytes),
       inline_max_(std::min(settings.inline_max, InlineBytesMax(memory->header().node_bytes))),
@@ -79,7 +81,7 @@ absl::Status Meganode::CheckKey(std::string_view key) const {
 }
 
 Meganode::Range Meganode::range() const {
-  const NodeView root = Node(root_);
+  const NodeView root = Root();
   return {root.tier(), std::string(root.low_key()),
           root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
 }
@@ -158,6 +160,7 @@ absl::Status Meganode::NoNodes() const {
 }
 
 absl::Status Meganode::NoExtent(size_t bytes) const {
+  if (extents_.damaged()) return DamagedExtents();
   return absl::ResourceExhaustedError(
       fmt::format("region {} has no room for an extent of {} bytes ({} of {} used) and was not split: make room for a "
                   "split (--regions-max, more servers), delete keys, or use a larger --extents-bytes",

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -46,6 +47,9 @@ struct PairSettings {
 // Returns InvalidArgument if pairs of this size cannot be inline in nodes of this size.
 absl::Status CheckInlineMax(size_t inline_max, uint32_t node_bytes);
 
+// An invalidated node without content: its first word is its head version.
+alignas(64) inline constexpr std::array<uint64_t, kNodeBytesMax / kWordBytes> kNoNode = {kVersionGone};
+
 class Meganode : public PairStore {
  public:
   using Range = MeganodeRange;
@@ -62,8 +66,8 @@ class Meganode : public PairStore {
 
   Pointer root() const { return root_; }
   Range range() const;
-  uint8_t tier() const { return Node(root_).tier(); }
-  bool Covers(std::string_view key) const { return Node(root_).Covers(key); }
+  uint8_t tier() const { return Root().tier(); }
+  bool Covers(std::string_view key) const { return Root().Covers(key); }
   size_t key_bytes_max() const { return KeyBytesMax(header().node_bytes); }
   double unit_fill() const override {
     return static_cast<double>(header().nodes_used) / static_cast<double>(header().node_count);
@@ -146,7 +150,14 @@ class Meganode : public PairStore {
   // For what takes a whole leaf.
   absl::StatusOr<NodeView> VerifiedLeafOf(std::string_view key) const;
   absl::StatusOr<NodeView> VerifiedNode(Pointer node) const;
-  NodeView Node(Pointer pointer) const { return NodeView::Trusted(memory_->at(pointer.offset()), header().node_bytes); }
+  // Returns the node there. Returns one that was invalidated if no node can be there, because memory was damaged: a
+  // walk goes back then, and gives up in the end. Does not read the node.
+  NodeView Node(Pointer pointer) const {
+    const uint64_t offset = pointer.offset() - kRegionHeaderBytes;
+    if (offset >= nodes_bytes_ || (offset & (node_bytes_ - 1)) != 0) [[unlikely]]
+      return NodeView::Trusted(no_node(), node_bytes_);
+    return NodeView::Trusted(memory_->at(pointer.offset()), node_bytes_);
+  }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
@@ -200,6 +211,12 @@ class Meganode : public PairStore {
     std::vector<Separator> unfinished;
   };
 
+  const std::byte* no_node() const { return reinterpret_cast<const std::byte*>(kNoNode.data()); }
+  // Returns the root, or an invalidated node if its header was damaged in memory.
+  NodeView Root() const {
+    const NodeView root = Node(root_);
+    return root.InBounds() ? root : NodeView::Trusted(no_node(), node_bytes_);
+  }
   absl::Status NotHere(Walk::Step step, std::string_view key) const;
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
@@ -250,6 +267,8 @@ class Meganode : public PairStore {
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
 
   Pointer root_;
+  const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.
+  const uint64_t nodes_bytes_;
   NodeDraft draft_;
   NodeDraft right_draft_;
   size_t inline_max_;

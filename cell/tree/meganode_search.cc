@@ -25,7 +25,7 @@ absl::Status Meganode::NotHere(Walk::Step step, std::string_view key) const {
 }
 
 Meganode::Route Meganode::RouteOf(std::string_view key) const {
-  const NodeView root = Node(root_);
+  const NodeView root = Root();
   if (root.BelowLow(key)) return {Route::Kind::kRestart, {}, {}, {}};
   if (root.PastHigh(key)) return {Route::Kind::kRight, root.right(), {}, {}};
   if (root.tier() == 0) return {Route::Kind::kHere, root_, {}, {}};
@@ -163,7 +163,7 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
     return false;
   }
   const NodeView node = Node(hint);
-  return !node.gone() && node.holds_pairs() && node.Covers(key);
+  return !node.gone() && node.InBounds() && node.holds_pairs() && node.Covers(key);
 }
 
 }  // namespace cell

@@ -4,7 +4,6 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
-#include "cell/layout/limits.h"
 #include "fmt/format.h"
 
 namespace cell {

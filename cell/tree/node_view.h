@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "cell/base/bytes.h"
 #include "cell/base/mutant.h"
+#include "cell/layout/limits.h"
 #include "cell/layout/node.h"
 
 namespace cell {
@@ -124,6 +125,10 @@ class NodeView {
   bool InOrder() const;
   // Returns whether the counts and offsets agree, so that no accessor reads out of bounds. Parse refuses other nodes.
   bool WellFormed() const;
+  // Returns whether the header's counts and sizes are possible, and costs little. No accessor then reads before the
+  // node, or more than 192 KB behind it, whatever the slots say. WellFormed() implies it for nodes of this cluster's
+  // writers.
+  bool InBounds() const;
 
   const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(bytes_); }
   const std::byte* slot(int i) const {
@@ -175,6 +180,15 @@ inline LeafPair NodeView::pair(int i) const {
     pair.outside = Load<PairExtent>(bytes_ + payload);
   }
   return pair;
+}
+
+inline bool NodeView::InBounds() const {
+  const NodeHeader& h = header();
+  const uint32_t fences = uint32_t{h.low_key_bytes} + h.high_key_bytes;
+  const uint32_t slots = h.count * uint32_t{kKeyHeadBytes + sizeof(InnerSlot)};
+  return ((h.prefix_bytes <= h.low_key_bytes) & (h.prefix_bytes <= h.high_key_bytes) &
+          (fences <= node_bytes_ - sizeof(NodeHeader)) & (slots <= node_bytes_) & (h.level < kLevelsMax)) !=
+         0;  // In one branch: each step of a walk calls it.
 }
 
 // Returns the first four bytes of a key without its prefix, zero-padded, as a number that orders like the bytes.

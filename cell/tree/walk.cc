@@ -6,7 +6,8 @@ Walk::Step Walk::Visit(const NodeView& node) {
   if (++visits_ > kVisitsMax) return Step::kGaveUp;
   moved_right_ = false;
   torn_ = 0;
-  if (level_ < 0) {  // The node is the root.
+  if (!node.InBounds()) return level_ < 0 ? Step::kRestart : SetBack();  // A server's memory was damaged.
+  if (level_ < 0) {                                                      // The node is the root.
     if (node.gone() || node.tier() < stop_tier_ || (node.tier() == stop_tier_ && node.level() < stop_level_)) {
       return Step::kRestart;
     }

@@ -66,6 +66,7 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
                          {"extent_bytes", extents.bytes_total},
                          {"largest_free_bytes", extents.largest_free_bytes},
                          {"fragmentation", extents.fragmentation()},
+                         {"extents_damaged", region.store->extents_damaged()},
                          {"busy", region.claimed()},
                          {"state", StateOf(region)}};
   if (region.tree != nullptr) {

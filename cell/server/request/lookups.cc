@@ -61,7 +61,8 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
   uint64_t crc = 0;
   if (request->kind == MessageKind::kGet && pair.has_value()) {
     crc = pair->is_inline ? Crc64(pair->value, Crc64(lookup.key)) : pair->outside.crc;
-    if (!pair->Matches(crc))
+    const bool inside = pair->is_inline || lookup.tree->ExtentInBounds(pair->outside.extent, pair->pair_bytes());
+    if (!inside || !pair->Matches(crc))
       return replies_->Error(call, request->kind, DamagedPair(lookup.tree->region(), lookup.key));
   }
   const MutableBytes to = replies_->Begin(call);

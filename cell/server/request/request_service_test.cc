@@ -138,6 +138,37 @@ TEST_F(DamagedScanTest, AnExtentOutsideTheRegionIsAnError) {
   ExpectDamage("", false, false, 5);
 }
 
+// No read reaches out of the region, and the server goes on.
+TEST_F(DamagedScanTest, DamagedNodesAreNotFollowed) {
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  const std::string whole(AsText(ConstBytes(memory_->base(), 512 << 10)));
+  Random random(1);
+  int wrong = 0;
+  for (int round = 0; round < 1000; ++round) {
+    std::memcpy(memory_->base(), whole.data(), whole.size());
+    const uint64_t nodes = memory_->header().nodes_end;
+    for (int i = 0; i < 20; ++i) {  // Fields of headers, and then anything.
+      std::byte* const node = memory_->base() + kRegionHeaderBytes + random.Below(nodes) * 1024;
+      node[random.Below(i % 2 == 0 ? 64 : 1024)] = static_cast<std::byte>(random.Below(256));
+    }
+    for (int i = 0; i < 10; ++i) {
+      const std::string key = fmt::format("{:04}", random.Below(2000));
+      wrong += CodeOf(Call(MakeKeyRequest(MessageKind::kGet, root_, {}, key))) != absl::StatusCode::kOk;
+      wrong += CodeOf(Scan(key, random.Below(2) == 0, random.Below(2) == 0)) != absl::StatusCode::kOk;
+    }
+  }
+  EXPECT_GT(wrong, 1000);
+}
+
+TEST_F(DamagedScanTest, AnExtentOutsideTheRegionIsNotRead) {
+  tree()->set_inline_max(0);
+  PutAll();
+  const NodeView leaf = *tree()->LeafOf("0005");
+  const std::string_view entry = leaf.entry(*leaf.Find("0005"));
+  Flip(entry.data() + entry.size() - sizeof(PairExtent) + 4, std::byte{64});
+  EXPECT_EQ(CodeOf(Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "0005"))), absl::StatusCode::kDataLoss);
+}
+
 // Entries that the leaf does not count any more would be missing.
 TEST_F(DamagedScanTest, ADamagedLeafIsAnError) {
   PutAll();
