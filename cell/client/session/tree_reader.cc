@@ -1,6 +1,5 @@
 #include "cell/client/session/tree_reader.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -12,12 +11,6 @@ namespace {
 
 // Limit per walk: its nodes are written as fast as they are read.
 constexpr int kTornReadsMax = 64;
-
-// A server that ended or was stopped within a write leaves a node that stays torn until others have taken its region
-// over. So the reads after these wait, each twice as long as the one before, up to 1 ms.
-constexpr int kTornReadsAtOnce = 8;
-constexpr int64_t kTornPauseNs = 1'000;
-constexpr int kTornPauseDoublings = 10;
 
 }  // namespace
 
@@ -98,11 +91,6 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
     if (loop_->now_ns() >= deadline_ns) {
       co_return absl::DeadlineExceededError(
           fmt::format("the search for key {} took too long", ForMessage(walk->key())));
-    }
-    if (torn > kTornReadsAtOnce && !node.has_value()) {
-      const int doublings = std::min(torn - kTornReadsAtOnce - 1, kTornPauseDoublings);
-      co_await loop_->SleepUntil(std::min(deadline_ns, loop_->NowNs() + (kTornPauseNs << doublings)));
-      if (loop_->closed()) co_return ClientLoop::Closed();
     }
   }
 }

@@ -198,40 +198,6 @@ TEST_F(TreeReaderTest, ANodeThatStaysTornIsReadABoundedNumberOfTimes) {
   }
 }
 
-// The memory of a server that ended within a write can still be read, until others have taken its regions over.
-TEST_F(TreeReaderTest, ANodeThatStaysTornIsReadWithGrowingPauses) {
-  const std::string key = KeyOf(1234);
-  const Pointer leaf = LeafOf(key);
-  const std::string right = ImageOf(leaf);
-  Spoil(leaf, NodeFault::kTorn);
-  Task<absl::StatusOr<Walk::Step>> walking = Start(key);
-  const auto wait_for = [&](uint64_t torn) {
-    const int64_t from_ns = loop_.NowNs();
-    while (metrics_.torn < torn) Turn();
-    return loop_.NowNs() - from_ns;
-  };
-  const int64_t at_once_ns = wait_for(8), growing_ns = wait_for(16), long_ns = wait_for(24);
-  EXPECT_LT(at_once_ns, growing_ns);
-  EXPECT_LT(2 * growing_ns, long_ns);
-  EXPECT_GT(wait_for(34), 10 * 900'000);  // At most 1,000 reads a second in the end.
-  SetImage(leaf, right);
-  ASSERT_EQ(End(&walking).value(), Walk::Step::kArrived);
-  EXPECT_EQ(to_.leaf.self(), leaf);
-}
-
-TEST_F(TreeReaderTest, APauseEndsAtTheDeadlineAndWhenTheClientIsClosed) {
-  Spoil(LeafOf(KeyOf(1234)), NodeFault::kTorn);
-  const int64_t from_ns = loop_.NowNs();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(WalkTo(KeyOf(1234), 1, /*use_cache=*/true, /*timeout_ns=*/10'000'000).status()));
-  EXPECT_LT(loop_.NowNs() - from_ns, 11'000'000);
-  Task<absl::StatusOr<Walk::Step>> walking = Start(KeyOf(1234));
-  const uint64_t torn = metrics_.torn + 30;
-  while (metrics_.torn < torn) Turn();
-  loop_.Close();
-  ASSERT_TRUE(walking.done());
-  EXPECT_TRUE(absl::IsCancelled(walking.Take().status()));
-}
-
 // The way to the leaf comes from the cache once. After the first setback it is read.
 TEST_F(TreeReaderTest, ALeafThatNeverBecomesRightEndsTheWalk) {
   const std::string key = KeyOf(1234);
