@@ -226,7 +226,7 @@ TEST_P(HashTableTest, InvalidatedAndRestoredItIsAsBefore) {
   for (const auto& [key, value] : model) EXPECT_FALSE(other->Get(key)->has_value());
 }
 
-// What visits a pair copies it, and the copy has a CRC that is right.
+// Checkpoints and splits copy the pairs that they visit, and a copy of a damaged pair would have a CRC that is right.
 TEST_P(HashTableTest, ADamagedPairIsNotVisited) {
   const RegionShape shape = ShapeOf(GetParam() == 0 ? 128 : 4, 64 << 10, GetParam());
   for (const std::string key : {"5", "6"}) {  // With buckets, the pair of 6 is in its bucket.

@@ -158,7 +158,7 @@ struct CommonEstimates {
 enum class OperationKind : uint8_t { kGet, kContains, kWrite, kScan, kLookup };  // Lookup: of a Pilaf table.
 inline constexpr size_t kOperationKinds = 5;
 
-// What a client knows of its own core.
+// Describes the core that a client runs on.
 struct OwnCore {
   int in_flight = 1;   // Operations that the client has in flight, with the one that is chosen for.
   double busy = 0;     // How busy it is, from 0 to 1.

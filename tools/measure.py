@@ -158,7 +158,7 @@ def measure_batching(table, n, base):
             rates[flags] = n.bench("--workload", "get", "--path", "server", directory=directory)["ops_per_second"]
         finally:
             cluster.end(processes)
-    table.rate("server path, gets, batched walks", rates[()], "one by one", rates["--no-batching",])
+    table.rate("server path, gets, batched walks (one run of each)", rates[()], "one by one", rates["--no-batching",])
 
 
 def measure_four(table, seconds, base):
@@ -176,7 +176,7 @@ def measure_four(table, seconds, base):
             rates.append(sum(json.loads(p.communicate()[0])["ops_per_second"] for p in running))
         finally:
             cluster.end(processes)
-    table.rate("four servers and four clients, gets", rates[1], "one and one", rates[0], "0.5")
+    table.rate("four servers and four clients, gets (one run of each)", rates[1], "one and one", rates[0], "0.5")
 
 
 def measure(keys, seconds, rounds):

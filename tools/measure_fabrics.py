@@ -1,7 +1,7 @@
 """Measures the shm and TCP fabrics, Redis and sockperf, and CPU time per operation on both sides, as Markdown.
 
 Servers are pinned to core 0, clients to core 1. For verbs: ./bazelw run //tests:verbs_suite (docs/operations/several-machines.md).
-Needs redis-benchmark, redis-server and sockperf (apt-get install redis-server sockperf). Takes about two minutes.
+Needs redis-benchmark, redis-server and sockperf (apt-get install redis-server sockperf). Takes about five minutes.
 """
 
 import argparse

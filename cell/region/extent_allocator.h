@@ -9,8 +9,9 @@
 // aligned and padded to the end of the block. Headers are stored as atomic words, because a reader with an old pointer
 // may be reading there. Thread-safety: only the region's writing thread may call it.
 //
-// What the header page and the blocks say is checked before it is followed. If it cannot be right, memory was damaged:
-// from then on nothing is allocated or freed, because blocks that are in use might be given out again.
+// The allocator checks the words of the header page and of the blocks before it follows them. A word that cannot be
+// right means that memory was damaged. Then the allocator allocates and frees nothing any more, because it might give
+// out blocks that are in use.
 #pragma once
 
 #include <cstdint>

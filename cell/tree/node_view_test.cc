@@ -145,7 +145,7 @@ TEST(NodeView, ChildIsTheLastSlotNotAboveTheKey) {
   EXPECT_EQ(node.ChildSlot("y"), 3);
 }
 
-// By their heads, and by what follows equal heads.
+// Keys are compared by their heads, and by their tails where the heads are equal.
 TEST(NodeView, KeysThatDoNotGrowAreOutOfOrder) {
   const auto in_order = [](const std::vector<std::string>& keys) {
     NodeDraft draft(512);

@@ -99,17 +99,8 @@ TEST_F(InlineScanLeavesTest, InlinePairsComeWithTheirLeaves) {
   }
 }
 
-// The leaf was written again since a bit of the value flipped, so its CRC is right.
 TEST_F(InlineScanLeavesTest, ADamagedPairIsAnErrorAndWhatIsBeforeItIsReturned) {
-  const NodeView leaf = LeafOf(KeyOf(50));
-  const int slot = *leaf.Find(KeyOf(50));
-  const LeafPair pair = leaf.pair(slot);
-  std::string damaged(pair.value);
-  damaged[3] ^= 1;
-  NodeDraft draft(kShape.node_bytes);
-  draft.CopyOf(leaf);
-  ASSERT_TRUE(draft.Replace(slot, LeafPair::Inline(damaged, pair.check, pair.stamp)));
-  draft.Publish(memory_, leaf.self().offset());
+  DamageInline(KeyOf(50));
   for (const bool down : {false, true}) {
     SCOPED_TRACE(down);
     Begin(down);

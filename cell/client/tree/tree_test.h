@@ -9,6 +9,7 @@
 #include "cell/base/crc64.h"
 #include "cell/client/route/key_router_test.h"
 #include "cell/tree/meganode.h"
+#include "cell/tree/node_draft.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -59,6 +60,18 @@ class TreeTest : public KeyRouterTest {
     uint64_t word;
     std::memcpy(&word, memory_->at(offset), sizeof(word));
     memory_->StoreWord(offset, ~word);
+  }
+  // Flips a bit of an inline value, as if its memory had been damaged. The leaf is written again, so its CRC is right.
+  void DamageInline(const std::string& key) {
+    const NodeView leaf = LeafOf(key);
+    const int slot = leaf.Find(key).value();
+    const LeafPair pair = leaf.pair(slot);
+    std::string damaged(pair.value);
+    damaged[3] ^= 1;
+    NodeDraft draft(kShape.node_bytes);
+    draft.CopyOf(leaf);
+    CELL_CHECK(draft.Replace(slot, LeafPair::Inline(damaged, pair.check, pair.stamp)));
+    draft.Publish(memory_, leaf.self().offset());
   }
 
   const int inline_every_;

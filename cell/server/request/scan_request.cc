@@ -145,7 +145,7 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
   }
   ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);
   absl::StatusOr<size_t> bytes = AddEntries(tree, keys_only, &position, &writer);
-  // What comes before the damage is returned. The call that continues at the damage returns the error.
+  // The reply has the entries before the damage. The next call begins at the damage and returns the error.
   if (absl::IsDataLoss(bytes.status()) && !writer.empty()) return writer.GoOn(position.at(), {});
   return bytes;
 }
