@@ -115,6 +115,7 @@ TEST_F(InlineScanLeavesTest, ADamagedPairIsAnErrorAndWhatIsBeforeItIsReturned) {
   }
 }
 
+// Each pair is right, and so is the CRC of the leaf, but the first two pairs have changed places.
 TEST_F(InlineScanLeavesTest, ALeafWhoseKeysAreOutOfOrderIsAnError) {
   const NodeView leaf = LeafOf(KeyOf(50));
   const int slot = *leaf.Find(KeyOf(50));
@@ -123,6 +124,8 @@ TEST_F(InlineScanLeavesTest, ALeafWhoseKeysAreOutOfOrderIsAnError) {
   std::memcpy(image.data(), leaf.bytes(), image.size());
   std::byte* const heads = image.data() + sizeof(NodeHeader);
   std::swap_ranges(heads, heads + kKeyHeadBytes, heads + kKeyHeadBytes);
+  std::byte* const slots = heads + static_cast<size_t>(leaf.count()) * kKeyHeadBytes;
+  std::swap_ranges(slots, slots + sizeof(LeafSlot), slots + sizeof(LeafSlot));
   Store(image.data() + offsetof(NodeHeader, crc), NodeCrc(image.data(), leaf.node_bytes()));
   memory_->Store(leaf.self().offset(), image.data(), image.size());
   ASSERT_FALSE(tree_.Node(leaf.self()).InOrder());
