@@ -153,6 +153,25 @@ TEST_F(CheckpointerTest, ADamagedPairIsNotWrittenAndTheLogStays) {
   }
 }
 
+// The next leaf is found by the high fence of the one before. A wrong fence leads past the leaves between.
+TEST_F(CheckpointerTest, ADamagedLeafIsNotWritten) {
+  for (char first = 'a'; first < 'k'; ++first) {
+    for (char second = 'a'; second < 'k'; ++second) Put(std::string({first, second}));
+  }
+  const NodeView leaf = *region()->tree->LeafOf("");
+  ASSERT_EQ(leaf.low_key(), "");
+  ASSERT_LT(leaf.high_key(), "j");
+  auto* const fence =
+      const_cast<std::byte*>(leaf.bytes()) + leaf.node_bytes() - kTailVersionBytes - leaf.high_key().size();
+  ASSERT_EQ(*fence, static_cast<std::byte>(leaf.high_key()[0]));
+  *fence ^= std::byte{16};
+  ASSERT_GT(leaf.high_key(), "p");
+  EXPECT_EQ(Run(checkpointer_.Checkpoint(kRegion)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Parts(LogPart::Kind::kCheckpoint), 0);
+  *fence ^= std::byte{16};
+  EXPECT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+}
+
 TEST_F(CheckpointerTest, ADamagedRegionIsNotTriedAgainAtOnce) {
   Lengthen(kLogBytesMin);
   FlipValueOf("key");

@@ -179,6 +179,26 @@ TEST_F(DamagedScanTest, ADamagedLeafIsAnError) {
   }
 }
 
+// A scan upwards follows right links, and would pass over the leaf between. The leaf has a right CRC.
+TEST_F(DamagedScanTest, ARightLinkPastALeafIsNotFollowed) {
+  for (int i = 0; i < 90; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  const NodeView leaf = *tree()->LeafOf("0000");
+  std::byte* const node = memory_->base() + leaf.self().offset();
+  Store(node + offsetof(NodeHeader, right), tree()->Node(leaf.right()).right());
+  Store(node + offsetof(NodeHeader, crc), NodeCrc(node, leaf.node_bytes()));
+  std::vector<std::string> keys;
+  for (std::string from = "0000"; !from.empty();) {
+    const std::string reply = Scan(from);
+    std::vector<ScanItem> items;
+    const auto result = ParseScanReply(AsBytes(reply), &items);
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (const ScanItem& item : items) keys.emplace_back(item.key);
+    from = result->done ? "" : std::string(result->next_key);
+  }
+  ASSERT_EQ(keys.size(), 90u);
+  for (size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(keys[i], fmt::format("{:04}", i));
+}
+
 // Otherwise a scan that continues in the leaf would miss entries, or return them twice.
 TEST_F(DamagedScanTest, KeysThatAreOutOfOrderAreAnError) {
   PutAll();
