@@ -132,7 +132,7 @@ class TakeoverTest : public ::testing::Test {
   }
 
   // Runs one cluster with several faults. Returns what was wrong.
-  std::vector<std::string> Run(TestClusterOptions options, uint64_t seed, int faults) {
+  std::vector<std::string> Run(const TestClusterOptions& options, uint64_t seed, int faults) {
     const bool sync = options.logs.durability == Durability::kSync;
     SimOptions sim;
     sim.seed = seed;
@@ -301,7 +301,7 @@ class TakeoverTest : public ::testing::Test {
   }
 
   // Runs seeds until one shows a violation. Returns it, or 0 if there is none.
-  uint64_t FindViolation(TestClusterOptions options, uint64_t seeds, int faults) {
+  uint64_t FindViolation(const TestClusterOptions& options, uint64_t seeds, int faults) {
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
       const std::vector<std::string> violations = Run(options, seed, faults);
       if (violations.empty()) continue;
