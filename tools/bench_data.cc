@@ -1,5 +1,7 @@
 #include "tools/bench_data.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,7 +23,7 @@ void Fill(uint64_t seed, size_t from, size_t bytes, std::string* text) {
 }  // namespace
 
 void MakeKey(uint64_t i, std::string* key, const DataShape& shape) {
-  const uint64_t distinct = Mix64(i + 1);
+  const uint64_t distinct = shape.ordered ? htobe64(i) : Mix64(i + 1);
   const size_t begins = shape.prefix.size();
   const size_t bytes = shape.key_bytes != 0 ? shape.key_bytes - begins : kNumberBytes + Mix64(distinct) % 57;
   *key = shape.prefix;

@@ -16,9 +16,11 @@ struct DataShape {
   size_t key_bytes = 0;     // 0: random, 8 to 64 after the prefix. Otherwise includes the prefix.
   size_t value_bytes = 0;   // 0: random, 8 to 256.
   std::string prefix = {};  // Prefix of all keys.
+  bool ordered = false;     // Keys ascend with their numbers.
 };
 
-// Makes key number i: distinct for distinct i, in random order. The first 8 bytes after the prefix make it distinct.
+// Makes key number i: distinct for distinct i, in random order unless `ordered`. The first 8 bytes after the prefix
+// make it distinct.
 void MakeKey(uint64_t i, std::string* key, const DataShape& shape = {});
 // Makes the value of key i. `version` distinguishes updates.
 void MakeValue(uint64_t i, uint64_t version, std::string* value, const DataShape& shape = {});

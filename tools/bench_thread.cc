@@ -27,6 +27,7 @@ const std::vector<Mix>& Mixes() {
       {"ycsb-d", {{Op::kGet, 95}, {Op::kInsert, 5}}, true},
       {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
       {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
+      {"queue", {{Op::kQueue, 100}}},
       {"raw-read", {{Op::kRawRead, 100}}},
       {"raw-call", {{Op::kRawCall, 100}}},
   };
@@ -62,9 +63,10 @@ Measured BenchThread::Run() {
                       static_cast<size_t>(flags_.seconds * 1e3 / flags_.timeline_ms));
   }
   next_due_ns_ = static_cast<double>(client_->NowNs());
+  measured_from_ns_ = client_->NowNs();  // If the operations end before the warm-up does.
   interval_ns_ = flags_.rate > 0 ? 1e9 * flags_.threads / flags_.rate : 0;
   // Each thread and seed has keys of its own.
-  next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
+  first_insert_ = next_insert_ = flags_.keys + (static_cast<uint64_t>(index_) + 1000 * flags_.seed) * 1'000'000'000;
 
   std::vector<Task<bool>> lanes;
   lanes.reserve(static_cast<size_t>(flags_.depth));
@@ -107,7 +109,9 @@ void BenchThread::Record(int64_t begun_ns) {
 
 Task<bool> BenchThread::Lane() {
   std::string key, value;
-  for (int turn = 0; status_.ok(); ++turn) {
+  const uint64_t begun_max = flags_.operations / static_cast<uint64_t>(flags_.threads);
+  for (int turn = 0; status_.ok() && begun_ < begun_max; ++turn) {
+    ++begun_;
     int64_t begun_ns = timeline_.has_value() ? client_->NowNs() : 0;
     if (interval_ns_ > 0) {
       begun_ns = static_cast<int64_t>(next_due_ns_);
@@ -153,6 +157,7 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
     MakeValue(i, 0, value, flags_.shape);
     co_return Note((co_await map_->AsyncPut(*key, *value)).status());
   }
+  if (op == Op::kQueue) co_return co_await PutNextDeleteOldest(key, value);
   const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
   MakeKey(i, key, flags_.shape);
   switch (op) {
@@ -188,6 +193,19 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
       co_return Note((co_await map_->AsyncPut(*key, *value)).status());
     }
   }
+}
+
+Task<bool> BenchThread::PutNextDeleteOldest(std::string* key, std::string* value) {
+  const uint64_t i = next_insert_++;
+  MakeKey(i, key, flags_.shape);
+  MakeValue(i, 0, value, flags_.shape);
+  if (!Note((co_await map_->AsyncPut(*key, *value)).status())) co_return false;
+  const uint64_t alive = flags_.keys / static_cast<uint64_t>(flags_.threads);
+  if (i - first_insert_ < alive) co_return true;
+  MakeKey(i - alive, key, flags_.shape);
+  const absl::StatusOr<bool> existed = co_await map_->AsyncDelete(*key);
+  absent_ += existed.ok() && !*existed;
+  co_return Note(existed.status());
 }
 
 }  // namespace cell

@@ -24,6 +24,7 @@ struct BenchFlags {
   int threads = 1;
   int depth = 16;
   double seconds = 5;
+  uint64_t operations = UINT64_MAX;  // Each thread begins at most its share of them.
   uint64_t keys = 100'000;
   std::string distribution = "uniform";
   uint32_t scan_length = 100;
@@ -50,7 +51,7 @@ struct BenchFlags {
   std::string table_asked() const { return tier == "pilaf" ? table : ""; }
 };
 
-enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kRawRead, kRawCall };
+enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kQueue, kRawRead, kRawCall };
 
 // Gives the frequency of each operation in percent. YCSB's core workloads are named by their letters.
 struct Mix {
@@ -99,6 +100,8 @@ class BenchThread {
   Task<bool> Lane();
   Op Choose();
   Task<bool> One(std::string* key, std::string* value);
+  // Puts the next key, and deletes the one that was put --keys puts ago.
+  Task<bool> PutNextDeleteOldest(std::string* key, std::string* value);
   bool Note(const absl::Status& status) {
     if (!status.ok() && status_.ok()) status_ = status;
     return status.ok();
@@ -115,7 +118,8 @@ class BenchThread {
   double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
   bool measuring_ = false;
   uint64_t not_begun_ = 0;  // Operations that lanes had already taken.
-  uint64_t next_insert_ = 0;
+  uint64_t first_insert_ = 0, next_insert_ = 0;
+  uint64_t begun_ = 0;  // Operations, with those of the warm-up.
   uint64_t operations_ = 0, absent_ = 0;
   Histogram late_ns_;
   std::optional<Timeline> timeline_;

@@ -402,9 +402,10 @@ int Main(int argc, char** argv) {
   CLI::App app{"Measure a Cell cluster. Keys have 8 to 64 bytes, values 8 to 256; missing keys are loaded first."};
   app.formatter(HelpText());
   AddClientFlags(&app, &flags.client);
-  app.add_option("--workload", flags.workload,
-                 "Workload to run. raw-read and raw-call: only the fabric; local: the tree in this process; lmdb: "
-                 "LMDB, for comparison")
+  app.add_option(
+         "--workload", flags.workload,
+         "Workload to run. queue: each operation puts the next key and deletes the oldest; raw-read and raw-call: "
+         "only the fabric; local: the tree in this process; lmdb: LMDB, for comparison")
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
   app.add_option("--operation", flags.operation, "Operation of the workloads local and lmdb")
@@ -422,7 +423,10 @@ int Main(int argc, char** argv) {
   app.add_option("--seconds", flags.seconds, "Seconds to measure, after half a second of warm-up")
       ->check(Between(0.1, 86400))
       ->capture_default_str();
-  app.add_option("--keys", flags.keys, "Number of keys in the store")
+  app.add_option("--operations", flags.operations, "Begin at most this many operations, those of the warm-up included")
+      ->check(Count())
+      ->default_str("no limit");
+  app.add_option("--keys", flags.keys, "Number of keys in the store; with the workload queue, in all threads' queues")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--distribution", flags.distribution, "Distribution of the requested keys; zipfian has theta 0.99")
@@ -512,6 +516,10 @@ int Main(int argc, char** argv) {
     return EndOfParse("cell_bench", app, error);
   }
   if (flags.workload == "local" || flags.workload == "lmdb") flags.shape.prefix.clear();
+  if (flags.workload == "queue") {
+    flags.shape.ordered = true;
+    flags.load = false;
+  }
   absl::Status status = CheckThatFlagsApply(app, flags);
   if (status.ok()) status = RunAndWrite(flags);
   if (!status.ok()) {

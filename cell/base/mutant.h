@@ -52,6 +52,9 @@ enum class Mutant {
   kLeafAheadUnchecked,    // A scan takes a leaf that it read ahead without regard to the leaf before it.
   kChangeReadsRegions,    // A region table change, which runs in another thread, reads the regions that a worker holds.
   kStampKept,             // A put that stores an equal value keeps the pair's stamp.
+  kLowKeyUnchecked,       // A walk follows a pointer to a node whose low key is above the wanted key.
+  kMergedNodeStays,       // A node that was merged into its neighbour is not invalidated before it is used again.
+  kReusedNodeVisible,     // A node that is used again can be seen before the node that leads to it is published.
 };
 
 struct MutantName {
@@ -96,6 +99,9 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kLeafAheadUnchecked, "leaf-ahead-unchecked", false},
     MutantName{Mutant::kChangeReadsRegions, "change-reads-regions", false},
     MutantName{Mutant::kStampKept, "stamp-kept", false},
+    MutantName{Mutant::kLowKeyUnchecked, "low-key-unchecked", false},
+    MutantName{Mutant::kMergedNodeStays, "merged-node-stays", false},
+    MutantName{Mutant::kReusedNodeVisible, "reused-node-visible", false},
 };
 
 #ifdef CELL_MUTANTS

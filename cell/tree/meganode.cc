@@ -100,10 +100,14 @@ bool Meganode::NodesLeftForSplit(size_t ahead) const {
 Pointer Meganode::AllocateNode() {
   RegionHeader& h = memory_->header();
   CELL_CHECK_LT(h.nodes_used, h.node_count);
-  ++h.nodes_used;
-  if (h.free_node != 0) {
+  // Free nodes rest while there are few of them, and the one that was freed first is used first: a reader may still be
+  // on its way to a node that was freed lately, and would have to start over.
+  constexpr uint64_t kRestingNodes = 64;
+  const uint64_t free = h.nodes_end - h.nodes_used++;
+  if (h.free_node != 0 && (free > kRestingNodes || h.nodes_end == h.node_count)) {
     const Pointer node(h.region, h.free_node);
     h.free_node = Node(node).right().raw();
+    if (h.free_node == 0) free_last_ = 0;
     return node;
   }
   return Pointer(h.region, h.nodes_offset + h.nodes_end++ * h.node_bytes);
@@ -121,12 +125,15 @@ void Meganode::Invalidate() {
 }
 
 void Meganode::Restore() {
-  for (uint64_t i = 0; i < header().nodes_end; ++i) {
-    const uint64_t node = header().nodes_offset + i * header().node_bytes;
-    memory_->StoreWord(node, LoadWord(memory_->at(node + header().node_bytes - kTailVersionBytes)));
-  }
+  // A free node stays invalid all the time: its content is from before its keys went to others.
+  std::vector<bool> free_nodes(header().nodes_end);
   for (uint64_t free = header().free_node; free != 0; free = Node(Pointer(region(), free)).right().raw()) {
-    MarkGone(Pointer(region(), free));
+    const uint64_t i = (free - header().nodes_offset) / node_bytes_;
+    if (i >= free_nodes.size() || free_nodes[i]) break;  // The list is damaged.
+    free_nodes[i] = true;
+  }
+  for (uint64_t i = 0; i < header().nodes_end; ++i) {
+    if (!free_nodes[i]) Reveal(Pointer(region(), header().nodes_offset + i * node_bytes_));
   }
 }
 
@@ -147,8 +154,21 @@ absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, 
 
 void Meganode::FreeNode(Pointer node) {
   RegionHeader& h = memory_->header();
-  memory_->StoreWord(node.offset() + offsetof(NodeHeader, right), h.free_node);
-  h.free_node = node.offset();
+  memory_->StoreWord(node.offset() + offsetof(NodeHeader, right), 0);
+  if (h.free_node == 0) {
+    h.free_node = node.offset();
+  } else {
+    if (free_last_ == 0) {  // This meganode was opened with free nodes.
+      free_last_ = h.free_node;
+      for (uint64_t i = 1; i < h.node_count; ++i) {
+        const uint64_t next = Node(Pointer(h.region, free_last_)).right().raw();
+        if (next == 0) break;
+        free_last_ = next;
+      }
+    }
+    memory_->StoreWord(free_last_ + offsetof(NodeHeader, right), node.offset());
+  }
+  free_last_ = node.offset();
   --h.nodes_used;
 }
 
@@ -275,11 +295,13 @@ absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) 
   }
   const NodeView leaf = Node(descent.node);
   const std::optional<int> found = leaf.Find(key);
+  bool small = false;
   if (found.has_value()) {
     const LeafPair old = leaf.pair(*found);
     draft_.CopyOf(leaf);
     draft_.Remove(*found);
     Publish(&draft_);
+    small = IsSmall(draft_.view());
     if (!old.is_inline) extents_.Free(old.outside.extent.offset());
     RegionHeader& h = memory_->header();
     --h.keys;
@@ -287,6 +309,7 @@ absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) 
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (found.has_value()) Changed(key);
+  if (small) MergeSmall(key);
   return found.has_value();
 }
 

@@ -2,8 +2,8 @@
 //
 // It implements Sagiv's algorithm as the thesis uses it (4.2). A split writes the right sibling first, then the left
 // node, and inserts the separator into the parent as a later step. Until then readers reach the sibling by the right
-// link, and the next writer that passes finishes the split. Deletes never rebalance. Every step publishes one node. See
-// README.md.
+// link, and the next writer that passes finishes the split. Nodes that deletes leave small are merged with a neighbour.
+// Every step publishes one node. See README.md.
 //
 // A meganode of tier 0 holds pairs. A meganode of a higher tier holds routes: the roots of meganodes one tier below, by
 // their low keys. Its range is [low key, high key). Operations on keys outside fail with OutOfRange; RouteOf then says
@@ -81,6 +81,8 @@ class Meganode : public PairStore {
     inline_max_ = bytes;
   }
   size_t inline_max() const { return inline_max_; }
+  // Returns how many nodes were merged into a neighbour since this was constructed.
+  uint64_t merges() const { return merges_; }
 
   // Sets the clock of NextStamp. It tells nanoseconds since one moment for all servers that may own the region, and may
   // be wrong: stamps grow whatever it says. Without a clock they count from the last one.
@@ -259,16 +261,31 @@ class Meganode : public PairStore {
   absl::StatusOr<NewLeaf> AllocateLeaf(bool last, Pointer* next);
   void LinkLeaf(const NewLeaf& leaf, std::string_view low);
 
+  // Returns whether the entries of a node take less than a quarter of their room.
+  static bool IsSmall(const NodeView& node);
+  // Merges the leaf of `key` with a neighbour if it is small, and then its ancestors. See README.md.
+  void MergeSmall(std::string_view key);
+  // Merges the children of `slot` and of the next one into the first, if they fit well into one node. Returns whether
+  // it did.
+  bool MergeChildren(const NodeView& parent, int slot);
+  // Takes the content of the root's only child into the root. Returns false if the root has others.
+  bool LowerRoot();
+
   Pointer AllocateNode();
   // Invalidates a node: readers that come to it go back. Its bytes stay until FreeNode.
   void MarkGone(Pointer node);
+  // Appends an invalidated node to the list of free ones.
   void FreeNode(Pointer node);
   bool NodesLeftForSplit(size_t ahead = 0) const;
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
+  void PublishHidden(NodeDraft* draft) { draft->PublishHidden(memory_, draft->view().self().offset()); }
+  void Reveal(Pointer node) { NodeDraft::Reveal(memory_, node.offset(), node_bytes_); }
 
   Pointer root_;
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.
   const uint64_t nodes_bytes_;
+  uint64_t merges_ = 0;
+  uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;
   NodeDraft right_draft_;
   size_t inline_max_;

@@ -42,7 +42,9 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
     if (Mutated(Mutant::kStampKept) && SameValue(*old, pair)) pair.stamp = old->stamp;
   }
   ASSIGN_OR_RETURN(const bool stored, StoreAtBottom(descent.node, found, key, pair));
+  bool small = false;
   if (stored) {
+    small = old.has_value() && pair.payload_bytes() < old->payload_bytes() && IsSmall(Node(descent.node));
     h.data_bytes += key.size() + pair.value_bytes;
     if (!old.has_value()) {
       ++h.keys;
@@ -52,6 +54,7 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
     }
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  if (small) MergeSmall(key);
   return found.has_value();
 }
 
@@ -222,16 +225,25 @@ Meganode::SplitResult Meganode::Split(const NodeView& node, int at, bool replace
   }
   CELL_CHECK(fits);
 
-  Publish(&right_draft_);
+  // The new nodes stay hidden until the node that leads to them is published. Otherwise a reader that knows their
+  // locations from former nodes would see this change before others do.
+  PublishHidden(&right_draft_);
   if (!Observe(SplitStep::kRightWritten)) return {false, std::nullopt};
-  Publish(&draft_);
-  if (!Observe(SplitStep::kLeftWritten)) return {!raise, std::nullopt};
-  if (!raise) return {true, Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self}};
+  if (!raise) {
+    Publish(&draft_);
+    Reveal(right_self);
+    if (!Observe(SplitStep::kLeftWritten)) return {true, std::nullopt};
+    return {true, Separator{static_cast<uint8_t>(level + 1), std::move(separator), right_self}};
+  }
+  PublishHidden(&draft_);
+  if (!Observe(SplitStep::kLeftWritten)) return {false, std::nullopt};
 
   CELL_CHECK_LT(level + 1, kLevelsMax);
   draft_.Begin(root_, static_cast<uint8_t>(level + 1), low, high, old_right, tier);
   CELL_CHECK(draft_.Insert(0, low, SlotOf(left_self)) && draft_.Insert(1, separator, SlotOf(right_self)));
   Publish(&draft_);
+  Reveal(left_self);
+  Reveal(right_self);
   Observe(SplitStep::kSeparatorWritten);
   return {true, std::nullopt};
 }

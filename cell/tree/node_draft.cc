@@ -177,21 +177,25 @@ void NodeDraft::Compact(int without) {
   std::memset(bytes_.data() + slots_end, 0, at - slots_end);
 }
 
-void NodeDraft::Publish(RegionMemory* memory, uint64_t offset) {
+void NodeDraft::PublishAs(RegionMemory* memory, uint64_t offset, bool hidden) {
   const uint64_t tail_offset = offset + node_bytes_ - kTailVersionBytes;
   // Use the tail's version, because the head may say that the node was invalidated. The tail is odd in memory to which
   // a region was copied but never arrived whole.
   const uint64_t found = LoadWord(memory->at(tail_offset), std::memory_order_relaxed);
   const uint64_t version = found + found % 2;
   header().crc = NodeCrc(bytes_.data(), node_bytes_);
-  memory->StoreWord(offset, version + 1, std::memory_order_relaxed);
+  memory->StoreWord(offset, hidden ? kVersionGone : version + 1, std::memory_order_relaxed);
   memory->StoreWord(tail_offset, version + 1, std::memory_order_relaxed);
   memory->AfterStep();
   memory->Store(offset + sizeof(uint64_t), bytes_.data() + sizeof(uint64_t),
                 node_bytes_ - sizeof(uint64_t) - kTailVersionBytes);
   memory->StoreWord(tail_offset, version + 2);
   memory->AfterStep();
-  memory->StoreWord(offset, version + 2);
+  if (!hidden) Reveal(memory, offset, node_bytes_);
+}
+
+void NodeDraft::Reveal(RegionMemory* memory, uint64_t offset, uint32_t node_bytes) {
+  memory->StoreWord(offset, LoadWord(memory->at(offset + node_bytes - kTailVersionBytes), std::memory_order_relaxed));
   memory->AfterStep();
 }
 

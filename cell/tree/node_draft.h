@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cell/base/check.h"
+#include "cell/base/mutant.h"
 #include "cell/region/region_memory.h"
 #include "cell/tree/node_view.h"
 
@@ -53,9 +54,16 @@ class NodeDraft {
 
   // Writes the draft over the node at `offset`: first odd versions, then the body, then even versions (thesis, 4.3.1),
   // each step ordered before the next. The CRC protects readers that read in any order.
-  void Publish(RegionMemory* memory, uint64_t offset);
+  void Publish(RegionMemory* memory, uint64_t offset) { PublishAs(memory, offset, /*hidden=*/false); }
+  // Writes the draft there as an invalidated node. Readers that come to it go back, until Reveal makes it valid. A
+  // location that was used before may have such readers before any node points at it.
+  void PublishHidden(RegionMemory* memory, uint64_t offset) {
+    PublishAs(memory, offset, /*hidden=*/!Mutated(Mutant::kReusedNodeVisible));
+  }
+  static void Reveal(RegionMemory* memory, uint64_t offset, uint32_t node_bytes);
 
  private:
+  void PublishAs(RegionMemory* memory, uint64_t offset, bool hidden);
   // Returns where the payload of `payload_bytes` goes, or null if the slot does not fit.
   std::byte* InsertSlot(int i, std::string_view key, SlotKey* slot, size_t slot_bytes, size_t payload_bytes);
   // Allocates an entry in the heap, of a tail and a payload, and returns its offset. REQUIRES: it fits.

@@ -1,5 +1,7 @@
 #include "cell/tree/walk.h"
 
+#include "cell/base/mutant.h"
+
 namespace cell {
 
 Walk::Step Walk::Visit(const NodeView& node) {
@@ -14,7 +16,8 @@ Walk::Step Walk::Visit(const NodeView& node) {
     below_ = node.BelowLow(key_);
     if (below_) return Step::kRestart;
     tier_ = static_cast<int8_t>(node.tier());
-  } else if (node.gone() || node.level() != level() || node.tier() != tier() || node.BelowLow(key_)) {
+  } else if (node.gone() || node.level() != level() || node.tier() != tier() ||
+             (node.BelowLow(key_) && !Mutated(Mutant::kLowKeyUnchecked))) {
     return SetBack();
   }
   level_ = static_cast<int8_t>(node.level());

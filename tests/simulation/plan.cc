@@ -212,6 +212,14 @@ void DrawMix(SimulationPlan* plan, Dice* dice) {
   }
 }
 
+// The keys become many, and then few, so that nodes split and merge, and are used again.
+void DrawTides(SimulationPlan* plan, Dice* dice) {
+  plan->tide_ns = dice->OneOf({50'000, 200'000, 800'000});
+  plan->weights[0] = 6 + dice->Below(6);
+  plan->weights[1] = dice->Below(2);
+  plan->table_share = std::min(plan->table_share, 0.5);
+}
+
 void DrawGoing(ClientPlan* client, Dice* dice) {
   const int how = dice->Below(3);
   client->dies = how == 0;
@@ -242,13 +250,19 @@ bool Draws::Set(std::string_view name, bool on) {
   for (size_t i = kFirst; i < kFaults; ++i) {
     if (name == kNames[i]) return faults[i - kFirst] = on, true;
   }
-  const std::map<std::string_view, bool*> by_name = {
-      {"large values", &large_values},   {"short timeouts", &short_timeouts},
-      {"scan modes", &scan_modes},       {"mixes", &mixes},
-      {"regions max", &regions_max},     {"clients go", &clients_go},
-      {"disk steps", &disk_steps},       {"disk cached", &disk_cached},
-      {"files account", &files_account}, {"suspicion", &suspicion},
-      {"deadlines", &deadlines},         {"disks heal", &disks_heal}};
+  const std::map<std::string_view, bool*> by_name = {{"large values", &large_values},
+                                                     {"short timeouts", &short_timeouts},
+                                                     {"tides", &tides},
+                                                     {"scan modes", &scan_modes},
+                                                     {"mixes", &mixes},
+                                                     {"regions max", &regions_max},
+                                                     {"clients go", &clients_go},
+                                                     {"disk steps", &disk_steps},
+                                                     {"disk cached", &disk_cached},
+                                                     {"files account", &files_account},
+                                                     {"suspicion", &suspicion},
+                                                     {"deadlines", &deadlines},
+                                                     {"disks heal", &disks_heal}};
   const auto it = by_name.find(name);
   if (it != by_name.end()) *it->second = on;
   return it != by_name.end();
@@ -293,6 +307,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     plan.scan_tries = 1 + own.Below(4);
   }
   if (Dice own = dice_for(4); draws.mixes && plan.keys != 1'500) DrawMix(&plan, &own);
+  if (Dice own = dice_for(33); own.Below(6) == 0 && draws.tides && plan.keys != 1'500) DrawTides(&plan, &own);
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
@@ -315,7 +330,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
   for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
-    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 32 are used elsewhere.
+    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 33 are used elsewhere.
     const auto fault = static_cast<Fault>(i);
     const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
     if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
@@ -351,11 +366,12 @@ std::string SimulationPlan::Summary() const {
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue), {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B "
+      "flight on {} keys ({} hot, {:.0f} % in a queue, tides of {} us), {:.0f} % of values up to {} KB, {:.0f} % in a "
+      "table ({} B "
       "buckets), clocks within {} ppm; {} us; faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
-      keys, hot_keys, queue_share * 100, large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes,
-      clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      keys, hot_keys, queue_share * 100, tide_ns / 1000, large_share * 100, large_bytes_max >> 10, table_share * 100,
+      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

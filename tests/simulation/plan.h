@@ -70,6 +70,7 @@ struct Draws {
   bool short_timeouts = true;
   bool scan_modes = true;
   bool mixes = true;  // Delete-heavy, queues, hot keys.
+  bool tides = true;  // The keys become many and few in turns.
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -117,6 +118,7 @@ struct SimulationPlan {
   std::array<int, 3> paths{};       // Weights of server, client, hybrid.
   bool one_path_each = false;       // Each client uses only one of them instead.
   double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  int64_t tide_ns = 0;              // If not 0: puts and deletes exchange their weights each time this has passed.
   double short_share = 0;           // Fraction of the calls with a timeout so short that many miss it.
   bool scan_limits = false;         // Some scans have a limit, some request only keys.
   int64_t late_ns_max = INT64_MAX;  // No call ends later than this after its deadline.

@@ -15,15 +15,18 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
   std::set<Fault> faults;
   std::set<Durability> durabilities;
   std::set<double> shares;
+  std::set<int64_t> tides;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const SimulationPlan plan = SimulationPlan::Draw(seed);
     for (const FaultPlan& fault : plan.faults) faults.insert(fault.fault);
     durabilities.insert(plan.durability);
     shares.insert(plan.table_share);
+    tides.insert(plan.tide_ns);
   }
   EXPECT_EQ(faults.size(), kFaults);
   EXPECT_EQ(durabilities.size(), 3u);
   EXPECT_EQ(shares.size(), 3u);
+  EXPECT_EQ(tides.size(), 4u);
 }
 
 TEST(SimulationPlan, WhatIsLeftOutChangesNothingElse) {

@@ -243,7 +243,9 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
       co_await UseQueue(user, call, &random);
       continue;
     }
-    const size_t what = Weighted(plan.weights, &random);
+    std::array<int, 5> weights = plan.weights;
+    if (plan.tide_ns > 0 && world_->now_ns() / plan.tide_ns % 2 == 1) std::swap(weights[0], weights[1]);
+    const size_t what = Weighted(weights, &random);
     if (what == 4) {
       if (world_->table_keys < world_->history.keys()) co_await ScanSome(user, call, &random);
       if (world_->table_keys == world_->history.keys()) {

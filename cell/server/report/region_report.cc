@@ -72,6 +72,7 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
   if (region.tree != nullptr) {
     json["tier"] = region.tree->tier();
     json["nodes_used"] = header.nodes_used;
+    json["node_merges"] = region.tree->merges();
     json["levels"] = region.tree->Node(region.tree->root()).level() + 1;
     return json;
   }
