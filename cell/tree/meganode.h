@@ -186,6 +186,23 @@ class Meganode : public PairStore {
 
   absl::Status CheckKey(std::string_view key) const override;
 
+  // While it exists, no nodes are merged, and so borders of leaves stay: from the choice of the key at which a region is
+  // split until the split has ended. `tree` may be null, and must outlive this.
+  class BordersKept {
+   public:
+    explicit BordersKept(Meganode* tree) : tree_(tree) {
+      if (tree_ != nullptr) ++tree_->borders_kept_;
+    }
+    BordersKept(const BordersKept&) = delete;
+    BordersKept& operator=(const BordersKept&) = delete;
+    ~BordersKept() {
+      if (tree_ != nullptr) --tree_->borders_kept_;
+    }
+
+   private:
+    Meganode* const tree_;
+  };
+
   // Invalidates all nodes.
   void Invalidate() override;
   void Restore() override;
@@ -285,6 +302,7 @@ class Meganode : public PairStore {
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.
   const uint64_t nodes_bytes_;
   uint64_t merges_ = 0;
+  int borders_kept_ = 0;  // Number of BordersKept.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;
   NodeDraft right_draft_;

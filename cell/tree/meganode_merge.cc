@@ -46,7 +46,7 @@ bool Append(const NodeView& node, NodeDraft* draft) {
 bool Meganode::IsSmall(const NodeView& node) { return Small(FillOf(node)); }
 
 void Meganode::MergeSmall(std::string_view key) {
-  if (on_change_) return;  // A MeganodeSplit copies leaf by leaf, so their borders stay until it has ended.
+  if (borders_kept_ > 0) return;
   for (bool again = true; again;) {
     again = false;
     for (uint8_t level = 0; level < Root().level(); ++level) {

@@ -31,7 +31,7 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
 }
 
 MeganodeSplit::MeganodeSplit(Meganode* from, Meganode* to, std::string key)
-    : from_(from), to_(to), key_(std::move(key)), next_(key_) {
+    : from_(from), to_(to), borders_(from), key_(std::move(key)), next_(key_) {
   CELL_CHECK(from->Covers(key_) && key_ > from->range().low && to->range().low == key_ && !from->on_change_);
   from_->set_on_change([this](std::string_view changed) {
     if (changed >= key_ && (copied_ || changed < next_)) Mirror(changed);

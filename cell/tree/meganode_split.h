@@ -31,7 +31,7 @@ class MeganodeSplit {
   static std::optional<std::string> ChooseKey(const Meganode& from);
 
   // Copies [key, end) of `from` into `to`. `to` is empty and formatted for that range, with the tier, high key and
-  // right neighbour of `from`. `key` is from ChooseKey.
+  // right neighbour of `from`. `key` is from ChooseKey, and no nodes of `from` were merged since (BordersKept).
   MeganodeSplit(Meganode* from, Meganode* to, std::string key);
   ~MeganodeSplit();
   MeganodeSplit(const MeganodeSplit&) = delete;
@@ -66,6 +66,7 @@ class MeganodeSplit {
 
   Meganode* const from_;
   Meganode* const to_;
+  const Meganode::BordersKept borders_;
   const std::string key_;
   std::string next_;   // Everything below this key, a low key of leaves, is copied.
   Pointer next_leaf_;  // Location of the next leaf, after the first.

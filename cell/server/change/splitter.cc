@@ -108,6 +108,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
 }
 
 Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content) {
+  const Meganode::BordersKept borders(region->tree);  // The upper part begins at a border of leaves.
   absl::StatusOr<RegionClaim> upper = co_await allocator_->Allocate(std::move(content), region->region());
   if (!upper.ok()) co_return upper.status();
   const uint32_t made = upper->region()->region();

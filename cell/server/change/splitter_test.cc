@@ -128,6 +128,22 @@ class SplitterTest : public ::testing::Test {
   std::optional<Worker> worker_;
 };
 
+// The split key is a border of leaves. Deletes come before the copy does, and would merge the leaves there.
+TEST_F(SplitterTest, DeletesWhileTheNewRegionIsMadeLeaveTheBorderOfTheSplit) {
+  const uint32_t region = membership_->state().table.root;
+  Fill(region);
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point != "split: region made") return;
+    for (int i = 0; i < 100; ++i) {
+      if (i % 25 == 0) continue;
+      ASSERT_TRUE(*worker_->regions()->Find(region)->store->Delete(fmt::format("key{:03}", i)));
+    }
+  };
+  ASSERT_TRUE(Run(worker_->splitter()->Split(region)).ok());
+  AwaitIdle();
+  EXPECT_EQ(KeysHeld(), 4u);
+}
+
 TEST_F(SplitterTest, AMeganodeIsSplitInOrder) {
   const uint32_t region = membership_->state().table.root;
   Fill(region);
