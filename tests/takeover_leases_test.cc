@@ -10,17 +10,26 @@ namespace {
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
 
+struct Takeover {
+  Mutant mutant = Mutant::kNone;
+  Path path = Path::kClient;
+  bool in_table = false;  // The region belongs to a Pilaf table.
+  uint64_t seed = 1;
+  bool amid_refresh = false;  // The client requests the region table, and reads until it has it.
+  bool leaderless = false;    // The owner does not stop: the part of the coordinator that it uses loses its leader, and
+                              // confirms no lease.
+  bool contains = false;      // The client asks whether the key is there, and the write is a delete.
+};
+
 // Stops the owner of the only region. Another server takes the region over and acknowledges a write. Returns what a
 // client reads then that has not read the region table since: from the stopped owner's memory, or from the owner
-// itself, which continues at that moment. With `in_table` the region belongs to a Pilaf table. With `amid_refresh` the
-// client requests the table, and reads until it has it. With `leaderless` the owner does not stop: the part of the
-// coordinator that it uses loses its leader, and confirms no lease.
-std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t seed = 1, bool amid_refresh = false,
-                              bool leaderless = false) {
+// itself, which continues at that moment. That is "old", "new" or "error".
+std::string ReadAfterTakeover(const Takeover& takeover) {
+  const bool in_table = takeover.in_table;
   TestClusterOptions options;
   options.servers = 2;
   options.logs.durability = Durability::kSync;
-  options.mutant = mutant;
+  options.mutant = takeover.mutant;
   options.table_lease_ns = 2'000'000;
   options.lease_wait_ns = 2'200'000;
   options.membership_polls_max = 50;  // A server that continues sees the newest table only gradually.
@@ -28,27 +37,34 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   ClientOptions client;
   client.report = false;
   client.reconnect_us = 20;
-  client.seed = seed;
+  client.seed = takeover.seed;
   client.timeout_us = 50'000;
   if (in_table) CELL_CHECK(cluster.CreateTable("t", 0, 1).ok());
   const uint32_t region = in_table ? cluster.table().tables.at("t").RegionOf(0) : cluster.table().root;
   CallOptions by;
-  by.path = path;
+  by.path = takeover.path;
   const auto put = [in_table](Client* to, const std::string& value) {
     return in_table ? to->OpenTable("t")->Put("key", value).ok() : to->Put("key", value).ok();
+  };
+  const auto erase = [in_table](Client* from) {
+    return in_table ? from->OpenTable("t")->Delete("key").ok() : from->Delete("key").ok();
   };
   auto reader = cluster.NewClient(client);
   std::optional<Table> table;
   if (in_table) table = *reader->OpenTable("t");
   const auto get = [&]() -> std::string {
+    if (takeover.contains) {
+      const auto there = in_table ? table->Contains("key", by) : reader->Contains("key", by);
+      return !there.ok() ? "error" : *there ? "old" : "new";
+    }
     const auto value = in_table ? table->Get("key", by) : reader->Get("key", by);
     return value.ok() ? value->value_or("absent") : "error";
   };
   CELL_CHECK(put(reader.get(), "old"));
-  for (uint64_t i = 0; i < seed; ++i) CELL_CHECK(get() == "old");
+  for (uint64_t i = 0; i < takeover.seed; ++i) CELL_CHECK(get() == "old");
   const RegionTable::Entry before = *cluster.table().Find(region);
   const auto owner = static_cast<size_t>(std::stoi(before.owner.server.substr(7)));
-  if (leaderless) {
+  if (takeover.leaderless) {
     cluster.CutLeader(owner, true);
   } else {
     cluster.Stop(owner);
@@ -60,9 +76,10 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
     return true;
   };
   while (!taken()) cluster.network()->Step();
-  CELL_CHECK(put(cluster.NewClient(client).get(), "new"));
-  if (path == Path::kServer && !leaderless) cluster.Continue(owner);
-  if (!amid_refresh) return get();
+  const auto writer = cluster.NewClient(client);
+  CELL_CHECK(takeover.contains ? erase(writer.get()) : put(writer.get(), "new"));
+  if (takeover.path == Path::kServer && !takeover.leaderless) cluster.Continue(owner);
+  if (!takeover.amid_refresh) return get();
   const auto begin = [&](Path way) {
     CallOptions call;
     call.path = way;
@@ -73,7 +90,7 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
   auto refreshes = begin(Path::kClient);
   std::vector<Task<absl::StatusOr<std::optional<std::string>>>> reads;
   while (!refreshes.done()) {
-    reads.push_back(begin(path));
+    reads.push_back(begin(takeover.path));
     reader->Poll(INT64_MAX);
   }
   std::string answer = "error";
@@ -87,8 +104,8 @@ std::string ReadAfterTakeover(Mutant mutant, Path path, bool in_table, uint64_t 
 
 TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
   for (const bool in_table : {false, true}) {
-    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kClient, in_table), "new");
-    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoLeaseWait, Path::kClient, in_table), "old");
+    EXPECT_EQ(ReadAfterTakeover({.in_table = in_table}), "new");
+    EXPECT_EQ(ReadAfterTakeover({.mutant = Mutant::kNoLeaseWait, .in_table = in_table}), "old");
   }
 }
 
@@ -96,7 +113,7 @@ TEST(TakeoverLeases, AClientReadsNoMemoryThatIsNotTheOwnersAnyMore) {
 TEST(TakeoverLeases, NoServerServesByTheWordOfAFollowerWithoutALeader) {
   for (const bool in_table : {false, true}) {
     const auto read = [in_table](Mutant mutant) {
-      return ReadAfterTakeover(mutant, Path::kServer, in_table, 1, /*amid_refresh=*/false, /*leaderless=*/true);
+      return ReadAfterTakeover({.mutant = mutant, .path = Path::kServer, .in_table = in_table, .leaderless = true});
     };
     EXPECT_NE(read(Mutant::kNone), "old");
     EXPECT_EQ(read(Mutant::kLeaseByFollower), "old");
@@ -109,9 +126,24 @@ TEST(TakeoverLeases, NorWhenTheSelectorChooses) {
   for (const bool in_table : {false, true}) {
     int read = 0;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
-      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed);
+      const std::string value = ReadAfterTakeover({.path = Path::kHybrid, .in_table = in_table, .seed = seed});
       EXPECT_NE(value, "old") << in_table << " " << seed;
       read += value == "new";
+    }
+    EXPECT_GT(read, 0);
+  }
+}
+
+TEST(TakeoverLeases, NorForWhetherAKeyIsThere) {
+  for (const bool in_table : {false, true}) {
+    EXPECT_EQ(ReadAfterTakeover({.in_table = in_table, .contains = true}), "new");
+    EXPECT_EQ(ReadAfterTakeover({.mutant = Mutant::kNoLeaseWait, .in_table = in_table, .contains = true}), "old");
+    int read = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const std::string there =
+          ReadAfterTakeover({.path = Path::kHybrid, .in_table = in_table, .seed = seed, .contains = true});
+      EXPECT_NE(there, "old") << in_table << " " << seed;
+      read += there == "new";
     }
     EXPECT_GT(read, 0);
   }
@@ -123,7 +155,8 @@ TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
   for (const bool in_table : {false, true}) {
     int read = 0;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
-      const std::string value = ReadAfterTakeover(Mutant::kNone, Path::kHybrid, in_table, seed, /*amid_refresh=*/true);
+      const std::string value =
+          ReadAfterTakeover({.path = Path::kHybrid, .in_table = in_table, .seed = seed, .amid_refresh = true});
       EXPECT_NE(value, "old") << in_table << " " << seed;
       read += value == "new";
     }
@@ -215,8 +248,9 @@ TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
 
 TEST(TakeoverLeases, AFormerOwnerServesNothing) {
   for (const bool in_table : {false, true}) {
-    EXPECT_EQ(ReadAfterTakeover(Mutant::kNone, Path::kServer, in_table), "new");
-    EXPECT_EQ(ReadAfterTakeover(Mutant::kNoServerLease, Path::kServer, in_table), "old");
+    EXPECT_EQ(ReadAfterTakeover({.path = Path::kServer, .in_table = in_table}), "new");
+    EXPECT_EQ(ReadAfterTakeover({.mutant = Mutant::kNoServerLease, .path = Path::kServer, .in_table = in_table}),
+              "old");
   }
 }
 
