@@ -95,7 +95,7 @@ TEST(HotKey, IsReadByEachPathHoweverLargeItIs) {
   EXPECT_GT(retries, 100u);
 }
 
-TEST(HotKey, IsScannedByEachPath) {
+TEST(HotKey, IsScannedByEachPathAlsoInABatchOfItsOwn) {
   SimCluster cluster(kShape, {.clients_run = true});
   SimCluster::DrivenClient reader = cluster.NewDrivenClient(Options());
   ASSERT_TRUE(reader.client->Put("cool", "value").ok());
@@ -103,9 +103,10 @@ TEST(HotKey, IsScannedByEachPath) {
   for (const size_t bytes : kSizes) {
     Writers writers(&cluster, "", "hot", bytes);
     for (const Path path : {Path::kServer, Path::kClient}) {
-      for (int i = 0; i < (bytes < size_t{16} << 10 ? kGets : kGets / 4); ++i) {
+      for (int i = 0; i < (bytes < size_t{16} << 10 ? 2 * kGets : kGets / 2); ++i) {
         SCOPED_TRACE(fmt::format("{} bytes, path {}, {}", bytes, ToString(path), i));
-        Scan scan = reader.client->NewScan({.reverse = i % 2 == 0, .call = {.path = path}});
+        Scan scan =
+            reader.client->NewScan({.reverse = i % 2 == 0, .batch = i % 4 < 2 ? 1u : 128u, .call = {.path = path}});
         std::vector<std::string> keys;
         absl::StatusOr<bool> more = scan.Next();
         for (; more.ok() && *more; more = scan.Next()) {
