@@ -102,6 +102,23 @@ TEST_F(LoggedWritesTest, ADeleteOfAKeyThatCannotBeIsRefusedBeforeItIsLogged) {
   EXPECT_EQ(Answer(erase), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(LoggedWritesTest, APutThatCannotBeAppliedIsRefusedBeforeItIsLogged) {
+  const auto put_of = [this](const std::string& key, uint64_t crc) {
+    return MakePutRequest(root_, {}, crc, key, sizeof("value") - 1, 0);
+  };
+  const auto crc_of = [](const std::string& key) { return Crc64("value", Crc64(key)); };
+  const std::string long_key(300, 'k');
+  for (const std::string& head :
+       {put_of("key", crc_of("key") + 1), put_of("", crc_of("")), put_of(long_key, crc_of(long_key))}) {
+    const uint64_t appended = region()->log->appended();
+    Reply put;
+    Send(head, "value", &put);
+    EXPECT_EQ(region()->log->appended(), appended);
+    ASSERT_TRUE(region()->pending.empty());
+    EXPECT_EQ(Answer(put), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(LoggedWritesTest, ALoggedPutNeedsItsUploadNoMore) {
   const std::string value(60'000, 'v');
   ASSERT_EQ(CodeOf(Call(MakeUploadRequest(2, 0, static_cast<uint32_t>(value.size())), value)), absl::StatusCode::kOk);
