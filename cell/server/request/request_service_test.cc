@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cell/base/crc64.h"
@@ -35,23 +36,87 @@ TEST_F(RequestServiceTest, PutThenGet) {
   EXPECT_EQ(get->value, "other");
 }
 
-TEST_F(RequestServiceTest, ARouteThatNoNodeTakesIsRefused) {
-  RegionContent content;
-  content.range.tier = 1;
-  ASSERT_TRUE(regions_.Create(2, content).ok());
-  ASSERT_TRUE(regions_.Find(2)->tree->InsertRoute("", RootOf(3)).ok());
-  const auto add = [this](const std::string& key) {
-    return CodeOf(Call(MakeAddRouteRequest(RootOf(2), 1, key, RootOf(1))));
-  };
-  EXPECT_EQ(add("key"), absl::StatusCode::kOk);
-  const size_t longest = regions_.Find(2)->tree->key_bytes_max();
-  EXPECT_EQ(add(std::string(longest, 'k')), absl::StatusCode::kOk);
-  for (const size_t bytes : {longest + 1, size_t{4096}, size_t{60'000}}) {
-    EXPECT_EQ(add(std::string(bytes, 'k')), absl::StatusCode::kInvalidArgument) << bytes;
+// A get's value goes into its reply only if the client has room for it there.
+TEST_F(RequestServiceTest, AGetsReplyIsNoLargerThanItsRoom) {
+  ASSERT_TRUE(Put("key", std::string(500, 'v')).ok());
+  for (const size_t room : {size_t{300}, sizeof(GetReply) + 499, sizeof(GetReply) + 500}) {
+    const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"), "", room);
+    ASSERT_LE(reply.size(), room);
+    const auto get = ParseGetReply(AsBytes(reply));
+    ASSERT_TRUE(get.ok()) << get.status();
+    EXPECT_EQ(get->fixed.found, 1u);
+    EXPECT_EQ(get->fixed.value_bytes, 500u);
+    EXPECT_EQ(get->fixed.inlined, room == sizeof(GetReply) + 500);
   }
-  const TreeReport report = CheckTree(*regions_.Find(2)->memory);
+}
+
+// A meganode of routes in region 2.
+class AddRouteTest : public RequestServiceTest {
+ protected:
+  HeldRegion* CreateRoutes(uint8_t tier = 1, const std::optional<std::string>& high = {}) {
+    RegionContent content;
+    content.range = {tier, "", high, high.has_value() ? RootOf(5) : Pointer()};
+    HeldRegion* const region = *regions_.Create(2, content);
+    CELL_CHECK(region->tree->InsertRoute("", RootOf(3)).ok());
+    return region;
+  }
+  // Adds a route of tier 1.
+  std::string Add(const std::string& key) { return Call(MakeAddRouteRequest(RootOf(2), 1, key, RootOf(1))); }
+  void ExpectRoute(const std::string& reply, RouteKind kind) {
+    ASSERT_TRUE(IsRoute(AsBytes(reply))) << CodeOf(reply);
+    EXPECT_EQ(ParseRouteReply(AsBytes(reply))->kind, kind);
+  }
+};
+
+TEST_F(AddRouteTest, ARouteThatNoNodeTakesIsRefused) {
+  const HeldRegion* const region = CreateRoutes();
+  EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kOk);
+  const size_t longest = region->tree->key_bytes_max();
+  EXPECT_EQ(CodeOf(Add(std::string(longest, 'k'))), absl::StatusCode::kOk);
+  for (const size_t bytes : {longest + 1, size_t{4096}, size_t{60'000}}) {
+    EXPECT_EQ(CodeOf(Add(std::string(bytes, 'k'))), absl::StatusCode::kInvalidArgument) << bytes;
+  }
+  const TreeReport report = CheckTree(*region->memory);
   EXPECT_TRUE(report.ok()) << report.errors[0];
   EXPECT_EQ(report.routes.size(), 3u);
+}
+
+TEST_F(AddRouteTest, ARouteIsOnDiskBeforeItIsAcknowledged) {
+  HeldRegion* const region = CreateRoutes();
+  region->SetLog(std::make_shared<RegionLog>(2, 1, 1, nullptr), false);
+  region->log->EndFlush(region->log->BeginFlush(), absl::OkStatus());
+  EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kUnavailable);
+  region->log->EndFlush(region->log->BeginFlush(), absl::OkStatus());
+  EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kOk);
+}
+
+// The record of the route would be in no log.
+TEST_F(AddRouteTest, ARegionWhoseLogHasFailedTakesNoRoute) {
+  HeldRegion* const region = CreateRoutes();
+  region->SetLog(std::make_shared<RegionLog>(2, 1, 1, nullptr), false);
+  region->log->Fail(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
+}
+
+// The content of a frozen region is on its way to another server, which would not know the route.
+TEST_F(AddRouteTest, AFrozenRegionTakesNoRoute) {
+  HeldRegion* const region = CreateRoutes();
+  region->ChangeState(RegionState::kFrozen);
+  ExpectRoute(Add("key"), RouteKind::kNotHeld);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
+}
+
+TEST_F(AddRouteTest, ARouteOfALowerTierIsLedOn) {
+  const HeldRegion* const region = CreateRoutes(/*tier=*/2);
+  ExpectRoute(Add("key"), RouteKind::kChild);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
+}
+
+TEST_F(AddRouteTest, ARouteOutsideOfTheRangeIsLedOn) {
+  CreateRoutes(/*tier=*/1, /*high=*/"m");
+  ExpectRoute(Add("z"), RouteKind::kRight);
+  EXPECT_EQ(CodeOf(Add("a")), absl::StatusCode::kOk);
 }
 
 TEST_F(RequestServiceTest, ScansGoOnWhereTheReplyWasFull) {
@@ -92,6 +157,12 @@ class DamagedScanTest : public RequestServiceTest {
   // Flips a bit in the region, as no write does.
   void Flip(const void* at, std::byte bit = std::byte{1}) {
     memory_->base()[static_cast<const std::byte*>(at) - memory_->base()] ^= bit;
+  }
+  // Changes a node as no write does, and gives it a right CRC.
+  void Rewrite(const NodeView& node, const std::function<void(std::byte*)>& change) {
+    std::byte* const bytes = memory_->base() + node.self().offset();
+    change(bytes);
+    Store(bytes + offsetof(NodeHeader, crc), NodeCrc(bytes, node.node_bytes()));
   }
   std::string Scan(const std::string& from, bool down = false, bool keys_only = false) {
     return Call(MakeScanRequest(root_, from, {},
@@ -183,9 +254,8 @@ TEST_F(DamagedScanTest, ADamagedLeafIsAnError) {
 TEST_F(DamagedScanTest, ARightLinkPastALeafIsNotFollowed) {
   for (int i = 0; i < 90; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
   const NodeView leaf = *tree()->LeafOf("0000");
-  std::byte* const node = memory_->base() + leaf.self().offset();
-  Store(node + offsetof(NodeHeader, right), tree()->Node(leaf.right()).right());
-  Store(node + offsetof(NodeHeader, crc), NodeCrc(node, leaf.node_bytes()));
+  Rewrite(leaf,
+          [&](std::byte* node) { Store(node + offsetof(NodeHeader, right), tree()->Node(leaf.right()).right()); });
   std::vector<std::string> keys;
   for (std::string from = "0000"; !from.empty();) {
     const std::string reply = Scan(from);
@@ -211,6 +281,36 @@ TEST_F(DamagedScanTest, KeysThatAreOutOfOrderAreAnError) {
     ExpectDamage("0010", false, keys_only, 0);
     ExpectDamage("0019", true, keys_only, 0);
   }
+}
+
+// The scan comes to the leaf by the right link of the leaf before it.
+TEST_F(DamagedScanTest, KeysThatAreOutOfOrderInALaterLeafAreAnError) {
+  for (int i = 0; i < 90; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  const NodeView leaf = *tree()->LeafOf("0000");
+  const NodeView right = tree()->Node(leaf.right());
+  // The highest byte of a head, where the key is below the key before it now.
+  Rewrite(right, [](std::byte* node) { node[sizeof(NodeHeader) + 5 * kKeyHeadBytes + 3] ^= std::byte{32}; });
+  ASSERT_FALSE(right.InOrder());
+  for (const bool keys_only : {false, true}) ExpectDamage("", false, keys_only, static_cast<size_t>(leaf.count()));
+}
+
+// The node has no entries, which would be misread. A scan that passed over it would miss those that it had.
+TEST_F(DamagedScanTest, ANodeThatIsNoLeafIsAnError) {
+  for (int i = 0; i < 90; ++i) ASSERT_TRUE(Put(fmt::format("{:04}", i), "value").ok());
+  const NodeView leaf = *tree()->LeafOf("0000");
+  const NodeView right = tree()->Node(leaf.right());
+  Rewrite(right, [](std::byte* node) {
+    auto* const header = reinterpret_cast<NodeHeader*>(node);
+    header->level = 1;
+    header->count = 0;
+  });
+  std::vector<ScanItem> items;
+  const std::string reply = Scan("");
+  const auto result = ParseScanReply(AsBytes(reply), &items);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(items.size(), static_cast<size_t>(leaf.count()));
+  EXPECT_FALSE(result->done);
+  EXPECT_NE(CodeOf(Scan(std::string(result->next_key))), absl::StatusCode::kOk);
 }
 
 TEST_F(RequestServiceTest, BadRequestsGetAClearError) {
