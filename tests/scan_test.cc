@@ -34,7 +34,7 @@ class ScanTest : public ::testing::Test {
 TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
   for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
     for (const bool reverse : {false, true}) {
-      for (const uint32_t batch : {1u, 7u, 128u, 4096u}) {
+      for (const uint32_t batch : {0u, 1u, 7u, 128u, 4096u, UINT32_MAX}) {
         for (const bool read_ahead : {false, true}) {
           SCOPED_TRACE(fmt::format("{} reverse {} batch {} ahead {}", ToString(path), reverse, batch, read_ahead));
           ScanOptions options{.from = Key(100), .to = Key(1900), .reverse = reverse, .batch = batch};
@@ -56,6 +56,20 @@ TEST_F(ScanTest, SeesAllOfARangeBothWaysOnEveryPath) {
     }
   }
   EXPECT_EQ(client_->metrics().errors, 0u);
+}
+
+TEST_F(ScanTest, BoundsThatNoKeyCanHaveAreRefused) {
+  const std::string too_long(KeyBytesMax(kSpreadingShape.node_bytes) + 1, 'k');
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    for (const bool low : {false, true}) {
+      ScanOptions options;
+      (low ? options.from : options.to.emplace()) = too_long;
+      options.call.path = path;
+      const absl::Status status = client_->NewScan(options).Next().status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_NE(status.message().find("the bounds of a scan"), std::string_view::npos) << status;
+    }
+  }
 }
 
 // Downwards there are no links to follow, and yet a leaf costs one read, and a meganode one walk.
@@ -103,6 +117,30 @@ TEST(LongScan, ReadsManyLeavesInARoundBothWays) {
       EXPECT_LT(client->metrics().read_rounds, client->metrics().node_reads / 8);
     }
   }
+}
+
+// A batch of reads ends early, however many entries it may have, so that it does not fill the client's memory.
+TEST(LongScan, ReadsLargeValuesInBatchesOfLimitedSize) {
+  constexpr int kLarge = 60;
+  SimCluster cluster({512, 1 << 20, 16 << 20});
+  ClientOptions client_options;
+  client_options.report = false;
+  const std::unique_ptr<Client> client = cluster.NewClient(client_options);
+  for (int i = 0; i < kLarge; ++i) ASSERT_TRUE(client->Put(Key(i), std::string(100'000, 'v')).ok());
+  ScanOptions options{.batch = 4096};
+  options.call.path = Path::kClient;
+  Scan scan = client->NewScan(options);
+  int seen = 0;
+  for (bool done = false; !done;) {
+    const absl::StatusOr<absl::Span<const Scan::Entry>> batch = client->Run(scan.AsyncNextBatch());
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    size_t bytes = 0;
+    for (const Scan::Entry& entry : *batch) bytes += entry.value.size();
+    EXPECT_LT(bytes, size_t{5} << 20);
+    seen += static_cast<int>(batch->size());
+    done = batch->empty();
+  }
+  EXPECT_EQ(seen, kLarge);
 }
 
 TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {
