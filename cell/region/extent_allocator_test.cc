@@ -121,7 +121,9 @@ TEST(ExtentAllocator, DamagedMemoryIsNotFollowed) {
 }
 
 TEST(ExtentAllocator, AWrongOffsetIsNotFreed) {
-  for (const uint64_t wrong : {uint64_t{0}, kRegionHeaderBytes + uint64_t{1}, uint64_t{1} << 39, ~uint64_t{0} - 7}) {
+  constexpr uint64_t kInsideTheBlock = kRegionHeaderBytes + 16;
+  for (const uint64_t wrong :
+       {uint64_t{0}, kRegionHeaderBytes + uint64_t{1}, kInsideTheBlock, uint64_t{1} << 39, ~uint64_t{0} - 7}) {
     Extents region(4096);
     ExtentAllocator allocator(region.memory());
     ASSERT_TRUE(allocator.Allocate(100).has_value());
@@ -131,6 +133,36 @@ TEST(ExtentAllocator, AWrongOffsetIsNotFreed) {
     EXPECT_EQ(allocator.usage().blocks, 1u);
     EXPECT_FALSE(allocator.Allocate(100).has_value());
   }
+}
+
+TEST(ExtentAllocator, ABlockThatIsFreedTwiceIsNoticed) {
+  Extents region(4096);
+  ExtentAllocator allocator(region.memory());
+  const uint64_t first = *allocator.Allocate(100);
+  ASSERT_TRUE(allocator.Allocate(100).has_value());
+  allocator.Free(first);
+  EXPECT_FALSE(allocator.damaged());
+  allocator.Free(first);
+  EXPECT_TRUE(allocator.damaged());
+  EXPECT_EQ(allocator.usage().blocks, 1u);
+}
+
+// Otherwise the block would be merged with another one than its neighbour, and what is between them would be given out.
+TEST(ExtentAllocator, ABlockThatIsWrongAboutItsLeftNeighbourIsNotFreed) {
+  Extents region(4096);
+  ExtentAllocator allocator(region.memory());
+  const uint64_t first = *allocator.Allocate(100);
+  const uint64_t second = *allocator.Allocate(100);
+  const uint64_t third = *allocator.Allocate(100);
+  ASSERT_TRUE(allocator.Allocate(100).has_value());
+  allocator.Free(first);
+  // The high half of a block's word says how far to the left the neighbour begins. Now that leads to the first block.
+  const uint64_t word = LoadWord(region.memory()->at(third - 8));
+  ASSERT_EQ(word >> 32, (third - second) / 16);
+  region.memory()->StoreWord(third - 8, word + (word >> 32 << 32));
+  allocator.Free(third);
+  EXPECT_TRUE(allocator.damaged());
+  EXPECT_EQ(allocator.usage().blocks, 3u);
 }
 
 TEST(ExtentAllocatorWalk, ReportsADamagedBlock) {
