@@ -39,6 +39,14 @@ TEST(NodeCacheTest, TheNodeThatWasUnusedForLongestGoes) {
   EXPECT_TRUE(cache.Find(At(3)).has_value());
 }
 
+TEST(NodeCacheTest, TheNewestImageOfANodeIsKept) {
+  NodeCache cache(size_t{2} * kNodeBytes, kNodeBytes, 1);
+  cache.Keep(NodeAt(1, 1).view());
+  cache.Keep(NodeAt(1, 2).view());
+  ASSERT_TRUE(cache.Find(At(1)).has_value());
+  EXPECT_EQ(cache.Find(At(1))->level(), 2);
+}
+
 TEST(NodeCacheTest, NodesBelowTheLeastLevelAreNotKept) {
   NodeCache cache(size_t{2} * kNodeBytes, kNodeBytes, 1);
   EXPECT_EQ(cache.Keep(NodeAt(1, 0).view()), Kept::kNot);
