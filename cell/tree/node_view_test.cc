@@ -242,6 +242,15 @@ TEST_F(ParseTest, SealedNonsenseIsMalformed) {
   EXPECT_EQ(with([](NodeHeader* h) { h->level = 200; }), NodeFault::kMalformed);
   EXPECT_EQ(with([](NodeHeader* h) { h->flags = 0x80; }), NodeFault::kMalformed);
   EXPECT_EQ(with([](NodeHeader* h) { h->reserved[1] = 1; }), NodeFault::kMalformed);
+  // Without slots, which would not fit these headers either.
+  EXPECT_EQ(with([](NodeHeader* h) { h->count = 0; }), NodeFault::kNone);
+  EXPECT_EQ(with([](NodeHeader* h) { h->count = 0, h->level = 200; }), NodeFault::kMalformed);
+  EXPECT_EQ(with([](NodeHeader* h) { h->count = 0, h->tier = 200; }), NodeFault::kMalformed);
+  EXPECT_EQ(with([](NodeHeader* h) { h->count = 0, h->heap_begin = 1014; }), NodeFault::kNone) << "at the fences";
+  EXPECT_EQ(with([](NodeHeader* h) { h->count = 0, h->heap_begin = 1015; }), NodeFault::kMalformed);
+  EXPECT_EQ(with([](NodeHeader* h) { h->flags = 0; }), NodeFault::kMalformed) << "it has a high key";
+  EXPECT_EQ(with([](NodeHeader* h) { h->prefix_bytes = 1, h->low_key_bytes = 0; }), NodeFault::kMalformed);
+  EXPECT_EQ(with([](NodeHeader* h) { h->prefix_bytes = 1, h->high_key_bytes = 0; }), NodeFault::kMalformed);
   // Slot 0, whose entry is the last in the heap: of a tail of 8 bytes and a value of 5.
   const LeafSlot slot = Load<LeafSlot>(good.data() + sizeof(NodeHeader) + 4 * 8);
   ASSERT_EQ(slot.key.tail_offset, 1024 - 8 - 2 - 8 - 5);  // Behind it are the fences "m" and "k".
