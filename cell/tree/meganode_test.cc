@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "cell/base/check.h"
@@ -365,6 +366,20 @@ TEST(Meganode, FullOfExtentsAnswersResourceExhaustedAndDeletesMakeRoom) {
   EXPECT_TRUE(report.ok()) << Errors(report);
 }
 
+// An operator would otherwise make room for a region that has it.
+TEST(Meganode, WithADamagedAllocatorAPutIsDataLossAndNotRefusedForWantOfRoom) {
+  TestRegion region({1024, 1 << 20, 1 << 20});
+  Meganode tree(region.memory());
+  tree.set_inline_max(0);
+  ASSERT_TRUE(Put(&tree, "key", "value").ok());
+  const uint64_t extent = tree.Find("key")->pair->outside.extent.offset();
+  region.memory()->StoreWord(extent - sizeof(uint64_t), 3);
+  ASSERT_TRUE(*tree.Delete("key"));  // It looks at the word.
+  const absl::Status status = Put(&tree, "other", "value").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("region 1"));
+}
+
 TEST(Meganode, RefusesBadSizesAndWrongCrcs) {
   TestRegion region({1024, 1 << 20, 4 << 20});
   Meganode tree(region.memory());
@@ -432,6 +447,44 @@ TEST(Meganode, AbandonedSplitsLoseNothingAndAreFinishedByTheNextWriter) {
     }
   }
   EXPECT_GT(half_splits_seen, 20u);
+}
+
+// Inserts keys in order with `insert`, and abandons the second split of a node: the first one raises the root, and
+// leaves no half split. Returns the last key, which is in the right half.
+std::string AbandonASplit(Meganode* tree, const std::function<absl::StatusOr<bool>(const std::string&)>& insert) {
+  int splits = 0;
+  tree->set_split_observer(
+      [&](Meganode::SplitStep step) { return step != Meganode::SplitStep::kLeftWritten || ++splits < 2; });
+  std::string key;
+  int keys = 0;
+  while (splits < 2) {
+    key = fmt::format("{:05}", keys++);
+    CELL_CHECK(insert(key).ok());
+  }
+  tree->set_split_observer(nullptr);
+  return key;
+}
+
+TEST(Meganode, ADeleteFinishesAHalfSplitThatItPasses) {
+  TestRegion region({512, 1 << 20, 1 << 20});
+  Meganode tree(region.memory());
+  const std::string last = AbandonASplit(&tree, [&](const std::string& key) { return Put(&tree, key, "value"); });
+  ASSERT_EQ(CheckTree(*region.memory()).half_splits, 1u);
+  EXPECT_FALSE(*tree.Delete(last + "0"));
+  EXPECT_EQ(CheckTree(*region.memory()).half_splits, 0u);
+  EXPECT_EQ(Get(tree, last), "value");
+}
+
+TEST(MeganodeOfRoutes, ARouteFinishesAHalfSplitThatItPasses) {
+  TestRegion region({512, 1 << 20, 1 << 20}, 1, {1, "", std::nullopt, {}});
+  Meganode tree(region.memory());
+  ASSERT_TRUE(tree.InsertRoute("", RootOf(2)).ok());
+  const std::string last =
+      AbandonASplit(&tree, [&](const std::string& key) { return tree.InsertRoute(key, RootOf(3)); });
+  ASSERT_EQ(CheckTree(*region.memory()).half_splits, 1u);
+  EXPECT_TRUE(*tree.InsertRoute(last, RootOf(3)));
+  EXPECT_EQ(CheckTree(*region.memory()).half_splits, 0u);
+  EXPECT_EQ(tree.RouteOf(last).next, RootOf(3));
 }
 
 TEST(Meganode, BatchedSearchesAnswerLikeSingleOnes) {
