@@ -220,8 +220,10 @@ TEST_F(MigratorTest, RefusesARegionOfAnotherIdOrShape) {
   EXPECT_TRUE(refused([](RegionHeader* header) { header->node_bytes = 4096; }));
   EXPECT_TRUE(refused([](RegionHeader* header) { header->node_count = UINT32_MAX; }));
   EXPECT_TRUE(refused([](RegionHeader* header) { header->extents_bytes *= 2; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->extents_bytes /= 2; }));
   EXPECT_TRUE(refused([](RegionHeader* header) { header->nodes_end = UINT32_MAX; }));
   EXPECT_TRUE(refused([](RegionHeader* header) { header->nodes_used = 99; }));
+  EXPECT_TRUE(refused([](RegionHeader* header) { header->last_stamp = kLastStampMax + 1; }));
   EXPECT_FALSE(refused([](RegionHeader*) {}));
 }
 
