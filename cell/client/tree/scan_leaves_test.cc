@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,14 +33,29 @@ class ScanLeavesTest : public TreeTest {
     if (region != kRoot) CELL_CHECK(router_->GoTo(RootOf(region)).ok());
     leaves_.emplace(&session_, keys_only);
   }
-  Task<absl::StatusOr<ScanLeaves::Leg>> AsyncFill(size_t wanted) {
+  // `left`: how many entries the whole scan still wants.
+  Task<absl::StatusOr<ScanLeaves::Leg>> AsyncFill(size_t wanted, uint64_t left = UINT64_MAX) {
     const absl::Status found = co_await router_->FindConnection();
     if (!found.ok()) co_return found;
     const CallContext context{Path::kClient, session_.NowNs(), session_.NowNs() + kTimeoutNs};
-    co_return co_await leaves_->Fill(&*router_, &*position_, /*from_here=*/false, wanted, /*left=*/UINT64_MAX, context,
-                                     &batch_);
+    co_return co_await leaves_->Fill(&*router_, &*position_, /*from_here=*/false, wanted, left, context, &batch_);
   }
-  absl::StatusOr<ScanLeaves::Leg> Fill(size_t wanted) { return session_.Run(AsyncFill(wanted)); }
+  absl::StatusOr<ScanLeaves::Leg> Fill(size_t wanted, uint64_t left = UINT64_MAX) {
+    return session_.Run(AsyncFill(wanted, left));
+  }
+  // Scans like Fill. Changes the extent of `key`, which Flip has changed before, back after it was read once, and calls
+  // `then`.
+  absl::StatusOr<ScanLeaves::Leg> FillAndFlipBack(
+      const std::string& key, size_t wanted, const std::function<void()>& then = [] {}) {
+    Task<absl::StatusOr<ScanLeaves::Leg>> filling = AsyncFill(wanted);
+    filling.Start();
+    while (metrics().extent_retries == 0 && !filling.done()) session_.Poll(INT64_MAX);
+    CELL_CHECK(!filling.done());
+    Flip(key);
+    then();
+    while (!filling.done()) session_.Poll(INT64_MAX);
+    return filling.Take();
+  }
 
   std::vector<std::string> Keys() {
     std::vector<std::string> keys;
@@ -115,6 +131,16 @@ TEST_F(InlineScanLeavesTest, ADamagedPairIsAnErrorAndWhatIsBeforeItIsReturned) {
   }
 }
 
+TEST_F(InlineScanLeavesTest, AfterADamagedPairTheScanReadsItsLeafAgain) {
+  DamageInline(KeyOf(50));
+  Begin();
+  ASSERT_TRUE(Fill(kAll).ok());
+  ASSERT_EQ(position_->at(), KeyOf(50));
+  Put(&tree_, KeyOf(50));
+  ASSERT_TRUE(Fill(kAll).ok());
+  ExpectAllPairs(/*down=*/false);
+}
+
 // Each pair is right, and so is the CRC of the leaf, but the first two pairs have changed places.
 TEST_F(InlineScanLeavesTest, ALeafWhoseKeysAreOutOfOrderIsAnError) {
   const NodeView leaf = LeafOf(KeyOf(50));
@@ -159,15 +185,8 @@ TEST_F(MixedScanLeavesTest, ALeafWhoseExtentWasReplacedIsReadAgain) {
   ASSERT_FALSE(IsInline(2));
   Begin();
   Flip(KeyOf(2));
-  Task<absl::StatusOr<ScanLeaves::Leg>> filling = AsyncFill(kAll);
-  filling.Start();
-  while (metrics().extent_retries == 0 && !filling.done()) session_.Poll(INT64_MAX);
-  ASSERT_FALSE(filling.done());
-  Flip(KeyOf(2));
-  while (!filling.done()) session_.Poll(INT64_MAX);
-  ASSERT_TRUE(filling.Take().ok());
-  EXPECT_EQ(Keys(), KeysUpTo(kKeys));
-  for (const Scan::Entry& entry : batch_.Entries()) EXPECT_EQ(entry.value, ValueOf(std::string(entry.key)));
+  ASSERT_TRUE(FillAndFlipBack(KeyOf(2), kAll).ok());
+  ExpectAllPairs(/*down=*/false);
 }
 
 // The parent that names the leaf to the left may come from the cache.
@@ -215,20 +234,51 @@ TEST_F(ScanLeavesTest, AFullBatchContinuesInTheLeafAsItWasRead) {
 }
 
 TEST_F(ScanLeavesTest, ALeafWhoseExtentWasReplacedIsReadAgain) {
+  uint64_t nodes = 0;
   Begin();
   Flip(KeyOf(2));
-  Task<absl::StatusOr<ScanLeaves::Leg>> filling = AsyncFill(kAll);
-  filling.Start();
-  while (metrics().extent_retries == 0 && !filling.done()) session_.Poll(INT64_MAX);
-  ASSERT_FALSE(filling.done());
-  const uint64_t nodes = metrics().node_reads;
-  Flip(KeyOf(2));
-  while (!filling.done()) session_.Poll(INT64_MAX);
-  ASSERT_TRUE(filling.Take().ok());
+  ASSERT_TRUE(FillAndFlipBack(KeyOf(2), kAll, [&] { nodes = metrics().node_reads; }).ok());
   EXPECT_EQ(Keys(), KeysUpTo(kKeys));
   EXPECT_EQ(metrics().extent_retries, 1u);
   // The walk began again, and had read the root when the counter was seen.
   EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() - 1 + leaves() - 1));
+}
+
+// The extent is the last of its leaf. Those of the leaves behind it came with it, and are right.
+TEST_F(ScanLeavesTest, ALeafWhoseLastExtentWasReplacedIsReadAgain) {
+  const std::string last = KeyOf(LeafOf(KeyOf(0)).count() - 1);
+  Begin();
+  Flip(last);
+  ASSERT_TRUE(FillAndFlipBack(last, kAll).ok());
+  ExpectAllPairs(/*down=*/false);
+}
+
+// The range ended in the leaf when it was read first.
+TEST_F(ScanLeavesTest, ALegEndsAsTheLeafSaysThatWasReadLast) {
+  const std::string last = KeyOf(kKeys - 1);
+  Begin();
+  Flip(last);
+  const absl::StatusOr<ScanLeaves::Leg> leg = FillAndFlipBack(last, kKeys + 1, [&] {
+    for (const char* const more : {"x", "y"}) Put(&tree_, last + more);
+  });
+  ASSERT_TRUE(leg.ok()) << leg.status();
+  EXPECT_EQ(Keys().back(), last + "x");
+  EXPECT_EQ(leg->end, End::kBatch);
+  EXPECT_EQ(position_->at(), last + "y");
+}
+
+TEST_F(ScanLeavesTest, NoMoreLeavesAreReadThanALimitNeeds) {
+  size_t entries = 0;
+  NodeView leaf = LeafOf(KeyOf(0));
+  for (int needed = 1; needed <= 4; ++needed, leaf = tree_.Node(leaf.right())) {
+    SCOPED_TRACE(needed);
+    entries += static_cast<size_t>(leaf.count());
+    const uint64_t nodes = metrics().node_reads;
+    Begin();
+    ASSERT_TRUE(Fill(entries, /*left=*/entries).ok());
+    EXPECT_EQ(Keys(), KeysUpTo(static_cast<int>(entries)));
+    EXPECT_EQ(metrics().node_reads - nodes, static_cast<uint64_t>(levels() - 1 + needed));
+  }
 }
 
 TEST_F(ScanLeavesTest, ALeafThatKeepsChangingEndsTheLegBehindTheLeafBeforeIt) {
