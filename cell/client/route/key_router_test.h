@@ -47,7 +47,7 @@ class KeyRouterTest : public ::testing::Test {
 
   explicit KeyRouterTest(ClusterState state = State(), const ClientOptions& options = Options())
       : cluster_(std::make_shared<MemoryCluster>(std::move(state))),
-        session_(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)) {
+        session_(options, network_.NewEndpoint(client_host_), std::make_unique<MemoryMembership>(cluster_)) {
     CELL_CHECK(a_->Listen("address-a", &service_a_).ok());
     CELL_CHECK(b_->Listen("address-b", &service_b_).ok());
   }
@@ -100,6 +100,7 @@ class KeyRouterTest : public ::testing::Test {
   SimNetwork network_{SimOptions{}};
   std::unique_ptr<SimFabric> a_ = network_.NewEndpoint();
   std::unique_ptr<SimFabric> b_ = network_.NewEndpoint();
+  SimHost* const client_host_ = network_.NewHost();
   AnsweringService service_a_{a_.get()}, service_b_{b_.get()};
   TestRegion region_{kShape, kRoot, {1, "", std::nullopt, {}}};
   std::shared_ptr<MemoryCluster> cluster_;

@@ -135,6 +135,46 @@ TEST_F(TreeOperationsTest, AGetWhoseExtentKeepsChangingGoesByACall) {
   EXPECT_EQ(metrics().errors, 0u);
 }
 
+class ReconnectingTest : public TreeOperationsTest {
+ protected:
+  ReconnectingTest() : TreeOperationsTest(Reconnecting()) {}
+  // A server is tried again soon after a connection to it was lost.
+  static ClientOptions Reconnecting() {
+    ClientOptions options = Cacheless();
+    options.reconnect_us = 20;
+    return options;
+  }
+};
+
+TEST_F(ReconnectingTest, AGetThatLosesItsConnectionBeforeItsExtentBeginsAgain) {
+  Task<absl::StatusOr<Value>> get = GetFromTree(&session_, KeyOf(5), Over(Path::kClient));
+  get.Start();
+  while (metrics().extent_reads == 0) session_.Poll(INT64_MAX);
+  network_.Break(client_host_, a_->host());
+  while (!get.done()) session_.Poll(INT64_MAX);
+  const absl::StatusOr<Value> got = get.Take();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, ValueOf(KeyOf(5)));
+  EXPECT_GT(metrics().restarts, 0u);
+}
+
+TEST_F(TreeOperationsTest, ContainsInALeafThatStaysTornGoesByACall) {
+  const NodeView leaf = LeafOf(KeyOf(5));
+  memory_->StoreWord(leaf.self().offset(), leaf.head_version() + 1);
+  service_a_.answer = [](const IncomingCall& call, MutableBytes to) {
+    CELL_CHECK(ParseKeyRequest(call.request).value().key == "key0055");
+    auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
+    reply.found = 1;  // The leaf says otherwise.
+    Store(to.data(), reply);
+    return sizeof(reply);
+  };
+  const absl::StatusOr<bool> there = session_.Run(ContainsInTree(&session_, "key0055", Over(Path::kClient)));
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_TRUE(*there);
+  EXPECT_EQ(metrics().calls, 1u);
+  EXPECT_EQ(metrics().errors, 0u);
+}
+
 TEST_F(TreeOperationsTest, APutOverTheClientPathNamesTheLeafThatItFound) {
   EXPECT_EQ(HintOfPut(KeyOf(50), Path::kClient), LeafOf(KeyOf(50)).self());
   EXPECT_EQ(HintOfPut(KeyOf(50), Path::kServer), Pointer());
