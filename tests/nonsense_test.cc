@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/check.h"
+#include "cell/client/client_testing.h"
 #include "tests/liar.h"
 
 namespace cell {
@@ -59,6 +60,18 @@ TEST_F(NonsenseTest, AReportOfARegionIsDataLoss) {
     EXPECT_NE(status.message().find(fmt::format("region {}", region_)), std::string::npos) << status;
   }
   EXPECT_EQ(client_->Get("key")->value_or("absent"), "value");
+}
+
+// The reply has no entries, and says that the scan goes on, but not where. Without an error the client would ask for
+// ever.
+TEST_F(NonsenseTest, AScanThatGoesOnNowhereIsDataLoss) {
+  ClientTesting::RememberRoute(client_.get(), "", std::nullopt, region_);
+  liar_.Say(std::string(sizeof(ScanReply) - sizeof(ReplyHeader), '\0'));
+  ScanOptions options;
+  options.call.path = Path::kServer;
+  const absl::Status status = client_->NewScan(options).Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_NE(status.message().find("no next key"), std::string::npos) << status;
 }
 
 }  // namespace
