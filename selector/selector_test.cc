@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -177,6 +178,18 @@ class Exploring : public ::testing::Test {
     }
     return to_server;
   }
+  // Makes searches. Returns how often the server was tried again, after a thousand of them or more without it.
+  int Attempts(int searches, int64_t server_ns) {
+    int attempts = 0, since = 1'000;
+    for (int i = 0; i < searches; ++i) {
+      if (!Search(server_ns)) {
+        ++since;
+      } else if (std::exchange(since, 0) >= 1'000) {
+        ++attempts;
+      }
+    }
+    return attempts;
+  }
   void SeeReads(int64_t read_ns) {
     for (int read = 0; read < 4; ++read) selector_.ObserveRead(read_ns);
     selector_.ObserveReads(4);
@@ -232,22 +245,29 @@ TEST_F(Exploring, WhatIsSeenWhileBothPathsAreInFlightDoesNotCount) {
 // later.
 TEST_F(Exploring, APathThatIsNoBetterAgainAndAgainIsTriedLessOften) {
   Search(1'000);
-  const auto attempts = [&](int searches) {
-    int attempts = 0, since = 1'000;
-    for (int i = 0; i < searches; ++i) {
-      if (!Search(50'000)) {
-        ++since;
-      } else if (std::exchange(since, 0) >= 1'000) {
-        ++attempts;
-      }
-    }
-    return attempts;
-  };
-  EXPECT_GT(attempts(200'000), 4);
-  attempts(1'000'000);
-  const int later = attempts(1'000'000);
+  EXPECT_GT(Attempts(200'000, 50'000), 4);
+  Attempts(1'000'000, 50'000);
+  const int later = Attempts(1'000'000, 50'000);
   EXPECT_GT(later, 1);
   EXPECT_LT(later, 10);
+}
+
+// What is known of it fades in a limited time, so that it is not tried by the runs alone, which are rare for a path as
+// slow as this one.
+TEST_F(Exploring, APathThatIsNoBetterIsStillTriedNowAndThen) {
+  Search(1'000);
+  Attempts(5'000'000, 1'000'000);
+  EXPECT_GT(Attempts(10'000'000, 1'000'000), 4);
+}
+
+// Otherwise a run would go on for as long as its path gets faster, even if that stays the worse one.
+TEST_F(Exploring, ARunEndsAfterItsLastPeriod) {
+  for (int i = 0; i < 20'000; ++i) Search(60'000);
+  while (!Search(60'000)) continue;
+  // In each period a call takes about 13 % less than in the one before, and always more than twice as long as reads.
+  int server = 1;
+  while (server < 100'000 && Search(static_cast<int64_t>(60'000 * std::pow(1 + server / 200.0, -0.2)))) ++server;
+  EXPECT_NEAR(server, 51'000, 100) << "eight periods, from 200 us to 25,600 us";
 }
 
 // Returns the server's share where a call takes 5 us, and each of two reads 2 us.
@@ -475,6 +495,35 @@ TEST(CellsRule, WhatWasSeenLongAgoFadesIntoWhatTheClientSees) {
     ShareOf(&often, {3'000, 0, 2'000, 0}, 100, &now_ns);
   }
   EXPECT_GT(server, 7);
+}
+
+TEST(RunningLatency, OnePauseCountsAsAFewTimesTheMean) {
+  const SelectorOptions options;
+  RunningLatency latency;
+  for (int i = 0; i < 2; ++i) latency.Observe(1'000, 0, options.weight, options, 0);
+  latency.Observe(1e9, 0, options.weight, options, 0);
+  EXPECT_NEAR(latency.At(0, 0, options.age_ns), 1'000 + options.weight * (options.sample_max - 1) * 1'000, 1);
+}
+
+TEST(RunningLatency, ASampleAfterALongTimeCountsForHalf) {
+  const SelectorOptions options;
+  RunningLatency latency;
+  latency.Observe(1'000, 0, options.weight, options, 0);
+  const int64_t now_ns = 1'000 * options.age_ns;
+  latency.Observe(3'000, 0, options.weight, options, now_ns);
+  EXPECT_NEAR(latency.At(now_ns, 0, options.age_ns), 2'000, 10);
+}
+
+TEST(RunningLatency, AnEmptyQueueIsForgottenAfterAWhile) {
+  const SelectorOptions options;
+  RunningLatency latency;
+  const auto empty_after = [&](double sample, int periods) {
+    latency.Observe(sample, 0, options.weight, options, periods * (options.empty_forget_ns + 1));
+    return latency.empty();
+  };
+  EXPECT_EQ(empty_after(1'000, 0), 1'000);
+  EXPECT_EQ(empty_after(5'000, 1), 1'000) << "it was seen in the period before";
+  EXPECT_EQ(empty_after(5'000, 2), 5'000);
 }
 
 TEST(MovingMean, DropsWhatIsFarOff) {
