@@ -57,7 +57,7 @@ class CellctlCase(unittest.TestCase):
         self.assertIn(part, lines[-1])
         return lines
 
-    def terminal(self, *arguments, typed=b"", until=None):
+    def terminal(self, *arguments, typed=b"", prompt=b"cell> ", until=None):
         """Runs cellctl on a terminal. Returns everything that it writes there, and its exit status."""
         master, slave = pty.openpty()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LC_") and k != "LANG"}
@@ -67,7 +67,7 @@ class CellctlCase(unittest.TestCase):
         shown, deadline = b"", time.monotonic() + 30
         sent = not typed
         while time.monotonic() < deadline:
-            if not sent and b"cell> " in shown:
+            if not sent and prompt in shown:
                 os.write(master, typed)
                 sent = True
             if until is not None and until(shown):

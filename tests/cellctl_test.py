@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -84,6 +85,57 @@ class Cellctl(CellctlCase):
                     self.assertEqual(self.done("get", key), value)
         shown, status = self.terminal("get", "screen")
         self.assertEqual((shown, status), (rb"\x1b[2J\x1b]0;title\x07 \xc2\x9b2J" + b"\r\n", 0))
+
+    def test_a_range_without_an_end_is_deleted_only_if_that_is_meant(self):
+        self.up()
+        for key in ("a", "b", "c", "d"):
+            self.done("put", key, "value")
+        self.refused("which is below", "delete-range", "b", "a")
+        self.refused("which is below", "count", "b", "a")
+        for form in (["b"], [], ["--prefix", ""]):
+            self.refused("nothing was deleted", "delete-range", *form, stdin=subprocess.DEVNULL)
+        self.assertEqual(self.done("count"), b"4\n")
+        self.assertEqual(self.done("delete-range", "a", "b"), b"1 pairs deleted\n")
+        self.assertEqual(self.done("delete-range", "d", "--yes"), b"1 pairs deleted\n")
+        for typed, left in ((b"y\n", b"2\n"), (b"yes\n", b"0\n")):
+            shown, _ = self.terminal("delete-range", typed=typed, prompt=b"Type yes to delete all keys of the tree: ")
+            self.assertEqual(self.done("count"), left, shown)
+
+    def test_an_interrupt_stops_a_deletion_and_says_how_far_it_came(self):
+        self.up()
+        self.done("load", "-", input="".join(f"key{i:06}\tvalue\n" for i in range(20_000)).encode())
+        process = subprocess.Popen(self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+
+        def type_line(line):
+            process.stdin.write(line)
+            process.stdin.flush()
+
+        type_line(b"count\n")  # It is connected then.
+        self.assertEqual(process.stdout.readline(), b"20000\n")
+        self.servers[0].send_signal(signal.SIGSTOP)
+        type_line(b"delete-range --yes\n")
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not self.catches(process.pid, signal.SIGINT):
+            pass  # It has not begun yet.
+        process.send_signal(signal.SIGINT)
+        self.servers[0].send_signal(signal.SIGCONT)
+        stopped = re.fullmatch(r"cellctl: interrupted: (\d+) pairs below key\d+ were deleted; run the command again for the rest\n",
+                               process.stderr.readline().decode())
+        self.assertTrue(stopped)
+        type_line(b"count\n")
+        left = int(process.stdout.readline())
+        self.assertEqual(left + int(stopped.group(1)), 20_000)
+        self.assertGreater(left, 0)
+        type_line(b"delete-range --yes\n")
+        self.assertEqual(process.stdout.readline(), f"{left} pairs deleted\n".encode())
+        process.communicate(timeout=30)
+
+    @staticmethod
+    def catches(pid, number):
+        """Whether a process has a handler for a signal."""
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(re.search(r"SigCgt:\s*(\w+)", status).group(1), 16) >> (number - 1) & 1 == 1
 
     def test_load_says_what_is_wrong(self):
         self.up()

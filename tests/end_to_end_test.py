@@ -84,6 +84,15 @@ class EndToEnd(unittest.TestCase):
         status = self.ctl("-o", "json", "status").stdout
         self.assertEqual(json.loads(status)["regions"][0]["keys"], 5002)
         self.assertIn(b"no errors", self.ctl("check").stdout)
+        self.assertEqual(self.ctl("count").stdout, b"5002\n")
+        self.assertEqual(json.loads(self.ctl("-o", "json", "count", "key00010", "key00020").stdout), {"pairs": 10})
+        self.assertEqual(self.ctl("count", "--prefix", "key0012").stdout, b"10\n")
+        self.assertEqual(self.ctl("delete-range", "key00100", "key04900").stdout, b"4800 pairs deleted\n")
+        self.assertEqual(json.loads(self.ctl("-o", "json", "delete-range", "--prefix", "key0001").stdout), {"deleted": 10, "exact": True})
+        self.assertEqual(self.ctl("count").stdout, b"192\n")
+        left = self.ctl("scan", "--keys-only", "--prefix", "key").stdout.decode().split()
+        self.assertEqual(left, [f"key{i:05}" for i in (*range(10), *range(20, 100), *range(4900, 5000))])
+        self.assertIn(b"no errors", self.ctl("check").stdout)
         prompt = self.ctl(input=b"put a b\nget a\nnonsense\nget a\nexit\n")
         self.assertEqual(prompt.stdout, b"b\nb\n")
 

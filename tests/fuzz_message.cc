@@ -35,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Inside(ParseKeyRequest(whole));
   Inside(ParsePutRequest(whole));
   Inside(ParseScanRequest(whole));
+  Inside(ParseRangeRequest(whole));
   (void)ParseFetchRequest(whole);
   Inside(ParseAddRouteRequest(whole));
   Inside(ParseMigrationRequest(whole));
@@ -44,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const MessageKind kind :
        {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch,
-        MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute}) {
+        MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute, MessageKind::kCount}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
     Inside(ParseGetReply(whole));
@@ -54,6 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Inside(route->low_key);
       Inside(route->high_key);
     }
+    if (const auto range = ParseRangeReply(whole, kind); range.ok()) Inside(range->next_key);
     std::vector<PageRun> runs;
     (void)ParseMigrationReply(whole, &runs);
     std::vector<ScanItem> items;

@@ -87,6 +87,15 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       request->reply_bytes_max %= kMessageBytesMax;
       break;
     }
+    case MessageKind::kCount:
+    case MessageKind::kDeleteRange: {
+      auto* request = As<RangeRequest>(message);
+      request->root = root;
+      const size_t left = message->size() - sizeof(RangeRequest);
+      request->from_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->from_bytes));
+      request->to_bytes = static_cast<uint16_t>(left - request->from_bytes);
+      break;
+    }
     case MessageKind::kFetch: {
       auto* request = As<FetchRequest>(message);
       request->from = Pointer(root.region(), request->from.offset() % (64 << 10));
@@ -233,11 +242,11 @@ class Fuzzed {
     const uint8_t to = input_->Byte();
     std::string message = input_->Text();
     if (to & 0x80) return liar_.Tell(std::move(message));
-    static constexpr MessageKind kKinds[] = {MessageKind::kSearch, MessageKind::kGet,      MessageKind::kPut,
-                                             MessageKind::kDelete, MessageKind::kScan,     MessageKind::kFetch,
-                                             MessageKind::kUpload, MessageKind::kStatus,   MessageKind::kCheck,
-                                             MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMigration,
-                                             MessageKind::kWeigh,  MessageKind::kRoute};
+    static constexpr MessageKind kKinds[] = {
+        MessageKind::kSearch, MessageKind::kGet,    MessageKind::kPut,      MessageKind::kDelete,
+        MessageKind::kScan,   MessageKind::kFetch,  MessageKind::kUpload,   MessageKind::kStatus,
+        MessageKind::kCheck,  MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMigration,
+        MessageKind::kWeigh,  MessageKind::kRoute,  MessageKind::kCount,    MessageKind::kDeleteRange};
     const uint8_t kind_at = input_->Byte();
     const MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];
     if (!(to & 0x40)) {

@@ -74,5 +74,20 @@ TEST_F(NonsenseTest, AScanThatGoesOnNowhereIsDataLoss) {
   EXPECT_NE(status.message().find("no next key"), std::string::npos) << status;
 }
 
+// The same of ranges: each slice begins above the one before it. A deletion may have happened nevertheless.
+TEST_F(NonsenseTest, ARangeThatGoesOnNowhereIsDataLoss) {
+  ClientTesting::RememberRoute(client_.get(), "", std::nullopt, region_);
+  for (const std::string next : {"", "a", "b", "c", "cc"}) {
+    std::string reply(RangeReplyBytes(next.size()), '\0');
+    (void)WriteRangeReply({reinterpret_cast<std::byte*>(reply.data()), reply.size()}, MessageKind::kCount,
+                          {7, false, next});
+    liar_.Say(reply.substr(sizeof(ReplyHeader)));
+    const absl::Status count = client_->Count("b", "c").status();
+    EXPECT_EQ(count.code(), absl::StatusCode::kDataLoss) << count;
+    const absl::Status deletion = client_->DeleteRange("b", "c").status();
+    EXPECT_TRUE(IsMaybeApplied(deletion)) << deletion;
+  }
+}
+
 }  // namespace
 }  // namespace cell

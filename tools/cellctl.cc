@@ -59,6 +59,18 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->capture_default_str();
 }
 
+// Declares the arguments that name a range of keys.
+void AddRange(CLI::App* app, CtlFlags* flags) {
+  app->add_option("from", flags->from, "First key; without it, the range begins with the tree");
+  CLI::Option* to = app->add_option("to", flags->to, "Key behind the range; without it, the range has no end");
+  CLI::Option* prefix = app->add_option("--prefix", flags->prefix, "All keys that begin with this prefix");
+  app->parse_complete_callback([flags, to, prefix] {
+    flags->has_to = to->count() > 0;
+    flags->has_prefix = prefix->count() > 0;
+    if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot be used with FROM");
+  });
+}
+
 }  // namespace
 
 void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
@@ -81,17 +93,21 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   scan->footer(
       "Keys and values are escaped: \\\\ \\t \\n \\r, and \\xHH for a byte that is not text. With -o json each pair "
       "is\nan object, in which strings that are not text are {\"hex\": \"00ff\"}. load reads both.");
-  scan->add_option("from", flags->from);
-  CLI::Option* to = scan->add_option("to", flags->to);
-  CLI::Option* prefix = scan->add_option("--prefix", flags->prefix, "List all keys that begin with this prefix");
+  AddRange(scan, flags);
   scan->add_option("--limit", flags->limit, "Maximum number of pairs")->check(Count());
   scan->add_flag("--keys-only", flags->keys_only, "List keys without values");
   scan->add_flag("--reverse", flags->reverse, "List from the last key down to the first");
-  scan->parse_complete_callback([flags, to, prefix] {
-    flags->has_to = to->count() > 0;
-    flags->has_prefix = prefix->count() > 0;
-    if (flags->has_prefix && !flags->from.empty()) throw CLI::ValidationError("--prefix", "cannot be used with FROM");
-  });
+  CLI::App* count = add("count", "Count the keys from FROM (inclusive) to TO (exclusive)", RunCount);
+  count->footer("The servers count. Keys that are put or deleted meanwhile are counted or not.");
+  AddRange(count, flags);
+  CLI::App* delete_range =
+      add("delete-range", "Delete all pairs from FROM (inclusive) to TO (exclusive)", RunDeleteRange);
+  delete_range->footer(
+      "The servers delete, some leaves at a time. Keys that are put meanwhile are deleted or not. Ctrl-C stops, and "
+      "says\n"
+      "how far the deletion came. The command can be repeated.");
+  AddRange(delete_range, flags);
+  delete_range->add_flag("--yes", flags->yes, "Do not ask, even if the range has no end");
   CLI::App* load =
       add("load", "Store the pairs from FILE, or from standard input (-), in the format that scan writes", Load);
   load->footer(

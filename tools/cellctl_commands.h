@@ -29,6 +29,7 @@ struct CtlFlags {
 
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
+  bool yes = false;  // Do not ask.
   bool merge = false;
   bool raw = false;     // Lines without escapes.
   bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.
@@ -51,8 +52,12 @@ int Put(Client* client, const CtlFlags& flags);
 int Get(Client* client, const CtlFlags& flags);
 int Has(Client* client, const CtlFlags& flags);
 int Del(Client* client, const CtlFlags& flags);
-int RunScan(Client* client, const CtlFlags& flags);
 int Load(Client* client, const CtlFlags& flags);
+
+// Ranges of keys: cellctl_range.cc.
+int RunScan(Client* client, const CtlFlags& flags);
+int RunCount(Client* client, const CtlFlags& flags);
+int RunDeleteRange(Client* client, const CtlFlags& flags);
 
 // Pilaf tables: cellctl_hash.cc.
 int HashCreate(Client* client, const CtlFlags& flags);

@@ -176,35 +176,6 @@ int Del(Client* client, const CtlFlags& flags) {
   return *existed ? kDone : Absent(flags);
 }
 
-int RunScan(Client* client, const CtlFlags& flags) {
-  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
-  ScanOptions options;
-  if (flags.has_prefix) {
-    options = PrefixScan(flags.prefix);
-  } else {
-    options.from = flags.from;
-    if (flags.has_to) options.to = flags.to;
-  }
-  options.limit = flags.limit;
-  options.reverse = flags.reverse;
-  options.keys_only = flags.keys_only;
-  Scan scan = client->NewScan(std::move(options));
-  absl::StatusOr<bool> more = scan.Next();
-  for (; more.ok() && *more; more = scan.Next()) {
-    if (flags.json()) {
-      nlohmann::json json = {{"key", BytesAsJson(scan.key())}};
-      if (!flags.keys_only) json["value"] = BytesAsJson(scan.value());
-      fmt::print("{}\n", json.dump());
-      continue;
-    }
-    std::string line = EscapeText(scan.key());
-    if (!flags.keys_only) line += "\t" + EscapeText(scan.value());
-    line += "\n";
-    fmt::print("{}", line);
-  }
-  return more.ok() ? kDone : Fail(more.status());
-}
-
 int Load(Client* client, const CtlFlags& flags) {
   std::ifstream file;
   uint64_t total = 0;

@@ -55,26 +55,19 @@ struct Flags {
 
 // Returns what a seed's process reports.
 nlohmann::json ToJson(const SimulationReport& report) {
-  return {{"violations", report.violations},
-          {"trace_hash", report.trace_hash},
-          {"trace_end", report.trace_end},
-          {"simulated_ns", report.simulated_ns},
-          {"settled_ns", report.settled_ns},
-          {"faults", report.faults},
-          {"operations", report.operations},
-          {"maybe", report.maybe},
-          {"failed", report.failed},
-          {"checked", report.checked},
-          {"gave_up", report.gave_up},
-          {"scans", report.scans},
-          {"torn", report.torn},
-          {"splits", report.splits},
-          {"moves", report.moves},
-          {"recovered", report.recovered},
-          {"table_splits", report.table_splits},
-          {"checkpoints", report.checkpoints},
-          {"clients", report.clients},
-          {"latest_ns", report.latest_ns}};
+  return {
+      {"violations", report.violations},   {"trace_hash", report.trace_hash},
+      {"trace_end", report.trace_end},     {"simulated_ns", report.simulated_ns},
+      {"settled_ns", report.settled_ns},   {"faults", report.faults},
+      {"operations", report.operations},   {"maybe", report.maybe},
+      {"failed", report.failed},           {"checked", report.checked},
+      {"gave_up", report.gave_up},         {"scans", report.scans},
+      {"ranges", report.ranges},           {"torn", report.torn},
+      {"splits", report.splits},           {"moves", report.moves},
+      {"recovered", report.recovered},     {"table_splits", report.table_splits},
+      {"checkpoints", report.checkpoints}, {"clients", report.clients},
+      {"latest_ns", report.latest_ns},
+  };
 }
 
 nlohmann::json RunPlan(const Flags& flags, const SimulationPlan& plan) {
@@ -293,8 +286,8 @@ class Runs {
     fmt::print("  simulated {:.3f} s; after the faults, all clusters settled within {:.1f} ms\n",
                static_cast<double>(sum("simulated_ns")) / 1e9, static_cast<double>(settled_max_ns_) / 1e6);
     fmt::print("  faults: {}\n", faults);
-    fmt::print("  {} operations ({} failed, {} with an unknown outcome), {} scans, {} torn reads\n", sum("operations"),
-               sum("failed"), sum("maybe"), sum("scans"), sum("torn"));
+    fmt::print("  {} operations ({} failed, {} with an unknown outcome), {} scans, {} ranges, {} torn reads\n",
+               sum("operations"), sum("failed"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print("  {} splits of meganodes, {} of tables, {} migrations, {} regions recovered, {} checkpoints\n",

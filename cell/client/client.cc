@@ -6,6 +6,7 @@
 #include "cell/client/check/cluster_check.h"
 #include "cell/client/session/session.h"
 #include "cell/client/table/table_operations.h"
+#include "cell/client/tree/range_operations.h"
 #include "cell/client/tree/tree_operations.h"
 #include "cell/cluster/open/open_membership.h"
 #include "cell/io/fabric/open/open_fabric.h"
@@ -115,6 +116,15 @@ absl::StatusOr<bool> Client::Delete(std::string_view key, const CallOptions& opt
   return Run(AsyncDelete(key, options));
 }
 
+absl::StatusOr<uint64_t> Client::Count(std::string_view from, std::optional<std::string_view> to,
+                                       const RangeOptions& options) {
+  return Run(AsyncCount(from, to, options));
+}
+absl::StatusOr<uint64_t> Client::DeleteRange(std::string_view from, std::optional<std::string_view> to,
+                                             const RangeOptions& options) {
+  return Run(AsyncDeleteRange(from, to, options));
+}
+
 Task<bool> Client::AsyncSleepUntil(int64_t at_ns) {
   co_await session_->loop()->SleepUntil(at_ns);
   co_return true;
@@ -156,6 +166,14 @@ Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_vi
 }
 Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions options) {
   return WriteToTree(session_.get(), key, std::nullopt, options);
+}
+Task<absl::StatusOr<uint64_t>> Client::AsyncCount(std::string_view from, std::optional<std::string_view> to,
+                                                  RangeOptions options) {
+  return CountInTree(session_.get(), from, to, std::move(options));
+}
+Task<absl::StatusOr<uint64_t>> Client::AsyncDeleteRange(std::string_view from, std::optional<std::string_view> to,
+                                                        RangeOptions options) {
+  return DeleteRangeInTree(session_.get(), from, to, std::move(options));
 }
 Scan Client::NewScan(ScanOptions options) { return Scan(session_.get(), std::move(options)); }
 

@@ -16,7 +16,8 @@
 // it ends. Coroutines that are in flight when the client is destroyed end with Cancelled; they must still exist then.
 //
 // Guarantees. Get, Put, Delete and Contains are linearizable per key. A scan returns keys in order, each at most once,
-// and every key that was there throughout; it is not a snapshot. See docs/guarantees.md.
+// and every key that was there throughout; it is not a snapshot, and neither is a count. A range is deleted key by key.
+// See docs/guarantees.md.
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
@@ -30,13 +31,15 @@
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
 //   DeadlineExceeded    the call's time was over before anything was written
 //   IsMaybeApplied(s)   a write was sent and its answer was lost or malformed: it may or may not have happened
-//   Cancelled           the client was destroyed; IsMaybeApplied tells whether a write was sent
+//   Cancelled           the client was destroyed; IsMaybeApplied tells whether a write was sent. Or a caller's
+//                       RangeOptions::progress has stopped the call
 //   DataLoss            bytes that verify as nothing that Cell writes
 //
 // Not thread-safe: use one Client per thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,12 +108,26 @@ struct ScanOptions {
   CallOptions call = {};   // Its timeout applies to each batch.
 };
 
+// How far Count or DeleteRange has come.
+struct RangeProgress {
+  uint64_t pairs = 0;             // Pairs that were counted or deleted.
+  std::string_view reached = {};  // The keys of the range below this one are done.
+};
+
+struct RangeOptions {
+  // Called after each slice but the last. If it returns false, the call ends with Cancelled. It must not use the
+  // client.
+  std::function<bool(const RangeProgress&)> progress = nullptr;
+  // Timeout of the whole call. Default: none. Each slice takes no longer than ClientOptions::timeout_us anyway.
+  std::optional<int64_t> timeout_us = {};
+};
+
 // Returns ScanOptions for all keys that begin with `prefix`.
 ScanOptions PrefixScan(std::string_view prefix);
 
 // Counts what this client has ever done.
 struct ClientMetrics {
-  uint64_t operations = 0;    // Get, Put, Delete, Contains, each key of MultiGet, and batches of scans.
+  uint64_t operations = 0;    // Get, Put, Delete, Contains, each key of MultiGet, batches of scans, slices of ranges.
   uint64_t server_path = 0;   // Meganodes that a server searched for it...
   uint64_t client_path = 0;   // ...and those that this client searched.
   uint64_t route_hits = 0;    // Operations that began at a cached meganode...
@@ -239,6 +256,24 @@ class Client {
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
   Scan NewScan(ScanOptions options);
 
+  // Counts the keys from `from` (inclusive) to `to` (exclusive; nullopt: to the end). The servers count them, region by
+  // region, in slices of some leaves. Like a scan this is no snapshot: a key that was there throughout the call is
+  // counted once, one that never was is not counted, and any other at most once. Returns InvalidArgument if `from` is
+  // above `to`, or a bound is longer than a key can be. Every error's message says how far the count came.
+  absl::StatusOr<uint64_t> Count(std::string_view from, std::optional<std::string_view> to,
+                                 const RangeOptions& options = {});
+  // Deletes these keys, in the same slices, and returns how many pairs it has deleted. Each key of the range is deleted
+  // as if by Delete, at some moment of the call. A key that is put meanwhile may stay, or be deleted. Those of one leaf
+  // go together: one read of the leaf finds all of them, or none. With `sync` each slice is on disk before it is
+  // acknowledged, and before it is seen.
+  //
+  // After an error, the keys below the one in the message (RangeProgress::reached) were deleted, and those from it on
+  // were not. If IsMaybeApplied, those of one slice from it on may have been deleted, or may still be. Begin again
+  // there: a request whose answer was lost is never sent a second time by itself, because it could then delete what was
+  // put after the call had ended.
+  absl::StatusOr<uint64_t> DeleteRange(std::string_view from, std::optional<std::string_view> to,
+                                       const RangeOptions& options = {});
+
   // Opens a table that was made by `cellctl hash create` or Control.CreateTable. Returns NotFound if there is none of
   // this name.
   absl::StatusOr<Table> OpenTable(const std::string& name);
@@ -261,6 +296,10 @@ class Client {
   Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<uint64_t>> AsyncCount(std::string_view from, std::optional<std::string_view> to,
+                                            RangeOptions options = {});
+  Task<absl::StatusOr<uint64_t>> AsyncDeleteRange(std::string_view from, std::optional<std::string_view> to,
+                                                  RangeOptions options = {});
   // Ends at `at_ns` of NowNs: for pacing.
   Task<bool> AsyncSleepUntil(int64_t at_ns);
 

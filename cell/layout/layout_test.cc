@@ -81,6 +81,16 @@ TEST(Wire, GoldenRequests) {
             "0a00000000100000"
             "0200010001010100"
             "61627a");
+  EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
+            "0b0006001b000000"
+            "0010000000010000"
+            "0200010000000000"
+            "61627a");
+  EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
+            "0c00060019000000"
+            "0010000000010000"
+            "0100000000000000"
+            "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
             "0600060018000000"
             "0020000000010000"
@@ -121,6 +131,11 @@ TEST(Wire, GoldenReplies) {
             "1100000022000000"
             "0010000000030000"
             "0200000003000000");
+  EXPECT_EQ(HexOf(RangeReply{header(MessageKind::kCount, 32), 0x1122334455667788, 3, 1, {}}),
+            "0b00000020000000"
+            "1100000022000000"
+            "8877665544332211"
+            "0300010000000000");
   EXPECT_EQ(HexOf(RouteReply{header(MessageKind::kRoute, 34), Pointer(3, 4096), RouteKind::kChild, 1, 1, 0, 1, 1}),
             "2000000022000000"
             "1100000022000000"
@@ -206,6 +221,8 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
       MakePutRequest(Pointer(1, 1), Pointer(), 1, "key", 3, 0) + "val",
       MakeScanRequest(Pointer(1, 1), "from", to, {.limit = 5, .reply_bytes_max = 100}),
       MakeFetchRequest(Pointer(1, 1), 8),
+      MakeRangeRequest(MessageKind::kCount, Pointer(1, 1), "from", to),
+      MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 1), "from", ""),
   };
   const auto accepted = [&](std::string_view message) {
     const ConstBytes bytes = AsBytes(message);
@@ -220,6 +237,9 @@ TEST(Wire, CutOrLongMessagesAreRefused) {
         return ParseScanRequest(bytes).ok();
       case MessageKind::kFetch:
         return ParseFetchRequest(bytes).ok();
+      case MessageKind::kCount:
+      case MessageKind::kDeleteRange:
+        return ParseRangeRequest(bytes).ok();
       default:
         return false;
     }
@@ -256,6 +276,26 @@ TEST(Wire, ErrorRepliesCarryCodeAndText) {
   EXPECT_EQ(status, absl::ResourceExhaustedError("meganode is full"));
   EXPECT_EQ(ParseWriteReply(ConstBytes(to.data(), bytes), MessageKind::kDelete).status().code(),
             absl::StatusCode::kDataLoss);
+}
+
+TEST(Wire, ARangeReplySaysWhereItGoesOn) {
+  std::string bytes(RangeReplyBytes(4), '\0');
+  const MutableBytes to(reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
+  ASSERT_EQ(WriteRangeReply(to, MessageKind::kCount, {7, false, "next"}), bytes.size());
+  const absl::StatusOr<RangeResult> result = ParseRangeReply(AsBytes(bytes), MessageKind::kCount);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->pairs, 7u);
+  EXPECT_FALSE(result->done);
+  EXPECT_EQ(result->next_key, "next");
+  const auto refused = [](std::string_view reply) {
+    return absl::IsDataLoss(ParseRangeReply(AsBytes(reply), MessageKind::kCount).status());
+  };
+  EXPECT_TRUE(absl::IsDataLoss(ParseRangeReply(AsBytes(bytes), MessageKind::kDeleteRange).status()));
+  for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_TRUE(refused(bytes.substr(0, cut))) << cut;
+  // It ends, or it goes on somewhere.
+  EXPECT_TRUE(refused({bytes.data(), WriteRangeReply(to, MessageKind::kCount, {7, true, "next"})}));
+  EXPECT_TRUE(refused({bytes.data(), WriteRangeReply(to, MessageKind::kCount, {7, false, ""})}));
+  EXPECT_FALSE(refused({bytes.data(), WriteRangeReply(to, MessageKind::kCount, {7, true, ""})}));
 }
 
 TEST(Wire, RandomRepliesNeverReadOutOfBounds) {

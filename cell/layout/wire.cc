@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/region.h"
@@ -294,6 +295,45 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
   const ScanResult result{reply.done != 0, cursor.TakeText(reply.next_key_bytes), reply.next};
   if (!cursor.ended()) return BadReply(MessageKind::kScan, message.size());
   return result;
+}
+
+std::string MakeRangeRequest(MessageKind kind, Pointer root, std::string_view from, std::string_view to) {
+  RangeRequest fixed{};
+  fixed.header.kind = kind;
+  fixed.root = root;
+  fixed.from_bytes = static_cast<uint16_t>(from.size());
+  fixed.to_bytes = static_cast<uint16_t>(to.size());
+  return WithFixed(fixed, 0, {from, to});
+}
+
+absl::StatusOr<Parsed<RangeRequest>> ParseRangeRequest(ConstBytes message) {
+  Cursor cursor(message);
+  Parsed<RangeRequest> parsed{cursor.Take<RangeRequest>(), {}, {}};
+  parsed.key = cursor.TakeText(parsed.fixed.from_bytes);
+  parsed.value = cursor.TakeText(parsed.fixed.to_bytes);
+  if (!cursor.ended()) return BadRequest(parsed.fixed.header.kind, message.size());
+  return parsed;
+}
+
+absl::StatusOr<RangeResult> ParseRangeReply(ConstBytes message, MessageKind kind) {
+  RETURN_IF_ERROR(CheckReply(message, kind));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<RangeReply>();
+  const RangeResult result{reply.pairs, reply.done != 0, cursor.TakeText(reply.next_key_bytes)};
+  if (!cursor.ended() || result.done != result.next_key.empty()) return BadReply(kind, message.size());
+  return result;
+}
+
+size_t WriteRangeReply(MutableBytes to, MessageKind kind, const RangeResult& result) {
+  const size_t bytes = RangeReplyBytes(result.next_key.size());
+  CELL_CHECK_LE(bytes, to.size());
+  auto reply = ReplyOf<RangeReply>(kind, bytes);
+  reply.pairs = result.pairs;
+  reply.next_key_bytes = static_cast<uint16_t>(result.next_key.size());
+  reply.done = result.done;
+  Store(to.data(), reply);
+  if (!result.next_key.empty()) std::memcpy(to.data() + sizeof(reply), result.next_key.data(), result.next_key.size());
+  return bytes;
 }
 
 bool IsRoute(ConstBytes message) {

@@ -26,7 +26,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 6;  // 6: layout version 2.
+inline constexpr uint16_t kWireVersion = 6;  // 6: layout version 2; ranges.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -44,6 +44,8 @@ enum class MessageKind : uint16_t {
   kStatus = 8,   // Returns the server's state as JSON.
   kCheck = 9,    // Runs the tree check of a region and returns its report as JSON.
   kReport = 10,  // Reports a client's own counters as JSON, for `cellctl top`.
+  kCount = 11,   // Counts the pairs of a slice of a range.
+  kDeleteRange = 12,
 
   // Sent between servers.
   kAddRoute = 16,   // Tells the tier above about a meganode's root.
@@ -76,9 +78,10 @@ void SetTimes(MutableBytes reply, const ServiceTimes& times);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest: `from`. MigrationRequest: the
-                         // server, or the reason of a cancel.
-  std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest: `to`.
+  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest, RangeRequest: `from`.
+                         // MigrationRequest: the server, or the reason of a cancel.
+  std::string_view
+      value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest, RangeRequest: `to`.
 };
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
@@ -262,6 +265,43 @@ struct ScanResult {
 };
 // Replaces the content of *items.
 absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
+
+// --- Count and delete a range, slice by slice ---
+
+// `from` (inclusive) and `to` (exclusive) follow. An empty `to` is the end of the tree. The server counts or deletes a
+// slice of the range: what of it is in the first leaves from `from` on, in one meganode.
+struct RangeRequest {
+  MessageHeader header;
+  Pointer root;
+  uint16_t from_bytes;
+  uint16_t to_bytes;
+  uint32_t reserved;
+};
+static_assert(sizeof(RangeRequest) == 24 && std::has_unique_object_representations_v<RangeRequest>);
+
+std::string MakeRangeRequest(MessageKind kind, Pointer root, std::string_view from, std::string_view to);
+absl::StatusOr<Parsed<RangeRequest>> ParseRangeRequest(ConstBytes message);
+
+// The key where the next slice begins follows unless `done`.
+struct RangeReply {
+  ReplyHeader header;
+  uint64_t pairs;  // Number of pairs that the slice counted or deleted.
+  uint16_t next_key_bytes;
+  uint8_t done;  // The slice reached the range's end.
+  uint8_t reserved[5];
+};
+static_assert(sizeof(RangeReply) == 32 && std::has_unique_object_representations_v<RangeReply>);
+
+struct RangeResult {
+  uint64_t pairs;
+  bool done;
+  std::string_view next_key;  // Empty if done.
+};
+absl::StatusOr<RangeResult> ParseRangeReply(ConstBytes message, MessageKind kind);
+// Returns the room that a reply needs whose next key has this size.
+constexpr size_t RangeReplyBytes(size_t key_bytes_max) { return sizeof(RangeReply) + key_bytes_max; }
+// Writes a reply and returns its size. REQUIRES: there is room for it.
+size_t WriteRangeReply(MutableBytes to, MessageKind kind, const RangeResult& result);
 
 // --- Routes: replies to any request whose key belongs to another meganode ---
 

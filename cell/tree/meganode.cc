@@ -293,24 +293,73 @@ absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) 
   } else {
     ASSIGN_OR_RETURN(descent, Descend(key, 0));
   }
-  const NodeView leaf = Node(descent.node);
-  const std::optional<int> found = leaf.Find(key);
-  bool small = false;
-  if (found.has_value()) {
-    const LeafPair old = leaf.pair(*found);
-    draft_.CopyOf(leaf);
-    draft_.Remove(*found);
-    Publish(&draft_);
-    small = IsSmall(draft_.view());
-    if (!old.is_inline) extents_.Free(old.outside.extent.offset());
-    RegionHeader& h = memory_->header();
-    --h.keys;
-    h.data_bytes -= old.pair_bytes();
-  }
+  DeleteFromLeaf<std::string_view>(descent.node, {&key, 1});
+  const bool existed = !deleted_.empty();
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (found.has_value()) Changed(key);
-  if (small) MergeSmall(key);
-  return found.has_value();
+  if (existed) Changed(key);
+  if (existed && IsSmall(Node(descent.node))) MergeSmall(key);
+  return existed;
+}
+
+absl::StatusOr<uint64_t> Meganode::DeleteAll(absl::Span<const std::string> keys) { return DeleteEach(keys, true); }
+
+absl::StatusOr<uint64_t> Meganode::CommitDeleteAll(absl::Span<const std::string> keys) {
+  return DeleteEach(keys, false);
+}
+
+absl::StatusOr<uint64_t> Meganode::DeleteEach(absl::Span<const std::string> keys, bool logs) {
+  uint64_t deleted = 0;
+  for (bool first = true; !keys.empty(); first = false) {
+    const std::string& key = keys.front();
+    RETURN_IF_ERROR(CheckKey(key));
+    if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
+    ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
+    const NodeView leaf = Node(descent.node);
+    size_t here = 1;
+    while (here < keys.size() && leaf.Covers(keys[here])) ++here;
+    DeleteFromLeaf(descent.node, keys.subspan(0, here));
+    deleted += deleted_.size();
+    // Writes that were prepared rely on free nodes. Like a single delete, all of these finish what one descent passed.
+    if (first && !descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+    for (const size_t i : deleted_) {
+      if (logs) Wrote(RecordKind::kDelete, keys[i], {});
+      Changed(keys[i]);
+    }
+    if (!deleted_.empty() && IsSmall(Node(descent.node))) MergeSmall(key);
+    keys.remove_prefix(here);
+  }
+  return deleted;
+}
+
+template <typename Key>
+void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
+  const NodeView leaf = Node(pointer);
+  deleted_.clear();
+  deleted_slots_.clear();
+  deleted_extents_.clear();
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::optional<int> found = leaf.Find(keys[i]);
+    // In a leaf whose order was damaged in memory, a slot may be found twice.
+    if (!found.has_value() || (!deleted_slots_.empty() && *found <= deleted_slots_.back())) continue;
+    const LeafPair old = leaf.pair(*found);
+    deleted_.push_back(i);
+    deleted_slots_.push_back(*found);
+    if (!old.is_inline) deleted_extents_.emplace_back(old.outside.extent.offset(), old.pair_bytes());
+    bytes += old.pair_bytes();
+  }
+  if (deleted_.empty()) return;
+  draft_.CopyOf(leaf);
+  for (auto slot = deleted_slots_.rbegin(); slot != deleted_slots_.rend(); ++slot) draft_.Remove(*slot);
+  Publish(&draft_);
+  if (deleted_extents_.size() > 1) {
+    for (const auto& [offset, extent_bytes] : deleted_extents_) extents_.PrefetchFree(offset, extent_bytes);
+    for (const auto& [offset, extent_bytes] : deleted_extents_) extents_.PrefetchNeighbours(offset);
+  }
+  for (const auto& [offset, extent_bytes] : deleted_extents_) extents_.Free(offset);
+  RegionHeader& h = memory_->header();
+  h.keys -= deleted_.size();
+  h.data_bytes -= bytes;
 }
 
 }  // namespace cell

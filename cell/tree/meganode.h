@@ -24,10 +24,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "cell/layout/region.h"
 #include "cell/region/pair_store.h"
 #include "cell/region/region_memory.h"
@@ -184,10 +186,16 @@ class Meganode : public PairStore {
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
 
+  // Deletes those of the keys that are stored, and returns how many were. `keys` are in order. All that are in one leaf
+  // are deleted by one publication of it: a reader finds all of them, or none. CommitDeleteAll does not call on_write,
+  // like CommitDelete. After an error, the keys before the one that it names may have been deleted.
+  absl::StatusOr<uint64_t> DeleteAll(absl::Span<const std::string> keys);
+  absl::StatusOr<uint64_t> CommitDeleteAll(absl::Span<const std::string> keys);
+
   absl::Status CheckKey(std::string_view key) const override;
 
-  // While it exists, no nodes are merged, and so borders of leaves stay: from the choice of the key at which a region is
-  // split until the split has ended. `tree` may be null, and must outlive this.
+  // While it exists, no nodes are merged, and so borders of leaves stay: from the choice of the key at which a region
+  // is split until the split has ended. `tree` may be null, and must outlive this.
   class BordersKept {
    public:
     explicit BordersKept(Meganode* tree) : tree_(tree) {
@@ -278,6 +286,12 @@ class Meganode : public PairStore {
   absl::StatusOr<NewLeaf> AllocateLeaf(bool last, Pointer* next);
   void LinkLeaf(const NewLeaf& leaf, std::string_view low);
 
+  // Deletes the pairs of `keys` from a leaf by one publication, and frees their extents. Sets deleted_ to the positions
+  // of those that it had, in `keys`, which are in order.
+  template <typename Key>
+  void DeleteFromLeaf(Pointer leaf, absl::Span<const Key> keys);
+  absl::StatusOr<uint64_t> DeleteEach(absl::Span<const std::string> keys, bool logs);
+
   // Returns whether the entries of a node take less than a quarter of their room.
   static bool IsSmall(const NodeView& node);
   // Merges the leaf of `key` with a neighbour if it is small, and then its ancestors. See README.md.
@@ -302,10 +316,14 @@ class Meganode : public PairStore {
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.
   const uint64_t nodes_bytes_;
   uint64_t merges_ = 0;
-  int borders_kept_ = 0;  // Number of BordersKept.
+  int borders_kept_ = 0;    // Number of BordersKept.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;
   NodeDraft right_draft_;
+  // Set by DeleteFromLeaf.
+  std::vector<size_t> deleted_;
+  std::vector<int> deleted_slots_;
+  std::vector<std::pair<uint64_t, uint32_t>> deleted_extents_;  // Offsets and sizes.
   size_t inline_max_;
   std::function<int64_t()> stamp_clock_;
   std::function<bool(SplitStep)> split_observer_;

@@ -71,6 +71,8 @@ bool Meganode::MergeChildren(const NodeView& parent, int slot) {
   const NodeView right = Node(parent.inner_slot(slot + 1).child());
   // Between the children of a half split there is another node.
   if (left.gone() || right.gone() || left.right() != right.self()) return false;
+  // A copy of what was damaged in memory would have a right CRC.
+  if (!VerifiedNode(left.self()).ok() || !VerifiedNode(right.self()).ok()) return false;
   const std::optional<std::string> high =
       right.has_high() ? std::optional<std::string>(right.high_key()) : std::nullopt;
   draft_.Begin(left.self(), left.level(), std::string(left.low_key()), high, right.right(), left.tier());

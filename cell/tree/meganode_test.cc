@@ -553,5 +553,80 @@ TEST(MeganodeFormat, RefusesSizesThatDoNotWork) {
   EXPECT_EQ(code({1024, 64 * 1024, 4096}, 0), absl::StatusCode::kInvalidArgument);
 }
 
+// Returns how many of the keys a reader finds in a leaf, or nullopt if the leaf is being written.
+std::optional<size_t> FoundIn(const Meganode& tree, Pointer leaf, const std::vector<std::string>& keys) {
+  const absl::StatusOr<NodeView> view = tree.VerifiedNode(leaf);
+  if (!view.ok()) return std::nullopt;
+  return std::count_if(keys.begin(), keys.end(),
+                       [&](const std::string& key) { return view->Covers(key) && view->Find(key).has_value(); });
+}
+
+// Whatever a reader finds between two stores of the writer, it is all keys that go together, or none.
+TEST(Meganode, KeysOfOneLeafAreDeletedTogether) {
+  for (const size_t value_bytes : {10, 300}) {  // Inline, and outside.
+    TestRegion region;
+    Meganode tree(region.memory());
+    const std::string value(value_bytes, 'v');
+    for (int i = 0; i < 1'000; ++i) ASSERT_TRUE(Put(&tree, "key" + std::to_string(1'000 + i), value).ok());
+    const NodeView leaf = *tree.LeafOf("key1500");
+    const Pointer self = leaf.self();
+    std::vector<std::string> keys;
+    for (int i = 2; i < leaf.count(); ++i) keys.push_back(leaf.key(i));
+    ASSERT_GT(keys.size(), 5u);
+    const uint64_t used = tree.extents().bytes_used;
+    uint64_t all = 0, none = 0;
+    region.memory()->set_after_step([&] {
+      const std::optional<size_t> found = FoundIn(tree, self, keys);
+      if (!found.has_value()) return;
+      EXPECT_TRUE(*found == 0 || *found == keys.size()) << *found;
+      ++(*found == 0 ? none : all);
+    });
+    std::vector<std::string> asked = keys;  // Keys that are not stored do not count.
+    asked.push_back(keys.back() + "x");
+    std::vector<std::string> logged;
+    int changed = 0;
+    tree.set_on_write([&](const PairStore::Write& write) {
+      EXPECT_EQ(write.kind, RecordKind::kDelete);
+      logged.emplace_back(write.key);
+    });
+    tree.set_on_change([&](std::string_view) { ++changed; });
+    const absl::StatusOr<uint64_t> deleted = tree.DeleteAll(asked);
+    region.memory()->set_after_step({});
+    ASSERT_TRUE(deleted.ok()) << deleted.status();
+    EXPECT_EQ(*deleted, keys.size());
+    EXPECT_EQ(logged, keys);
+    EXPECT_EQ(changed, static_cast<int>(keys.size()));
+    EXPECT_GT(none, 0u);
+    if (value_bytes > 200) {
+      EXPECT_LE(tree.extents().bytes_used, used - keys.size() * value_bytes);
+    }
+    const TreeReport report = CheckTree(*region.memory());
+    EXPECT_TRUE(report.ok()) << Errors(report);
+    EXPECT_EQ(report.keys, 1'000 - keys.size());
+  }
+}
+
+// Each leaf is written once, whatever it holds of the keys, and what is left small is merged.
+TEST(Meganode, DeletesKeysOfManyLeavesAndMergesThem) {
+  TestRegion region;
+  Meganode tree(region.memory());
+  std::vector<std::string> keys;
+  for (int i = 0; i < 5'000; ++i) {
+    keys.push_back("key" + std::to_string(10'000 + i));
+    ASSERT_TRUE(Put(&tree, keys.back(), "value").ok());
+  }
+  const uint64_t full = tree.header().nodes_used;
+  const std::vector<std::string> middle(keys.begin() + 100, keys.end() - 100);
+  EXPECT_EQ(*tree.CommitDeleteAll(middle), middle.size());
+  EXPECT_EQ(*tree.CommitDeleteAll(middle), 0u);
+  const TreeReport report = CheckTree(*region.memory());
+  EXPECT_TRUE(report.ok()) << Errors(report);
+  EXPECT_EQ(report.keys, 200u);
+  EXPECT_LT(tree.header().nodes_used, full / 8);
+  EXPECT_EQ(*tree.DeleteAll({}), 0u);
+  EXPECT_EQ(tree.DeleteAll({std::string()}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(tree.Find(keys[0])->pair.has_value() && tree.Find(keys.back())->pair.has_value());
+}
+
 }  // namespace
 }  // namespace cell

@@ -48,7 +48,48 @@ History::Verdict History::Check(bool may_lose, int64_t slack_ns, size_t violatio
       CheckLinear(key, &verdict);
     }
   }
+  const bool lossy = may_lose && !windows_.empty();
+  for (size_t i = 0; i < counts_.size() && !lossy && verdict.violations.size() < violations_max; ++i) {
+    CheckCount(counts_[i], &verdict);
+  }
   return verdict;
+}
+
+bool History::CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const {
+  int64_t deleted_ns = -1;  // The last deletion that may have happened has ended by then.
+  for (const KeyOperation& operation : of(key)) {
+    if (operation.kind == Kind::kDelete && operation.begin_ns <= end_ns) {
+      deleted_ns = std::max(deleted_ns, operation.end_ns);
+    }
+  }
+  return std::any_of(of(key).begin(), of(key).end(), [&](const KeyOperation& put) {
+    return put.kind == Kind::kPut && put.end_ns < begin_ns && put.begin_ns > deleted_ns;
+  });
+}
+
+bool History::PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns) const {
+  int64_t deleted_ns = -1;  // What was put before this is certainly gone.
+  for (const KeyOperation& operation : of(key)) {
+    if (operation.kind == Kind::kDelete && operation.end_ns < begin_ns) {
+      deleted_ns = std::max(deleted_ns, operation.begin_ns);
+    }
+  }
+  return std::any_of(of(key).begin(), of(key).end(), [&](const KeyOperation& put) {
+    return put.kind == Kind::kPut && put.begin_ns <= end_ns && put.end_ns >= deleted_ns;
+  });
+}
+
+void History::CheckCount(const Count& count, Verdict* verdict) const {
+  uint64_t certain = 0, possible = 0;
+  for (size_t key = count.first; key < count.end; ++key) {
+    certain += CertainlyThere(key, count.begin_ns, count.end_ns);
+    possible += PossiblyThere(key, count.begin_ns, count.end_ns);
+  }
+  if (count.pairs >= certain && count.pairs <= possible) return;
+  verdict->violations.push_back(fmt::format(
+      "{} of the keys from {} to {} were counted or deleted from {} to {}, but {} "
+      "were certainly there, and {} possibly",
+      count.pairs, KeyName(count.first), KeyName(count.end), count.begin_ns, count.end_ns, certain, possible));
 }
 
 void History::CheckLinear(size_t key, Verdict* verdict) const {

@@ -22,11 +22,17 @@ class History {
   // Adds an operation. Operations that end one after the other are added in that order.
   void Add(size_t key, const KeyOperation& operation) {
     const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
-    const auto in = [&operation](const Window& window) {
-      return operation.end_ns >= window.begin_ns && operation.end_ns <= window.end_ns;
-    };
-    if (read && std::any_of(stale_.begin(), stale_.end(), in)) return;
+    if (read && Stale(operation.end_ns)) return;
     operations_[key].push_back(operation);
+  }
+  // How many of the keys [first, end) were there, each at some moment from begin_ns to end_ns.
+  struct Count {
+    size_t first, end;
+    int64_t begin_ns, end_ns;
+    uint64_t pairs;
+  };
+  void AddCount(const Count& count) {
+    if (!Stale(count.end_ns)) counts_.push_back(count);
   }
   // Ignores reads that end within this window and were not added yet.
   void MayBeStale(int64_t begin_ns, int64_t end_ns) { stale_.push_back({begin_ns, end_ns}); }
@@ -44,18 +50,27 @@ class History {
     uint64_t checked = 0;                 // Operations.
     uint64_t gave_up = 0;                 // Keys whose histories are too complex to be decided.
   };
-  // Checks that each key's history is linearizable. With `may_lose`, checks instead that the final value was written
-  // after everything that was acknowledged more than `slack_ns` before such a window.
+  // Checks that each key's history is linearizable, and that the counts can be right. With `may_lose`, checks instead
+  // that the final value was written after everything that was acknowledged more than `slack_ns` before such a window.
   Verdict Check(bool may_lose, int64_t slack_ns, size_t violations_max) const;
 
  private:
   struct Window {
     int64_t begin_ns, end_ns;
   };
+  bool Stale(int64_t end_ns) const {
+    return std::any_of(stale_.begin(), stale_.end(),
+                       [end_ns](const Window& window) { return end_ns >= window.begin_ns && end_ns <= window.end_ns; });
+  }
+  // Return whether a key was there all the time, as far as can be told, and whether it was there at some moment.
+  bool CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const;
+  bool PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns) const;
+  void CheckCount(const Count& count, Verdict* verdict) const;
   void CheckLinear(size_t key, Verdict* verdict) const;
   void CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const;
 
   std::vector<std::vector<KeyOperation>> operations_;
+  std::vector<Count> counts_;
   std::vector<Window> windows_, stale_;
 };
 

@@ -10,7 +10,7 @@ import time
 
 # The seed that finds it, and how many seeds from 1 on are tried if it does not do so any more.
 MUTANTS = {
-    "no-fence": (83, 250),
+    "no-fence": (67, 250),
     "synced-too-early": (12, 30),
     "no-server-lease": (427, 1300),
     "no-version-check": (56, 170),

@@ -255,6 +255,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"tides", &tides},
                                                      {"scan modes", &scan_modes},
                                                      {"mixes", &mixes},
+                                                     {"ranges", &ranges},
                                                      {"regions max", &regions_max},
                                                      {"clients go", &clients_go},
                                                      {"disk steps", &disk_steps},
@@ -308,6 +309,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(4); draws.mixes && plan.keys != 1'500) DrawMix(&plan, &own);
   if (Dice own = dice_for(33); own.Below(6) == 0 && draws.tides && plan.keys != 1'500) DrawTides(&plan, &own);
+  if (Dice own = dice_for(34); own.Below(5) == 0 && draws.ranges && plan.keys != 1'500) {
+    plan.range_share = static_cast<double>(own.OneOf({2, 10})) / 100;
+  }
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
@@ -330,7 +334,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
   for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
-    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 33 are used elsewhere.
+    Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 34 are used elsewhere.
     const auto fault = static_cast<Fault>(i);
     const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
     if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
@@ -366,12 +370,13 @@ std::string SimulationPlan::Summary() const {
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue, tides of {} us), {:.0f} % of values up to {} KB, {:.0f} % in a "
+      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us), {:.0f} % of values up to "
+      "{} KB, {:.0f} % in a "
       "table ({} B "
       "buckets), clocks within {} ppm; {} us; faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
-      keys, hot_keys, queue_share * 100, tide_ns / 1000, large_share * 100, large_bytes_max >> 10, table_share * 100,
-      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, large_share * 100, large_bytes_max >> 10,
+      table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

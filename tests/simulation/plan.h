@@ -69,8 +69,9 @@ struct Draws {
   bool large_values = true;
   bool short_timeouts = true;
   bool scan_modes = true;
-  bool mixes = true;  // Delete-heavy, queues, hot keys.
-  bool tides = true;  // The keys become many and few in turns.
+  bool mixes = true;   // Delete-heavy, queues, hot keys.
+  bool tides = true;   // The keys become many and few in turns.
+  bool ranges = true;  // Counts and deletions of ranges.
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -117,6 +118,7 @@ struct SimulationPlan {
   std::array<int, 5> weights{};     // Weights of put, delete, get, contains, scan.
   std::array<int, 3> paths{};       // Weights of server, client, hybrid.
   bool one_path_each = false;       // Each client uses only one of them instead.
+  double range_share = 0;           // Fraction of the operations that count or delete a range.
   double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
   int64_t tide_ns = 0;              // If not 0: puts and deletes exchange their weights each time this has passed.
   double short_share = 0;           // Fraction of the calls with a timeout so short that many miss it.

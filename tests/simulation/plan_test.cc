@@ -16,17 +16,20 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
   std::set<Durability> durabilities;
   std::set<double> shares;
   std::set<int64_t> tides;
+  std::set<double> ranges;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const SimulationPlan plan = SimulationPlan::Draw(seed);
     for (const FaultPlan& fault : plan.faults) faults.insert(fault.fault);
     durabilities.insert(plan.durability);
     shares.insert(plan.table_share);
     tides.insert(plan.tide_ns);
+    ranges.insert(plan.range_share);
   }
   EXPECT_EQ(faults.size(), kFaults);
   EXPECT_EQ(durabilities.size(), 3u);
   EXPECT_EQ(shares.size(), 3u);
   EXPECT_EQ(tides.size(), 4u);
+  EXPECT_EQ(ranges.size(), 3u);
 }
 
 TEST(SimulationPlan, WhatIsLeftOutChangesNothingElse) {

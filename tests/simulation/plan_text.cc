@@ -51,6 +51,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("paths", plan.paths);
   visit("one_path_each", plan.one_path_each);
   visit("queue_share", plan.queue_share);
+  visit("range_share", plan.range_share);
   visit("tide_ns", plan.tide_ns);
   visit("short_share", plan.short_share);
   visit("late_ns_max", plan.late_ns_max);

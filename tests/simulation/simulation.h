@@ -4,6 +4,8 @@
 //   per key     each history of puts, deletes, gets and contains is linearizable, on all paths mixed, including scans:
 //               a scan says about each key that it was there with this value, or was absent, at some moment of the scan
 //   scans       keys in order, each once, in the range
+//   ranges      each key of a deleted range is deleted as by a delete; a count is between the number of keys that were
+//               certainly there and of those that were possibly there
 //   durability  what was acknowledged is there at the end (sync: by the above; async: what was acknowledged a bound
 //               before any fault)
 //   errors      a write that failed plainly did not happen; one that is MaybeApplied did or did not
@@ -38,7 +40,7 @@ struct SimulationReport {
   uint64_t gave_up = 0;           // Histories too complex to be decided.
   uint64_t clients = 0;           // Clients that came.
   int64_t latest_ns = INT64_MIN;  // Maximum time by which a call ended after its deadline.
-  uint64_t scans = 0, torn = 0, splits = 0, moves = 0, recovered = 0, table_splits = 0, checkpoints = 0;
+  uint64_t scans = 0, ranges = 0, torn = 0, splits = 0, moves = 0, recovered = 0, table_splits = 0, checkpoints = 0;
 };
 
 // Runs a plan. `trace` is called with each line, unless it is null.

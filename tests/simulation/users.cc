@@ -11,8 +11,6 @@ namespace {
 
 using Kind = KeyOperation::Kind;
 
-// A key with more writes of unknown outcome is not written any more, because its history would take too long to decide.
-constexpr int kUnknownMax = 4;
 constexpr int64_t kGoingNs = 10'000;
 constexpr std::array kWords = {"put", "delete", "get", "contains"};
 
@@ -243,6 +241,10 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
       co_await UseQueue(user, call, &random);
       continue;
     }
+    if (plan.range_share > 0 && world_->table_keys < world_->history.keys() && random.Unit() < plan.range_share) {
+      co_await UseRange(user, call, &random);
+      continue;
+    }
     std::array<int, 5> weights = plan.weights;
     if (plan.tide_ns > 0 && world_->now_ns() / plan.tide_ns % 2 == 1) std::swap(weights[0], weights[1]);
     const size_t what = Weighted(weights, &random);
@@ -261,7 +263,7 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
 }
 
 Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
-  const bool may_write = !user->plan->reads_only && unknown_[key] < kUnknownMax;
+  const bool may_write = !user->plan->reads_only && MayWrite(key);
   if (!may_write && IsWrite(kind)) kind = Kind::kGet;
   Client* const client = user->of.client.get();
   Table* const table = key < world_->table_keys ? user->table.get() : nullptr;

@@ -37,6 +37,10 @@ class Users {
   int64_t NumberOf(size_t key, const std::optional<std::string>& value);
 
  private:
+  // A key with more writes of unknown outcome is not written any more, because its history would take too long to
+  // decide.
+  static constexpr int kUnknownMax = 4;
+
   struct User {
     size_t index;
     const ClientPlan* plan;
@@ -75,6 +79,13 @@ class Users {
   Task<bool> ScanSome(User* user, CallOptions call, Random* random);
   Task<bool> ScanOnce(User* user, ScanRange* range);
   bool Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRange* range);
+
+  // ranges.cc: a count, or a deletion, of some range.
+  struct KeyRange;
+  Task<bool> UseRange(User* user, CallOptions call, Random* random);
+  // Notes that the keys before `end` are done, with so many pairs in all.
+  void EndSlice(User* user, size_t end, uint64_t pairs, KeyRange* range);
+  bool MayWrite(size_t key) const { return unknown_[key] < kUnknownMax; }
 
   // Never emptied.
   static inline auto* const graveyard_ = new std::vector<User*>;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
+#include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -40,11 +41,12 @@ size_t ReplyRoom(Session* session) {
 // Sends a request that names the router's meganode. Returns nullopt if the search continues elsewhere. The reply is
 // valid until the caller suspends.
 Task<Attempt<ConstBytes>> CallOnce(Session* session, KeyRouter* router, std::string_view head, std::string_view body,
-                                   size_t reply_bytes_max, CallContext context) {
+                                   size_t reply_bytes_max, CallContext context,
+                                   Feedback::Learn learn = Feedback::kCost) {
   const OutgoingCall call{
       .head = head, .body = body, .reply_bytes_max = reply_bytes_max, .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
-      co_await session->connections()->Call(router->worker(), call, {router->selector(), Feedback::kCost});
+      co_await session->connections()->Call(router->worker(), call, {router->selector(), learn});
   if (!reply.ok()) co_return reply.status();
   if (!IsRoute(*reply)) co_return *reply;
   const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
@@ -59,6 +61,52 @@ Attempt<T> ReadFailed(KeyRouter* router, const absl::Status& status) {
   if (!MayHaveMoved(status)) return status;
   (void)router->Restart();
   return std::nullopt;
+}
+
+// Takes the answer to a write of `key`, of one key or from that key on. `parse` reads a reply that is no route. Sets
+// *refused, and returns nullopt, if the server has refused the write for a temporary reason.
+template <typename T, typename Parse>
+Attempt<T> TakeAnswer(KeyRouter* router, std::string_view key, MessageKind kind,
+                      const absl::StatusOr<ConstBytes>& reply, Parse parse, absl::Status* refused) {
+  if (!reply.ok()) {
+    // Unavailable means that it was never sent, so it may be sent elsewhere.
+    if (reply.status().code() == absl::StatusCode::kUnavailable) return ReadFailed<T>(router, reply.status());
+    return WriteOutcome(reply.status(), key);
+  }
+  if (IsRoute(*reply)) {
+    const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
+    const absl::Status status = route.ok() ? router->Follow(*route) : MalformedOutcome(route.status(), key);
+    if (!status.ok()) return status;
+    return std::nullopt;
+  }
+  absl::StatusOr<T> written = parse(*reply);
+  if (written.ok()) return std::optional<T>(*std::move(written));
+  if (written.status().code() == absl::StatusCode::kUnavailable) {
+    *refused = written.status();
+    return std::nullopt;
+  }
+  return IsErrorReply(*reply, kind) ? written.status() : MalformedOutcome(written.status(), key);
+}
+
+// Waits before a write is tried again that its server has refused. Returns `refused` if there is no time for that.
+Task<absl::Status> PauseRefused(Session* session, KeyRouter* router, absl::Status refused, int64_t deadline_ns) {
+  const int64_t at_ns = session->now_ns() + session->options().refused_pause_us * 1000;
+  if (at_ns >= deadline_ns) co_return refused;
+  // Nothing was written, for a temporary reason: the region is migrating, or the server's lease has lapsed, in which
+  // case the region may soon have another owner.
+  co_await session->loop()->SleepUntil(at_ns);
+  co_await router->FindHolderAgain(refused);
+  co_return absl::OkStatus();
+}
+
+absl::StatusOr<RangeSlice> ParseSlice(ConstBytes reply, MessageKind kind, std::string_view from, std::string_view to,
+                                      size_t key_bytes_max) {
+  ASSIGN_OR_RETURN(const RangeResult result, ParseRangeReply(reply, kind));
+  const std::string_view next = result.next_key;
+  if (!result.done && (next <= from || (!to.empty() && next >= to) || next.size() > key_bytes_max)) {
+    return absl::DataLossError("a range's reply goes on at a key that is not in the rest of the range");
+  }
+  return RangeSlice{result.pairs, std::string(next)};
 }
 
 // Uploads a large value in pieces. Returns the upload's number.
@@ -200,7 +248,6 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
   if (session->closed()) co_return ClientLoop::Closed();
   WorkerConnection* const worker = router->worker();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
-  const int64_t refused_pause_ns = session->options().refused_pause_us * 1000;
   uint16_t upload = 0;
   std::string request;
   std::string_view body;
@@ -225,31 +272,44 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(worker, call, {router->selector(), learn});
-  // The code below reads the reply before it suspends.
-  Attempt<bool> result = std::nullopt;
-  if (!reply.ok()) {
-    // Unavailable means that it was never sent, so it may be sent elsewhere.
-    result = reply.status().code() == absl::StatusCode::kUnavailable ? ReadFailed<bool>(router, reply.status())
-                                                                     : WriteOutcome(reply.status(), key);
-  } else if (IsRoute(*reply)) {
-    const absl::StatusOr<RouteView> route = ParseRouteReply(*reply);
-    const absl::Status status = route.ok() ? router->Follow(*route) : MalformedOutcome(route.status(), key);
-    if (!status.ok()) result = status;
-  } else {
-    const absl::StatusOr<WriteReply> written = ParseWriteReply(*reply, kind);
-    if (written.ok()) {
-      result = written->existed != 0;
-    } else if (written.status().code() == absl::StatusCode::kUnavailable &&
-               session->now_ns() + refused_pause_ns < context.deadline_ns) {
-      // Nothing was written, for a temporary reason: the region is migrating, or the server's lease has lapsed, in
-      // which case the region may soon have another owner.
-      co_await session->loop()->SleepUntil(session->now_ns() + refused_pause_ns);
-      co_await router->FindHolderAgain(written.status());
-    } else {
-      result = IsErrorReply(*reply, kind) ? written.status() : MalformedOutcome(written.status(), key);
-    }
-  }
+  const auto parse = [kind](ConstBytes bytes) -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const WriteReply written, ParseWriteReply(bytes, kind));
+    return written.existed != 0;
+  };
+  absl::Status refused;  // The reply must be read before this suspends.
+  Attempt<bool> result = TakeAnswer<bool>(router, key, kind, reply, parse, &refused);
+  if (!refused.ok()) refused = co_await PauseRefused(session, router, refused, context.deadline_ns);
+  if (!refused.ok()) result = refused;
   if (upload != 0) session->connections()->GiveNumber(worker, upload);
+  co_return result;
+}
+
+Task<Attempt<RangeSlice>> CountHere(Session* session, KeyRouter* router, std::string_view from, std::string_view to,
+                                    CallContext context) {
+  const std::string request = MakeRangeRequest(MessageKind::kCount, router->root(), from, to);
+  const Attempt<ConstBytes> reply =
+      co_await CallOnce(session, router, request, {}, ReplyRoom(session), context, Feedback::kNothing);
+  if (!reply.ok()) co_return ReadFailed<RangeSlice>(router, reply.status());
+  if (!reply->has_value()) co_return std::nullopt;
+  absl::StatusOr<RangeSlice> slice =
+      ParseSlice(**reply, MessageKind::kCount, from, to, KeyBytesMax(session->node_bytes()));
+  if (!slice.ok()) co_return slice.status();
+  co_return *std::move(slice);
+}
+
+Task<Attempt<RangeSlice>> DeleteRangeHere(Session* session, KeyRouter* router, std::string_view from,
+                                          std::string_view to, CallContext context) {
+  const auto kind = MessageKind::kDeleteRange;
+  const std::string request = MakeRangeRequest(kind, router->root(), from, to);
+  const OutgoingCall call{.head = request, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(router->worker(), call);
+  const auto parse = [&](ConstBytes bytes) {
+    return ParseSlice(bytes, kind, from, to, KeyBytesMax(session->node_bytes()));
+  };
+  absl::Status refused;
+  Attempt<RangeSlice> result = TakeAnswer<RangeSlice>(router, from, kind, reply, parse, &refused);
+  if (!refused.ok()) refused = co_await PauseRefused(session, router, refused, context.deadline_ns);
+  if (!refused.ok()) result = refused;
   co_return result;
 }
 

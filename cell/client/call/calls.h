@@ -1,6 +1,8 @@
-// Sends requests about one key to a worker, and interprets the replies. Internal to cell/client. Not thread-safe.
+// Sends requests about one key, or about a range, to a worker, and interprets the replies. Internal to cell/client. Not
+// thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,5 +45,17 @@ Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::str
 // key's leaf, or null.
 Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
                               std::optional<std::string_view> value, Pointer hint, CallContext context);
+
+// What one request has done of a range.
+struct RangeSlice {
+  uint64_t pairs = 0;
+  std::string next = {};  // Where the next slice begins. Empty: the range ends with this one.
+};
+// Try once to count, or to delete, the first pairs of [from, to) at the region that the router is at. An empty `to` is
+// the end of the tree.
+Task<Attempt<RangeSlice>> CountHere(Session* session, KeyRouter* router, std::string_view from, std::string_view to,
+                                    CallContext context);
+Task<Attempt<RangeSlice>> DeleteRangeHere(Session* session, KeyRouter* router, std::string_view from,
+                                          std::string_view to, CallContext context);
 
 }  // namespace cell

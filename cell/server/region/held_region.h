@@ -1,11 +1,14 @@
 // HeldRegion is a region that a worker holds, with its store, its log, and its state.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/clock.h"
@@ -23,14 +26,29 @@ namespace cell {
 class LogFlusher;
 class RegionClaim;
 
-// A write whose record is in the log. It is applied and answered once that is on disk.
+// What a request to delete a range has done so far of its slice, for the reply.
+struct DeletedSlice {
+  uint64_t pairs = 0;
+  std::optional<std::string> next = {};  // Where the next slice begins. Nullopt: the range ends with this one.
+  absl::Status status = {};              // Why a leaf could not be written.
+};
+
+// A write whose record is in the log. It is applied and answered once that is on disk. A slice of a range is one for
+// each leaf, of which only the last is answered.
 struct PendingWrite {
-  IncomingCall call;  // The bytes of its request are gone.
+  IncomingCall call;  // The bytes of its request are gone. Not to be answered if `reply_bytes_max` is 0.
   MessageKind kind;
-  uint64_t sequence;
+  uint64_t sequence;  // Of its last record.
   std::string key;
   PairStore::Prepared prepared;  // Set for puts.
   Pointer hint;
+  // Set for slices of a range.
+  std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
+  std::shared_ptr<DeletedSlice> slice = nullptr;
+
+  bool Changes(std::string_view a_key) const {
+    return kind == MessageKind::kDeleteRange ? std::binary_search(keys.begin(), keys.end(), a_key) : key == a_key;
+  }
 };
 
 // Says what a region covers: the keys of a meganode, or a part of a table's hash space.

@@ -1,4 +1,4 @@
-// KeyedRequest is a parsed search, get, put or delete. Pure.
+// KeyedRequest is a parsed search or get, or a write: put, delete, or delete of a range. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace cell {
 // The views point into the message.
 struct KeyedRequest {
   MessageKind kind{};
-  Pointer root;  // Root of the region that the client believes to have the key.
-  Pointer hint;  // Writes: the key's leaf as far as the client knows, or null.
-  std::string_view key;
-  std::string_view value;    // Puts whose value was not uploaded.
+  Pointer root;              // Root of the region that the client believes to have the key.
+  Pointer hint;              // Writes: the key's leaf as far as the client knows, or null.
+  std::string_view key;      // Deletes of a range: where the slice begins.
+  std::string_view value;    // Puts whose value was not uploaded. Deletes of a range: where that ends; empty: nowhere.
   uint64_t crc = 0;          // Puts: CRC64 of key and value.
   uint32_t value_bytes = 0;  // Puts.
   uint16_t upload = 0;       // Puts: if not 0, the number of the upload that is the value.
@@ -24,12 +24,22 @@ struct KeyedRequest {
 };
 
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
-constexpr bool IsWrite(MessageKind kind) { return kind == MessageKind::kPut || kind == MessageKind::kDelete; }
+constexpr bool IsWrite(MessageKind kind) {
+  return kind == MessageKind::kPut || kind == MessageKind::kDelete || kind == MessageKind::kDeleteRange;
+}
 
 // Parses a request into *request, which is empty before. REQUIRES: `message` begins with a whole header of `kind`,
 // which is a lookup or a write. Returns InvalidArgument if the rest is not valid.
 inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, KeyedRequest* request) {
   request->kind = kind;
+  if (kind == MessageKind::kDeleteRange) {
+    const absl::StatusOr<Parsed<RangeRequest>> parsed = ParseRangeRequest(message);
+    if (!parsed.ok()) return parsed.status();
+    request->root = parsed->fixed.root;
+    request->key = parsed->key;
+    request->value = parsed->value;
+    return absl::OkStatus();
+  }
   if (kind != MessageKind::kPut) {
     const absl::StatusOr<Parsed<KeyRequest>> parsed = ParseKeyRequest(message);
     if (!parsed.ok()) return parsed.status();

@@ -28,7 +28,9 @@ void Lookups::Serve(absl::Span<BatchedRequest> requests) {
 void Lookups::Begin(BatchedRequest* request) {
   const KeyedRequest& keyed = request->keyed;
   const Target& target = request->target;
-  if (IsWrite(request->kind)) {
+  if (request->kind == MessageKind::kDeleteRange) {
+    return;  // A hint would not help it.
+  } else if (IsWrite(request->kind)) {
     if (!batching_ || !keyed.hint.null() || target.store == nullptr || target.region->tree == nullptr) return;
   } else if (!IsLookup(request->kind)) {
     return;

@@ -6,6 +6,7 @@
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/add_route.h"
+#include "cell/server/request/range_request.h"
 #include "cell/server/request/scan_request.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -65,6 +66,8 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
   switch (kind) {
     case MessageKind::kScan:
       return Scan(call.request, to);
+    case MessageKind::kCount:
+      return CountRange(call.request, to);
     case MessageKind::kFetch:
       return large_values_.Fetch(call, to);
     case MessageKind::kUpload:
@@ -103,13 +106,28 @@ absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to)
   return ServeScan(*target.region->tree, request, to);
 }
 
+absl::StatusOr<size_t> RequestService::CountRange(ConstBytes message, MutableBytes to) {
+  ASSIGN_OR_RETURN(const Parsed<RangeRequest> request, ParseRangeRequest(message));
+  const Target target = served_->Find(request.fixed.root, request.key);
+  if (target.store == nullptr) return WriteRoute(to, target, request.key);
+  if (target.region->tree == nullptr) return NoMeganode(*target.region);
+  return ServeCount(*target.region->tree, request, to);
+}
+
 void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["batches"] = batches_;
   (*status)["refused"] = replies_.refused();
-  const std::pair<const char*, MessageKind> kinds[] = {
-      {"search", MessageKind::kSearch}, {"get", MessageKind::kGet},       {"put", MessageKind::kPut},
-      {"delete", MessageKind::kDelete}, {"scan", MessageKind::kScan},     {"fetch", MessageKind::kFetch},
-      {"upload", MessageKind::kUpload}, {"status", MessageKind::kStatus}, {"add_route", MessageKind::kAddRoute}};
+  const std::pair<const char*, MessageKind> kinds[] = {{"search", MessageKind::kSearch},
+                                                       {"get", MessageKind::kGet},
+                                                       {"put", MessageKind::kPut},
+                                                       {"delete", MessageKind::kDelete},
+                                                       {"scan", MessageKind::kScan},
+                                                       {"fetch", MessageKind::kFetch},
+                                                       {"upload", MessageKind::kUpload},
+                                                       {"status", MessageKind::kStatus},
+                                                       {"add_route", MessageKind::kAddRoute},
+                                                       {"count", MessageKind::kCount},
+                                                       {"delete_range", MessageKind::kDeleteRange}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();

@@ -1,5 +1,5 @@
 // RequestService serves the calls that a worker's fabric delivers. It parses each request once and passes it on:
-// lookups to Lookups, puts and deletes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
+// lookups to Lookups, writes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
 // to WorkerReports, steps of migrations to a MigrationHandler.
 //
 // Everything except writes is answered before Serve returns. Not thread-safe: used only on the worker's thread.
@@ -64,6 +64,7 @@ class RequestService : public Service {
   // These write a reply to `to` and return its size.
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
+  absl::StatusOr<size_t> CountRange(ConstBytes request, MutableBytes to);
   // Adds what requests have come, and what waits, to the worker's status.
   void AddTo(nlohmann::json* status) const;
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cell/base/status_macros.h"
+#include "cell/server/request/sound_leaves.h"
 #include "cell/tree/scan_position.h"
 
 namespace cell {
@@ -88,24 +89,11 @@ class ScanWriter {
   size_t at_ = sizeof(ScanReply);
 };
 
-// LeafOf and LeafBeside return the leaf of a key, and the one to the right of `leaf`, and DataLoss if it was damaged.
-absl::StatusOr<NodeView> LeafOf(const Meganode& tree, std::string_view key) {
-  ASSIGN_OR_RETURN(const NodeView leaf, tree.VerifiedLeafOf(key));
-  if (leaf.InOrder()) return leaf;
-  return DamagedNode(tree.region(), leaf.self());
-}
-
-absl::StatusOr<NodeView> LeafBeside(const Meganode& tree, const NodeView& leaf) {
-  ASSIGN_OR_RETURN(const NodeView right, tree.VerifiedNode(leaf.right()));
-  if (right.holds_pairs() && right.InOrder() && right.low_key() == leaf.high_key()) return right;
-  return DamagedNode(tree.region(), right.self());
-}
-
 // Adds what the scan wants of its leaves to the reply, from the position on. Returns DataLoss if something was damaged
 // in memory: the position is there, behind all entries that were added.
 absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosition* position, ScanWriter* writer) {
   std::string key;
-  ASSIGN_OR_RETURN(NodeView leaf, LeafOf(tree, position->at()));
+  ASSIGN_OR_RETURN(NodeView leaf, SoundLeaf(tree, position->at()));
   for (int leaves = 0;; ++leaves) {
     const int first = position->First(leaf);
     PrefetchForScan(tree, leaf, first, position->down(), keys_only);
@@ -124,9 +112,9 @@ absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosi
     // After many empty leaves the scan continues in another call, so that other requests are served.
     if (leaves == kLeavesPerScan || writer->full()) return writer->GoOn(position->at(), {});
     if (position->down()) {
-      ASSIGN_OR_RETURN(leaf, LeafOf(tree, position->at()));
+      ASSIGN_OR_RETURN(leaf, SoundLeaf(tree, position->at()));
     } else {
-      ASSIGN_OR_RETURN(leaf, LeafBeside(tree, leaf));
+      ASSIGN_OR_RETURN(leaf, SoundRight(tree, leaf));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/server/request/range_request.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -73,6 +74,7 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
                     region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Outcome{Stage::kRouted};
+  if (request.kind == MessageKind::kDeleteRange) return DeleteSlice(call, request, region);
   std::string_view value = request.value;
   if (request.upload != 0) {
     ASSIGN_OR_RETURN(value, uploads_->Find(call.peer, request.upload, request.value_bytes));
@@ -106,9 +108,50 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& ca
   return Outcome{Stage::kLogged};
 }
 
+absl::StatusOr<WritePipeline::Outcome> WritePipeline::DeleteSlice(const IncomingCall& call, const KeyedRequest& request,
+                                                                  HeldRegion* region) {
+  if (region->tree == nullptr) return NoMeganode(*region);
+  Meganode& tree = *region->tree;
+  RETURN_IF_ERROR(CheckRangeRoom(tree, call.reply_bytes_max));
+  const auto slice = std::make_shared<DeletedSlice>();
+  bool logged = false;
+  slice->next = request.key;
+  for (int leaves = 0; leaves < kLeavesPerDelete && slice->next.has_value() && tree.Covers(*slice->next); ++leaves) {
+    absl::StatusOr<LeafKeys> leaf = KeysOfLeaf(tree, *slice->next, request.value);
+    absl::StatusOr<uint64_t> deleted = 0;
+    if (!leaf.ok()) {
+      deleted = leaf.status();
+    } else if (!region->log_first) {
+      deleted = tree.DeleteAll(leaf->keys);
+    } else if (!leaf->keys.empty()) {
+      LogKeys(std::move(leaf->keys), slice, region);
+      logged = true;
+    }
+    if (!deleted.ok() && leaves == 0) return deleted.status();
+    if (!deleted.ok()) break;  // The next slice begins with this leaf, and returns the error.
+    slice->pairs += *deleted;
+    slice->next = std::move(leaf->next);
+  }
+  if (!logged) return Outcome{Stage::kDone, false, slice};
+  region->pending.back().call = call;
+  region->pending.back().call.request = {};
+  return Outcome{Stage::kLogged};
+}
+
+void WritePipeline::LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice,
+                            HeldRegion* region) {
+  uint64_t sequence = 0;
+  for (const std::string& key : keys) sequence = region->log->Append(RecordKind::kDelete, key, std::string_view());
+  PendingWrite write{IncomingCall{}, MessageKind::kDeleteRange, sequence, {}, {}, {}};
+  write.keys = std::move(keys);
+  write.slice = slice;
+  region->pending.push_back(std::move(write));
+  ++pending_;
+}
+
 bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
   return std::any_of(region.pending.begin(), region.pending.end(),
-                     [key](const PendingWrite& write) { return write.key == key; });
+                     [key](const PendingWrite& write) { return write.Changes(key); });
 }
 
 absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, std::string_view value,
@@ -130,8 +173,7 @@ size_t WritePipeline::ApplyDurable() {
       const absl::Status& failed = region->log->status();
       absl::StatusOr<bool> existed = false;
       if (write.sequence <= region->log->durable()) {
-        existed = write.kind == MessageKind::kPut ? region->store->Commit(write.prepared, write.key, write.hint)
-                                                  : region->store->CommitDelete(write.key, write.hint);
+        existed = Apply(write, region);
       } else if (!failed.ok()) {
         if (write.kind == MessageKind::kPut) region->store->Discard(write.prepared);
         // It may be on disk nevertheless.
@@ -148,6 +190,18 @@ size_t WritePipeline::ApplyDurable() {
     if (region->pending.size() != pending_before) region->changed.Notify();
   });
   return before - pending_;
+}
+
+absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion* region) {
+  if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
+  if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
+  const absl::StatusOr<uint64_t> deleted = region->tree->CommitDeleteAll(write.keys);
+  if (deleted.ok()) write.slice->pairs += *deleted;
+  write.slice->status.Update(deleted.status());
+  // Its records are on disk, and other leaves may have been written.
+  if (write.slice->status.ok()) return true;
+  return absl::UnknownError(
+      fmt::format("the slice may have been applied in part: {}", std::string(write.slice->status.message())));
 }
 
 void WritePipeline::Lose(HeldRegion* region) {
@@ -178,14 +232,24 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
     replies_->Error(call, request.kind, outcome.status());
   } else if (outcome->stage == Stage::kRouted) {
     replies_->Route(call, target, request.key);
+  } else if (request.kind == MessageKind::kDeleteRange) {
+    AnswerSlice(call, *outcome->slice);
   } else {
     AnswerExisted(call, request.kind, outcome->existed);
   }
 }
 
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
-  if (write.call.reply_bytes_max == 0) return;  // Its client is gone.
+  if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
+  if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
   AnswerExisted(write.call, write.kind, existed);
+}
+
+void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& slice) {
+  const MutableBytes to = replies_->Begin(call);
+  const std::string_view next = slice.next.has_value() ? std::string_view(*slice.next) : std::string_view();
+  const size_t bytes = WriteRangeReply(to, MessageKind::kDeleteRange, {slice.pairs, !slice.next.has_value(), next});
+  replies_->End(call, MessageKind::kDeleteRange, to, bytes);
 }
 
 void WritePipeline::AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed) {

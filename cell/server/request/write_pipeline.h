@@ -1,20 +1,23 @@
-// WritePipeline takes puts and deletes from their arrival to their answer.
+// WritePipeline takes puts, deletes, and deletes of a range from their arrival to their answer.
 //
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
 //             being split (which shows when it is tried); writes to one region keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
 //   log       with `sync` a write is logged first, and continues when its record is on disk
-//   apply     the write is applied to the region's store, which logs it by itself with `async`
+//   apply     the write is applied to the region's store, which logs it by itself with `async`; a slice of a range is
+//             applied leaf by leaf
 //   answer    the client gets its reply
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/request/held_writes.h"
@@ -53,7 +56,7 @@ class WritePipeline {
         replies_(parts.replies),
         options_(std::move(options)) {}
 
-  // Begins to serve a put or delete with this target.
+  // Begins to serve a write with this target.
   void Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   // Retries waiting writes in their order. Those that have waited too long fail. Returns how many were answered.
   size_t RetryHeld();
@@ -75,7 +78,8 @@ class WritePipeline {
   enum class Stage { kLogged, kDone, kRouted };
   struct Outcome {
     Stage stage;
-    bool existed = false;  // kDone: the key was there before.
+    bool existed = false;                           // kDone: the key was there before.
+    std::shared_ptr<DeletedSlice> slice = nullptr;  // kDone, for a range.
   };
 
   // Returns whether the region's state and its disk allow writes.
@@ -89,6 +93,12 @@ class WritePipeline {
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
                               HeldRegion* region);
+  // Deletes the first slice of a range, or logs its keys.
+  absl::StatusOr<Outcome> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
+  // Logs the deletion of one leaf's keys, which is not answered.
+  void LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice, HeldRegion* region);
+  // Applies a write that is on disk.
+  static absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
   absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value,
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
@@ -97,6 +107,7 @@ class WritePipeline {
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
               const absl::StatusOr<Outcome>& outcome);
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
+  void AnswerSlice(const IncomingCall& call, const DeletedSlice& slice);
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
   const Clock* const clock_;
