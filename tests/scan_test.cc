@@ -119,28 +119,37 @@ TEST(LongScan, ReadsManyLeavesInARoundBothWays) {
   }
 }
 
-// A batch of reads ends early, however many entries it may have, so that it does not fill the client's memory.
-TEST(LongScan, ReadsLargeValuesInBatchesOfLimitedSize) {
+// A batch ends early, however many entries it may have, so that it does not fill the client's memory.
+TEST(LongScan, LargeValuesComeInBatchesOfLimitedSize) {
   constexpr int kLarge = 60;
   SimCluster cluster({512, 1 << 20, 16 << 20});
   ClientOptions client_options;
   client_options.report = false;
   const std::unique_ptr<Client> client = cluster.NewClient(client_options);
   for (int i = 0; i < kLarge; ++i) ASSERT_TRUE(client->Put(Key(i), std::string(100'000, 'v')).ok());
-  ScanOptions options{.batch = 4096};
-  options.call.path = Path::kClient;
-  Scan scan = client->NewScan(options);
-  int seen = 0;
-  for (bool done = false; !done;) {
-    const absl::StatusOr<absl::Span<const Scan::Entry>> batch = client->Run(scan.AsyncNextBatch());
-    ASSERT_TRUE(batch.ok()) << batch.status();
-    size_t bytes = 0;
-    for (const Scan::Entry& entry : *batch) bytes += entry.value.size();
-    EXPECT_LT(bytes, size_t{5} << 20);
-    seen += static_cast<int>(batch->size());
-    done = batch->empty();
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    for (const bool reverse : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} reverse {}", ToString(path), reverse));
+      ScanOptions options{.reverse = reverse, .batch = 4096};
+      options.call.path = path;
+      Scan scan = client->NewScan(options);
+      int seen = 0;
+      for (bool done = false; !done;) {
+        const absl::StatusOr<absl::Span<const Scan::Entry>> batch = client->Run(scan.AsyncNextBatch());
+        ASSERT_TRUE(batch.ok()) << batch.status();
+        size_t bytes = 0;
+        for (const Scan::Entry& entry : *batch) {
+          EXPECT_EQ(entry.key, Key(reverse ? kLarge - 1 - seen : seen));
+          EXPECT_EQ(entry.value.size(), 100'000u);
+          bytes += entry.value.size();
+          ++seen;
+        }
+        EXPECT_LT(bytes, size_t{5} << 20);
+        done = batch->empty();
+      }
+      EXPECT_EQ(seen, kLarge);
+    }
   }
-  EXPECT_EQ(seen, kLarge);
 }
 
 TEST_F(ScanTest, AsksForTheNextBatchWhileOneIsUsed) {

@@ -103,7 +103,8 @@ struct ScanOptions {
   bool reverse = false;                // From the last key of the range down to the first.
   uint64_t limit = UINT64_MAX;
   bool keys_only = false;
-  uint32_t batch = 128;    // Entries per fetch and per choice of path. 0 counts as 1, and more than 4,096 as 4,096.
+  uint32_t batch = 128;    // Entries per fetch and per choice of path. 0 counts as 1, and more than 4,096 as 4,096. A
+                           // batch of large values ends early, once it has 4 MB.
   bool read_ahead = true;  // Fetches the next batch while one is used, from the second on, or across a border.
   CallOptions call = {};   // Its timeout applies to each batch.
 };

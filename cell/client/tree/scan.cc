@@ -184,6 +184,11 @@ class Scan::Cursor : public DetachedTask {
       if (!items_[i].elsewhere) continue;
       const ScanBatch::EntryRef ref = (*batch)[i];
       const std::string key(batch->KeyOf(ref));
+      if (batch->full()) {  // End the batch before it, and begin the next one with it.
+        batch->Cut(i, batch->bytes());
+        position_.MoveTo(key);
+        co_return absl::OkStatus();
+      }
       const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(worker, key, items_[i], context, batch);
       if (fetched.ok() && fetched->has_value()) {
         (*batch)[i] = {**fetched, ref.key_bytes, items_[i].value_bytes};

@@ -15,6 +15,9 @@ namespace cell {
 
 class ScanBatch {
  public:
+  // A batch ends early once it is this large, whatever path it takes, so that it does not fill the client's memory.
+  static constexpr size_t kBytesMax = size_t{4} << 20;
+
   // An entry's position in the arena: its value follows its key.
   struct EntryRef {
     size_t at;
@@ -29,6 +32,7 @@ class ScanBatch {
   bool empty() const { return refs_.empty(); }
   size_t size() const { return refs_.size(); }
   size_t bytes() const { return bytes_; }
+  bool full() const { return bytes_ >= kBytesMax; }
   EntryRef& operator[](size_t i) { return refs_[i]; }
 
   // Reserves `bytes`, aligned to 8, and returns their offset. Offsets stay valid when the arena grows; addresses do

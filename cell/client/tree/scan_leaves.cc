@@ -8,16 +8,13 @@ namespace cell {
 namespace {
 
 constexpr int kLeafAttemptsMax = 8;
-// A batch ends early once its extents are this large together.
-constexpr size_t kBatchBytesMax = size_t{4} << 20;
 // A leg ends after this many leaves, however few entries they had, because its data is trusted, or not, as a whole.
 constexpr int kLeavesMax = 1024;
 
 }  // namespace
 
 bool ScanLeaves::Full(const Filling& filling) {
-  return filling.batch->size() >= filling.wanted || filling.batch->bytes() >= kBatchBytesMax ||
-         filling.leaves >= kLeavesMax;
+  return filling.batch->size() >= filling.wanted || filling.batch->full() || filling.leaves >= kLeavesMax;
 }
 
 Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPosition* position, bool from_here,
@@ -159,8 +156,7 @@ Task<absl::Status> ScanLeaves::ReadPlanned(WorkerConnection* worker, ScanBatch* 
 int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch) {
   const NodeView& leaf = walked_.leaf;
   int slot = position.First(leaf);
-  for (; ScanPosition::In(leaf, slot) && batch->size() < wanted && batch->bytes() < kBatchBytesMax;
-       slot += position.step()) {
+  for (; ScanPosition::In(leaf, slot) && batch->size() < wanted && !batch->full(); slot += position.step()) {
     leaf.CopyKey(slot, &key_);
     if (position.Past(key_)) break;
     if (keys_only_) {
