@@ -173,8 +173,8 @@ class Meganode : public PairStore {
 
   // Appends a copy of `leaf` of `from`, and of its extents, to a meganode that is being filled leaf by leaf, in order
   // from its own low key on. The pairs keep their stamps, and the extents their CRCs, which readers check. *next is
-  // null for the first leaf; the call sets it to the location of the next one. After ResourceExhausted this meganode
-  // must not be used. Returns DataLoss if a pair was damaged in memory, so that it is not logged as if it were right.
+  // null for the first leaf; the call sets it to the location of the next one. Returns ResourceExhausted if there is no
+  // room, and DataLoss if a pair was damaged in memory, so that it is not logged as if it were right.
   absl::Status AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next);
 
   // Inserts a route: keys from `key` on, up to the next route's key, are in `child`. REQUIRES: this is above tier 0.
@@ -223,6 +223,7 @@ class Meganode : public PairStore {
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
+  friend class MeganodeJoin;
   friend class MeganodeSplit;
   friend class MeganodeBuilder;
 
@@ -284,6 +285,9 @@ class Meganode : public PairStore {
     Pointer right;
   };
   absl::StatusOr<NewLeaf> AllocateLeaf(bool last, Pointer* next);
+  // Copies the extents of a leaf of `from`, in order, and verifies its pairs. Appends the new offsets to *offsets,
+  // which after an error are those that the caller frees.
+  absl::Status CopyExtents(const Meganode& from, const NodeView& leaf, std::vector<uint64_t>* offsets);
   void LinkLeaf(const NewLeaf& leaf, std::string_view low);
 
   // Deletes the pairs of `keys` from a leaf by one publication, and frees their extents. Sets deleted_ to the positions

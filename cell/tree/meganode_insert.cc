@@ -85,33 +85,47 @@ void Meganode::LinkLeaf(const NewLeaf& leaf, std::string_view low) {
   Publish(&draft_);
 }
 
+absl::Status Meganode::CopyExtents(const Meganode& from, const NodeView& leaf, std::vector<uint64_t>* offsets) {
+  std::string key;
+  for (int i = 0; i < leaf.count(); ++i) {
+    const LeafPair pair = leaf.pair(i);
+    leaf.CopyKey(i, &key);
+    RETURN_IF_ERROR(from.VerifiedValueOf(key, pair).status());
+    if (pair.is_inline) continue;
+    const std::optional<uint64_t> offset = extents_.Allocate(pair.pair_bytes());
+    if (!offset.has_value()) return NoExtent(pair.pair_bytes());
+    offsets->push_back(*offset);
+    const std::byte* const extent = from.Extent(pair.outside.extent);
+    memory_->Store(*offset, extent, RegionShape::RoundUp(pair.pair_bytes(), kWordBytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Pointer* next) {
   RegionHeader& h = memory_->header();
   CELL_CHECK(leaf.holds_pairs() && (!next->null() || leaf.low_key() == Node(root_).low_key()));
-  std::string key;
-  for (int i = 0; i < leaf.count(); ++i) {
-    leaf.CopyKey(i, &key);
-    RETURN_IF_ERROR(from.VerifiedValueOf(key, leaf.pair(i)).status());
+  std::vector<uint64_t> extents;
+  const absl::Status copied = CopyExtents(from, leaf, &extents);
+  const absl::StatusOr<NewLeaf> its =
+      copied.ok() ? AllocateLeaf(leaf.right().region() != from.region(), next) : absl::StatusOr<NewLeaf>(copied);
+  if (!its.ok()) {
+    for (const uint64_t offset : extents) extents_.Free(offset);
+    return its.status();
   }
-  ASSIGN_OR_RETURN(const NewLeaf its, AllocateLeaf(leaf.right().region() != from.region(), next));
   draft_.CopyOf(leaf);
-  draft_.Move(its.self, its.right);
+  draft_.Move(its->self, its->right);
+  std::string key;
+  auto extent = extents.begin();
   for (int i = 0; i < leaf.count(); ++i) {
     const LeafPair pair = leaf.pair(i);
-    if (!pair.is_inline) {
-      const std::optional<uint64_t> offset = extents_.Allocate(pair.pair_bytes());
-      if (!offset.has_value()) return NoExtent(pair.pair_bytes());
-      const std::byte* const extent = from.Extent(pair.outside.extent);
-      memory_->Store(*offset, extent, RegionShape::RoundUp(pair.pair_bytes(), kWordBytes));
-      draft_.Repoint(i, Pointer(region(), *offset));
-    }
+    if (!pair.is_inline) draft_.Repoint(i, Pointer(region(), *extent++));
     h.data_bytes += pair.pair_bytes();
     leaf.CopyKey(i, &key);
     Wrote(RecordKind::kPut, key, from.ValueOf(pair));
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());
-  LinkLeaf(its, leaf.low_key());
+  LinkLeaf(*its, leaf.low_key());
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
 #include "cell/tree/meganode.h"
+#include "cell/tree/test_reader.h"
 #include "cell/tree/test_region.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
@@ -27,8 +28,6 @@ std::string Errors(const TreeReport& report) {
 absl::Status Put(Meganode* tree, std::string_view key, std::string_view value) {
   return tree->Put(key, value, Crc64(value, Crc64(key))).status();
 }
-
-std::string KeyOf(uint64_t i) { return fmt::format("key-{:010}", i); }
 
 void ExpectSound(TestRegion* region, uint64_t keys) {
   const TreeReport report = CheckTree(*region->memory());
@@ -132,96 +131,6 @@ TEST(MeganodeMerge, ANodeThatWasMergedAwayStaysInvalidWhenARegionIsRestored) {
   EXPECT_EQ(memory->header().nodes_used, CheckTree(*memory).nodes);
 }
 
-// What a reader may find of a key: writes have numbers from 1 on, and each reader knows which had ended when it began.
-class History {
- public:
-  // Write `n` of a key either stores the value "n" or deletes the pair.
-  struct Key {
-    std::vector<bool> stored = {false};  // By number. 0: nothing was written yet.
-    size_t ended = 0;                    // The last write that has ended.
-    size_t seen = 0;                     // The last write that a reader which has ended has seen.
-  };
-
-  size_t Begin(const std::string& key, bool stores) {
-    keys_[key].stored.push_back(stores);
-    return keys_[key].stored.size() - 1;
-  }
-  void End(const std::string& key) { keys_[key].ended = keys_[key].stored.size() - 1; }
-  // Returns the first write that a reader which begins now may find.
-  size_t First(const std::string& key) { return std::max(keys_[key].ended, keys_[key].seen); }
-  // Notes what a reader has found. Returns whether it may.
-  bool Found(const std::string& key, size_t first, const std::optional<std::string>& value) {
-    Key& its = keys_[key];
-    for (size_t n = first; n < its.stored.size(); ++n) {
-      if (its.stored[n] != value.has_value() || (value.has_value() && *value != std::to_string(n))) continue;
-      its.seen = std::max(its.seen, n);
-      return true;
-    }
-    return false;
-  }
-
- private:
-  std::map<std::string, Key> keys_;
-};
-
-// A client that searches step by step, while the writer is between any two of its stores. It keeps inner nodes that it
-// has read, however old.
-class Reader {
- public:
-  Reader(const RegionMemory* memory, History* history, uint64_t seed)
-      : memory_(memory), history_(history), random_(seed) {}
-
-  void Step() {
-    if (!walk_.has_value()) {
-      key_ = KeyOf(random_.Below(kKeys));
-      first_ = history_->First(key_);
-      walk_.emplace(key_, RootOf(memory_->header().region));
-    }
-    const Pointer node = walk_->wants();
-    NodeView view;
-    Walk::Step step = Walk::Step::kRead;
-    if (const auto kept = kept_.find(node.raw()); kept != kept_.end() && walk_->may_use_cache()) {
-      view = NodeView::Trusted(kept->second.data(), kNodeBytes);
-      step = walk_->Visit(view);
-    } else {
-      image_.assign(memory_->at(node.offset()), memory_->at(node.offset()) + kNodeBytes);
-      ++reads_;
-      const NodeFault fault = NodeView::Parse(image_, node, &view);
-      step = fault == NodeFault::kNone ? walk_->Visit(view) : walk_->Failed(fault);
-      if (fault == NodeFault::kNone && view.level() > 0 && random_.Below(4) == 0) kept_[node.raw()] = image_;
-    }
-    if (step == Walk::Step::kRead) return;
-    if (step == Walk::Step::kArrived) {
-      const std::optional<int> slot = view.Find(key_);
-      std::optional<std::string> value;
-      if (slot.has_value()) value = std::string(view.pair(*slot).value);
-      EXPECT_TRUE(history_->Found(key_, first_, value)) << key_ << " " << value.value_or("(none)");
-      ++found_;
-    } else {
-      EXPECT_NE(step, Walk::Step::kElsewhere);
-    }
-    walk_.reset();
-  }
-
-  uint64_t found() const { return found_; }
-  uint64_t reads() const { return reads_; }
-
-  static constexpr uint64_t kKeys = 1'000;
-  static constexpr uint32_t kNodeBytes = 512;
-
- private:
-  const RegionMemory* memory_;
-  History* history_;
-  Random random_;
-  std::string key_;
-  size_t first_ = 0;
-  std::optional<Walk> walk_;
-  std::vector<std::byte> image_;
-  std::map<uint64_t, std::vector<std::byte>> kept_;
-  uint64_t found_ = 0;
-  uint64_t reads_ = 0;
-};
-
 class MergesUnderReaders : public ::testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, MergesUnderReaders, ::testing::Range(uint64_t{1}, uint64_t{9}));
 
@@ -233,7 +142,8 @@ TEST_P(MergesUnderReaders, EachFindsWhatWasThereMeanwhile) {
   History history;
   std::vector<std::unique_ptr<Reader>> readers;
   for (uint64_t i = 0; i < 8; ++i) {
-    readers.push_back(std::make_unique<Reader>(region.memory(), &history, 100 * GetParam() + i));
+    readers.push_back(
+        std::make_unique<Reader>(std::vector<const RegionMemory*>{region.memory()}, &history, 100 * GetParam() + i));
   }
   uint64_t pace = 1;
   region.memory()->set_after_step([&] {

@@ -1,0 +1,70 @@
+// MeganodeJoin takes the entries of a meganode's right neighbour into the meganode itself.
+//
+// It is the reverse of MeganodeSplit. Nothing is written to the right meganode while its entries are copied, a few at a
+// time, into an *annex*: a tree within the left region that nothing in the left tree points at yet. The left meganode
+// takes writes meanwhile. Finish then puts the annex behind the left tree, without interruption:
+//
+//   1. on each level that the annex has, the last node's right link leads to the first node of the annex;
+//   2. on each level above, up to the root, the last node ends where the right meganode ended.
+//
+// The caller then invalidates the right meganode, before the left one takes writes to its keys. At each moment a
+// one-sided reader finds a key in the right meganode, which does not change, or in the annex, which is equal. If this is
+// destroyed before Finish, the annex is freed, and the left meganode is as if nothing had been copied, except that the
+// last stamp may be higher.
+//
+// Must be destroyed before its meganodes. Not thread-safe: only the thread that writes both meganodes may call it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cell/tree/meganode.h"
+
+namespace cell {
+
+class MeganodeJoin {
+ public:
+  // Returns whether two meganodes together are small enough to be joined: they would fill less than half of one, so that
+  // what was joined takes many writes until it is split again.
+  static bool Fits(const Meganode& left, const Meganode& right) { return left.fill() + right.fill() < kFillMax; }
+
+  // REQUIRES: `right` has the tier of `left` and is its right neighbour. Nothing is written to `right` until this is
+  // destroyed.
+  MeganodeJoin(Meganode* left, const Meganode* right);
+  ~MeganodeJoin();
+  MeganodeJoin(const MeganodeJoin&) = delete;
+  MeganodeJoin& operator=(const MeganodeJoin&) = delete;
+
+  // Copies about `entries` more entries. Returns true when all are copied. Each is reported to the left meganode's
+  // on_write, like a put. Returns ResourceExhausted if the left meganode has become too full, and DataLoss if an entry
+  // was damaged in memory: destroy this then.
+  absl::StatusOr<bool> Copy(size_t entries);
+
+  // Finishes the join. REQUIRES: Copy returned true. Cannot fail.
+  void Finish();
+
+ private:
+  static constexpr double kFillMax = 0.5;
+
+  class InAnnex;
+
+  absl::Status CopyLeaf(const NodeView& leaf);
+  void RaiseRoot();
+  NodeView FirstOf(Pointer root, uint8_t level) const;
+  NodeView LastOf(uint8_t level) const;
+  void Extend(const NodeView& node);
+  void FreeAnnex();
+
+  Meganode* const left_;
+  const Meganode* const right_;
+  const MeganodeRange range_;  // Of the right meganode.
+  const Pointer annex_;        // Root of the annex.
+  std::string next_;           // Everything below this key, a low key of leaves, is copied.
+  Pointer next_leaf_;          // Location of the annex's next leaf. Null before the first one and after the last.
+  bool copied_ = false;
+  bool finished_ = false;
+  std::vector<Pointer> spare_;  // Nodes for raising the root, so that Finish cannot fail.
+};
+
+}  // namespace cell
