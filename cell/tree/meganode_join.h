@@ -8,9 +8,9 @@
 //   2. on each level above, up to the root, the last node ends where the right meganode ended.
 //
 // The caller then invalidates the right meganode, before the left one takes writes to its keys. At each moment a
-// one-sided reader finds a key in the right meganode, which does not change, or in the annex, which is equal. If this is
-// destroyed before Finish, the annex is freed, and the left meganode is as if nothing had been copied, except that the
-// last stamp may be higher.
+// one-sided reader finds a key in the right meganode, which does not change, or in the annex, which is equal. If this
+// is destroyed before Finish, the annex is freed, and the left meganode is as if nothing had been copied, except that
+// the last stamp may be higher.
 //
 // Must be destroyed before its meganodes. Not thread-safe: only the thread that writes both meganodes may call it.
 #pragma once
@@ -25,8 +25,8 @@ namespace cell {
 
 class MeganodeJoin {
  public:
-  // Returns whether two meganodes together are small enough to be joined: they would fill less than half of one, so that
-  // what was joined takes many writes until it is split again.
+  // Returns whether two meganodes together are small enough to be joined: they would fill less than half of one, so
+  // that what was joined takes many writes until it is split again.
   static bool Fits(const Meganode& left, const Meganode& right) { return left.fill() + right.fill() < kFillMax; }
 
   // REQUIRES: `right` has the tier of `left` and is its right neighbour. Nothing is written to `right` until this is

@@ -59,9 +59,7 @@ class Neighbours {
     ASSERT_TRUE(Put(tree, KeyOf(i), value).ok()) << i;
     model_[KeyOf(i)] = value;
   }
-  void DeleteAt(Meganode* tree, uint64_t i) {
-    EXPECT_EQ(*tree->Delete(KeyOf(i)), model_.erase(KeyOf(i)) != 0) << i;
-  }
+  void DeleteAt(Meganode* tree, uint64_t i) { EXPECT_EQ(*tree->Delete(KeyOf(i)), model_.erase(KeyOf(i)) != 0) << i; }
   // Checks that the left meganode holds what both did, and ends where the right one did.
   void ExpectJoined() {
     right_.Invalidate();
@@ -119,7 +117,8 @@ absl::Status CopyAll(MeganodeJoin* join, size_t step = 10) {
 
 class JoinOfSizes : public ::testing::TestWithParam<std::tuple<uint64_t, uint64_t>> {};
 INSTANTIATE_TEST_SUITE_P(LeftAndRight, JoinOfSizes,
-                         ::testing::Combine(::testing::Values(0, 1, 5, 100, 500), ::testing::Values(0, 1, 5, 100, 500)));
+                         ::testing::Combine(::testing::Values(0, 1, 5, 100, 500),
+                                            ::testing::Values(0, 1, 5, 100, 500)));
 
 TEST_P(JoinOfSizes, TheLeftOneHoldsAll) {
   const auto [left_keys, right_keys] = GetParam();
