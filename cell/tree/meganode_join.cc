@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "cell/base/check.h"
-#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
 
@@ -30,7 +29,7 @@ MeganodeJoin::MeganodeJoin(Meganode* left, const Meganode* right)
   // A reader that comes to it by a former pointer would miss the pairs that are not in it yet. Routes may be missing.
   NodeDraft& draft = left_->draft_;
   draft.Begin(annex_, 0, range_.low, range_.high, range_.right, range_.tier);
-  if (range_.tier == 0 && !Mutated(Mutant::kReusedNodeVisible)) {
+  if (range_.tier == 0) {
     left_->PublishHidden(&draft);
   } else {
     left_->Publish(&draft);
@@ -58,7 +57,7 @@ absl::StatusOr<bool> MeganodeJoin::Copy(size_t entries) {
       next_ = leaf.high_key();
     }
   }
-  // What raises the left root above the annex, if its root is a leaf.
+  // The left root must be above the annex's root in the end. Finish raises it with these nodes if it is not.
   while (copied_ && spare_.size() <= left_->Node(annex_).level()) spare_.push_back(left_->AllocateNode());
   return copied_;
 }
@@ -72,9 +71,9 @@ absl::Status MeganodeJoin::CopyLeaf(const NodeView& leaf) {
   return absl::OkStatus();
 }
 
-// Returns the first node of a level below `root`.
-NodeView MeganodeJoin::FirstOf(Pointer root, uint8_t level) const {
-  NodeView node = left_->Node(root);
+// Returns the annex's first node of a level.
+NodeView MeganodeJoin::FirstInAnnex(uint8_t level) const {
+  NodeView node = left_->Node(annex_);
   while (node.level() > level) node = left_->Node(node.inner_slot(0).child());
   return node;
 }
@@ -130,7 +129,7 @@ void MeganodeJoin::Finish() {
       continue;
     }
     left_->draft_.CopyOf(last);
-    left_->draft_.Move(last.self(), FirstOf(annex_, level).self());
+    left_->draft_.Move(last.self(), FirstInAnnex(level).self());
     left_->Publish(&left_->draft_);
   }
   finished_ = true;
@@ -141,7 +140,7 @@ void MeganodeJoin::FreeAnnex() {
   const uint8_t top = left_->Node(annex_).level();
   std::vector<Pointer> nodes;
   for (uint8_t level = 0; level <= top; ++level) {
-    for (Pointer at = FirstOf(annex_, level).self(); at.region() == h.region && at != next_leaf_;
+    for (Pointer at = FirstInAnnex(level).self(); at.region() == h.region && at != next_leaf_;
          at = left_->Node(at).right()) {
       nodes.push_back(at);
     }

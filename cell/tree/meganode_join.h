@@ -12,6 +12,8 @@
 // is destroyed before Finish, the annex is freed, and the left meganode is as if nothing had been copied, except that
 // the last stamp may be higher.
 //
+// Until Finish, tree_check reports the annex's extents, because it finds no leaf that points at them.
+//
 // Must be destroyed before its meganodes. Not thread-safe: only the thread that writes both meganodes may call it.
 #pragma once
 
@@ -51,7 +53,7 @@ class MeganodeJoin {
 
   absl::Status CopyLeaf(const NodeView& leaf);
   void RaiseRoot();
-  NodeView FirstOf(Pointer root, uint8_t level) const;
+  NodeView FirstInAnnex(uint8_t level) const;
   NodeView LastOf(uint8_t level) const;
   void Extend(const NodeView& node);
   void FreeAnnex();

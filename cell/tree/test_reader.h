@@ -19,7 +19,8 @@ namespace cell {
 
 inline std::string KeyOf(uint64_t i) { return fmt::format("key-{:010}", i); }
 
-// What a reader may find of a key: writes have numbers from 1 on, and each reader knows which had ended when it began.
+// Records the writes of each key, numbered from 1 on, and says whether what a reader found was stored at some moment
+// between the reader's begin and its end.
 class History {
  public:
   // Write `n` of a key either stores the value "n" or deletes the pair.
@@ -74,7 +75,6 @@ class Reader {
     } else {
       const RegionMemory* const memory = memories_.at(node.region() - 1);
       image_.assign(memory->at(node.offset()), memory->at(node.offset()) + kNodeBytes);
-      ++reads_;
       const NodeFault fault = NodeView::Parse(image_, node, &view);
       step = fault == NodeFault::kNone ? walk_->Visit(view) : walk_->Failed(fault);
       if (fault == NodeFault::kNone && view.level() > 0 && random_.Below(4) == 0) kept_[node.raw()] = image_;
@@ -97,7 +97,6 @@ class Reader {
   }
 
   uint64_t found() const { return found_; }
-  uint64_t reads() const { return reads_; }
 
   static constexpr uint64_t kKeys = 1'000;
   static constexpr uint32_t kNodeBytes = 512;
@@ -112,7 +111,6 @@ class Reader {
   std::vector<std::byte> image_;
   std::map<uint64_t, std::vector<std::byte>> kept_;
   uint64_t found_ = 0;
-  uint64_t reads_ = 0;
 };
 
 }  // namespace cell
