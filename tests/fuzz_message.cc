@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Inside(ParseScanRequest(whole));
   Inside(ParseRangeRequest(whole));
   (void)ParseFetchRequest(whole);
-  Inside(ParseAddRouteRequest(whole));
+  Inside(ParseRouteRequest(whole));
   Inside(ParseMigrationRequest(whole));
   if (const auto upload = ParseUploadRequest(whole); upload.ok()) {
     Inside(upload->value);

@@ -106,12 +106,13 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
     case MessageKind::kUpload:
       As<UploadRequest>(message)->upload = static_cast<uint16_t>(1 + region % 4);
       break;
-    case MessageKind::kAddRoute: {
-      auto* request = As<AddRouteRequest>(message);
+    case MessageKind::kAddRoute:
+    case MessageKind::kRemoveRoute: {
+      auto* request = As<RouteRequest>(message);
       request->root = root;
       request->child = RootOf(1 + request->child.region() % 8);
       request->tier = static_cast<uint8_t>(1 + request->tier % 7);
-      request->key_bytes = static_cast<uint16_t>(message->size() - sizeof(AddRouteRequest));
+      request->key_bytes = static_cast<uint16_t>(message->size() - sizeof(RouteRequest));
       break;
     }
     case MessageKind::kMigration: {

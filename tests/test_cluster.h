@@ -23,6 +23,7 @@ struct TestClusterOptions {
   int64_t silence_ns = 1'000'000'000;
   SplitterOptions split;
   RebalancerOptions balance;
+  JoinerOptions join;
   int64_t start_pause_ns = Worker::Options{}.start_pause_ns;
   int membership_polls_max = 1;
   LogFlusherOptions logs;
@@ -81,6 +82,7 @@ class TestCluster {
     made.seed += static_cast<uint64_t>(server);
     made.split = options.split;
     made.balance = options.balance;
+    made.join = options.join;
     made.start_pause_ns = options.start_pause_ns;
     made.regions_max = options.regions_max;
     made.pairs.inline_max = options.inline_max[static_cast<size_t>(server) % options.inline_max.size()];

@@ -56,16 +56,27 @@ struct Flags {
 // Returns what a seed's process reports.
 nlohmann::json ToJson(const SimulationReport& report) {
   return {
-      {"violations", report.violations},   {"trace_hash", report.trace_hash},
-      {"trace_end", report.trace_end},     {"simulated_ns", report.simulated_ns},
-      {"settled_ns", report.settled_ns},   {"faults", report.faults},
-      {"operations", report.operations},   {"maybe", report.maybe},
-      {"failed", report.failed},           {"checked", report.checked},
-      {"gave_up", report.gave_up},         {"scans", report.scans},
-      {"ranges", report.ranges},           {"torn", report.torn},
-      {"splits", report.splits},           {"moves", report.moves},
-      {"recovered", report.recovered},     {"table_splits", report.table_splits},
-      {"checkpoints", report.checkpoints}, {"clients", report.clients},
+      {"violations", report.violations},
+      {"trace_hash", report.trace_hash},
+      {"trace_end", report.trace_end},
+      {"simulated_ns", report.simulated_ns},
+      {"settled_ns", report.settled_ns},
+      {"faults", report.faults},
+      {"operations", report.operations},
+      {"maybe", report.maybe},
+      {"failed", report.failed},
+      {"checked", report.checked},
+      {"gave_up", report.gave_up},
+      {"scans", report.scans},
+      {"ranges", report.ranges},
+      {"torn", report.torn},
+      {"splits", report.splits},
+      {"joins", report.joins},
+      {"moves", report.moves},
+      {"recovered", report.recovered},
+      {"table_splits", report.table_splits},
+      {"checkpoints", report.checkpoints},
+      {"clients", report.clients},
       {"latest_ns", report.latest_ns},
   };
 }
@@ -290,8 +301,9 @@ class Runs {
                sum("operations"), sum("failed"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
-    fmt::print("  {} splits of meganodes, {} of tables, {} migrations, {} regions recovered, {} checkpoints\n",
-               sum("splits"), sum("table_splits"), sum("moves"), sum("recovered"), sum("checkpoints"));
+    fmt::print(
+        "  {} splits of meganodes, {} of tables, {} joins, {} migrations, {} regions recovered, {} checkpoints\n",
+        sum("splits"), sum("table_splits"), sum("joins"), sum("moves"), sum("recovered"), sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;

@@ -55,6 +55,10 @@ enum class Mutant {
   kLowKeyUnchecked,       // A walk follows a pointer to a node whose low key is above the wanted key.
   kMergedNodeStays,       // A node that was merged into its neighbour is not invalidated before it is used again.
   kReusedNodeVisible,     // A node that is used again can be seen before the node that leads to it is published.
+  kJoinedStays,           // A region that was joined can be read while its left neighbour takes writes to its keys.
+  kJoinUnlogged,          // A region is joined before its left neighbour's log has what it had.
+  kJoinAlwaysCounts,      // A recovery takes a region for joined although the region table still lists it.
+  kJoinsWithoutCut,       // A recovery takes what an earlier attempt has copied for a part of the join.
 };
 
 struct MutantName {
@@ -102,6 +106,10 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kLowKeyUnchecked, "low-key-unchecked", false},
     MutantName{Mutant::kMergedNodeStays, "merged-node-stays", false},
     MutantName{Mutant::kReusedNodeVisible, "reused-node-visible", false},
+    MutantName{Mutant::kJoinedStays, "joined-stays", false},
+    MutantName{Mutant::kJoinUnlogged, "join-unlogged", false},
+    MutantName{Mutant::kJoinAlwaysCounts, "join-always-counts", false},
+    MutantName{Mutant::kJoinsWithoutCut, "joins-without-cut", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -73,6 +73,18 @@ absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::
   return absl::OkStatus();
 }
 
+absl::Status RegionTable::Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch) {
+  if (!regions.contains(right)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckEpoch(left, left_epoch));
+  RETURN_IF_ERROR(CheckEpoch(right, right_epoch));
+  for (const auto& [region, entry] : regions) {
+    if (entry.split_parent == left || entry.split_parent == right) {
+      return absl::AbortedError(fmt::format("region {} is being split", *entry.split_parent));
+    }
+  }
+  return Remove(right);
+}
+
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
   if (root != from) return absl::AbortedError(fmt::format("the root is now in region {}", root));
   if (!regions.contains(to)) return absl::AbortedError(fmt::format("region {} no longer exists", to));

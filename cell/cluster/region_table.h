@@ -85,6 +85,10 @@ struct RegionTable {
   // are removed. This must be one change: the region may be cut at the same key again, and a later owner could not tell
   // the new child from an old one. Returns Aborted like Move.
   absl::Status Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts);
+  // Removes `right`, whose keys `left` has from now on. Returns Aborted if the epochs are others by now or one of them
+  // is being split, and FailedPrecondition if `right` holds the root. Returns OK if `right` is gone already: only this
+  // change removes a region of the tree.
+  absl::Status Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch);
   // Changes the root. Returns Aborted if the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);

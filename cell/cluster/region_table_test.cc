@@ -227,5 +227,22 @@ TEST(RegionTable, ARegionMovesNoFurtherThanToItsLastEpoch) {
   EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
 }
 
+TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {
+  RegionTable table;
+  const WorkerId own{"own", 0};
+  const uint32_t left = *table.Add(own), right = *table.Add(own);
+  table.root = left;
+  EXPECT_EQ(table.Join(left, 1, right, 2).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.Join(left, 2, right, 1).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.Join(right, 1, left, 1).code(), absl::StatusCode::kFailedPrecondition);  // The root stays.
+  const uint32_t child = *table.Add(own, right);
+  EXPECT_EQ(table.Join(left, 1, right, 1).code(), absl::StatusCode::kAborted);
+  table.Joined(child);
+  EXPECT_TRUE(table.Join(left, 1, right, 1).ok());
+  EXPECT_EQ(table.Find(right), nullptr);
+  EXPECT_TRUE(table.Join(left, 7, right, 1).ok());  // It was made before.
+  EXPECT_NE(*table.Add(own), right);
+}
+
 }  // namespace
 }  // namespace cell

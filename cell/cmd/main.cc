@@ -58,6 +58,7 @@ struct Flags {
   std::optional<size_t> inline_max;
   double split_at = 0.75;
   bool balance = true;
+  bool join = true;
   std::string durability = "async";
   std::string log_dir;
   double sync_bound_ms = 10;
@@ -177,6 +178,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   options.self = id;
   options.split.split_at = flags.split_at;
   options.balance.enabled = flags.balance;
+  options.join.enabled = flags.join;
   options.seed = std::hash<std::string>()(fmt::format("{}/{}", flags.name, index));
   options.regions_max = self->regions_max;
   options.logs.durability = membership->state().durability;
@@ -399,6 +401,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--balance,!--no-balance", flags.balance,
                "Automatically migrate regions to servers whose regions use fewer bytes (default: yes)");
+  app.add_flag("--join,!--no-join", flags.join,
+               "Automatically join meganodes that deletes have left small with a neighbour (default: yes)");
   app.add_option("--control", flags.control.address,
                  "Address where the control plane (gRPC) listens, HOST:PORT; port 0: any free port")
       ->capture_default_str();

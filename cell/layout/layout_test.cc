@@ -195,15 +195,19 @@ TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {
 }
 
 TEST(Wire, RequestsComeBackAsTheyWere) {
-  const std::string route = MakeAddRouteRequest(RootOf(1), 2, "some key", RootOf(9));
-  const auto parsed_route = ParseAddRouteRequest(AsBytes(route));
+  const std::string route = MakeRouteRequest(MessageKind::kAddRoute, RootOf(1), 2, "some key", RootOf(9), 1);
+  const auto parsed_route = ParseRouteRequest(AsBytes(route));
   ASSERT_TRUE(parsed_route.ok());
   EXPECT_EQ(parsed_route->key, "some key");
   EXPECT_EQ(parsed_route->fixed.child, RootOf(9));
-  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 0, "k", RootOf(9)))).ok());
-  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 2, "k", RootOf(0)))).ok());
-  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(RootOf(1), 2, "k", Pointer(9, 8)))).ok());
-  EXPECT_FALSE(ParseAddRouteRequest(AsBytes(MakeAddRouteRequest(Pointer(1, 8), 2, "k", RootOf(9)))).ok());
+  EXPECT_FALSE(
+      ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, RootOf(1), 0, "k", RootOf(9), 1))).ok());
+  EXPECT_FALSE(
+      ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, RootOf(1), 2, "k", RootOf(0), 1))).ok());
+  EXPECT_FALSE(
+      ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, RootOf(1), 2, "k", Pointer(9, 8), 1))).ok());
+  EXPECT_FALSE(
+      ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, Pointer(1, 8), 2, "k", RootOf(9), 1))).ok());
   const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0) + "value";
   ASSERT_TRUE(ParseHeader(AsBytes(put)).ok());
   const auto parsed = ParsePutRequest(AsBytes(put));

@@ -29,6 +29,9 @@ bool SizesFit(const LogRecord& record) {
       return record.value.size() == sizeof(HashCutValue);
     case RecordKind::kMarker:
       return record.key.empty() && record.value.empty();
+    case RecordKind::kJoin:
+      return record.value.size() >= sizeof(JoinValue) &&
+             record.value.size() - sizeof(JoinValue) == Load<JoinValue>(AsBytes(record.value).data()).high_key_bytes;
   }
   return false;
 }

@@ -15,14 +15,18 @@
 //   kHashRange    -, HashRangeValue          like kRange, for a region that is part of a Pilaf table
 //   kHashCut      -, HashCutValue            like kCut, for a region that is part of a Pilaf table
 //   kMarker       -, -                       all records before it are on disk; written when a log has been idle
+//   kJoin         -, JoinValue               the meganode has what its right neighbour had, if that is gone from the
+//                                            region table: the pairs are in the records since the last kCut
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
-// recognizes the files of a later one. Format 2 added kMarker.
+// recognizes the files of a later one. Format 2 added kMarker, and format 3 kJoin.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
-// record of each key and on the lowest cut, so records may be applied to a state that already includes them. Splits of
-// nodes need no records: replay builds new nodes. Pointers from elsewhere name only the root, whose position never
-// changes (region.h).
+// record of each key, on the cuts before it and on the last cut or join, so records may be applied to a state that
+// already includes them, if all that follow are applied, too. Splits of nodes need no records: replay builds new nodes.
+// Pointers from elsewhere name only the root, whose position never changes (region.h).
+//
+// A join begins with a kCut at the meganode's end: what an earlier attempt has copied there does not count.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +50,8 @@ enum class RecordKind : uint8_t {
   kEnd,
   kHashRange,
   kHashCut,
-  kMarker
+  kMarker,
+  kJoin
 };
 
 struct RecordHeader {
@@ -70,7 +75,7 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 2;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 3;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
 
 struct RangeValue {
@@ -81,6 +86,16 @@ struct RangeValue {
   uint16_t reserved;
 };
 static_assert(sizeof(RangeValue) == 16);
+
+// Says which region was joined, and where the meganode ends then. The high key follows.
+struct JoinValue {
+  Pointer right;
+  uint32_t region;
+  uint32_t high_key_bytes;
+  uint8_t has_high;
+  uint8_t reserved[7];
+};
+static_assert(sizeof(JoinValue) == 24);
 
 struct HashRangeValue {
   uint32_t first;

@@ -376,24 +376,26 @@ size_t WriteRouteReply(MutableBytes to, const RouteView& route) {
   return bytes;
 }
 
-std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child) {
-  AddRouteRequest fixed{};
-  fixed.header.kind = MessageKind::kAddRoute;
+std::string MakeRouteRequest(MessageKind kind, Pointer root, uint8_t tier, std::string_view key, Pointer child,
+                             uint64_t order) {
+  RouteRequest fixed{};
+  fixed.header.kind = kind;
   fixed.root = root;
   fixed.child = child;
+  fixed.order = order;
   fixed.key_bytes = static_cast<uint16_t>(key.size());
   fixed.tier = tier;
   return WithFixed(fixed, 0, {key});
 }
 
-absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message) {
+absl::StatusOr<Parsed<RouteRequest>> ParseRouteRequest(ConstBytes message) {
   Cursor cursor(message);
-  Parsed<AddRouteRequest> parsed{cursor.Take<AddRouteRequest>(), {}, {}};
+  Parsed<RouteRequest> parsed{cursor.Take<RouteRequest>(), {}, {}};
   parsed.key = cursor.TakeText(parsed.fixed.key_bytes);
   const Pointer root = parsed.fixed.root, child = parsed.fixed.child;
   if (!cursor.ended() || parsed.fixed.tier == 0 || parsed.fixed.tier >= kTiersMax || child.region() == 0 ||
       child != RootOf(child.region()) || root != RootOf(root.region())) {
-    return BadRequest(MessageKind::kAddRoute, message.size());
+    return BadRequest(parsed.fixed.header.kind, message.size());
   }
   return parsed;
 }

@@ -26,7 +26,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 6;  // 6: layout version 2; ranges.
+inline constexpr uint16_t kWireVersion = 6;  // 6: layout version 2; ranges; removed routes.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -48,9 +48,10 @@ enum class MessageKind : uint16_t {
   kDeleteRange = 12,
 
   // Sent between servers.
-  kAddRoute = 16,   // Tells the tier above about a meganode's root.
-  kMigration = 17,  // Takes one step of a region's migration (cell/server/change/migrator.h).
-  kWeigh = 18,      // Asks how much a worker holds.
+  kAddRoute = 16,     // Tells the tier above about a meganode's root.
+  kMigration = 17,    // Takes one step of a region's migration (cell/server/change/migrator.h).
+  kWeigh = 18,        // Asks how much a worker holds.
+  kRemoveRoute = 19,  // Tells the tier above that a meganode is about to go.
 
   // Only in replies, to any request that names a meganode: the key belongs to another meganode.
   kRoute = 32,
@@ -78,7 +79,7 @@ void SetTimes(MutableBytes reply, const ServiceTimes& times);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;  // KeyRequest, PutRequest, AddRouteRequest: the key. ScanRequest, RangeRequest: `from`.
+  std::string_view key;  // KeyRequest, PutRequest, RouteRequest: the key. ScanRequest, RangeRequest: `from`.
                          // MigrationRequest: the server, or the reason of a cancel.
   std::string_view
       value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest, RangeRequest: `to`.
@@ -310,7 +311,7 @@ enum class RouteKind : uint8_t {
   kRight = 2,    // Continue at `next`: the key is past this meganode's end.
   kRestart = 3,  // The key is below this meganode: start again at the root of the tree.
   kNotHeld = 4,  // This worker does not hold the region: read the region table again.
-  kTooLow = 5,   // AddRoute: this meganode belongs to a lower tier, and there is no tier above it.
+  kTooLow = 5,   // RouteRequest: this meganode belongs to a lower tier, and there is no tier above it.
 };
 
 // The low key and the high key of `next` follow, unless the reply has no room for them.
@@ -344,19 +345,24 @@ size_t WriteRouteReply(MutableBytes to, const RouteView& route);
 
 // --- Between servers: routes of the tier above, migrations, weights ---
 
-// The key follows. The reply is a WriteReply (`existed`: the route was already there) or a route.
-struct AddRouteRequest {
+// For kAddRoute and kRemoveRoute. The key follows. The reply is a WriteReply (`existed`: the route was there) or a
+// route.
+struct RouteRequest {
   MessageHeader header;
-  Pointer root;   // Root of the meganode that is asked.
-  Pointer child;  // The child from `key` on.
+  Pointer root;    // Root of the meganode that is asked.
+  Pointer child;   // The child from `key` on.
+  uint64_t order;  // Grows with each request for this child: a request that comes late must not undo a later one.
   uint16_t key_bytes;
-  uint8_t tier;  // Tier of the meganode that is to hold the route.
+  uint8_t tier;  // Tier of the meganode that holds the route, or is to hold it.
   uint8_t reserved[5];
 };
-static_assert(sizeof(AddRouteRequest) == 32 && std::has_unique_object_representations_v<AddRouteRequest>);
+static_assert(sizeof(RouteRequest) == 40 && std::has_unique_object_representations_v<RouteRequest>);
 
-std::string MakeAddRouteRequest(Pointer root, uint8_t tier, std::string_view key, Pointer child);
-absl::StatusOr<Parsed<AddRouteRequest>> ParseAddRouteRequest(ConstBytes message);
+std::string MakeRouteRequest(MessageKind kind, Pointer root, uint8_t tier, std::string_view key, Pointer child,
+                             uint64_t order);
+// Returns the order of a request about a child that its owner holds at `epoch`, and that is its `number`th request.
+constexpr uint64_t RouteOrder(uint64_t epoch, uint32_t number) { return epoch << 32 | number; }
+absl::StatusOr<Parsed<RouteRequest>> ParseRouteRequest(ConstBytes message);
 
 enum class MigrationStep : uint8_t {
   kOffer = 1,    // Source to target: take this region.

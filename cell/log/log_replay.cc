@@ -105,8 +105,25 @@ absl::Status LogReplay::Open() {
     if (next_sequence_ <= 2) return absl::NotFoundError(fmt::format("the log of region {} has no content", region_));
     return Damaged(segments[0], 0, "the region's range is missing");
   }
+  DropCutOff();
   SortChanges();
   return absl::OkStatus();
+}
+
+void LogReplay::DropCutOff() {
+  // From the last change to the first, the lowest cut behind it counts.
+  size_t kept = changes_.size();
+  for (size_t at = changes_.size(); at-- > 0;) {
+    for (; !cut_at_.empty() && cut_at_.back().changes > at; cut_at_.pop_back()) LowerCut(cut_at_.back().key);
+    if (!lowest_cut_.has_value() || ReadRecord(changes_[at].record).key < *lowest_cut_) changes_[--kept] = changes_[at];
+  }
+  changes_.erase(changes_.begin(), changes_.begin() + static_cast<ptrdiff_t>(kept));
+  for (const Cut& cut : cut_at_) LowerCut(cut.key);
+  cut_at_.clear();
+}
+
+void LogReplay::LowerCut(std::string_view key) {
+  if (!lowest_cut_.has_value() || key < *lowest_cut_) lowest_cut_ = key;
 }
 
 void LogReplay::SortChanges() {
@@ -231,7 +248,17 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
         range_.right = record.pointer();
       }
       cuts_.emplace(record.pointer().region(), 0);
+      if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), record.key});
       break;
+    case RecordKind::kJoin: {
+      const auto join = Load<JoinValue>(AsBytes(record.value).data());
+      if ((!is_gone_ || !is_gone_(join.region)) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
+      range_.high.reset();
+      if (join.has_high != 0) range_.high = std::string(record.value.substr(sizeof(join)));
+      range_.right = join.right;
+      joined_.insert(join.region);
+      break;
+    }
     case RecordKind::kHashCut: {
       const auto cut = Load<HashCutValue>(AsBytes(record.value).data());
       if (!hash_range_.has_value() || cut.first <= hash_range_->first) {
@@ -312,7 +339,8 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     last_key = record.key;
     while (tail != changes_.end() && change.key < record.key) RETURN_IF_ERROR(visit_tail());
     if (tail != changes_.end() && change.key == record.key) return visit_tail();
-    return InRange(record.key) ? visit(record.key, record.value) : absl::OkStatus();
+    const bool cut_off = lowest_cut_.has_value() && record.key >= *lowest_cut_;
+    return InRange(record.key) && !cut_off ? visit(record.key, record.value) : absl::OkStatus();
   }));
   while (tail != changes_.end()) RETURN_IF_ERROR(visit_tail());
   return absl::OkStatus();

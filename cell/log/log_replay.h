@@ -19,7 +19,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cell/io/file/block_buffer.h"
@@ -34,7 +37,12 @@ class LogReplay {
   // Receives a pair, or above tier 0 a route, whose value is a Pointer. The arguments are valid until the call returns.
   using Visit = std::function<absl::Status(std::string_view key, std::string_view value)>;
 
-  explicit LogReplay(LogStore* store, uint32_t region) : store_(store), region_(region) {}
+  // Returns whether a region is gone from the region table. What is not gone was not joined, whatever the log says.
+  using IsGone = std::function<bool(uint32_t region)>;
+
+  // `is_gone` answers for the table that names the log's reader as the owner of `region`. Without it, nothing is gone.
+  explicit LogReplay(LogStore* store, uint32_t region, IsGone is_gone = nullptr)
+      : store_(store), region_(region), is_gone_(std::move(is_gone)) {}
 
   // Reads the log. Returns NotFound if there is none. Returns DataLoss if it is damaged; the message says where, and
   // what to do. Returns FailedPrecondition if another release wrote it in a format that this one does not read.
@@ -50,6 +58,8 @@ class LogReplay {
   uint64_t next_sequence() const { return next_sequence_; }
   // Returns the regions that were split off since the checkpoint. For a table, each comes with its first hash position.
   const std::map<uint32_t, uint32_t>& cuts() const { return cuts_; }
+  // Returns the regions that were joined since the checkpoint. Nobody needs their logs.
+  const std::set<uint32_t>& joined() const { return joined_; }
   // Holds the beginning of the next owner's segment.
   struct Rest {
     uint64_t sequence;       // Sequence of the segment.
@@ -72,6 +82,9 @@ class LogReplay {
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
+  // Drops the changes that a later cut cuts off.
+  void DropCutOff();
+  void LowerCut(std::string_view key);
   void SortChanges();
   bool InRange(std::string_view key) const {
     return key >= range_.low && (!range_.high.has_value() || key < *range_.high);
@@ -79,6 +92,7 @@ class LogReplay {
 
   LogStore* const store_;
   const uint32_t region_;
+  const IsGone is_gone_;
   std::optional<LogPart> checkpoint_;
   bool has_range_ = false;
   MeganodeRange range_;
@@ -87,6 +101,14 @@ class LogReplay {
   uint64_t synced_ = 0;         // The last record that is known to be on disk.
   std::string_view last_part_;  // The last segment's records.
   std::map<uint32_t, uint32_t> cuts_;
+  std::set<uint32_t> joined_;
+  // A cut of the meganode. What was there from its key on is not there any more; a join may bring keys back later.
+  struct Cut {
+    size_t changes;  // Number of changes before it.
+    std::string_view key;
+  };
+  std::vector<Cut> cut_at_;
+  std::optional<std::string_view> lowest_cut_;  // Of all since the checkpoint.
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
   // Refers to a record of a key. `head` is the beginning of the key behind the prefix that all keys share, so that few
   // comparisons have to read the record itself, which is a cache miss.

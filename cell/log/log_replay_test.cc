@@ -150,5 +150,51 @@ TEST_F(LogTest, ACutThatACheckpointHasAlreadyDoesNotWidenItsRange) {
   EXPECT_EQ(replay.range().right, RootOf(9));
 }
 
+// A join's log: an attempt that failed, and one that was made.
+class JoinedLog {
+ public:
+  explicit JoinedLog(LogStore* store) : log_(kRegion, 1, 1, *store->Open(kRegion, 1, 1)) {
+    log_.Append(RecordKind::kRange, "", EncodeRange({0, "", "m", RootOf(8)}));
+    log_.Append(RecordKind::kPut, "a", "1");
+    Cut();
+    log_.Append(RecordKind::kPut, "n", "of the first attempt");
+    log_.Append(RecordKind::kPut, "o", "deleted since");
+    Join();
+    Cut();
+    log_.Append(RecordKind::kPut, "n", "2");
+    log_.Append(RecordKind::kPut, "b", "1");
+    Join();
+    auto flush = log_.BeginFlush();
+    const absl::Status status = flush.Write();
+    log_.EndFlush(std::move(flush), status);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+ private:
+  void Cut() { log_.Append(RecordKind::kCut, "m", RootOf(8)); }
+  void Join() { log_.Append(RecordKind::kJoin, "", EncodeJoin(8, {0, "m", "x", RootOf(9)})); }
+  RegionLog log_;
+};
+
+TEST_F(LogTest, AJoinCountsIfTheOtherRegionIsGone) {
+  const JoinedLog log(&store_);
+  LogReplay replay(&store_, kRegion, [](uint32_t region) { return region == 8; });
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(*Replayed(replay), (Model{{"a", "1"}, {"b", "1"}, {"n", "2"}}));
+  EXPECT_EQ(replay.range().high, "x");
+  EXPECT_EQ(replay.range().right, RootOf(9));
+  EXPECT_EQ(replay.joined(), std::set<uint32_t>{8});
+}
+
+TEST_F(LogTest, AJoinDoesNotCountIfTheOtherRegionIsThere) {
+  const JoinedLog log(&store_);
+  LogReplay replay(&store_, kRegion, [](uint32_t) { return false; });
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(*Replayed(replay), (Model{{"a", "1"}, {"b", "1"}}));
+  EXPECT_EQ(replay.range().high, "m");
+  EXPECT_EQ(replay.range().right, RootOf(8));
+  EXPECT_TRUE(replay.joined().empty());
+}
+
 }  // namespace
 }  // namespace cell

@@ -31,6 +31,16 @@ inline std::string EncodeRange(const MeganodeRange& range) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value)) + range.high.value_or("");
 }
 
+// Returns the value of the record that says that region `joined`, whose range this was, belongs to its left neighbour.
+inline std::string EncodeJoin(uint32_t joined, const MeganodeRange& range) {
+  JoinValue value{};
+  value.right = range.right;
+  value.region = joined;
+  value.has_high = range.high.has_value();
+  value.high_key_bytes = static_cast<uint32_t>(range.high.value_or("").size());
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value)) + range.high.value_or("");
+}
+
 class RegionLog {
  public:
   // `writer` writes a new segment whose first record has number `sequence`. If the segment was `begun`, it already has

@@ -62,6 +62,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       service_(context_, &served_, &held_, {&migrator_, &splitter_}, options.service),
       tables_(context_, &allocator_, &splitter_, &migrator_),
       rebalancer_(context_, &migrator_, options.balance),
+      joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
       collector_(context_, options.collector) {
   status_.Add([this](nlohmann::json* status) {
@@ -107,6 +108,7 @@ size_t Worker::Poll() {
   lease_.Step();
   splitter_.Step();
   rebalancer_.Step();
+  joiner_.Step();
   tables_.Step();
   collector_.Step();
   logs_.Step();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cell/base/sync_points.h"
+#include "cell/server/change/joiner.h"
 #include "cell/server/change/migrator.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/change/rebalancer.h"
@@ -36,6 +37,7 @@ class Worker {
     uint64_t seed = 1;
     RequestService::Options service;
     SplitterOptions split;
+    JoinerOptions join;
     RebalancerOptions balance;
     size_t regions_max = 16;
     PairSettings pairs;                  // Of the meganodes that it owns.
@@ -93,6 +95,7 @@ class Worker {
   RequestService* service() { return &service_; }
   RegionAllocator* allocator() { return &allocator_; }
   Splitter* splitter() { return &splitter_; }
+  Joiner* joiner() { return &joiner_; }
   const RoutePublisher* routes() const { return &routes_; }
   Rebalancer* rebalancer() { return &rebalancer_; }
   TableKeeper* tables() { return &tables_; }
@@ -142,6 +145,7 @@ class Worker {
   RequestService service_;
   TableKeeper tables_;
   Rebalancer rebalancer_;
+  Joiner joiner_;
   Recoverer recoverer_;
   LogCollector collector_;
 

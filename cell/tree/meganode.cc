@@ -349,6 +349,7 @@ void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
     bytes += old.pair_bytes();
   }
   if (deleted_.empty()) return;
+  deletes_ += deleted_.size();
   draft_.CopyOf(leaf);
   for (auto slot = deleted_slots_.rbegin(); slot != deleted_slots_.rend(); ++slot) draft_.Remove(*slot);
   Publish(&draft_);

@@ -85,6 +85,8 @@ class Meganode : public PairStore {
   size_t inline_max() const { return inline_max_; }
   // Returns how many nodes were merged into a neighbour since this was constructed.
   uint64_t merges() const { return merges_; }
+  // Returns how many entries were deleted since this was constructed, or last split.
+  uint64_t deleted() const { return deletes_; }
 
   // Sets the clock of NextStamp. It tells nanoseconds since one moment for all servers that may own the region, and may
   // be wrong: stamps grow whatever it says. Without a clock they count from the last one.
@@ -182,6 +184,11 @@ class Meganode : public PairStore {
   // empty. Returns InvalidArgument if the key is too long, or if `child` is not the root of another region, and
   // ResourceExhausted if there is no room.
   absl::StatusOr<bool> InsertRoute(std::string_view key, Pointer child);
+
+  // Removes a route: its keys belong to the child of the route before it from then on. Returns false if there is none.
+  // REQUIRES: this is above tier 0. Returns FailedPrecondition if it is the first of its node, because a search for its
+  // keys would not find the one before. Deletes of the others let the node be merged, and then it is not the first.
+  absl::StatusOr<bool> RemoveRoute(std::string_view key);
 
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
@@ -320,6 +327,7 @@ class Meganode : public PairStore {
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.
   const uint64_t nodes_bytes_;
   uint64_t merges_ = 0;
+  uint64_t deletes_ = 0;
   int borders_kept_ = 0;    // Number of BordersKept.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;

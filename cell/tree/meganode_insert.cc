@@ -148,6 +148,28 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
   return found;
 }
 
+absl::StatusOr<bool> Meganode::RemoveRoute(std::string_view key) {
+  if (tier() == 0) return NotHere(Walk::Step::kRestart, key);
+  RETURN_IF_ERROR(CheckKey(key));
+  ASSIGN_OR_RETURN(Descent descent, Descend(key, 0));
+  const NodeView leaf = Node(descent.node);
+  const std::optional<int> found = leaf.Find(key);
+  if (!found.has_value()) return false;
+  if (*found == 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("the route of key {} is the first in its node, and cannot be removed now", ForMessage(key)));
+  }
+  draft_.CopyOf(leaf);
+  draft_.Remove(*found);
+  Publish(&draft_);
+  --memory_->header().keys;
+  ++deletes_;
+  if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
+  WroteAndChanged(RecordKind::kDelete, key, {});
+  if (IsSmall(Node(descent.node))) MergeSmall(key);
+  return true;
+}
+
 template <typename Slot>
 absl::StatusOr<bool> Meganode::StoreAtBottom(Pointer pointer, std::optional<int> found, std::string_view key,
                                              const Slot& slot) {

@@ -61,7 +61,7 @@ void MeganodeSplit::Mirror(std::string_view changed) {
   if (const std::optional<int> slot = node.Find(key)) {
     mirrored_ = CopySlot(node, *slot, key);
   } else {
-    mirrored_ = to_->Delete(key).status();
+    mirrored_ = node.holds_pairs() ? to_->Delete(key).status() : to_->RemoveRoute(key).status();
   }
 }
 
@@ -166,6 +166,7 @@ absl::Status MeganodeSplit::Finish() {
     invalid_nodes_.insert(invalid_nodes_.end(), part.begin(), part.end());
   }
   to_->TakeLastStamp(*from_);
+  from_->deletes_ = 0;
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
   left.data_bytes -= to_->header().data_bytes;

@@ -347,6 +347,7 @@ void Faults::Collect(size_t i) {
   if (worker == nullptr) return;
   SimulationReport& report = world_->report;
   report.splits += worker->splitter()->meganodes().splits;
+  report.joins += worker->joiner()->counters().joins;
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;

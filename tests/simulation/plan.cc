@@ -220,6 +220,35 @@ void DrawTides(SimulationPlan* plan, Dice* dice) {
   plan->table_share = std::min(plan->table_share, 0.5);
 }
 
+void DrawJoins(SimulationPlan* plan, Dice* dice) {
+  plan->join.enabled = true;
+  plan->join.every_ns = dice->OneOf({10'000, 50'000, 200'000});
+  plan->join.migrate_again_after_ns = dice->OneOf({200'000, 2'000'000});
+  plan->join.copied = 1 + static_cast<size_t>(dice->Below(32));
+}
+
+// Small meganodes become many and few in turns, so that they are split and joined.
+void DrawTidesOfMeganodes(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each) {
+  plan->shape.node_bytes = 512;
+  plan->shape.meganode_bytes = 8 << 10;
+  plan->balance.enabled = dice->Below(3) == 0;
+  plan->keys = static_cast<int>(dice->OneOf({300, 600}));
+  plan->hot_share = 0;
+  plan->table_share = 0;
+  plan->value_bytes_max = 100;
+  plan->weights = {10, dice->Below(2), 1 + dice->Below(5), dice->Below(3), dice->Below(3)};
+  plan->tide_ns = dice->OneOf({300'000, 800'000});
+  plan->duration_ns = 10'000'000;
+  plan->latency_ns = 100;
+  plan->line_ns = 5;
+  plan->writer_step_ns = 10;
+  plan->disk_ns = dice->OneOf({1'000, 5'000});
+  plan->join.every_ns = dice->OneOf({10'000, 50'000});
+  plan->join.deleted_per_left = -1;
+  *clients = std::max(*clients, 4);
+  *tasks_each = std::max(*tasks_each, 8);
+}
+
 void DrawGoing(ClientPlan* client, Dice* dice) {
   const int how = dice->Below(3);
   client->dies = how == 0;
@@ -256,6 +285,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"scan modes", &scan_modes},
                                                      {"mixes", &mixes},
                                                      {"ranges", &ranges},
+                                                     {"joins", &joins},
                                                      {"regions max", &regions_max},
                                                      {"clients go", &clients_go},
                                                      {"disk steps", &disk_steps},
@@ -312,6 +342,13 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(34); own.Below(5) == 0 && draws.ranges && plan.keys != 1'500) {
     plan.range_share = static_cast<double>(own.OneOf({2, 10})) / 100;
   }
+  plan.join.enabled = false;
+  if (Dice own = dice_for(35); own.Below(4) != 0 && draws.joins) {
+    DrawJoins(&plan, &own);
+    if (own.Below(3) == 0 && plan.keys != 1'500 && plan.large_share == 0) {
+      DrawTidesOfMeganodes(&plan, &own, &clients, &tasks_each);
+    }
+  }
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
@@ -323,6 +360,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   const auto turn_steps = static_cast<size_t>(kSplitTurnNs / plan.writer_step_ns);
   plan.split.pace.copied = std::min(plan.split.pace.copied, std::max<size_t>(1, turn_steps / kHurriedSteps));
+  plan.join.copied = std::min(plan.join.copied, plan.split.pace.copied);
   plan.files_account = draws.files_account;
   plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
   if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;

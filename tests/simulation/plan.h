@@ -71,6 +71,7 @@ struct Draws {
   bool scan_modes = true;
   bool mixes = true;   // Delete-heavy, queues, hot keys.
   bool tides = true;   // The keys become many and few in turns.
+  bool joins = true;   // Meganodes are joined.
   bool ranges = true;  // Counts and deletions of ranges.
   bool regions_max = true;
   bool clients_go = true;
@@ -96,6 +97,7 @@ struct SimulationPlan {
   Durability durability = Durability::kNone;
   SplitterOptions split;
   RebalancerOptions balance;
+  JoinerOptions join;
   int membership_polls_max = 1;
   int64_t clock_gain_ppm = 0;
   int64_t latency_ns = 200, line_ns = 60, writer_step_ns = 40, disk_ns = 5'000;

@@ -28,6 +28,11 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("freed_per_turn", plan.split.pace.freed);
   visit("balance", plan.balance.enabled);
   visit("balance_every_ns", plan.balance.every_ns);
+  visit("join", plan.join.enabled);
+  visit("join_deleted_per_left", plan.join.deleted_per_left);
+  visit("join_every_ns", plan.join.every_ns);
+  visit("join_migrates_again_after_ns", plan.join.migrate_again_after_ns);
+  visit("joined_per_turn", plan.join.copied);
   visit("membership_polls_max", plan.membership_polls_max);
   visit("clock_gain_ppm", plan.clock_gain_ppm);
   visit("latency_ns", plan.latency_ns);

@@ -106,6 +106,7 @@ class Shrinker {
     set(&SimulationPlan::hot_share, 0.0);
     set(&SimulationPlan::range_share, 0.0);
     add([](SimulationPlan* plan) { return std::exchange(plan->balance.enabled, false); });
+    add([](SimulationPlan* plan) { return std::exchange(plan->join.enabled, false); });
     add([](SimulationPlan* plan) { return plan->servers > 1 && --plan->servers > 0; });
     add([](SimulationPlan* plan) { return (plan->keys /= 2) >= 1; });
     add([](SimulationPlan* plan) { return plan->keys > 1 && --plan->keys > 0; });

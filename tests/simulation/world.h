@@ -88,6 +88,7 @@ class World {
     options.silence_ns = 100'000;
     options.split = plan.split;
     options.balance = plan.balance;
+    options.join = plan.join;
     options.start_pause_ns = kStartPauseNs;
     options.membership_polls_max = plan.membership_polls_max;
     options.logs.durability = plan.durability;

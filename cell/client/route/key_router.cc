@@ -139,13 +139,12 @@ Task<absl::Status> KeyRouter::FindConnection() {
     // Try once more with the newest table: the region may have moved.
     const RegionTable::Entry* entry = session_->view()->cluster().table.Find(region);
     const uint64_t epoch = entry != nullptr ? entry->epoch : 0;
-    // The region is newer than all regions in the table. So the table is old (one of several ZooKeepers may lag), and
-    // will list the region.
-    const bool to_come = entry == nullptr && region >= session_->view()->cluster().table.next_region;
-    if (session_->NowNs() >= context_.deadline_ns || (!to_come && unreachable_ == std::pair(region, epoch))) {
+    // A region that is not in the table is newer than the table (one of several ZooKeepers may lag), or has joined its
+    // left neighbour, which will cover its keys in a moment.
+    if (session_->NowNs() >= context_.deadline_ns || (entry != nullptr && unreachable_ == std::pair(region, epoch))) {
       co_return worker.status();
     }
-    if (!to_come) unreachable_ = {region, epoch};
+    if (entry != nullptr) unreachable_ = {region, epoch};
     (void)Restart();
   }
 }

@@ -299,14 +299,16 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
 }
 
 // Blocks; runs on the thread pool. Nobody else uses `memory` yet, except readers, which find it invalid.
-absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const {
+absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const LogReplay::IsGone& is_gone, RegionMemory* memory,
+                               Replayed* replayed) const {
   LogStore* const store = logs_->store();
   const int64_t begun_ns = clock_->NowNs();
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
-  LogReplay replay(store, region);
+  LogReplay replay(store, region, is_gone);
   RETURN_IF_ERROR(replay.Open());
   RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content, regions_->pairs()));
   replayed->cuts = replay.cuts();
+  replayed->joined = replay.joined();
   replayed->records = replay.records();
   replayed->torn_bytes = replay.torn_bytes();
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
@@ -329,8 +331,11 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   (*memory)->set_written(written.get());
   Replayed replayed;
-  const RunInPool::Work work = [this, region, epoch, memory = *memory, &replayed] {
-    return Replay(region, epoch, memory, &replayed);
+  // A table from after the claim: no join of the region with its right neighbour is made any more.
+  const RegionTable table = membership_->state().table;
+  const LogReplay::IsGone is_gone = [&table](uint32_t other) { return table.Find(other) == nullptr; };
+  const RunInPool::Work work = [this, region, epoch, &is_gone, memory = *memory, &replayed] {
+    return Replay(region, epoch, is_gone, memory, &replayed);
   };
   absl::Status status = co_await logs_->RunReplay(work);
   if (!status.ok()) {
@@ -374,6 +379,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     scheduler_->Spawn(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1),
                                        replayed.content.range.low, std::move(held_claim)));
   }
+  for (const uint32_t joined : replayed.joined) co_await logs_->RemoveLog(joined);
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
   counters_.last_served_ns = clock_->NowNs() - claimed_ns;

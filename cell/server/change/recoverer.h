@@ -11,8 +11,9 @@
 // change, or loses its session. docs/protocols.md has the argument.
 //
 // A region whose split parent is claimed is claimed with it. If the parent's log has the cut, the region is recovered,
-// too; otherwise it is removed. The change of the table that makes the parent served does that. A worker that fails to
-// recover a region, for another reason than a damaged log, passes it on to another worker, which claims it again.
+// too; otherwise it is removed. The change of the table that makes the parent served does that. If a region has joined
+// another that is gone from the table by then, the log of that one is removed. A worker that fails to recover a region,
+// for another reason than a damaged log, passes it on to another worker, which claims it again.
 //
 // A region of this worker whose log has failed (log_flusher.h) is recovered in the same way. Writes that async
 // durability had acknowledged and not brought to disk are lost then, as in a crash.
@@ -21,6 +22,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,7 @@ class Recoverer {
     uint64_t next_sequence = 0;
     RegionContent content;
     std::map<uint32_t, uint32_t> cuts;
+    std::set<uint32_t> joined;
     uint64_t records = 0, torn_bytes = 0, took_ns = 0;
   };
 
@@ -112,7 +115,8 @@ class Recoverer {
   // Tries again later, or lets another worker try. If the log is damaged, neither is possible.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
-  absl::Status Replay(uint32_t region, uint64_t epoch, RegionMemory* memory, Replayed* replayed) const;
+  absl::Status Replay(uint32_t region, uint64_t epoch, const LogReplay::IsGone& is_gone, RegionMemory* memory,
+                      Replayed* replayed) const;
 
   const WorkerId self_;
   const Clock* const clock_;

@@ -4,12 +4,11 @@
 
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership_await.h"
-#include "cell/layout/wire.h"
 #include "cell/server/change/peers.h"
 #include "cell/server/region/commit_table_change.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/report/status_report.h"
-#include "cell/server/request/add_route.h"
+#include "cell/server/request/route_request.h"
 #include "cell/server/sched/scheduler.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -20,10 +19,11 @@ namespace {
 
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr int kHopsMax = 1000;
+constexpr int kWithdrawTries = 20;
 
 }  // namespace
 
-RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served)
+RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, ServedRegions* served)
     : self_(context.self),
       membership_(context.membership),
       scheduler_(context.scheduler),
@@ -34,7 +34,8 @@ RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* al
       served_(served),
       random_(context.seed) {
   context.status->Add([this](nlohmann::json* status) {
-    (*status)["routes"] = {{"added", counters_.added}, {"roots_made", counters_.roots_made}};
+    (*status)["routes"] = {
+        {"added", counters_.added}, {"removed", counters_.removed}, {"roots_made", counters_.roots_made}};
   });
 }
 
@@ -42,7 +43,11 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
   const uint32_t region = claim.region()->region();
   claim.set_purpose(ClaimPurpose::kRoute);
   while (!scheduler_->stopping()) {
-    const absl::Status status = co_await TryPublish(tier, key, RootOf(region));
+    if (claim.region() == nullptr || claim.region()->lost()) {  // Its new owner publishes the route.
+      claim.Release();
+      co_return false;
+    }
+    const absl::Status status = co_await TryPublish(tier, key, claim.region());
     if (status.ok()) {
       ++counters_.added;
       claim.Release();
@@ -50,10 +55,6 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
       co_return true;
     }
     spdlog::debug("the route to region {} has not been added yet: {}", region, std::string(status.message()));
-    if (claim.region() == nullptr || claim.region()->lost()) {  // Its new owner publishes the route.
-      claim.Release();
-      co_return false;
-    }
     claim.set_purpose(absl::IsResourceExhausted(status) ? ClaimPurpose::kRouteBlocked : ClaimPurpose::kRoute);
     co_await scheduler_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (scheduler_->stopping()) break;
@@ -62,15 +63,42 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
   co_return false;
 }
 
-// Goes from the root of the tree down, or right, to the meganode of `tier` that covers `key`.
-Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& key, Pointer child) {
+Task<absl::Status> RoutePublisher::Withdraw(uint8_t tier, std::string key, const HeldRegion* child) {
+  absl::Status status = absl::CancelledError("this server is shutting down");
+  for (int tries = 0; tries < kWithdrawTries && !scheduler_->stopping(); ++tries) {
+    const uint32_t root = membership_->state().table.root;
+    const std::optional<absl::Status> removed = co_await TryRequest(MessageKind::kRemoveRoute, root, tier, key, child);
+    status = removed.value_or(absl::AbortedError("the tree has no tier above"));
+    if (status.ok()) {
+      ++counters_.removed;
+      break;
+    }
+    if (absl::IsFailedPrecondition(status)) break;
+    co_await scheduler_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
+    if (!scheduler_->stopping()) (void)co_await RefreshAwaiter(membership_);
+  }
+  co_return status;
+}
+
+Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& key, const HeldRegion* child) {
   const uint32_t root = membership_->state().table.root;
+  const Pointer leads_to = RootOf(child->region());
+  const std::optional<absl::Status> added = co_await TryRequest(MessageKind::kAddRoute, root, tier, key, child);
+  if (added.has_value()) co_return *added;
+  co_return co_await MakeRoot(root, tier, key, leads_to);
+}
+
+// Goes from the root of the tree down, or right, to the meganode of `tier` that covers `key`.
+Task<std::optional<absl::Status>> RoutePublisher::TryRequest(MessageKind kind, uint32_t root, uint8_t tier,
+                                                             const std::string& key, const HeldRegion* child) {
+  const uint64_t order = RouteOrder(child->epoch(), ++requests_);
+  const Pointer leads_to = RootOf(child->region());
   Pointer at = RootOf(root);
   for (int hops = 0; hops < kHopsMax; ++hops) {
     const absl::StatusOr<std::string> reply =
-        co_await CallOwner(at.region(), MakeAddRouteRequest(at, tier, key, child));
+        co_await CallOwner(at.region(), MakeRouteRequest(kind, at, tier, key, leads_to, order));
     if (!reply.ok()) co_return reply.status();
-    if (!IsRoute(AsBytes(*reply))) co_return ParseWriteReply(AsBytes(*reply), MessageKind::kAddRoute).status();
+    if (!IsRoute(AsBytes(*reply))) co_return ParseWriteReply(AsBytes(*reply), kind).status();
     const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(*reply));
     if (!route.ok()) co_return route.status();
     switch (route->kind) {
@@ -79,7 +107,7 @@ Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& k
         at = route->next;
         break;
       case RouteKind::kTooLow:
-        co_return co_await MakeRoot(root, tier, key, child);
+        co_return std::nullopt;
       case RouteKind::kRestart:
       case RouteKind::kNotHeld:
         co_return absl::AbortedError(fmt::format("the search for the parent meganode failed at {}", ToString(at)));
@@ -122,7 +150,7 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
 Task<absl::StatusOr<std::string>> RoutePublisher::CallOwner(uint32_t region, std::string request) {
   absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(region);
   if (!owner.ok()) co_return owner.status();
-  if (*owner == self_) co_return AnswerAddRoute(*served_, AsBytes(request));
+  if (*owner == self_) co_return AnswerRouteRequest(served_, AsBytes(request));
   co_return co_await peers_->Call(*std::move(owner), std::move(request));
 }
 

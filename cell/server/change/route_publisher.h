@@ -1,9 +1,10 @@
-// RoutePublisher adds the route of a new meganode to the tier above, wherever that is. If there is no tier above, it
-// creates a meganode of routes, which becomes the new root of the tree (thesis, 4.2). Not thread-safe: used only on the
-// worker's thread.
+// RoutePublisher adds the route of a new meganode to the tier above, wherever that is, and removes that of one that is
+// about to go. If there is no tier above, it creates a meganode of routes, which becomes the new root of the tree
+// (thesis, 4.2). Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "cell/base/random.h"
 #include "cell/base/task.h"
 #include "cell/layout/pointer.h"
+#include "cell/layout/wire.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/region_allocator.h"
 #include "cell/server/request/served_regions.h"
@@ -20,19 +22,27 @@ namespace cell {
 class RoutePublisher {
  public:
   // All arguments must outlive this.
-  RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, const ServedRegions* served);
+  RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, ServedRegions* served);
 
   // Adds the route `key` to a meganode of `tier`. It leads to the claimed region, which stays claimed until then. Tries
   // until it succeeds, or the region is lost, or the worker ends. Returns whether it succeeded.
   Task<bool> Publish(uint8_t tier, std::string key, RegionClaim claim);
 
+  // Removes the route `key` from a meganode of `tier` if it leads to `child`, which stays claimed. On OK it is gone
+  // from the disk, too. After any other result it may be there or not, and Publish brings it back. Returns
+  // FailedPrecondition if that meganode cannot be without it for now.
+  Task<absl::Status> Withdraw(uint8_t tier, std::string key, const HeldRegion* child);
+
   struct Counters {
-    uint64_t added = 0, roots_made = 0;
+    uint64_t added = 0, removed = 0, roots_made = 0;
   };
   const Counters& counters() const { return counters_; }
 
  private:
-  Task<absl::Status> TryPublish(uint8_t tier, const std::string& key, Pointer child);
+  // Sends a request to the meganode of `tier` that covers `key`. Returns nullopt if the tree has no such tier.
+  Task<std::optional<absl::Status>> TryRequest(MessageKind kind, uint32_t root, uint8_t tier, const std::string& key,
+                                               const HeldRegion* child);
+  Task<absl::Status> TryPublish(uint8_t tier, const std::string& key, const HeldRegion* child);
   Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
   // Sends a request to the worker that holds `region`, which may be this one. Returns its reply.
   Task<absl::StatusOr<std::string>> CallOwner(uint32_t region, std::string request);
@@ -44,7 +54,8 @@ class RoutePublisher {
   Peers* const peers_;
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
-  const ServedRegions* const served_;
+  ServedRegions* const served_;
+  uint32_t requests_ = 0;
   Random random_;
   Counters counters_;
 };

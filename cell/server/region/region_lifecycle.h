@@ -5,8 +5,9 @@
 //   (new)     kServing  it is the first region of its cluster
 //   (new)     kFrozen   it comes from another worker, or from its log: its own log cannot be written yet
 //   kFilling  kServing  it has become part of the tree, or of a table
-//   kServing  kFrozen   a split is about to cut it, or a migration copies its last pages
-//   kFrozen   kServing  the cut is on disk; the migration is cancelled; its own log can be written
+//   kServing  kFrozen   a split is about to cut it, a migration copies its last pages, or its left neighbour takes it
+//   in kFrozen   kServing  the cut is on disk; the migration or the join is cancelled; its own log can be written
+//   kFrozen   (gone)    its left neighbour has what it had
 //   kFrozen   kSealed   a migration has copied all of it
 //   kSealed   kServing  the migration's target did not take it, and the worker has taken it back
 //   kSealed   (gone)    the target has it
@@ -53,6 +54,7 @@ enum class ClaimPurpose : uint8_t {
   kRecover,       // It is being recovered from its log.
   kRoute,         // The tier above does not lead to it yet.
   kRouteBlocked,  // The same, and it cannot for now: that tier has no room. This may last.
+  kJoin,          // It takes in its right neighbour, or is taken in by its left one.
 };
 
 }  // namespace cell

@@ -5,8 +5,8 @@
 #include "cell/base/status_macros.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
-#include "cell/server/request/add_route.h"
 #include "cell/server/request/range_request.h"
+#include "cell/server/request/route_request.h"
 #include "cell/server/request/scan_request.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -79,7 +79,8 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kReport:
       return reports_.Report(call.peer, text, to);
     case MessageKind::kAddRoute:
-      return ServeAddRoute(*served_, call.request, to);
+    case MessageKind::kRemoveRoute:
+      return ServeRouteRequest(served_, call.request, to);
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
     case MessageKind::kMigration:
@@ -126,6 +127,7 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"upload", MessageKind::kUpload},
                                                        {"status", MessageKind::kStatus},
                                                        {"add_route", MessageKind::kAddRoute},
+                                                       {"remove_route", MessageKind::kRemoveRoute},
                                                        {"count", MessageKind::kCount},
                                                        {"delete_range", MessageKind::kDeleteRange}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);

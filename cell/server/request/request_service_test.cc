@@ -61,7 +61,12 @@ class AddRouteTest : public RequestServiceTest {
     return region;
   }
   // Adds a route of tier 1.
-  std::string Add(const std::string& key) { return Call(MakeAddRouteRequest(RootOf(2), 1, key, RootOf(1))); }
+  std::string Add(const std::string& key, uint64_t order = 1) {
+    return Call(MakeRouteRequest(MessageKind::kAddRoute, RootOf(2), 1, key, RootOf(1), order));
+  }
+  std::string Remove(const std::string& key, uint64_t order) {
+    return Call(MakeRouteRequest(MessageKind::kRemoveRoute, RootOf(2), 1, key, RootOf(1), order));
+  }
   void ExpectRoute(const std::string& reply, RouteKind kind) {
     ASSERT_TRUE(IsRoute(AsBytes(reply))) << CodeOf(reply);
     EXPECT_EQ(ParseRouteReply(AsBytes(reply))->kind, kind);
@@ -96,6 +101,46 @@ TEST_F(AddRouteTest, ARegionWhoseLogHasFailedTakesNoRoute) {
   region->SetLog(std::make_shared<RegionLog>(2, 1, 1, nullptr), false);
   region->log->Fail(absl::DataLossError("the disk failed"));
   EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
+}
+
+TEST_F(AddRouteTest, ARouteIsRemoved) {
+  const HeldRegion* const region = CreateRoutes();
+  EXPECT_EQ(CodeOf(Add("key", 1)), absl::StatusCode::kOk);
+  const std::string reply = Remove("key", 2);
+  EXPECT_EQ(ParseWriteReply(AsBytes(reply), MessageKind::kRemoveRoute)->existed, 1);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
+  const std::string again = Remove("key", 3);
+  EXPECT_EQ(ParseWriteReply(AsBytes(again), MessageKind::kRemoveRoute)->existed, 0);
+  EXPECT_TRUE(CheckTree(*region->memory).ok());
+}
+
+// A route that leads elsewhere by now belongs to another meganode.
+TEST_F(AddRouteTest, OnlyItsOwnRouteIsRemoved) {
+  HeldRegion* const region = CreateRoutes();
+  ASSERT_TRUE(region->tree->InsertRoute("key", RootOf(4)).ok());
+  const std::string reply = Remove("key", 1);
+  EXPECT_EQ(ParseWriteReply(AsBytes(reply), MessageKind::kRemoveRoute)->existed, 0);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(4));
+}
+
+// A search for its keys would not find the one before, which is in another node.
+TEST_F(AddRouteTest, TheFirstRouteOfANodeStays) {
+  RegionContent content;
+  content.range = {1, "key", std::nullopt, Pointer()};
+  HeldRegion* const region = *regions_.Create(2, content);
+  ASSERT_TRUE(region->tree->InsertRoute("key", RootOf(1)).ok());
+  EXPECT_EQ(CodeOf(Remove("key", 1)), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(1));
+}
+
+TEST_F(AddRouteTest, ARequestThatComesLateDoesNotUndoALaterOne) {
+  const HeldRegion* const region = CreateRoutes();
+  EXPECT_EQ(CodeOf(Add("key", RouteOrder(2, 1))), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(Remove("key", RouteOrder(1, 7))), absl::StatusCode::kAborted);
+  EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(1));
+  EXPECT_EQ(CodeOf(Remove("key", RouteOrder(2, 2))), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(Add("key", RouteOrder(2, 1))), absl::StatusCode::kAborted);
   EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
 }
 
@@ -428,7 +473,7 @@ TEST_F(RequestServiceTest, ATablesRegionHasNoOrder) {
     EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "v");
     const std::string scan = Call(MakeScanRequest(root, key, std::nullopt, {10, 4096, false, false}));
     EXPECT_EQ(CodeOf(scan), absl::StatusCode::kInvalidArgument);
-    const std::string route = Call(MakeAddRouteRequest(root, 1, key, RootOf(1)));
+    const std::string route = Call(MakeRouteRequest(MessageKind::kAddRoute, root, 1, key, RootOf(1), 1));
     EXPECT_EQ(CodeOf(route), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_GT(here, 30);

@@ -3,6 +3,11 @@
 #include "fmt/format.h"
 
 namespace cell {
+namespace {
+
+constexpr size_t kRouteOrdersMin = 1'000;
+
+}  // namespace
 
 HeldRegion* ServedRegions::FindReadable(uint32_t region) const {
   HeldRegion* const held = regions_->Find(region);
@@ -25,6 +30,19 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
     target.leads_on = tree;
   }
   return target;
+}
+
+bool ServedRegions::TakesRoute(uint32_t child, uint64_t order) {
+  const RegionTable& table = membership_->state().table;
+  const RegionTable::Entry* entry = table.Find(child);
+  if (entry != nullptr && order < RouteOrder(entry->epoch, 0)) return false;
+  if (route_orders_.size() > 2 * table.regions.size() + kRouteOrdersMin) {
+    std::erase_if(route_orders_, [this](const auto& one) { return IsGone(one.first); });
+  }
+  uint64_t& last = route_orders_[child];
+  if (order < last) return false;
+  last = order;
+  return true;
 }
 
 absl::Status NoMeganode(const HeldRegion& region) {

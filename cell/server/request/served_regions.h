@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string_view>
 
 #include "cell/cluster/membership.h"
@@ -38,6 +39,14 @@ class ServedRegions {
   Target Find(Pointer root, std::string_view key) const;
   // Returns null if the region is not held here, or must not be read now.
   HeldRegion* FindReadable(uint32_t region) const;
+  // Returns whether the region existed and is gone from the region table, for good: ids are never reused.
+  bool IsGone(uint32_t region) const {
+    const RegionTable& table = membership_->state().table;
+    return region < table.next_region && table.Find(region) == nullptr;
+  }
+  // Returns whether a request about the route to `child` is to be served: false if a later one was served here, or if
+  // its sender does not own the child any more (RouteRequest::order).
+  bool TakesRoute(uint32_t child, uint64_t order);
   // Returns the region in any state, or null if it is not held here.
   HeldRegion* FindHeld(uint32_t region) const { return regions_->Find(region); }
 
@@ -48,6 +57,7 @@ class ServedRegions {
   Regions* const regions_;
   const Membership* const membership_;
   bool leased_ = true;
+  std::map<uint32_t, uint64_t> route_orders_;  // Of the last request about the route to each region.
 };
 
 // Returns the error of a request that only a meganode can serve.

@@ -1,0 +1,278 @@
+#include "cell/server/change/joiner.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "cell/base/mutant.h"
+#include "cell/base/sync_points.h"
+#include "cell/log/region_log.h"
+#include "cell/server/region/commit_table_change.h"
+#include "cell/server/region/log_flusher.h"
+#include "cell/server/region/regions.h"
+#include "cell/server/report/status_report.h"
+#include "cell/server/sched/scheduler.h"
+#include "cell/tree/meganode_join.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kFailedPauseNs = 1'000'000'000;
+constexpr size_t kHurriedSteps = 16;
+constexpr double kMigratedFillMax = 0.125;
+constexpr size_t kNotBeforeMax = 1'000;
+constexpr int64_t kMutantPauseNs = 50'000;
+
+absl::Status Lost() { return absl::AbortedError("the region is no longer served here"); }
+absl::Status Stopping() { return absl::CancelledError("this server is shutting down"); }
+absl::Status Busy(uint32_t region) {
+  return absl::AbortedError(fmt::format("region {} is being split, moved, joined or recovered", region));
+}
+absl::Status TooFull(uint32_t left, uint32_t right) {
+  return absl::ResourceExhaustedError(fmt::format(
+      "regions {} and {} together are too full to be joined: they would fill half of one or more", left, right));
+}
+
+}  // namespace
+
+Joiner::Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher* routes, const HeldWrites* held,
+               JoinerOptions options)
+    : self_(context.self),
+      clock_(context.clock),
+      membership_(context.membership),
+      scheduler_(context.scheduler),
+      regions_(context.regions),
+      logs_(context.logs),
+      sync_points_(context.sync_points),
+      migrator_(migrator),
+      routes_(routes),
+      held_(held),
+      options_(options) {
+  context.status->Add([this](nlohmann::json* status) {
+    (*status)["joiner"] = {{"joins", counters_.joins},
+                           {"failed", counters_.failed},
+                           {"migrations", counters_.migrations},
+                           {"longest_frozen_us", static_cast<double>(counters_.longest_frozen_ns) / 1e3}};
+  });
+}
+
+void Joiner::Reach(std::string_view step) const {
+  if (sync_points_->on_reach) sync_points_->Reach(fmt::format("join: {}", step));
+}
+
+HeldRegion* Joiner::LeftOf(const HeldRegion& region) const {
+  const Pointer root = region.tree->root();
+  HeldRegion* left = nullptr;
+  regions_->ForEach([&](HeldRegion* held) {
+    if (held->tree != nullptr && held->tree->tier() == region.tree->tier() && held->tree->range().right == root) {
+      left = held;
+    }
+  });
+  return left;
+}
+
+HeldRegion* Joiner::RightOf(const HeldRegion& region) const {
+  const Pointer right = region.tree->range().right;
+  HeldRegion* const held = right.null() ? nullptr : regions_->Find(right.region());
+  return held != nullptr && held->tree != nullptr ? held : nullptr;
+}
+
+bool Joiner::IsShrunk(const HeldRegion& region) const {
+  const auto left = static_cast<double>(region.store->keys());
+  return left == 0 || static_cast<double>(region.tree->deleted()) > options_.deleted_per_left * left;
+}
+
+bool Joiner::MayJoin(const HeldRegion& region) {
+  const bool can_log = region.log == nullptr || region.log->status().ok();
+  return region.tree != nullptr && region.claimable() && can_log && region.state() == RegionState::kServing;
+}
+
+bool Joiner::Fit(const HeldRegion* left, const HeldRegion* right) const {
+  if (left == nullptr || right == nullptr || !MayJoin(*left) || !MayJoin(*right)) return false;
+  const auto it = not_before_ns_.find({left->region(), right->region()});
+  if (it != not_before_ns_.end() && clock_->NowNs() < it->second) return false;
+  return MeganodeJoin::Fits(*left->tree, *right->tree);
+}
+
+void Joiner::Step() {
+  const int64_t now_ns = clock_->NowNs();
+  if (!options_.enabled || busy_ || scheduler_->stopping() || now_ns < look_at_ns_) return;
+  look_at_ns_ = now_ns + options_.every_ns;
+  if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
+  for (HeldRegion* region : regions_->all()) {
+    if (!MayJoin(*region) || !IsShrunk(*region)) continue;
+    HeldRegion* left = LeftOf(*region);
+    HeldRegion* right = region;
+    if (!Fit(left, right)) {
+      left = region;
+      right = RightOf(*region);
+    }
+    if (Fit(left, right)) {
+      busy_ = true;
+      scheduler_->Spawn(JoinAlone(RegionClaim(left, ClaimPurpose::kJoin), RegionClaim(right, ClaimPurpose::kJoin)));
+      return;
+    }
+    if (right == nullptr && BeginMigration(region)) return;
+  }
+}
+
+bool Joiner::BeginMigration(HeldRegion* region) {
+  const uint32_t right = region->tree->range().right.region();
+  const std::set<std::string>& draining = membership_->state().table.draining;
+  if (right == 0 || region->store->fill() > kMigratedFillMax || draining.contains(self_.server)) return false;
+  absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(right);
+  if (!owner.ok() || *owner == self_ || membership_->IsGone(*owner) || draining.contains(owner->server)) return false;
+  int64_t& not_before_ns = not_before_ns_[{region->region(), right}];
+  if (clock_->NowNs() < not_before_ns) return false;
+  not_before_ns = clock_->NowNs() + options_.migrate_again_after_ns;
+  busy_ = true;
+  scheduler_->Spawn(Migrate(region->region(), *std::move(owner)));
+  return true;
+}
+
+Task<bool> Joiner::Migrate(uint32_t region, WorkerId to) {
+  const std::string name = ToString(to);
+  const absl::Status status = co_await migrator_->Migrate(region, std::move(to));
+  busy_ = false;
+  counters_.migrations += status.ok();
+  if (status.ok()) {
+    spdlog::info("region {} is small, and was moved to {}, which has its right neighbour", region, name);
+  } else {
+    spdlog::debug("region {} could not be moved to {}: {}", region, name, std::string(status.message()));
+  }
+  co_return status.ok();
+}
+
+Task<bool> Joiner::JoinAlone(RegionClaim left, RegionClaim right) {
+  const std::pair pair(left.region()->region(), right.region()->region());
+  const absl::Status status = co_await JoinClaimed(std::move(left), std::move(right));
+  busy_ = false;
+  if (!status.ok()) {
+    not_before_ns_[pair] = clock_->NowNs() + kFailedPauseNs;
+    spdlog::debug("region {} could not take in region {}: {}", pair.first, pair.second, std::string(status.message()));
+  }
+  look_at_ns_ = 0;  // Perhaps one more.
+  co_return status.ok();
+}
+
+Task<absl::Status> Joiner::Join(uint32_t id) {
+  HeldRegion* const right = regions_->Find(id);
+  if (right == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
+  if (right->tree == nullptr) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} is part of a hash table, and cannot be joined", id));
+  }
+  if (right->tree->range().low.empty()) {
+    co_return absl::FailedPreconditionError(
+        fmt::format("region {} is the leftmost, and has no left neighbour to join", id));
+  }
+  HeldRegion* const left = LeftOf(*right);
+  if (left == nullptr) {
+    co_return absl::FailedPreconditionError(fmt::format(
+        "the left neighbour of region {} is on another worker: move one of the two to the other's worker first", id));
+  }
+  if (!MayJoin(*right)) co_return Busy(id);
+  if (!MayJoin(*left)) co_return Busy(left->region());
+  if (scheduler_->stopping()) co_return Stopping();
+  RegionClaim left_claim(left, ClaimPurpose::kJoin);
+  RegionClaim right_claim(right, ClaimPurpose::kJoin);
+  co_return co_await JoinClaimed(std::move(left_claim), std::move(right_claim));
+}
+
+Task<absl::Status> Joiner::JoinClaimed(RegionClaim left_claim, RegionClaim right_claim) {
+  const RegionClaim left_held = std::move(left_claim);
+  RegionClaim right_held = std::move(right_claim);
+  HeldRegion* const left = left_held.region();
+  HeldRegion* const right = right_held.region();
+  const uint32_t left_id = left->region(), right_id = right->region();
+  if (!MeganodeJoin::Fits(*left->tree, *right->tree)) co_return TooFull(left_id, right_id);
+  const auto tier = static_cast<uint8_t>(right->tree->tier() + 1);
+  std::string key = right->tree->range().low;
+  std::string copied_key = key;  // g++ 12 destroys temporaries of a co_await twice.
+  absl::Status status = co_await routes_->Withdraw(tier, std::move(copied_key), right);
+  const bool has_route = absl::IsFailedPrecondition(status);
+  if (status.ok() && (left->lost() || right->lost())) status = Lost();
+  if (status.ok()) {
+    Reach("route removed");
+    status = co_await CopyAndCommit(left, right);
+  }
+  if (scheduler_->stopping()) co_return Stopping();
+  if (status.ok()) {
+    ++counters_.joins;
+    co_await logs_->RemoveLog(right_id);
+    Reach("cleaned");
+    co_return status;
+  }
+  ++counters_.failed;
+  if (!has_route && !right->lost()) {
+    scheduler_->Spawn(routes_->Publish(tier, std::move(key), std::move(right_held)));
+  }
+  co_return status;
+}
+
+Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
+  const uint32_t left_id = left->region(), right_id = right->region();
+  const int64_t frozen_ns = clock_->NowNs();
+  right->ChangeState(RegionState::kFrozen);
+  absl::Status status;
+  if (logs_->on()) status = co_await logs_->Settled(right_id);
+  if (status.ok() && (left->lost() || right->lost())) status = Lost();
+  if (status.ok() && !MeganodeJoin::Fits(*left->tree, *right->tree)) status = TooFull(left_id, right_id);
+  std::optional<MeganodeJoin> join;
+  if (status.ok()) {
+    join.emplace(left->tree, right->tree);
+    status = co_await Copy(left, right, &*join);
+  }
+  if (status.ok()) {
+    Membership::TableChange change = [left_id, left_epoch = left->epoch(), right_id,
+                                      right_epoch = right->epoch()](RegionTable* table) {
+      return table->Join(left_id, left_epoch, right_id, right_epoch);
+    };
+    status = co_await CommitTableChange(membership_, scheduler_, std::move(change));
+    if (status.ok()) Reach("committed");
+  }
+  if (!status.ok()) {
+    join.reset();
+    right->Unfreeze();
+    co_return status;
+  }
+  // Without interruption: nothing writes to the left one before the right one is invalid.
+  if (!left->lost()) join->Finish();  // Else it is recovered from its log, with what was copied.
+  join.reset();
+  if (Mutated(Mutant::kJoinedStays)) co_await scheduler_->Sleep(kMutantPauseNs);
+  regions_->Drop(right_id);
+  counters_.longest_frozen_ns =
+      std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(clock_->NowNs() - frozen_ns));
+  Reach("joined");
+  spdlog::info("region {} has taken in region {}, its right neighbour", left_id, right_id);
+  co_return absl::OkStatus();
+}
+
+Task<absl::Status> Joiner::Copy(HeldRegion* left, HeldRegion* right, MeganodeJoin* join) {
+  const MeganodeRange range = right->tree->range();
+  if (left->log != nullptr) left->log->Append(RecordKind::kCut, range.low, RootOf(right->region()));
+  for (bool copied = false; !copied;) {
+    if (scheduler_->stopping()) co_return Stopping();
+    if (left->lost() || right->lost()) co_return Lost();
+    const size_t steps = held_->size(right->region()) > 0 ? kHurriedSteps : 1;
+    const absl::StatusOr<bool> all = join->Copy(steps * options_.copied);
+    if (!all.ok()) co_return all.status();
+    copied = *all;
+    co_await scheduler_->Yield();
+  }
+  Reach("copied");
+  if (left->log != nullptr && !Mutated(Mutant::kJoinUnlogged)) {
+    left->log->Append(RecordKind::kJoin, "", EncodeJoin(right->region(), range));
+    const absl::Status flushed = co_await logs_->Flushed(left->region());
+    if (!flushed.ok()) co_return flushed;
+  }
+  if (scheduler_->stopping()) co_return Stopping();
+  if (left->lost() || right->lost()) co_return Lost();
+  Reach("logged");
+  co_return absl::OkStatus();
+}
+
+}  // namespace cell

@@ -1,0 +1,112 @@
+// Joiner joins a worker's meganodes that deletes have left small with their neighbours, while the worker serves them.
+// The thesis (4.2) never does, so that keys that are put in order and deleted would use up all regions.
+//
+// A meganode takes in its right neighbour, which goes. The order of the steps makes it safe to die at any of them:
+//
+//   the right one's route is removed from the tier above, and from that one's log   nobody waits: its left neighbour
+//                                                                                   leads to it
+//   its entries are copied to the left one, some at a time                          writes to the right one wait, from
+//   with logs: what was copied is in the left one's log, and the join's record is   here...
+//   the region table removes the right one
+//   the left one covers the right one's keys, and the right one is dropped          ...to here
+//   its log is removed                                                              nobody waits
+//
+// The change of the region table decides. A recovery of the left one before it finds the right one in the table, and
+// disregards what was copied; a recovery after it finds all of it in the left one's log (cell/log/log_replay.h). No
+// one-sided reader is led astray, because the right one is not written from the copy on, and the left one takes no
+// write to its keys before it is invalidated (cell/tree/meganode_join.h).
+//
+// The leftmost meganode of a tier stays, and with it the root of the tree. A meganode whose route is the first of its
+// node stays for now, too (Meganode::RemoveRoute): it takes its own right neighbours in.
+//
+// Joined are meganodes from which more was deleted than is left, if both together fill less than half of one
+// (MeganodeJoin::Fits). Splits leave both halves fuller, so none is split and joined in turns. A small meganode whose
+// right neighbour is elsewhere migrates there first.
+//
+// Not thread-safe: used only on the worker's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "cell/base/clock.h"
+#include "cell/base/task.h"
+#include "cell/server/change/migrator.h"
+#include "cell/server/change/route_publisher.h"
+#include "cell/server/context/worker_context.h"
+#include "cell/server/request/held_writes.h"
+
+namespace cell {
+
+struct JoinerOptions {
+  bool enabled = true;  // Join meganodes automatically.
+  // A meganode is joined only if more than this many entries were deleted from it for each that is left. So one that an
+  // operator has split stays split. An empty one is always joined.
+  double deleted_per_left = 1;
+  int64_t every_ns = 100'000'000;
+  int64_t migrate_again_after_ns = 60'000'000'000;  // A migration to the same neighbour that did not lead to a join.
+  size_t copied = 64;                               // Entries in one step of the worker's loop.
+};
+
+class Joiner {
+ public:
+  // All arguments must outlive this. A join runs faster if `held` has writes to the region that goes.
+  Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher* routes, const HeldWrites* held,
+         JoinerOptions options);
+
+  // Begins a join, or the migration that must come before it, if one is due.
+  void Step();
+
+  // Joins a meganode with its left neighbour, whatever its fill. Returns NotFound if it is not held here, Aborted if
+  // one of the two is being changed, ResourceExhausted if both do not fit well into one, and FailedPrecondition if it
+  // cannot be joined, with the reason. After any error both are as before.
+  Task<absl::Status> Join(uint32_t region);
+
+  struct Counters {
+    uint64_t joins = 0, failed = 0;
+    uint64_t migrations = 0;         // To the worker of a neighbour.
+    uint64_t longest_frozen_ns = 0;  // While writes to the region that went waited.
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  // Returns the meganode whose right neighbour `region` is, or null if that is not held here.
+  HeldRegion* LeftOf(const HeldRegion& region) const;
+  // Returns the right neighbour of a meganode, or null if that is not held here, or if there is none.
+  HeldRegion* RightOf(const HeldRegion& region) const;
+  // Returns whether deletes have left the meganode small.
+  bool IsShrunk(const HeldRegion& region) const;
+  static bool MayJoin(const HeldRegion& region);
+  bool Fit(const HeldRegion* left, const HeldRegion* right) const;
+  Task<bool> JoinAlone(RegionClaim left, RegionClaim right);
+  Task<absl::Status> JoinClaimed(RegionClaim left, RegionClaim right);
+  // Freezes the right one, copies it, and makes the change. After an error the right one serves again.
+  Task<absl::Status> CopyAndCommit(HeldRegion* left, HeldRegion* right);
+  Task<absl::Status> Copy(HeldRegion* left, HeldRegion* right, class MeganodeJoin* join);
+  // Begins to migrate a small region to the worker of its right neighbour, if that is elsewhere. Returns whether it
+  // did.
+  bool BeginMigration(HeldRegion* region);
+  Task<bool> Migrate(uint32_t region, WorkerId to);
+  void Reach(std::string_view step) const;
+
+  const WorkerId self_;
+  const Clock* const clock_;
+  Membership* const membership_;
+  Scheduler* const scheduler_;
+  Regions* const regions_;
+  LogFlusher* const logs_;
+  const SyncPoints* const sync_points_;
+  Migrator* const migrator_;
+  RoutePublisher* const routes_;
+  const HeldWrites* const held_;
+  const JoinerOptions options_;
+  int64_t look_at_ns_ = 0;
+  bool busy_ = false;                                               // With a join, or with a migration before one.
+  std::map<std::pair<uint32_t, uint32_t>, int64_t> not_before_ns_;  // For neighbours that could not be joined.
+  Counters counters_;
+};
+
+}  // namespace cell

@@ -1,0 +1,219 @@
+// Tests a worker's joins of meganodes.
+#include "cell/server/change/joiner.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cell/base/check.h"
+#include "cell/base/crc64.h"
+#include "cell/cluster/memory_membership.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/io/sim/sim_files.h"
+#include "cell/io/sim/sim_thread_pool.h"
+#include "cell/log/directory_log_store.h"
+#include "cell/log/log_replay.h"
+#include "cell/server/worker.h"
+#include "cell/tree/tree_check.h"
+
+namespace cell {
+namespace {
+
+constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
+constexpr int kKeys = 100;
+
+std::string KeyOf(int i) { return fmt::format("key{:03}", i); }
+
+class JoinerTest : public ::testing::Test {
+ protected:
+  JoinerTest() {
+    ClusterState state;
+    state.shape = kShape;
+    state.durability = Durability::kSync;
+    state.servers = {{"own", {{"own", 8}}, ""}};
+    cluster_ = std::make_shared<MemoryCluster>(state);
+    Begin();
+    for (int i = 0; i < kKeys; ++i) {
+      const std::string key = KeyOf(i);
+      CELL_CHECK(root()->store->Put(key, "value", Crc64("value", Crc64(key))).ok());
+    }
+  }
+  ~JoinerTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
+
+  void Begin() {
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    membership_ = membership.get();
+    Worker::Options options;
+    options.self = {"own", 0};
+    options.balance.enabled = false;
+    options.join.enabled = false;
+    options.join.copied = 10;
+    options.logs.durability = Durability::kSync;
+    options.recoverer.lease_wait_ns = 0;
+    Worker::Logs logs{std::make_shared<DirectoryLogStore>(host_.get(), "log"),
+                      std::make_unique<SimThreadPool>(&network_, 1, 1'000),
+                      std::make_unique<SimThreadPool>(&network_, 2, 1'000)};
+    worker_.emplace(network_.NewEndpoint(), std::move(membership), std::move(logs), options);
+    CELL_CHECK(worker_->Start("own").ok());
+  }
+  void Turn() {
+    if (worker_->Poll() > 0) return;
+    network_.At(network_.now_ns() + 2'000, [] {});  // Time passes when nothing happens.
+    network_.Step();
+  }
+  absl::Status Run(Task<absl::Status> task) {
+    std::optional<absl::Status> status;
+    const auto run = [&]() -> Task<bool> {
+      status = co_await std::move(task);
+      co_return true;
+    };
+    worker_->scheduler()->Spawn(run());
+    for (int i = 0; i < 100'000 && !status.has_value(); ++i) Turn();
+    return status.value_or(absl::DeadlineExceededError("it has not ended"));
+  }
+  void AwaitIdle() {
+    for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
+    ASSERT_TRUE(worker_->scheduler()->idle());
+  }
+  // Splits the first meganode. Returns its new right neighbour.
+  uint32_t Split() {
+    const uint32_t first = First()->region();
+    EXPECT_TRUE(Run(worker_->splitter()->Split(first)).ok());
+    AwaitIdle();
+    return First()->tree->range().right.region();
+  }
+  HeldRegion* root() { return worker_->regions()->Find(membership_->state().table.root); }
+  // Returns the first meganode of tier 0.
+  HeldRegion* First() {
+    HeldRegion* first = nullptr;
+    worker_->regions()->ForEach([&](HeldRegion* held) {
+      if (held->tree->tier() == 0 && held->tree->range().low.empty()) first = held;
+    });
+    return first;
+  }
+  HeldRegion* Find(uint32_t region) { return worker_->regions()->Find(region); }
+  void ExpectWhole() {
+    ASSERT_FALSE(First()->tree->range().high.has_value());
+    const TreeReport report = CheckTree(*First()->memory);
+    EXPECT_TRUE(report.ok()) << report.errors[0];
+    EXPECT_EQ(report.keys, static_cast<uint64_t>(kKeys));
+    EXPECT_EQ(First()->store->keys(), static_cast<uint64_t>(kKeys));
+    EXPECT_FALSE(First()->claimed());
+  }
+  // Returns the state in which a recovery of the first meganode's log would find it.
+  size_t KeysInLog(const LogReplay::IsGone& is_gone) {
+    DirectoryLogStore store(host_.get(), "log");
+    LogReplay replay(&store, First()->region(), is_gone);
+    EXPECT_TRUE(replay.Open().ok());
+    size_t keys = 0;
+    EXPECT_TRUE(replay.ForEach([&keys](std::string_view, std::string_view) {
+      ++keys;
+      return absl::OkStatus();
+    }).ok());
+    return keys;
+  }
+
+  SimDisk disk_{1};
+  const std::unique_ptr<SimFiles> host_ = disk_.NewHost();
+  SimNetwork network_{SimOptions{}};
+  std::shared_ptr<MemoryCluster> cluster_;
+  MemoryMembership* membership_;
+  std::optional<Worker> worker_;
+};
+
+TEST_F(JoinerTest, AMeganodeIsJoinedInOrder) {
+  const uint32_t right = Split();
+  std::vector<std::string> reached;
+  worker_->sync_points()->on_reach = [&](std::string_view point) { reached.emplace_back(point); };
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  worker_->sync_points()->on_reach = nullptr;
+  EXPECT_EQ(reached, (std::vector<std::string>{"join: route removed", "join: copied", "join: logged", "join: committed",
+                                               "join: joined", "join: cleaned"}));
+  EXPECT_EQ(worker_->joiner()->counters().joins, 1u);
+  EXPECT_EQ(Find(right), nullptr);
+  EXPECT_EQ(membership_->state().table.Find(right), nullptr);
+  ExpectWhole();
+  EXPECT_EQ(root()->store->keys(), 1u);  // The route of the first meganode.
+  DirectoryLogStore store(host_.get(), "log");
+  EXPECT_EQ(store.List(right).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KeysInLog([right](uint32_t region) { return region == right; }), static_cast<size_t>(kKeys));
+}
+
+// The change of the region table decides: a recovery that finds the right meganode there does not take what was copied.
+TEST_F(JoinerTest, TheTableSaysWhetherARecoveryTakesWhatWasCopied) {
+  const uint32_t right = Split();
+  const size_t left_keys = First()->store->keys();
+  size_t without = 0, with = 0;
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point != "join: logged") return;
+    without = KeysInLog([](uint32_t) { return false; });
+    with = KeysInLog([right](uint32_t region) { return region == right; });
+  };
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  worker_->sync_points()->on_reach = nullptr;
+  EXPECT_EQ(without, left_keys);
+  EXPECT_EQ(with, static_cast<size_t>(kKeys));
+}
+
+TEST_F(JoinerTest, OneThatIsRefusedLeavesBothAsTheyWere) {
+  const uint32_t right = Split();
+  const uint64_t left_keys = First()->store->keys();
+  uint32_t child = 0;  // Of a split that the region table knows of. It refuses the join.
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point == "join: logged") child = *cluster_->state.table.Add({"own", 0}, right);
+  };
+  EXPECT_EQ(Run(worker_->joiner()->Join(right)).code(), absl::StatusCode::kAborted);
+  worker_->sync_points()->on_reach = nullptr;
+  EXPECT_TRUE(cluster_->state.table.Remove(child).ok());
+  AwaitIdle();
+  ASSERT_NE(Find(right), nullptr);
+  EXPECT_EQ(Find(right)->state(), RegionState::kServing);
+  EXPECT_FALSE(Find(right)->claimed());
+  EXPECT_EQ(First()->store->keys(), left_keys);
+  EXPECT_EQ(root()->store->keys(), 2u);  // Its route is there again.
+  EXPECT_EQ(worker_->joiner()->counters().failed, 1u);
+  // It can be joined later. What the first attempt has copied does not count.
+  ASSERT_TRUE(*Find(right)->store->Delete(KeyOf(kKeys - 1)));
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  EXPECT_EQ(KeysInLog([right](uint32_t region) { return region == right; }), static_cast<size_t>(kKeys - 1));
+}
+
+TEST_F(JoinerTest, WhatCannotBeJoinedIsSaid) {
+  const uint32_t right = Split();
+  const auto code = [this](uint32_t region) { return Run(worker_->joiner()->Join(region)).code(); };
+  EXPECT_EQ(code(99), absl::StatusCode::kNotFound);
+  EXPECT_EQ(code(First()->region()), absl::StatusCode::kFailedPrecondition);  // It is the leftmost.
+  EXPECT_EQ(code(root()->region()), absl::StatusCode::kFailedPrecondition);   // So is this one, in its tier.
+  {
+    const RegionClaim busy(First(), ClaimPurpose::kCheckpoint);
+    EXPECT_EQ(code(right), absl::StatusCode::kAborted);
+  }
+  ASSERT_TRUE(Run(worker_->tables()->Create("table", 0, 1)).ok());
+  EXPECT_EQ(code(membership_->state().table.tables.at("table").parts.begin()->second),
+            absl::StatusCode::kFailedPrecondition);
+  for (int i = 0; i < 260; ++i) {
+    const std::string key = fmt::format("{}x{:03}", KeyOf(kKeys - 1), i), value(100, 'v');
+    ASSERT_TRUE(Find(right)->store->Put(key, value, Crc64(value, Crc64(key))).ok());
+  }
+  EXPECT_EQ(code(right), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Find(right)->state(), RegionState::kServing);
+  EXPECT_EQ(root()->store->keys(), 2u);
+}
+
+// The session is lost when all was copied. The regions may have other owners at any time after that.
+TEST_F(JoinerTest, OneWhoseRegionsAreLostIsNotMade) {
+  const uint32_t right = Split();
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point == "join: copied") membership_->Rejoin();
+  };
+  EXPECT_EQ(Run(worker_->joiner()->Join(right)).code(), absl::StatusCode::kAborted);
+  worker_->sync_points()->on_reach = nullptr;
+  EXPECT_NE(membership_->state().table.Find(right), nullptr);
+  EXPECT_EQ(worker_->joiner()->counters().joins, 0u);
+}
+
+}  // namespace
+}  // namespace cell
