@@ -7,6 +7,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/sync_points.h"
+#include "cell/cluster/membership.h"
 #include "cell/log/region_log.h"
 #include "cell/server/region/commit_table_change.h"
 #include "cell/server/region/log_flusher.h"

@@ -109,10 +109,12 @@ class JoinerTest : public ::testing::Test {
     LogReplay replay(&store, First()->region(), is_gone);
     EXPECT_TRUE(replay.Open().ok());
     size_t keys = 0;
-    EXPECT_TRUE(replay.ForEach([&keys](std::string_view, std::string_view) {
-      ++keys;
-      return absl::OkStatus();
-    }).ok());
+    EXPECT_TRUE(replay
+                    .ForEach([&keys](std::string_view, std::string_view) {
+                      ++keys;
+                      return absl::OkStatus();
+                    })
+                    .ok());
     return keys;
   }
 
