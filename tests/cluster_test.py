@@ -1,5 +1,5 @@
-"""Tests a cluster of real processes over shared memory: splits, migrations, the control plane, stopped and killed
-servers."""
+"""Tests a cluster of real processes over shared memory: splits, migrations, joins, the control plane, stopped and
+killed servers."""
 
 import json
 import os
@@ -127,6 +127,44 @@ class Cluster(unittest.TestCase):
         self.assertEqual(len(keys), 3, keys)
         self.assertLessEqual(max(keys.values()), 1.2 * sum(keys.values()) / 3, keys)
         self.expect_keys(200_000)
+
+    def test_it_shrinks_when_its_keys_are_deleted(self):
+        self.up()
+        self.assertEqual(self.load(0, 100_000).returncode, 0)
+        grown = self.settled()
+        self.assertGreater(len(grown), 10)
+        self.done("delete-range", "key0000010", "key0999990", "--yes")
+        left = self.done("scan", "--keys-only").splitlines()
+        self.assertLess(len(left), 20)
+        deadline = time.monotonic() + 60
+        while len(regions := self.regions()) > 6 and time.monotonic() < deadline:
+            self.assertIn("no errors", self.done("check").splitlines()[-1])  # Also beside the joins.
+            time.sleep(0.1)
+        self.assertLessEqual(len(regions), 6)
+        self.expect_keys(len(left))
+        self.assertEqual(self.done("scan", "--keys-only").splitlines(), left)
+        self.assertEqual(self.load(0, 100_000).returncode, 0)
+        self.expect_keys(100_000)
+
+    def test_regions_are_merged_by_hand(self):
+        self.up(servers=2, server_flags=["--no-join"])
+        self.assertEqual(self.load(0, 20_000).returncode, 0)
+        regions = [r for r in self.settled() if r["tier"] == 0]
+        self.assertGreaterEqual(len(regions), 3)
+        self.refused("too full", "merge", str(regions[0]["region"]))
+        self.refused("the cluster has no region 999", "merge", "999")
+        self.done("delete-range", "key0000010", "key0999990", "--yes")
+        time.sleep(1)
+        self.assertEqual(len([r for r in self.regions() if r["tier"] == 0]), len(regions), "they were joined by themselves")
+        for count in range(len(regions), 1, -1):
+            left = [r for r in self.regions() if r["tier"] == 0]
+            self.assertEqual(len(left), count)
+            self.assertRegex(self.done("merge", str(left[0]["region"])), r"^region \d+ was merged into region \d+, its left neighbour$")
+        last = next(r for r in self.regions() if r["tier"] == 0)
+        self.refused("the only one of its tier", "merge", str(last["region"]))
+        left = self.done("scan", "--keys-only").splitlines()
+        self.assertLess(len(left), 20)
+        self.expect_keys(len(left))
 
     def reach(self, point):
         """Loads until server-1 has stopped at the point. Returns a lower bound of the keys acknowledged before."""

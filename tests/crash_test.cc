@@ -1,5 +1,6 @@
-// Kills or stops a server at every named point of splits and migrations, while clients write. No key is lost that was
-// not on the dead server, and none is there twice. Every region of the survivors is sound, and losses are reported.
+// Kills or stops a server at every named point of splits, migrations and joins, while clients write. No key is lost
+// that was not on the dead server, and none is there twice. Every region of the survivors is sound, and losses are
+// reported.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,6 +33,12 @@ constexpr const char* kPoints[] = {
     "migration: target: before the table",
     "migration: target: after the table",
     "migration: target: serves",
+    "join: route removed",
+    "join: copied",
+    "join: logged",
+    "join: committed",
+    "join: joined",
+    "join: cleaned",
 };
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
@@ -43,6 +50,7 @@ struct History {
   std::vector<int> begun = std::vector<int>(kKeys), ended = begun;
   std::vector<bool> broken = std::vector<bool>(kKeys);  // A write of the key failed: it is not written any more.
   bool stop = false;
+  bool ebb = false;  // Keys are only deleted.
   int writers_left = kWriters;
   uint64_t failed = 0;
 };
@@ -58,8 +66,8 @@ Task<bool> Writer(Client* client, History* history, int index, uint64_t seed) {
     CallOptions options;
     options.path = random.Below(2) == 0 ? Path::kServer : Path::kClient;
     absl::StatusOr<bool> existed = false;
-    if (version % 4 == 3) {
-      ++history->begun[at];  // Odd versions are puts and even ones deletes. This is a delete.
+    if (version % 4 == 3 || history->ebb) {
+      history->begun[at] += version % 2;  // Odd versions are puts and even ones deletes. This is a delete.
       existed = co_await client->AsyncDelete(key, options);
     } else {
       if (version % 2 == 0) ++history->begun[at];
@@ -127,6 +135,9 @@ class CrashTest : public ::testing::Test {
     options.split.pace.freed = 4;
     options.balance.every_ns = 50'000;
     options.membership_polls_max = 5;
+    options.join.every_ns = 20'000;
+    options.join.migrate_again_after_ns = 200'000;
+    options.join.copied = 8;
     SimCluster cluster({512, 32 << 10, 64 << 10}, sim, options);
     Random random(seed);
     History history;
@@ -180,7 +191,9 @@ class CrashTest : public ::testing::Test {
         cluster.Stop(victim);
       }
     };
-    for (int i = 0; i < 100 && !reached; ++i) poll(20'000);
+    history.ebb = point.starts_with("join");
+    for (int i = 0; i < (history.ebb ? 400 : 100) && !reached; ++i) poll(20'000);
+    history.ebb = false;
     if (!reached) {
       history.stop = true;
       while (history.writers_left > 0) poll(10'000);

@@ -130,6 +130,9 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   add("split", "Split REGION now", Split)->add_option("region", flags->region)->required();
+  add("merge", "Merge REGION into its left neighbour or, if it is the leftmost, its right neighbour into it", Merge)
+      ->add_option("region", flags->region)
+      ->required();
   CLI::App* move = add("move", "Migrate REGION to SERVER", Move);
   move->add_option("region", flags->region)->required();
   move->add_option("server", flags->server)->required();

@@ -76,6 +76,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerI
 int Regions(Client* client, const CtlFlags& flags);
 int Allocate(Client* client, const CtlFlags& flags);
 int Split(Client* client, const CtlFlags& flags);
+int Merge(Client* client, const CtlFlags& flags);
 int Move(Client* client, const CtlFlags& flags);
 int Drain(Client* client, const CtlFlags& flags);
 int Checkpoint(Client* client, const CtlFlags& flags);

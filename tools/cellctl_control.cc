@@ -136,31 +136,81 @@ Listed ListAll(Client* client, const CtlFlags& flags) {
   return listed;
 }
 
-using AtServer = std::function<absl::Status(ControlClient*)>;
-
-// Executes `work` at the server that owns the region, according to the newest region table of any server.
-absl::Status OnceAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
-  const Listed listed = ListAll(client, flags);
-  const auto is_it = [&flags](const ControlClient::Owner& owner) { return owner.region == flags.region; };
+// Returns the owner of a region, which answers.
+absl::StatusOr<ControlClient::Owner> OwnerOf(const Listed& listed, uint32_t region) {
+  const auto is_it = [region](const ControlClient::Owner& owner) { return owner.region == region; };
   const auto owner = std::find_if(listed.owners.begin(), listed.owners.end(), is_it);
   if (owner == listed.owners.end()) {
     if (!listed.failed.ok()) return listed.failed;
-    return absl::FailedPreconditionError(fmt::format("the cluster has no region {}", flags.region));
+    return absl::FailedPreconditionError(fmt::format("the cluster has no region {}", region));
   }
   if (listed.silent.contains(owner->server)) return listed.failed;
-  ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, owner->server));
-  return work(control.get());
+  return *owner;
 }
 
-// Does the same, and repeats it while the region migrates or is busy, up to the timeout of one operation.
-absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const AtServer& work) {
+// Executes `work` until it fails neither because a region migrates nor because it is busy, up to the timeout of one
+// operation.
+absl::Status Repeat(const CtlFlags& flags, const std::function<absl::Status()>& work) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
   for (;;) {
-    absl::Status status = OnceAtOwner(client, flags, work);
+    absl::Status status = work();
     const bool passing = absl::IsAborted(status) || absl::IsNotFound(status);
     if (!passing || std::chrono::steady_clock::now() >= end) return status;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+}
+
+// Executes `work`, repeatedly, at the server that owns the region, according to the newest region table of any server.
+absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const std::function<absl::Status(ControlClient*)>& work) {
+  return Repeat(flags, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const ControlClient::Owner owner, OwnerOf(ListAll(client, flags), flags.region));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, owner.server));
+    return work(control.get());
+  });
+}
+
+// A meganode, and its left neighbour, which takes it in.
+struct Neighbours {
+  uint32_t left = 0, right = 0;
+};
+
+absl::StatusOr<Neighbours> NeighboursOf(const Listed& listed, uint32_t region) {
+  ASSIGN_OR_RETURN(const ControlClient::Owner owner, OwnerOf(listed, region));
+  const auto self = listed.held.find({owner.server, region});
+  if (self == listed.held.end()) return absl::AbortedError(fmt::format("region {} is being moved", region));
+  for (const auto& [place, held] : listed.held) {
+    if (held.right == region) return Neighbours{held.region, region};
+  }
+  if (!listed.failed.ok()) return listed.failed;
+  if (!self->second.table.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("region {} is part of a hash table, and cannot be merged", region));
+  }
+  if (self->second.right == 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("region {} is the only one of its tier, and has no neighbour to be merged with", region));
+  }
+  return Neighbours{region, self->second.right};
+}
+
+// Has the region's left neighbour take it in or, if it is the leftmost, the region its right neighbour. The one of both
+// with fewer keys moves to the other's worker first. Sets `merged` to both.
+absl::Status MergeOnce(Client* client, const CtlFlags& flags, Neighbours* merged) {
+  const Listed listed = ListAll(client, flags);
+  ASSIGN_OR_RETURN(*merged, NeighboursOf(listed, flags.region));
+  ASSIGN_OR_RETURN(ControlClient::Owner to, OwnerOf(listed, merged->left));
+  ASSIGN_OR_RETURN(ControlClient::Owner from, OwnerOf(listed, merged->right));
+  if (std::tie(to.server, to.worker) != std::tie(from.server, from.worker)) {
+    const auto keys = [&listed](const ControlClient::Owner& owner) -> uint64_t {
+      const auto held = listed.held.find({owner.server, owner.region});
+      return held == listed.held.end() ? 0 : held->second.keys;
+    };
+    if (keys(from) > keys(to)) std::swap(from, to);
+    ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, from.server));
+    RETURN_IF_ERROR(control->Move(from.region, to.server, to.worker));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<ControlClient> control, ControlOf(client, flags, to.server));
+  return control->Join(merged->right);
 }
 
 }  // namespace
@@ -248,6 +298,14 @@ int Split(Client* client, const CtlFlags& flags) {
       DoAtOwner(client, flags, [&flags](ControlClient* control) { return control->Split(flags.region); });
   if (!status.ok()) return Fail(status);
   return Done(flags, fmt::format("region {} was split", flags.region), {{"region", flags.region}});
+}
+
+int Merge(Client* client, const CtlFlags& flags) {
+  Neighbours merged;
+  const absl::Status status = Repeat(flags, [&] { return MergeOnce(client, flags, &merged); });
+  if (!status.ok()) return Fail(status);
+  return Done(flags, fmt::format("region {} was merged into region {}, its left neighbour", merged.right, merged.left),
+              {{"region", merged.right}, {"into", merged.left}});
 }
 
 int Move(Client* client, const CtlFlags& flags) {

@@ -436,7 +436,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   app.add_option("--stop-at", flags.stop_at,
-                 "For tests: stop the process (SIGSTOP) at this point of a split or migration");
+                 "For tests: stop the process (SIGSTOP) at this point of a split, migration or join");
   app.add_option("--log-level", flags.log_level, "Log level: trace, debug, info, warning or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -16,7 +16,10 @@ ControlledWorker::Region Describe(const HeldRegion& held, const RegionTable& tab
   region.region = held.region();
   const RegionTable::Entry* entry = table.Find(held.region());
   region.epoch = entry != nullptr ? entry->epoch : 0;
-  region.tier = held.tree != nullptr ? held.tree->tier() : 0;
+  if (held.tree != nullptr) {
+    region.tier = held.tree->tier();
+    region.right = held.tree->range().right.region();
+  }
   const auto hash_parts = table.TableOf(held.region());
   if (hash_parts != table.tables.end()) region.table = hash_parts->first;
   region.keys = held.store->keys();
@@ -110,6 +113,11 @@ void WorkerControl::Allocate(uint32_t count, Answer<absl::StatusOr<size_t>> answ
 void WorkerControl::Split(uint32_t region, Answer<absl::Status> answer) {
   Run(
       worker_, [region](Worker* its) { return its->splitter()->Split(region); }, std::move(answer));
+}
+
+void WorkerControl::Join(uint32_t region, Answer<absl::Status> answer) {
+  Run(
+      worker_, [region](Worker* its) { return its->joiner()->Join(region); }, std::move(answer));
 }
 
 void WorkerControl::Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) {

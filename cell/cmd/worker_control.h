@@ -25,6 +25,7 @@ class WorkerControl : public ControlledWorker {
   void DrainProgress(Answer<DrainState> answer) override;
   void Allocate(uint32_t count, Answer<absl::StatusOr<size_t>> answer) override;
   void Split(uint32_t region, Answer<absl::Status> answer) override;
+  void Join(uint32_t region, Answer<absl::Status> answer) override;
   void Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) override;
   void SetDraining(bool draining, Answer<absl::Status> answer) override;
   void Rebalance(Answer<absl::StatusOr<uint64_t>> answer) override;

@@ -119,6 +119,8 @@ TEST_F(WorkerControlTest, TellsWhatCannotBeDone) {
   EXPECT_NE(one_leaf.message().find(fmt::format("region {} has only one leaf: it can be split once", root)),
             std::string::npos)
       << one_leaf;
+  const auto joined = Answered<absl::Status>([&](auto answer) { control_.Join(root, std::move(answer)); });
+  EXPECT_EQ(joined.code(), absl::StatusCode::kFailedPrecondition) << joined;
   const auto moved =
       Answered<absl::Status>([&](auto answer) { control_.Move(root, "server-1", 0, std::move(answer)); });
   EXPECT_FALSE(moved.ok());

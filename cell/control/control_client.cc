@@ -123,7 +123,7 @@ absl::StatusOr<ControlClient::Regions> ControlClient::ListRegions() {
   ControlClient::Regions regions{{}, reply.free(), {}, reply.table_version()};
   for (const auto& one : reply.regions()) {
     regions.regions.push_back({one.region(), one.worker(), one.tier(), one.epoch(), one.keys(), one.fill(), one.busy(),
-                               one.table(), one.state()});
+                               one.table(), one.state(), one.right()});
   }
   for (const auto& one : reply.owners()) {
     regions.owners.push_back(
@@ -145,6 +145,13 @@ absl::Status ControlClient::Split(uint32_t region) {
   request.set_region(region);
   control::SplitReply reply;
   return connection_->Call(&control::Control::Stub::Split, request, &reply, kOrder);
+}
+
+absl::Status ControlClient::Join(uint32_t region) {
+  control::JoinRequest request;
+  request.set_region(region);
+  control::JoinReply reply;
+  return connection_->Call(&control::Control::Stub::Join, request, &reply, kOrder);
 }
 
 absl::Status ControlClient::Move(uint32_t region, const std::string& server, uint32_t worker) {

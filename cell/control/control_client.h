@@ -37,6 +37,7 @@ class ControlClient {
     double fill;
     bool busy;
     std::string table, state;
+    uint32_t right;  // Its right neighbour in its tier; 0 if it has none.
   };
   struct Owner {
     uint32_t region;
@@ -60,6 +61,7 @@ class ControlClient {
   // Returns for how many regions there is prepared memory afterwards.
   absl::StatusOr<uint32_t> Allocate(uint32_t count);
   absl::Status Split(uint32_t region);
+  absl::Status Join(uint32_t region);
   absl::Status Move(uint32_t region, const std::string& server, uint32_t worker);
   // These three take as long as necessary, unless there is a timeout. Status tells whether anything progresses.
   absl::Status Drain(bool cancel);

@@ -82,6 +82,7 @@ class ControlServer::RpcService : public control::Control::Service {
         region->set_fill(held.fill);
         region->set_busy(held.busy);
         region->set_state(held.state);
+        region->set_right(held.right);
       }
       reply->set_free(reply->free() + static_cast<uint32_t>(holding->room));
     }
@@ -118,6 +119,11 @@ class ControlServer::RpcService : public control::Control::Service {
   grpc::Status Split(grpc::ServerContext*, const control::SplitRequest* request, control::SplitReply*) override {
     const uint32_t region = request->region();
     return OnOwner(region, [region](ControlledWorker* owner, auto answer) { owner->Split(region, std::move(answer)); });
+  }
+
+  grpc::Status Join(grpc::ServerContext*, const control::JoinRequest* request, control::JoinReply*) override {
+    const uint32_t region = request->region();
+    return OnOwner(region, [region](ControlledWorker* owner, auto answer) { owner->Join(region, std::move(answer)); });
   }
 
   grpc::Status Move(grpc::ServerContext*, const control::MoveRequest* request, control::MoveReply*) override {

@@ -96,6 +96,9 @@ class FakeWorker : public ControlledWorker {
   void Split(uint32_t region, Answer<absl::Status> answer) override {
     Give(fmt::format("split {}", region), std::move(answer), error);
   }
+  void Join(uint32_t region, Answer<absl::Status> answer) override {
+    Give(fmt::format("join {}", region), std::move(answer), error);
+  }
   void Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) override {
     Give(fmt::format("move {} to {}.{}", region, server, worker), std::move(answer), error);
   }
@@ -193,8 +196,8 @@ class ControlOverWorkers : public testing::Test {
 using Orders = std::vector<std::string>;
 
 TEST_F(ControlOverWorkers, ListsTheRegionsOfAllWorkers) {
-  workers_[0].holding = {{{7, 3, 1, 10, 0.5, true, "", "being filled"}}, 4};
-  workers_[1].holding = {{{8, 1, 0, 20, 0.25, false, "table", ""}}, 2};
+  workers_[0].holding = {{{7, 3, 1, 10, 0.5, true, "", "being filled", 9}}, 4};
+  workers_[1].holding = {{{8, 1, 0, 20, 0.25, false, "table", "", 0}}, 2};
   workers_[1].Hold(9);
   workers_[0].owners = {{{7, "server-0", 0, 3, false, true}, {8, "server-1", 5, 2, true, false}}, 11};
   Start();
@@ -206,6 +209,7 @@ TEST_F(ControlOverWorkers, ListsTheRegionsOfAllWorkers) {
   EXPECT_EQ(std::tie(first.region, first.worker, first.tier, first.epoch, first.keys),
             std::make_tuple(7u, 0u, 1u, 3u, 10u));
   EXPECT_EQ(std::tie(first.fill, first.busy, first.table, first.state), std::make_tuple(0.5, true, "", "being filled"));
+  EXPECT_EQ(first.right, 9u);
   EXPECT_EQ(listed->regions[1].worker, 1u);
   EXPECT_EQ(listed->regions[1].table, "table");
   EXPECT_EQ(listed->regions[2].region, 9u);
@@ -229,10 +233,11 @@ TEST_F(ControlOverWorkers, OrdersTheWorkerThatHoldsTheRegion) {
   workers_[1].Hold(8);
   Start();
   EXPECT_TRUE(client_->Split(8).ok());
+  EXPECT_TRUE(client_->Join(8).ok());
   EXPECT_TRUE(client_->Move(8, "server-2", 3).ok());
   EXPECT_EQ(client_->Split(9).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(workers_[0].Orders(), Orders());
-  EXPECT_EQ(workers_[1].Orders(), (Orders{"split 8", "move 8 to server-2.3"}));
+  EXPECT_EQ(workers_[1].Orders(), (Orders{"split 8", "join 8", "move 8 to server-2.3"}));
 }
 
 TEST_F(ControlOverWorkers, DividesWhatIsPrepared) {
@@ -272,9 +277,9 @@ TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
   }
   Start();
   for (const absl::Status& status :
-       {client_->Split(7), client_->Move(7, "server-1", 0), client_->Drain(false), client_->Drain(true),
-        client_->Allocate(1).status(), client_->Rebalance().status(), client_->Checkpoint().status(),
-        client_->CreateTable("t", 0, 0), client_->DropTable("t")}) {
+       {client_->Split(7), client_->Join(7), client_->Move(7, "server-1", 0), client_->Drain(false),
+        client_->Drain(true), client_->Allocate(1).status(), client_->Rebalance().status(),
+        client_->Checkpoint().status(), client_->CreateTable("t", 0, 0), client_->DropTable("t")}) {
     EXPECT_EQ(status, absl::ResourceExhaustedError("no room for region 7"));
   }
 }

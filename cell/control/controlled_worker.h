@@ -33,9 +33,10 @@ class ControlledWorker {
     uint32_t tier = 0;
     uint64_t keys = 0;
     double fill = 0;
-    bool busy = false;  // It is being split or migrated.
-    std::string table;  // The Pilaf table that it is part of; empty if it is part of the tree.
-    std::string state;  // Why it is not served in full; empty if it is.
+    bool busy = false;   // It is being split, migrated or joined.
+    std::string table;   // The Pilaf table that it is part of; empty if it is part of the tree.
+    std::string state;   // Why it is not served in full; empty if it is.
+    uint32_t right = 0;  // Its right neighbour in its tier; 0 if it has none.
   };
   struct Holding {
     std::vector<Region> regions;
@@ -72,6 +73,8 @@ class ControlledWorker {
   // Prepares memory for `count` more regions. Answers for how many there is prepared memory then.
   virtual void Allocate(uint32_t count, Answer<absl::StatusOr<size_t>> answer) = 0;
   virtual void Split(uint32_t region, Answer<absl::Status> answer) = 0;
+  // Joins a region with its left neighbour.
+  virtual void Join(uint32_t region, Answer<absl::Status> answer) = 0;
   // Migrates a region to the worker of that number of `server`.
   virtual void Move(uint32_t region, std::string server, uint32_t worker, Answer<absl::Status> answer) = 0;
   // Sets in the region table whether the worker's server should hold no regions.

@@ -12,9 +12,9 @@ import time
 MUTANTS = {
     "no-fence": (67, 250),
     "synced-too-early": (12, 30),
-    "no-server-lease": (427, 1300),
+    "no-server-lease": (1772, 4000),
     "no-version-check": (56, 170),
-    "no-node-crc": (22, 70),
+    "no-node-crc": (1, 30),
     "no-extent-crc": (1, 30),
     "lost-separator": (1, 30),
     "right-link-too-early": (1, 30),

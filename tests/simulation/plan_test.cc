@@ -17,6 +17,7 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
   std::set<double> shares;
   std::set<int64_t> tides;
   std::set<double> ranges;
+  std::set<bool> joins;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const SimulationPlan plan = SimulationPlan::Draw(seed);
     for (const FaultPlan& fault : plan.faults) faults.insert(fault.fault);
@@ -24,11 +25,13 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
     shares.insert(plan.table_share);
     tides.insert(plan.tide_ns);
     ranges.insert(plan.range_share);
+    joins.insert(plan.join.enabled);
   }
   EXPECT_EQ(faults.size(), kFaults);
   EXPECT_EQ(durabilities.size(), 3u);
   EXPECT_EQ(shares.size(), 3u);
-  EXPECT_EQ(tides.size(), 4u);
+  EXPECT_EQ(tides.size(), 5u);
+  EXPECT_EQ(joins.size(), 2u);
   EXPECT_EQ(ranges.size(), 3u);
 }
 

@@ -180,14 +180,27 @@ TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsNotWaitedForBeyondTheDeadl
   EXPECT_LT(session_.NowNs(), 60'000'000);
 }
 
-TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotWaitedFor) {
+// The region has joined its left neighbour, and the client still has the old route.
+TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsSearchedForFromTheRootAgain) {
   ChangeTable([](RegionTable* table) { table->regions.erase(kThird); });
   Refresh();
   KeyRouter router = Router("key");
+  ASSERT_TRUE(session_.Run(router.FindConnection()).ok());
+  ASSERT_TRUE(router.GoTo(RootOf(kThird)).ok());
+  ASSERT_TRUE(session_.Run(router.FindConnection()).ok());
+  EXPECT_EQ(router.root(), RootOf(kRoot));
+  EXPECT_EQ(metrics().restarts, 1u);
+}
+
+TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotSearchedForBeyondTheDeadline) {
+  ChangeTable([](RegionTable* table) { table->regions.erase(kThird); });
+  Refresh();
+  KeyRouter router = Router("key", 50'000'000);
   const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("region 3"), std::string::npos) << status;
-  EXPECT_EQ(metrics().restarts, 1u);
+  EXPECT_GE(session_.NowNs(), 50'000'000);
+  EXPECT_LT(session_.NowNs(), 60'000'000);
 }
 
 // With logs, other servers recover a region whose server is gone.
