@@ -73,16 +73,28 @@ absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::
   return absl::OkStatus();
 }
 
+absl::Status RegionTable::CheckNotSplit(uint32_t region) const {
+  for (const auto& [child, entry] : regions) {
+    if (entry.split_parent == region) return absl::AbortedError(fmt::format("region {} is being split", region));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RegionTable::Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch) {
   if (!regions.contains(right)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckEpoch(left, left_epoch));
   RETURN_IF_ERROR(CheckEpoch(right, right_epoch));
-  for (const auto& [region, entry] : regions) {
-    if (entry.split_parent == left || entry.split_parent == right) {
-      return absl::AbortedError(fmt::format("region {} is being split", *entry.split_parent));
-    }
-  }
+  RETURN_IF_ERROR(CheckNotSplit(left));
+  RETURN_IF_ERROR(CheckNotSplit(right));
   return Remove(right);
+}
+
+absl::Status RegionTable::LowerRoot(uint32_t from, uint64_t epoch, uint32_t child) {
+  if (!regions.contains(from)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckEpoch(from, epoch));
+  RETURN_IF_ERROR(CheckNotSplit(from));
+  RETURN_IF_ERROR(SetRoot(from, child));
+  return Remove(from);
 }
 
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {

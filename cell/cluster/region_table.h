@@ -67,6 +67,7 @@ struct RegionTable {
   }
   size_t CountOf(const WorkerId& worker) const;
   // Returns Aborted unless the region is in the table with this epoch.
+  absl::Status CheckNotSplit(uint32_t region) const;
   absl::Status CheckEpoch(uint32_t region, uint64_t epoch) const;
 
   // Changes. An error leaves the table unchanged.
@@ -87,8 +88,12 @@ struct RegionTable {
   absl::Status Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts);
   // Removes `right`, whose keys `left` has from now on. Returns Aborted if the epochs are others by now or one of them
   // is being split, and FailedPrecondition if `right` holds the root. Returns OK if `right` is gone already: only this
-  // change removes a region of the tree.
+  // change removes a region that has a left neighbour.
   absl::Status Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch);
+  // Removes the root, whose only child becomes the root. Returns Aborted if the root's epoch is another by now or it is
+  // being split, or if the child is not in the table. Returns OK if the old root is gone already: only this change
+  // removes a root.
+  absl::Status LowerRoot(uint32_t from, uint64_t epoch, uint32_t child);
   // Changes the root. Returns Aborted if the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);

@@ -227,6 +227,25 @@ TEST(RegionTable, ARegionMovesNoFurtherThanToItsLastEpoch) {
   EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
 }
 
+TEST(RegionTable, TheRootsOnlyChildBecomesTheRoot) {
+  RegionTable table;
+  const WorkerId own{"own", 0};
+  const uint32_t child = *table.Add(own), root = *table.Add(own);
+  table.root = child;
+  EXPECT_EQ(table.LowerRoot(root, 1, child).code(), absl::StatusCode::kAborted);  // It is not the root.
+  ASSERT_TRUE(table.SetRoot(child, root).ok());
+  EXPECT_EQ(table.LowerRoot(root, 2, child).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.LowerRoot(root, 1, 99).code(), absl::StatusCode::kAborted);
+  const uint32_t half = *table.Add(own, root);
+  EXPECT_EQ(table.LowerRoot(root, 1, child).code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(table.Remove(half).ok());
+  EXPECT_EQ(table.root, root);
+  EXPECT_TRUE(table.LowerRoot(root, 1, child).ok());
+  EXPECT_EQ(table.root, child);
+  EXPECT_EQ(table.Find(root), nullptr);
+  EXPECT_TRUE(table.LowerRoot(root, 1, child).ok());  // It was made before.
+}
+
 TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {
   RegionTable table;
   const WorkerId own{"own", 0};

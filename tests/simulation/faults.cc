@@ -348,6 +348,7 @@ void Faults::Collect(size_t i) {
   SimulationReport& report = world_->report;
   report.splits += worker->splitter()->meganodes().splits;
   report.joins += worker->joiner()->counters().joins;
+  report.roots_removed += worker->joiner()->counters().roots_removed;
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;

@@ -56,6 +56,7 @@ Joiner::Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher*
   context.status->Add([this](nlohmann::json* status) {
     (*status)["joiner"] = {{"joins", counters_.joins},
                            {"failed", counters_.failed},
+                           {"roots_removed", counters_.roots_removed},
                            {"migrations", counters_.migrations},
                            {"longest_frozen_us", static_cast<double>(counters_.longest_frozen_ns) / 1e3}};
   });
@@ -105,7 +106,13 @@ void Joiner::Step() {
   look_at_ns_ = now_ns + options_.every_ns;
   if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
   for (HeldRegion* region : regions_->all()) {
-    if (!MayJoin(*region) || !IsShrunk(*region)) continue;
+    if (!MayJoin(*region)) continue;
+    if (OnlyChildOf(*region) != 0) {
+      busy_ = true;
+      scheduler_->Spawn(LowerRootAlone());
+      return;
+    }
+    if (!IsShrunk(*region)) continue;
     HeldRegion* left = LeftOf(*region);
     HeldRegion* right = region;
     if (!Fit(left, right)) {
@@ -119,6 +126,61 @@ void Joiner::Step() {
     }
     if (right == nullptr && BeginMigration(region)) return;
   }
+}
+
+uint32_t Joiner::OnlyChildOf(const HeldRegion& region) const {
+  const Meganode& tree = *region.tree;
+  if (region.region() != membership_->state().table.root || tree.tier() == 0 || region.store->keys() != 1) return 0;
+  // Else it was split, and the new root that leads to both halves is being made.
+  if (tree.range().high.has_value()) return 0;
+  const Meganode::Route route = tree.RouteOf("");
+  return route.kind == Meganode::Route::Kind::kChild ? route.next.region() : 0;
+}
+
+Task<bool> Joiner::LowerRootAlone() {
+  const absl::Status status = co_await LowerRoot();
+  busy_ = false;
+  if (!status.ok()) {
+    look_at_ns_ = clock_->NowNs() + kFailedPauseNs;
+    spdlog::debug("the root of the tree could not be removed: {}", std::string(status.message()));
+  }
+  co_return status.ok();
+}
+
+Task<absl::Status> Joiner::LowerRoot() {
+  const uint32_t id = membership_->state().table.root;
+  HeldRegion* const root = regions_->Find(id);
+  if (root == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
+  if (!MayJoin(*root)) co_return Busy(id);
+  const uint32_t child = OnlyChildOf(*root);
+  if (child == 0) {
+    co_return absl::FailedPreconditionError(fmt::format("region {} leads to more than one region, or to none", id));
+  }
+  if (scheduler_->stopping()) co_return Stopping();
+  const RegionClaim claim(root, ClaimPurpose::kJoin);
+  root->ChangeState(RegionState::kFrozen);  // It takes no route any more. A new one leads to a new root.
+  Reach("root frozen");
+  absl::Status status;
+  if (logs_->on()) status = co_await logs_->Settled(id);
+  if (status.ok() && scheduler_->stopping()) co_return Stopping();
+  if (status.ok() && root->lost()) status = Lost();
+  if (status.ok()) {
+    Membership::TableChange change = [id, epoch = root->epoch(), child](RegionTable* table) {
+      return table->LowerRoot(id, epoch, child);
+    };
+    status = co_await CommitTableChange(membership_, scheduler_, std::move(change));
+  }
+  if (scheduler_->stopping()) co_return Stopping();
+  if (!status.ok()) {
+    root->Unfreeze();
+    co_return status;
+  }
+  regions_->Drop(id);
+  ++counters_.roots_removed;
+  spdlog::info("region {} led to region {} alone, which is the root of the tree now", id, child);
+  Reach("root removed");
+  co_await logs_->RemoveLog(id);
+  co_return absl::OkStatus();
 }
 
 bool Joiner::BeginMigration(HeldRegion* region) {

@@ -16,8 +16,9 @@
 // one-sided reader is led astray, because the right one is not written from the copy on, and the left one takes no
 // write to its keys before it is invalidated (cell/tree/meganode_join.h).
 //
-// The leftmost meganode of a tier stays, and with it the root of the tree. A meganode whose route is the first of its
-// node stays for now, too (Meganode::RemoveRoute): it takes its own right neighbours in.
+// The leftmost meganode of a tier stays. A meganode whose route is the first of its node stays for now, too
+// (Meganode::RemoveRoute): it takes its own right neighbours in. A root of the tree that leads to one meganode goes,
+// and that one becomes the root.
 //
 // Joined are meganodes from which more was deleted than is left, if both together fill less than half of one
 // (MeganodeJoin::Fits). Splits leave both halves fuller, so none is split and joined in turns. A small meganode whose
@@ -64,9 +65,13 @@ class Joiner {
   // one of the two is being changed, ResourceExhausted if both do not fit well into one, and FailedPrecondition if it
   // cannot be joined, with the reason. After any error both are as before.
   Task<absl::Status> Join(uint32_t region);
+  // Removes the root of the tree, if it leads to one meganode. Returns FailedPrecondition if it does not, NotFound if
+  // it is not held here, and Aborted if it is being changed. After any error it is as before.
+  Task<absl::Status> LowerRoot();
 
   struct Counters {
     uint64_t joins = 0, failed = 0;
+    uint64_t roots_removed = 0;
     uint64_t migrations = 0;         // To the worker of a neighbour.
     uint64_t longest_frozen_ns = 0;  // While writes to the region that went waited.
   };
@@ -81,6 +86,9 @@ class Joiner {
   bool IsShrunk(const HeldRegion& region) const;
   static bool MayJoin(const HeldRegion& region);
   bool Fit(const HeldRegion* left, const HeldRegion* right) const;
+  // Returns the only meganode that `region` leads to, if that is the root of the tree. Else returns 0.
+  uint32_t OnlyChildOf(const HeldRegion& region) const;
+  Task<bool> LowerRootAlone();
   Task<bool> JoinAlone(RegionClaim left, RegionClaim right);
   Task<absl::Status> JoinClaimed(RegionClaim left, RegionClaim right);
   // Freezes the right one, copies it, and makes the change. After an error the right one serves again.

@@ -205,6 +205,71 @@ TEST_F(JoinerTest, WhatCannotBeJoinedIsSaid) {
   EXPECT_EQ(root()->store->keys(), 2u);
 }
 
+TEST_F(JoinerTest, ARootThatLeadsToOneMeganodeGoes) {
+  const uint32_t right = Split();
+  const uint32_t old_root = root()->region();
+  EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(), absl::StatusCode::kFailedPrecondition);  // It leads to two.
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  {
+    const RegionClaim busy(root(), ClaimPurpose::kCheckpoint);
+    EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(), absl::StatusCode::kAborted);
+  }
+  ASSERT_TRUE(Run(worker_->joiner()->LowerRoot()).ok());
+  EXPECT_EQ(Find(old_root), nullptr);
+  EXPECT_EQ(membership_->state().table.Find(old_root), nullptr);
+  EXPECT_EQ(root(), First());
+  EXPECT_EQ(worker_->joiner()->counters().roots_removed, 1u);
+  EXPECT_EQ(DirectoryLogStore(host_.get(), "log").List(old_root).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(),
+            absl::StatusCode::kFailedPrecondition);  // It has no tier above.
+  ExpectWhole();
+  Split();  // A new root is made.
+  EXPECT_EQ(root()->tree->tier(), 1);
+  EXPECT_EQ(root()->store->keys(), 2u);
+}
+
+// A route that comes now must lead to a new root.
+TEST_F(JoinerTest, ARootThatGoesTakesNoRoutes) {
+  const uint32_t right = Split();
+  const uint32_t old_root = root()->region();
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  bool frozen = false;
+  uint32_t half = 0;  // Of a split that the region table knows of. It refuses the change.
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point != "join: root frozen") return;
+    frozen = !Find(old_root)->writable();
+    half = *cluster_->state.table.Add({"own", 0}, old_root);
+  };
+  EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(), absl::StatusCode::kAborted);
+  worker_->sync_points()->on_reach = nullptr;
+  EXPECT_TRUE(cluster_->state.table.Remove(half).ok());
+  EXPECT_TRUE(frozen);
+  EXPECT_EQ(root()->region(), old_root);
+  EXPECT_TRUE(root()->writable());
+  EXPECT_FALSE(root()->claimed());
+}
+
+// A split of the root has made its right half, and the new root that leads to both is still to come.
+TEST_F(JoinerTest, ARootThatWasSplitStays) {
+  Split();
+  for (uint32_t i = 0; i < 40; ++i) ASSERT_TRUE(root()->tree->InsertRoute(fmt::format("x{}", i), RootOf(100 + i)).ok());
+  worker_->sync_points()->on_reach = [&](std::string_view point) {
+    if (point == "split: cleaned") membership_->set_failure(absl::UnavailableError("a test"));
+  };
+  ASSERT_TRUE(Run(worker_->splitter()->Split(root()->region())).ok());
+  worker_->sync_points()->on_reach = nullptr;
+  ASSERT_FALSE(root()->tree->range().right.null());
+  const std::string first = root()->tree->RouteOf("").high.value();
+  for (std::string key = first; key < *root()->tree->range().high; key = *root()->tree->RouteOf(key).high) {
+    (void)root()->tree->RemoveRoute(key);
+  }
+  ASSERT_EQ(root()->store->keys(), 1u);
+  EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(), absl::StatusCode::kFailedPrecondition);
+  membership_->set_failure(absl::OkStatus());
+  AwaitIdle();
+  EXPECT_EQ(root()->tree->tier(), 2);
+}
+
 // The session is lost when all was copied. The regions may have other owners at any time after that.
 TEST_F(JoinerTest, OneWhoseRegionsAreLostIsNotMade) {
   const uint32_t right = Split();
