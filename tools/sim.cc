@@ -73,6 +73,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"splits", report.splits},
       {"joins", report.joins},
       {"roots_removed", report.roots_removed},
+      {"cleared", report.cleared},
       {"moves", report.moves},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
@@ -303,10 +304,11 @@ class Runs {
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print(
-        "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} migrations, {} regions recovered, {} "
-        "checkpoints\n",
-        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("moves"), sum("recovered"),
-        sum("checkpoints"));
+        "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} migrations, {} "
+        "regions "
+        "recovered, {} checkpoints\n",
+        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("moves"),
+        sum("recovered"), sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;

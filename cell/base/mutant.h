@@ -59,6 +59,7 @@ enum class Mutant {
   kJoinUnlogged,          // A region is joined before its left neighbour's log has what it had.
   kJoinAlwaysCounts,      // A recovery takes a region for joined although the region table still lists it.
   kJoinsWithoutCut,       // A recovery takes what an earlier attempt has copied for a part of the join.
+  kClearedLate,           // A meganode is seen empty while some of its nodes can still be read.
 };
 
 struct MutantName {
@@ -110,6 +111,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kJoinUnlogged, "join-unlogged", false},
     MutantName{Mutant::kJoinAlwaysCounts, "join-always-counts", false},
     MutantName{Mutant::kJoinsWithoutCut, "joins-without-cut", false},
+    MutantName{Mutant::kClearedLate, "cleared-late", false},
 };
 
 #ifdef CELL_MUTANTS

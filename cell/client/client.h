@@ -265,8 +265,8 @@ class Client {
                                  const RangeOptions& options = {});
   // Deletes these keys, in the same slices, and returns how many pairs it has deleted. Each key of the range is deleted
   // as if by Delete, at some moment of the call. A key that is put meanwhile may stay, or be deleted. Those of one leaf
-  // go together: one read of the leaf finds all of them, or none. With `sync` each slice is on disk before it is
-  // acknowledged, and before it is seen.
+  // go together: one read of the leaf finds all of them, or none. A region that is in the range as a whole is one
+  // slice, whatever it has. With `sync` each slice is on disk before it is acknowledged, and before it is seen.
   //
   // After an error, the keys below the one in the message (RangeProgress::reached) were deleted, and those from it on
   // were not. If IsMaybeApplied, those of one slice from it on may have been deleted, or may still be. Begin again

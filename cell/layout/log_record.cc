@@ -28,6 +28,7 @@ bool SizesFit(const LogRecord& record) {
     case RecordKind::kHashCut:
       return record.value.size() == sizeof(HashCutValue);
     case RecordKind::kMarker:
+    case RecordKind::kClear:
       return record.key.empty() && record.value.empty();
     case RecordKind::kJoin:
       return record.value.size() >= sizeof(JoinValue) &&

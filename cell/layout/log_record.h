@@ -17,14 +17,16 @@
 //   kMarker       -, -                       all records before it are on disk; written when a log has been idle
 //   kJoin         -, JoinValue               the meganode has what its right neighbour had, if that is gone from the
 //                                            region table: the pairs are in the records since the last kCut
+//   kClear        -, -                       the meganode has none of the pairs that it had
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
-// recognizes the files of a later one. Format 2 added kMarker, and format 3 kJoin.
+// recognizes the files of a later one. Format 2 added kMarker, and format 3 kJoin and
+// kClear.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
-// record of each key, on the cuts before it and on the last cut or join, so records may be applied to a state that
-// already includes them, if all that follow are applied, too. Splits of nodes need no records: replay builds new nodes.
-// Pointers from elsewhere name only the root, whose position never changes (region.h).
+// record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
+// state that already includes them, if all that follow are applied, too. Splits of nodes need no records: replay builds
+// new nodes. Pointers from elsewhere name only the root, whose position never changes (region.h).
 //
 // A join begins with a kCut at the meganode's end: what an earlier attempt has copied there does not count.
 #pragma once
@@ -51,7 +53,8 @@ enum class RecordKind : uint8_t {
   kHashRange,
   kHashCut,
   kMarker,
-  kJoin
+  kJoin,
+  kClear
 };
 
 struct RecordHeader {

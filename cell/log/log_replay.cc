@@ -250,6 +250,9 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       cuts_.emplace(record.pointer().region(), 0);
       if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), record.key});
       break;
+    case RecordKind::kClear:
+      cut_at_.push_back({changes_.size(), ""});
+      break;
     case RecordKind::kJoin: {
       const auto join = Load<JoinValue>(AsBytes(record.value).data());
       if ((!is_gone_ || !is_gone_(join.region)) && !Mutated(Mutant::kJoinAlwaysCounts)) break;

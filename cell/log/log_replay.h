@@ -102,7 +102,8 @@ class LogReplay {
   std::string_view last_part_;  // The last segment's records.
   std::map<uint32_t, uint32_t> cuts_;
   std::set<uint32_t> joined_;
-  // A cut of the meganode. What was there from its key on is not there any more; a join may bring keys back later.
+  // A cut of the meganode, or a clear, which cuts at the lowest key. What was there from its key on is not there any
+  // more; a join or puts may bring keys back later.
   struct Cut {
     size_t changes;  // Number of changes before it.
     std::string_view key;

@@ -196,5 +196,32 @@ TEST_F(LogTest, AJoinDoesNotCountIfTheOtherRegionIsThere) {
   EXPECT_TRUE(replay.joined().empty());
 }
 
+TEST_F(LogTest, AClearLeavesWhatCameAfterIt) {
+  Owner owner(&store_, 1);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  owner.Put("a", "1");
+  owner.Put("b", "1");
+  ASSERT_TRUE(owner.Checkpoint().ok());
+  const uint64_t cleared = owner.log()->appended();
+  owner.Put("c", "1");
+  owner.log()->Append(RecordKind::kClear, "", "");
+  owner.Put("b", "2");
+  owner.Put("d", "2");
+  ASSERT_TRUE(owner.Flush().ok());
+  const Model left = {{"b", "2"}, {"d", "2"}};
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(*Replayed(replay), left);
+  EXPECT_FALSE(replay.range().high.has_value());
+  EXPECT_TRUE(replay.cuts().empty());
+  // A checkpoint that was begun before the clear and has its effect, or what was there before it.
+  *owner.model() = left;
+  ASSERT_TRUE(owner.WriteCheckpoint(cleared, owner.log()->appended()).ok());
+  LogReplay after(&store_, kRegion);
+  ASSERT_TRUE(after.Open().ok());
+  EXPECT_EQ(*Replayed(after), left);
+}
+
 }  // namespace
 }  // namespace cell

@@ -230,6 +230,8 @@ class Meganode : public PairStore {
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
+  friend class InvalidNodes;
+  friend class MeganodeClear;
   friend class MeganodeJoin;
   friend class MeganodeSplit;
   friend class MeganodeBuilder;

@@ -31,7 +31,7 @@ std::optional<std::string> MeganodeSplit::ChooseKey(const Meganode& from) {
 }
 
 MeganodeSplit::MeganodeSplit(Meganode* from, Meganode* to, std::string key)
-    : from_(from), to_(to), borders_(from), key_(std::move(key)), next_(key_) {
+    : from_(from), to_(to), borders_(from), key_(std::move(key)), next_(key_), right_part_(from) {
   CELL_CHECK(from->Covers(key_) && key_ > from->range().low && to->range().low == key_ && !from->on_change_);
   from_->set_on_change([this](std::string_view changed) {
     if (changed >= key_ && (copied_ || changed < next_)) Mirror(changed);
@@ -106,23 +106,6 @@ NodeView MeganodeSplit::LastBefore(std::string_view key, uint8_t level, Pointer 
   }
 }
 
-// Returns the nodes of a level to the right of the cut. `above` are those of the level above, and most of the nodes are
-// their children. These are prefetched, so that the links need not be followed one cache miss at a time.
-std::vector<Pointer> MeganodeSplit::RightPart(const NodeView& cut, const std::vector<Pointer>& above) const {
-  std::vector<Pointer> nodes;
-  size_t parent = 0;
-  Pointer fetched_until;
-  for (Pointer next = cut.right(); next.region() == from_->region(); next = from_->Node(next).right()) {
-    if (parent < above.size() && (fetched_until.null() || next == fetched_until)) {
-      const NodeView node = from_->Node(above[parent++]);
-      for (int i = 0; i < node.count(); ++i) Prefetch(from_->Node(node.inner_slot(i).child()).bytes(), 64);
-      fetched_until = parent < above.size() ? from_->Node(above[parent]).inner_slot(0).child() : Pointer();
-    }
-    nodes.push_back(next);
-  }
-  return nodes;
-}
-
 void MeganodeSplit::Cut(const NodeView& node) {
   const std::string low(node.low_key());
   NodeDraft& draft = from_->draft_;
@@ -147,54 +130,22 @@ absl::Status MeganodeSplit::Finish() {
   from_->set_on_change(nullptr);
   const int top = from_->Node(from_->root()).level();
   std::vector<NodeView> cuts;
-  std::vector<std::vector<Pointer>> right_parts;
-  std::vector<Pointer> above;
   Pointer from = from_->root();
   for (int level = top; level >= 0; --level) {
     const NodeView cut = LastBefore(key_, static_cast<uint8_t>(level), from);
     CELL_CHECK(!cut.holds_pairs() || cut.high_key() == key_);
     from = cut.self();
-    above = RightPart(cut, above);
+    right_part_.AddFrom(cut.right());
     cuts.push_back(cut);
-    right_parts.push_back(above);
   }
   for (const NodeView& cut : cuts) Cut(cut);
-  for (const std::vector<Pointer>& part : right_parts) {
-    for (const Pointer node : part) {
-      if (!Mutated(Mutant::kOldCopyStays)) from_->MarkGone(node);
-    }
-    invalid_nodes_.insert(invalid_nodes_.end(), part.begin(), part.end());
-  }
+  if (!Mutated(Mutant::kOldCopyStays)) right_part_.Invalidate();
   to_->TakeLastStamp(*from_);
   from_->deletes_ = 0;
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
   left.data_bytes -= to_->header().data_bytes;
   return absl::OkStatus();
-}
-
-void MeganodeSplit::PrefetchBlocks(const NodeView& leaf) const {
-  if (!leaf.holds_pairs()) return;
-  for (int i = 0; i < leaf.count(); ++i) {
-    const LeafPair pair = leaf.pair(i);
-    if (!pair.is_inline) from_->extents_.PrefetchFree(pair.outside.extent.offset(), pair.pair_bytes());
-  }
-}
-
-bool MeganodeSplit::Reclaim(size_t nodes) {
-  for (; nodes > 0 && !invalid_nodes_.empty(); --nodes) {
-    const NodeView node = from_->Node(invalid_nodes_.back());
-    if (node.holds_pairs()) {
-      if (invalid_nodes_.size() > 1) PrefetchBlocks(from_->Node(invalid_nodes_.end()[-2]));
-      for (int i = 0; i < node.count(); ++i) {
-        const LeafPair pair = node.pair(i);
-        if (!pair.is_inline) from_->extents_.Free(pair.outside.extent.offset());
-      }
-    }
-    from_->FreeNode(node.self());
-    invalid_nodes_.pop_back();
-  }
-  return invalid_nodes_.empty();
 }
 
 }  // namespace cell

@@ -18,8 +18,8 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "cell/tree/invalid_nodes.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {
@@ -53,16 +53,14 @@ class MeganodeSplit {
 
   // Frees what `nodes` more invalidated nodes used. Returns true if nothing is left to free. REQUIRES: Finish
   // succeeded.
-  bool Reclaim(size_t nodes);
+  bool Reclaim(size_t nodes) { return right_part_.Free(nodes); }
 
  private:
   NodeView LastBefore(std::string_view key, uint8_t level, Pointer from) const;
-  std::vector<Pointer> RightPart(const NodeView& cut, const std::vector<Pointer>& above) const;
   void Cut(const NodeView& node);
   absl::Status CopySlot(const NodeView& node, int slot, const std::string& key);
   void Mirror(std::string_view key);
   void PrefetchExtents(const NodeView& leaf) const;
-  void PrefetchBlocks(const NodeView& leaf) const;
 
   Meganode* const from_;
   Meganode* const to_;
@@ -72,7 +70,7 @@ class MeganodeSplit {
   Pointer next_leaf_;  // Location of the next leaf, after the first.
   bool copied_ = false;
   absl::Status mirrored_;
-  std::vector<Pointer> invalid_nodes_;  // Nodes to be reclaimed, last first.
+  InvalidNodes right_part_;  // Invalid once Finish has succeeded.
 };
 
 }  // namespace cell

@@ -2,6 +2,7 @@
 // at least the keys that were certainly there all the time, and at most those that were possibly there. A slice deleted
 // each of its keys at some moment of the slice.
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "cell/base/random.h"
@@ -39,7 +40,9 @@ void Users::EndSlice(User* user, size_t end, uint64_t pairs, KeyRange* range) {
 
 Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
   const size_t keys = world_->history.keys() - world_->table_keys;
-  const size_t count = 1 + random->Below(std::min(keys, kRangeMax));
+  // A range may have all that a region has.
+  const size_t most = random->Below(6) == 0 ? keys : std::min(keys, kRangeMax);
+  const size_t count = 1 + random->Below(most);
   KeyRange range{world_->table_keys + random->Below(keys - count + 1), 0, random->Below(2) == 0};
   range.end = range.first + count;
   range.slices_left = random->Below(4) == 0 ? static_cast<int>(random->Below(3)) : INT32_MAX;
@@ -60,7 +63,12 @@ Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
     stopped = range.slices_left-- == 0;
     return !stopped;
   };
-  const std::string from = KeyName(range.first), to = KeyName(range.end);
+  // The tree has no keys below the first and above the last.
+  const bool from_begin = range.first == world_->table_keys && random->Below(2) == 0;
+  const bool to_end = range.end == world_->history.keys() && random->Below(2) == 0;
+  const std::string from = from_begin ? "" : KeyName(range.first);
+  std::optional<std::string> to;
+  if (!to_end) to = KeyName(range.end);
   const char* const what = range.deletes ? "deletion of a range" : "count";
   Client* const client = user->of.client.get();
   Task<absl::StatusOr<uint64_t>> task = range.deletes ? client->AsyncDeleteRange(from, to, std::move(options))
@@ -68,8 +76,8 @@ Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
   const absl::StatusOr<uint64_t> pairs = co_await std::move(task);
   ++world_->report.operations;
   ++world_->report.ranges;
-  world_->journal.Trace("client {} {} from {} to {} since {}: {}", user->index, what, from, to, begin_ns,
-                        pairs.ok() ? fmt::format("{} pairs", *pairs) : std::string(pairs.status().message()));
+  world_->journal.Trace("client {} {} from {} to {} since {}: {}", user->index, what, from, to.value_or("the end"),
+                        begin_ns, pairs.ok() ? fmt::format("{} pairs", *pairs) : std::string(pairs.status().message()));
   CheckTime(*user, what, begin_ns, *call.timeout_us);
   if (pairs.ok()) {
     EndSlice(user, range.end, *pairs, &range);

@@ -45,9 +45,11 @@ struct PendingWrite {
   // Set for slices of a range.
   std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
   std::shared_ptr<DeletedSlice> slice = nullptr;
+  bool clears = false;  // It deletes all pairs of the region, instead of `keys`.
 
   bool Changes(std::string_view a_key) const {
-    return kind == MessageKind::kDeleteRange ? std::binary_search(keys.begin(), keys.end(), a_key) : key == a_key;
+    if (kind != MessageKind::kDeleteRange) return key == a_key;
+    return clears || std::binary_search(keys.begin(), keys.end(), a_key);
   }
 };
 

@@ -55,6 +55,7 @@ enum class ClaimPurpose : uint8_t {
   kRoute,         // The tier above does not lead to it yet.
   kRouteBlocked,  // The same, and it cannot for now: that tier has no room. This may last.
   kJoin,          // It takes in its right neighbour, or is taken in by its left one.
+  kClear,         // All its pairs are deleted at once, and what they used is being freed.
 };
 
 }  // namespace cell

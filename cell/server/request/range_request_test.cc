@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cell/base/crc64.h"
+#include "cell/server/region/region_claim.h"
 #include "cell/server/request/test_request_service.h"
 #include "fmt/format.h"
 
@@ -67,8 +68,9 @@ TEST_F(RangeRequestTest, ASliceHasALimitedNumberOfLeaves) {
   ASSERT_TRUE(slice.ok());
   EXPECT_GT(slice->pairs, static_cast<uint64_t>(10 * kLeavesPerCount));
   const uint64_t merges = tree().merges();
-  EXPECT_EQ(All(MessageKind::kDeleteRange, "", "", &slices), static_cast<uint64_t>(kKeys));
+  EXPECT_EQ(All(MessageKind::kDeleteRange, Key(0), "", &slices), static_cast<uint64_t>(kKeys));
   EXPECT_GT(slices, kKeys / (100 * kLeavesPerDelete));
+  EXPECT_EQ(service_.writes()->cleared(), 0u);
   EXPECT_EQ(region()->store->keys(), 0u);
   EXPECT_GT(tree().merges(), merges);
   EXPECT_EQ(tree().header().nodes_used, 1u);
@@ -96,7 +98,7 @@ TEST_F(RangeRequestTest, DamagedLeavesAreNeitherCountedNorDeleted) {
   const std::string low(tree().LeafOf(Key(2'000))->low_key());
   for (const MessageKind kind : {MessageKind::kCount, MessageKind::kDeleteRange}) {
     // A slice ends before the damage.
-    std::string from;
+    std::string from = Key(0);
     std::string reply;
     for (int slices = 0; slices < kKeys; ++slices) {
       reply = Ask(kind, from, "");
@@ -109,6 +111,29 @@ TEST_F(RangeRequestTest, DamagedLeavesAreNeitherCountedNorDeleted) {
   }
   EXPECT_TRUE(tree().Find(low).ok());
   EXPECT_GT(region()->store->keys(), static_cast<uint64_t>(kKeys - 2'001));
+}
+
+TEST_F(RangeRequestTest, AllThatARegionHasIsDeletedAtOnce) {
+  int slices = 0;
+  EXPECT_EQ(All(MessageKind::kDeleteRange, "", "", &slices), static_cast<uint64_t>(kKeys));
+  EXPECT_EQ(slices, 1);
+  EXPECT_EQ(service_.writes()->cleared(), 1u);
+  EXPECT_EQ(region()->store->keys(), 0u);
+  EXPECT_TRUE(region()->claimed());
+  EXPECT_TRUE(Store(Key(1)).ok());
+  for (int i = 0; i < 1000 && region()->claimed(); ++i) Turn();
+  EXPECT_FALSE(region()->claimed());
+  EXPECT_EQ(tree().header().nodes_used, 1u);
+  EXPECT_TRUE(tree().Find(Key(1))->pair.has_value());
+}
+
+TEST_F(RangeRequestTest, ARegionThatIsBeingChangedIsDeletedFromSliceBySlice) {
+  int slices = 0;
+  RegionClaim claim(region(), ClaimPurpose::kSplit);
+  EXPECT_EQ(All(MessageKind::kDeleteRange, "", Key(3'000), &slices), 3'000u);
+  EXPECT_EQ(All(MessageKind::kDeleteRange, "", "", &slices), static_cast<uint64_t>(kKeys - 3'000));
+  EXPECT_GT(slices, 1);
+  EXPECT_EQ(service_.writes()->cleared(), 0u);
 }
 
 TEST_F(RangeRequestTest, AReplyWithoutRoomForAKeyIsRefusedBeforeAnythingIsDeleted) {
@@ -238,6 +263,74 @@ TEST_F(LoggedRangeTest, ASliceOfAClientThatIsGoneIsAppliedAndNotAnswered) {
   EndFlush();
   EXPECT_GT(service_.writes()->ApplyDurable(), 2u);
   EXPECT_EQ(region()->store->keys(), static_cast<uint64_t>(kKeys - 100));
+}
+
+// All that a region has takes one record.
+TEST_F(LoggedRangeTest, AClearIsAppliedInTheOrderOfTheLog) {
+  const uint64_t appended = region()->log->appended();
+  Reply before, erase, after;
+  Send(MakePutRequest(root_, {}, Crc64("new", Crc64("a")), "a", 3, 0), "new", &before);
+  SendDeletion("", "", &erase);
+  Send(MakePutRequest(root_, {}, Crc64("last", Crc64(Key(2))), Key(2), 4, 0), "last", &after);
+  EXPECT_EQ(region()->log->appended(), appended + 3);
+  EXPECT_EQ(service_.writes()->ApplyDurable(), 0u);
+  EXPECT_EQ(region()->store->keys(), static_cast<uint64_t>(kKeys));
+  EXPECT_TRUE(region()->claimed());  // It must not be split now.
+  EndFlush();
+  EXPECT_EQ(service_.writes()->ApplyDurable(), 3u);
+  EXPECT_EQ(Answer(erase)->pairs, static_cast<uint64_t>(kKeys + 1));
+  for (int i = 0; i < 1000 && (!after.done || region()->claimed()); ++i) Turn();
+  EXPECT_EQ(region()->store->keys(), 1u);
+  EXPECT_TRUE(tree().Find(Key(2))->pair.has_value());
+  EXPECT_FALSE(region()->claimed());
+  EXPECT_EQ(tree().header().nodes_used, 1u);
+}
+
+TEST_F(LoggedRangeTest, AClearWhoseLogFailsHasAnUnknownOutcome) {
+  Reply erase;
+  SendDeletion("", "", &erase);
+  EndFlush(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(service_.writes()->ApplyDurable(), 1u);
+  EXPECT_EQ(Answer(erase).status().code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(region()->store->keys(), static_cast<uint64_t>(kKeys));
+  EXPECT_FALSE(region()->claimed());
+}
+
+TEST_F(LoggedRangeTest, AClearOfARegionThatIsLostHasAnUnknownOutcome) {
+  Reply erase;
+  SendDeletion("", "", &erase);
+  service_.writes()->Lose(region());
+  EXPECT_EQ(Answer(erase).status().code(), absl::StatusCode::kUnknown);
+  EXPECT_FALSE(region()->claimed());
+}
+
+// The region is dropped before all is freed, because another worker has taken it over.
+TEST_F(RangeRequestTest, WhatIsStillToBeFreedGoesWithTheRegion) {
+  int slices = 0;
+  All(MessageKind::kDeleteRange, "", "", &slices);
+  Turn();
+  regions_.Drop(1);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_TRUE(scheduler_.idle());
+}
+
+// A key that is not stored any more when the put is applied, which then needs a node.
+TEST_F(LoggedRangeTest, AFullRegionDoesNotReplaceAKeyThatIsBeingCleared) {
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) full = Store(fmt::format("{:05}", i) + std::string(200, 'k'));
+  EndFlush();
+  Reply erase, put;
+  SendDeletion("", "", &erase);
+  const std::string key = "00000" + std::string(200, 'k');
+  Send(MakePutRequest(root_, {}, Crc64("value", Crc64(key)), key, 5, 0), "value", &put);
+  EXPECT_EQ(service_.writes()->held().size(1), 1u);
+  EndFlush();
+  EXPECT_EQ(service_.writes()->ApplyDurable(), 1u);
+  EXPECT_EQ(service_.writes()->RetryHeld(), 1u);
+  EndFlush();
+  service_.writes()->ApplyDurable();
+  for (int i = 0; i < 1000 && !put.done; ++i) Turn();
+  EXPECT_EQ(region()->store->keys(), 1u);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       replies_(context.fabric, context.regions->shape().node_bytes),
       large_values_(context.fabric, served, held, options.name, options.uploads),
       lookups_(&replies_, large_values_.copies(), options.batching),
-      writes_(context.fabric, context.regions, {served, held, handlers.room, large_values_.uploads(), &replies_},
-              {options.name, options.held_max_ns}),
+      writes_(context.fabric, context.scheduler, context.regions,
+              {served, held, handlers.room, large_values_.uploads(), &replies_}, {options.name, options.held_max_ns}),
       reports_(context, options.name, handlers.room) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
 }
@@ -118,6 +118,7 @@ absl::StatusOr<size_t> RequestService::CountRange(ConstBytes message, MutableByt
 void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["batches"] = batches_;
   (*status)["refused"] = replies_.refused();
+  (*status)["cleared"] = writes_.cleared();
   const std::pair<const char*, MessageKind> kinds[] = {{"search", MessageKind::kSearch},
                                                        {"get", MessageKind::kGet},
                                                        {"put", MessageKind::kPut},

@@ -53,6 +53,10 @@ class RequestServiceTest : public ::testing::Test {
     CELL_CHECK(server_->Listen("server", &service_).ok());
     connection_ = *ConnectTo(client_.get(), "server");
   }
+  ~RequestServiceTest() override {
+    scheduler_.Stop();
+    while (!scheduler_.idle()) scheduler_.Step();
+  }
 
   std::string Call(const std::string& head, const std::string& body = "", size_t room = kMessageBytesMax) {
     Reply reply;
@@ -80,6 +84,7 @@ class RequestServiceTest : public ::testing::Test {
     network_.Step();
     server_->Poll();
     client_->Poll();
+    scheduler_.Step();
   }
   absl::StatusCode CodeOf(const std::string& reply) {
     CELL_CHECK_GE(reply.size(), sizeof(ReplyHeader));
@@ -90,6 +95,7 @@ class RequestServiceTest : public ::testing::Test {
     WorkerContext context;
     context.fabric = fabric;
     context.clock = fabric;
+    context.scheduler = &scheduler_;
     context.regions = regions;
     context.status = &status_;
     return context;
@@ -97,6 +103,7 @@ class RequestServiceTest : public ::testing::Test {
 
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
+  Scheduler scheduler_{server_.get()};
   Regions regions_{server_.get(), {1024, 1 << 20, 8 << 20}, 8};
   MemoryMembership membership_{std::make_shared<MemoryCluster>(ClusterState())};
   Migrations migrations_;

@@ -1,13 +1,38 @@
 #include "cell/server/request/write_pipeline.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/base/task.h"
 #include "cell/server/request/range_request.h"
+#include "cell/tree/meganode_clear.h"
 #include "fmt/format.h"
 
 namespace cell {
+namespace {
+
+constexpr size_t kFreedPerTurn = 16;
+
+// Returns whether a range has all that a region has, and that can be deleted at once.
+bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
+  if (!region.claimable() || !MeganodeClear::Pays(*region.tree)) return false;
+  const MeganodeRange range = region.tree->range();
+  return request.key <= range.low &&
+         (request.value.empty() || (range.high.has_value() && request.value >= *range.high));
+}
+
+Task<bool> FreeCleared(Scheduler* scheduler, RegionClaim claim, std::unique_ptr<MeganodeClear> clear) {
+  while (!scheduler->stopping() && claim.region() != nullptr && !claim.region()->lost()) {
+    if (clear->Free(kFreedPerTurn)) co_return true;
+    co_await scheduler->Yield();
+  }
+  co_return false;
+}
+
+}  // namespace
 
 void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
   HeldRegion* const region = target.region;
@@ -113,6 +138,7 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::DeleteSlice(const Incoming
   if (region->tree == nullptr) return NoMeganode(*region);
   Meganode& tree = *region->tree;
   RETURN_IF_ERROR(CheckRangeRoom(tree, call.reply_bytes_max));
+  if (ClearsAll(request, *region)) return Clear(call, request, region);
   const auto slice = std::make_shared<DeletedSlice>();
   bool logged = false;
   slice->next = request.key;
@@ -149,6 +175,35 @@ void WritePipeline::LogKeys(std::vector<std::string> keys, const std::shared_ptr
   ++pending_;
 }
 
+WritePipeline::Outcome WritePipeline::Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region) {
+  RegionClaim claim(region, ClaimPurpose::kClear);
+  const auto slice = std::make_shared<DeletedSlice>();
+  const MeganodeRange range = region->tree->range();
+  if (range.high.has_value() && request.value != *range.high) slice->next = range.high;
+  uint64_t sequence = 0;
+  if (region->log != nullptr) sequence = region->log->Append(RecordKind::kClear, "", "");
+  if (!region->log_first) {
+    slice->pairs = ClearNow(region, std::move(claim));
+    return Outcome{Stage::kDone, false, slice};
+  }
+  PendingWrite write{call, MessageKind::kDeleteRange, sequence, {}, {}, {}};
+  write.call.request = {};
+  write.slice = slice;
+  write.clears = true;
+  region->pending.push_back(std::move(write));
+  ++pending_;
+  clears_.insert_or_assign(region->region(), std::move(claim));
+  return Outcome{Stage::kLogged};
+}
+
+uint64_t WritePipeline::ClearNow(HeldRegion* region, RegionClaim claim) {
+  auto clear = std::make_unique<MeganodeClear>(region->tree);
+  const uint64_t pairs = clear->pairs();
+  ++cleared_;
+  scheduler_->Spawn(FreeCleared(scheduler_, std::move(claim), std::move(clear)));
+  return pairs;
+}
+
 bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
   return std::any_of(region.pending.begin(), region.pending.end(),
                      [key](const PendingWrite& write) { return write.Changes(key); });
@@ -176,6 +231,7 @@ size_t WritePipeline::ApplyDurable() {
         existed = Apply(write, region);
       } else if (!failed.ok()) {
         if (write.kind == MessageKind::kPut) region->store->Discard(write.prepared);
+        if (write.clears) clears_.erase(region->region());
         // It may be on disk nevertheless.
         existed = absl::UnknownError(fmt::format(
             "the log has failed, and the write may or may not have been applied: {}", std::string(failed.message())));
@@ -195,6 +251,10 @@ size_t WritePipeline::ApplyDurable() {
 absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion* region) {
   if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
   if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
+  if (write.clears) {
+    write.slice->pairs = ClearNow(region, std::move(clears_.extract(region->region()).mapped()));
+    return true;
+  }
   const absl::StatusOr<uint64_t> deleted = region->tree->CommitDeleteAll(write.keys);
   if (deleted.ok()) write.slice->pairs += *deleted;
   write.slice->status.Update(deleted.status());
@@ -212,6 +272,7 @@ void WritePipeline::Lose(HeldRegion* region) {
   }
   pending_ -= region->pending.size();
   region->pending.clear();
+  clears_.erase(region->region());
 }
 
 void WritePipeline::Disconnected(ConnectionId peer) {

@@ -6,13 +6,14 @@
 //             checked when the write is tried, also after it has waited
 //   log       with `sync` a write is logged first, and continues when its record is on disk
 //   apply     the write is applied to the region's store, which logs it by itself with `async`; a slice of a range is
-//             applied leaf by leaf
+//             applied leaf by leaf, or at once if it is all that the region has
 //   answer    the client gets its reply
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,12 +21,14 @@
 #include <vector>
 
 #include "cell/io/fabric/fabric.h"
+#include "cell/server/region/region_claim.h"
 #include "cell/server/request/held_writes.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/room_maker.h"
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/uploads.h"
+#include "cell/server/sched/scheduler.h"
 
 namespace cell {
 
@@ -46,8 +49,9 @@ class WritePipeline {
   };
 
   // All arguments must outlive this.
-  WritePipeline(const Clock* clock, Regions* regions, const Parts& parts, Options options)
+  WritePipeline(const Clock* clock, Scheduler* scheduler, Regions* regions, const Parts& parts, Options options)
       : clock_(clock),
+        scheduler_(scheduler),
         regions_(regions),
         served_(parts.served),
         held_(parts.held),
@@ -70,6 +74,8 @@ class WritePipeline {
   void Disconnected(ConnectionId peer);
 
   const HeldWrites& held() const { return *held_; }
+  // Returns how often all pairs of a region were deleted at once.
+  uint64_t cleared() const { return cleared_; }
 
  private:
   // Beyond this number, writes are refused instead of held.
@@ -97,8 +103,12 @@ class WritePipeline {
   absl::StatusOr<Outcome> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Logs the deletion of one leaf's keys, which is not answered.
   void LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice, HeldRegion* region);
+  // Deletes all that the region has, or logs that.
+  Outcome Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
+  // Deletes all pairs, returns how many, and frees what they used some at a time. The claim is held until then.
+  uint64_t ClearNow(HeldRegion* region, RegionClaim claim);
   // Applies a write that is on disk.
-  static absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
+  absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
   absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value,
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
@@ -111,6 +121,7 @@ class WritePipeline {
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
   const Clock* const clock_;
+  Scheduler* const scheduler_;
   Regions* const regions_;
   ServedRegions* const served_;
   HeldWrites* const held_;
@@ -118,7 +129,9 @@ class WritePipeline {
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
-  size_t pending_ = 0;  // Writes of all regions that are logged and not applied.
+  size_t pending_ = 0;                      // Writes of all regions that are logged and not applied.
+  std::map<uint32_t, RegionClaim> clears_;  // Claims of the regions that are cleared by one of these.
+  uint64_t cleared_ = 0;
 };
 
 }  // namespace cell
