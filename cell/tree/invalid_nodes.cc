@@ -19,7 +19,8 @@ void InvalidNodes::AddFrom(Pointer first) {
       fetched_until = parent < begin ? tree_->Node(nodes_[parent]).inner_slot(0).child() : Pointer();
     }
     const NodeView node = tree_->Node(next);
-    if (node.gone() || node.level() != level.value_or(node.level()) || nodes_.size() > tree_->header().node_count) break;
+    if (node.gone() || node.level() != level.value_or(node.level()) || nodes_.size() > tree_->header().node_count)
+      break;
     level = node.level();
     nodes_.push_back(next);
     next = node.right();

@@ -26,8 +26,8 @@ class InvalidNodes {
   // Invalidates what was collected: readers that come to a node go back.
   void Invalidate();
 
-  // Frees about `nodes` more nodes, and the extents of their pairs. A node that was damaged in memory loses its extents,
-  // which nothing uses again. Returns true if nothing is left to free. REQUIRES: they are invalid.
+  // Frees about `nodes` more nodes, and the extents of their pairs. A node that was damaged in memory loses its
+  // extents, which nothing uses again. Returns true if nothing is left to free. REQUIRES: they are invalid.
   bool Free(size_t nodes);
 
  private:

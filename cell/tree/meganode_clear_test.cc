@@ -32,7 +32,8 @@ TEST(MeganodeClear, AllGoesAndItsRoomComesBack) {
   Meganode tree(region.memory());
   tree.set_inline_max(64);
   const auto fill = [&](uint64_t keys) {
-    for (uint64_t i = 0; i < keys; ++i) ASSERT_TRUE(Put(&tree, KeyOf(i * 7919 % 10'007), std::string((i + 1) * 67 % 150, 'v')).ok());
+    for (uint64_t i = 0; i < keys; ++i)
+      ASSERT_TRUE(Put(&tree, KeyOf(i * 7919 % 10'007), std::string((i + 1) * 67 % 150, 'v')).ok());
   };
   for (const uint64_t keys : {0u, 2u, 20u, 5'000u}) {
     SCOPED_TRACE(keys);

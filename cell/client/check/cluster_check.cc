@@ -15,7 +15,8 @@
 namespace cell {
 namespace {
 
-constexpr int kCheckTries = 3;
+constexpr int kChecksMax = 5;    // Of the cluster.
+constexpr int kCheckTries = 10;  // Of one region.
 constexpr int64_t kCheckPauseNs = 100'000'000;
 
 Task<absl::StatusOr<std::string>> AskText(Session* session, WorkerConnection* worker, MessageKind kind,
@@ -60,15 +61,20 @@ Task<absl::StatusOr<std::string>> AskStatus(Session* session, WorkerConnection* 
 }
 
 // Returns the report of a region's owner. Returns FailedPrecondition if the region is not part of the tree yet, and
-// NotFound if the owner in the newest table does not hold it.
+// NotFound if the owner in the newest table does not hold it, or if it is gone from that table.
 Task<absl::StatusOr<std::string>> AskCheck(Session* session, uint32_t region, std::string ask) {
   for (int tries = 1;; ++tries) {
+    if (session->view()->cluster().table.Find(region) == nullptr) {
+      co_return absl::NotFoundError(fmt::format("region {} is gone", region));
+    }
     const absl::StatusOr<WorkerConnection*> worker = co_await session->view()->Connect(region);
     if (!worker.ok()) co_return worker.status();
     std::string text = ask;
     absl::StatusOr<std::string> report = co_await AskText(session, *worker, MessageKind::kCheck, std::move(text));
-    if (report.status().code() != absl::StatusCode::kNotFound || tries == kCheckTries) co_return report;
-    co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);  // The region may have just moved.
+    // The region may have just moved, or is being joined.
+    const bool passing = absl::IsNotFound(report.status()) || absl::IsAborted(report.status());
+    if (!passing || tries == kCheckTries) co_return report;
+    co_await session->loop()->SleepUntil(session->NowNs() + kCheckPauseNs);
     co_await session->view()->Refresh(session->NowNs() + kCheckPauseNs);
   }
 }
@@ -90,21 +96,10 @@ void CheckParts(const RegionTable& table, const std::map<uint32_t, HashRange>& r
   }
 }
 
-}  // namespace
-
-std::vector<absl::StatusOr<std::string>> StatusOfAll(Session* session) {
-  std::vector<absl::StatusOr<std::string>> texts;
-  for (WorkerConnection* const worker : session->view()->AllWorkers()) {
-    texts.push_back(session->Run(AskStatus(session, worker)));
-  }
-  return texts;
-}
-
-absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
+absl::StatusOr<Client::ClusterCheck> CheckOnce(Session* session) {
   Client::ClusterCheck check;
   std::vector<TreeReport> reports;
   std::map<uint32_t, HashRange> ranges;
-  session->Run(session->view()->Refresh(session->ContextOf({}).deadline_ns));
   const std::map<uint32_t, RegionTable::Entry> regions(session->view()->cluster().table.regions.begin(),
                                                        session->view()->cluster().table.regions.end());
   for (const auto& [region, entry] : regions) {
@@ -145,6 +140,30 @@ absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
   check.keys = between.keys;
   check.missing_routes = between.missing_routes;
   return check;
+}
+
+}  // namespace
+
+std::vector<absl::StatusOr<std::string>> StatusOfAll(Session* session) {
+  std::vector<absl::StatusOr<std::string>> texts;
+  for (WorkerConnection* const worker : session->view()->AllWorkers()) {
+    texts.push_back(session->Run(AskStatus(session, worker)));
+  }
+  return texts;
+}
+
+absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
+  const auto version = [session] {
+    session->Run(session->view()->Refresh(session->ContextOf({}).deadline_ns));
+    return session->view()->cluster().table.version;
+  };
+  for (int checks = 1;; ++checks) {
+    const uint64_t before = version();
+    absl::StatusOr<Client::ClusterCheck> check = CheckOnce(session);
+    // Regions that were split or joined meanwhile may have been seen in states that do not match.
+    const bool wrong = !check.ok() || !check->errors.empty();
+    if (!wrong || checks == kChecksMax || version() == before) return check;
+  }
 }
 
 }  // namespace cell

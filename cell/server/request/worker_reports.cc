@@ -63,6 +63,9 @@ absl::StatusOr<size_t> WorkerReports::Check(std::string_view text, MutableBytes 
   if (region->state() == RegionState::kFilling) {
     return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
   }
+  if (region->ClaimedFor(ClaimPurpose::kJoin)) {  // It has what nothing leads to yet.
+    return absl::AbortedError(fmt::format("region {} is being joined", id));
+  }
   if (room_ != nullptr) room_->FreeAll();
   const bool routes = numbers == 2 && region->tree != nullptr;
   return WriteTextReply(to, MessageKind::kCheck, routes ? RoutesReport(*region, first) : CheckReport(*region));

@@ -6,9 +6,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
-#include "cell/base/task.h"
 #include "cell/server/request/range_request.h"
-#include "cell/tree/meganode_clear.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -22,14 +20,6 @@ bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
   const MeganodeRange range = region.tree->range();
   return request.key <= range.low &&
          (request.value.empty() || (range.high.has_value() && request.value >= *range.high));
-}
-
-Task<bool> FreeCleared(Scheduler* scheduler, RegionClaim claim, std::unique_ptr<MeganodeClear> clear) {
-  while (!scheduler->stopping() && claim.region() != nullptr && !claim.region()->lost()) {
-    if (clear->Free(kFreedPerTurn)) co_return true;
-    co_await scheduler->Yield();
-  }
-  co_return false;
 }
 
 }  // namespace
@@ -197,11 +187,29 @@ WritePipeline::Outcome WritePipeline::Clear(const IncomingCall& call, const Keye
 }
 
 uint64_t WritePipeline::ClearNow(HeldRegion* region, RegionClaim claim) {
-  auto clear = std::make_unique<MeganodeClear>(region->tree);
-  const uint64_t pairs = clear->pairs();
   ++cleared_;
-  scheduler_->Spawn(FreeCleared(scheduler_, std::move(claim), std::move(clear)));
-  return pairs;
+  if (freeing_.empty()) scheduler_->Spawn(FreeGradually());
+  return freeing_.emplace_back(std::move(claim), region->tree).clear.pairs();
+}
+
+bool WritePipeline::Free(Cleared* cleared) {
+  const HeldRegion* const region = cleared->claim.region();
+  return region == nullptr || region->lost() || cleared->clear.Free(kFreedPerTurn);
+}
+
+Task<bool> WritePipeline::FreeGradually() {
+  while (!freeing_.empty() && !scheduler_->stopping()) {
+    if (Free(&freeing_.front())) freeing_.pop_front();
+    co_await scheduler_->Yield();
+  }
+  co_return true;
+}
+
+void WritePipeline::FreeAll() {
+  for (; !freeing_.empty(); freeing_.pop_front()) {
+    while (!Free(&freeing_.front())) {
+    }
+  }
 }
 
 bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/task.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/region/region_claim.h"
 #include "cell/server/request/held_writes.h"
@@ -29,6 +31,7 @@
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/uploads.h"
 #include "cell/server/sched/scheduler.h"
+#include "cell/tree/meganode_clear.h"
 
 namespace cell {
 
@@ -73,6 +76,9 @@ class WritePipeline {
   // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
 
+  // Frees at once what is normally freed gradually, like RoomMaker::FreeAll.
+  void FreeAll();
+
   const HeldWrites& held() const { return *held_; }
   // Returns how often all pairs of a region were deleted at once.
   uint64_t cleared() const { return cleared_; }
@@ -86,6 +92,13 @@ class WritePipeline {
     Stage stage;
     bool existed = false;                           // kDone: the key was there before.
     std::shared_ptr<DeletedSlice> slice = nullptr;  // kDone, for a range.
+  };
+
+  // A region that was cleared, and has nodes and extents left to be freed.
+  struct Cleared {
+    Cleared(RegionClaim its, Meganode* tree) : claim(std::move(its)), clear(tree) {}
+    RegionClaim claim;
+    MeganodeClear clear;
   };
 
   // Returns whether the region's state and its disk allow writes.
@@ -107,6 +120,9 @@ class WritePipeline {
   Outcome Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Deletes all pairs, returns how many, and frees what they used some at a time. The claim is held until then.
   uint64_t ClearNow(HeldRegion* region, RegionClaim claim);
+  // Frees some of what a cleared region had. Returns true if nothing is left, or if the region was lost.
+  static bool Free(Cleared* cleared);
+  Task<bool> FreeGradually();
   // Applies a write that is on disk.
   absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
   absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value,
@@ -131,6 +147,7 @@ class WritePipeline {
   const Options options_;
   size_t pending_ = 0;                      // Writes of all regions that are logged and not applied.
   std::map<uint32_t, RegionClaim> clears_;  // Claims of the regions that are cleared by one of these.
+  std::list<Cleared> freeing_;
   uint64_t cleared_ = 0;
 };
 
