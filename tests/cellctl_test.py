@@ -320,6 +320,24 @@ class Cellctl(CellctlCase):
         self.assertIn(" 2/3 ", top)
         self.assertIn(" reads/op  trips/op ", top)
 
+    def test_a_store_that_fills_up_says_so_before_it_is_full(self):
+        self.up(servers=1, meganode_bytes=512 << 10, extents_bytes=1 << 20, regions_max=1)
+        self.assertNotIn("nearly full", self.done("status").decode())
+        stored, fill = 0, 0
+        while fill < 0.82:
+            self.done("load", "-", input="".join(f"key{stored + i:06}\t{'v' * 60}\n" for i in range(50)).encode())
+            stored += 50
+            fill = self.lines("regions")[0]["fill"]
+        deadline = time.monotonic() + 30
+        while "nearly full" not in (status := self.done("status").decode()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertRegex(status, r"1 region is nearly full and could not be split: region 1 is 8\d % full")
+        self.assertRegex(status, r"8\d % full, and could not be split: .*--regions-max")
+        self.assertIn("could not be split", (self.directory / "server-0.log").read_text())
+        # With fewer keys it is as before.
+        self.done("delete-range", "--yes")
+        self.assertNotIn("nearly full", self.done("status").decode())
+
     def test_what_needs_no_tree_works_without_its_root(self):
         self.up(servers=2, durability="none", server_flags=["--no-balance"])
         self.done("hash", "create", "t")

@@ -26,6 +26,9 @@ struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
   size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve.
   uint64_t keys = 0, data_bytes = 0;
+  uint32_t fullest = 0;  // Of the regions that fill up.
+  size_t fill_up = 0;    // Regions that are nearly full and could not be split.
+  double fullest_fill = 0;
   double uptime_seconds = 0;
   bool draining = false, lapsed = false;
 
@@ -40,6 +43,12 @@ struct ServerSum {
       ++regions;
       keys += region["tier"].Or<uint32_t>(0) == 0 ? region["keys"].Or<uint64_t>(0) : 0;
       data_bytes += region["data_bytes"].Or<uint64_t>(0);
+      if (region["fills_up"].Or(false)) {
+        ++fill_up;
+        const double fill = region["fill"].Or(0.0);
+        if (fill >= fullest_fill) fullest = region["region"].Or<uint32_t>(0);
+        fullest_fill = std::max(fullest_fill, fill);
+      }
       failed_logs += region["state"].Or<std::string>("").find("log failed") != std::string::npos;
     }
   }
@@ -57,6 +66,11 @@ struct ServerSum {
     if (lapsed) wrong.push_back("it cannot renew its session, and accepts no writes");
     if (failed_logs > 0) {
       wrong.push_back(fmt::format("the logs of {} regions have failed: these regions accept no writes", failed_logs));
+    }
+    if (fill_up > 0) {
+      wrong.push_back(fmt::format("{} nearly full and could not be split: region {} is {:.0f} % full",
+                                  fill_up == 1 ? "1 region is" : fmt::format("{} regions are", fill_up), fullest,
+                                  100 * fullest_fill));
     }
     if (regions >= regions_max) wrong.push_back("it holds its maximum number of regions (--regions-max)");
     return fmt::format("{}", fmt::join(wrong, "; "));

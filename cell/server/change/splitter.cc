@@ -95,9 +95,12 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   absl::Status status = upper.status();
   if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
   if (scheduler_->stopping()) co_return Stopping();
-  if (!status.ok()) {
+  if (status.ok()) {
+    region->split_error.clear();
+  } else {
     ++CountersOf(*region).failed;
     region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;
+    region->split_error = std::string(status.message());
     if (const auto more = repeats_.Due(fmt::format("split {}", id), clock_->NowNs())) {
       spdlog::warn("region {} is {:.0f} % full, but could not be split: {}{}", id, 100 * region->store->fill(),
                    std::string(status.message()), *more);

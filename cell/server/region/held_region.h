@@ -160,8 +160,10 @@ class HeldRegion {
   const std::unique_ptr<PairStore> store;
   // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
-  HashTable* const hash;                   // A part of a Pilaf table.
-  int64_t no_split_before_ns = INT64_MIN;  // A split has just failed. Only Splitter writes it.
+  HashTable* const hash;  // A part of a Pilaf table.
+  // Only Splitter writes these two.
+  int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
+  std::string split_error;                 // Why the last split failed; empty if it did not.
 
   // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that
   // logged writes were applied. Ends with the region.

@@ -1,4 +1,4 @@
-// Describes in words why a held region is not served in full, for `cellctl status` and `regions`.
+// Describes in words why a held region is not served in full, or soon will not be, for `cellctl status` and `regions`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,14 @@
 
 namespace cell {
 
-// Returns "" if it is served in full.
+// A region that is fuller than this and cannot be split is reported. Beyond 1 it refuses writes.
+inline constexpr double kFillReported = 0.8;
+
+inline bool FillsUp(const HeldRegion& region) {
+  return !region.split_error.empty() && region.store->fill() >= kFillReported;
+}
+
+// Returns "" if it is served in full and will be.
 inline std::string StateOf(const HeldRegion& region) {
   if (region.lost()) return "taken over by another server";
   if (region.log != nullptr && !region.log->status().ok()) {
@@ -17,6 +24,9 @@ inline std::string StateOf(const HeldRegion& region) {
   if (region.state() == RegionState::kSealed) return "being migrated to another server";
   if (region.state() == RegionState::kFilling) return "being filled";
   if (region.state() == RegionState::kFrozen) return "writes are waiting for a migration or split";
+  if (FillsUp(region)) {
+    return fmt::format("{:.0f} % full, and could not be split: {}", 100 * region.store->fill(), region.split_error);
+  }
   return "";
 }
 

@@ -68,6 +68,7 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
                          {"fragmentation", extents.fragmentation()},
                          {"extents_damaged", region.store->extents_damaged()},
                          {"busy", region.claimed()},
+                         {"fills_up", FillsUp(region)},
                          {"state", StateOf(region)}};
   if (region.tree != nullptr) {
     json["tier"] = region.tree->tier();
