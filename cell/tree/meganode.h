@@ -85,6 +85,13 @@ class Meganode : public PairStore {
   size_t inline_max() const { return inline_max_; }
   // Returns how many nodes were merged into a neighbour since this was constructed.
   uint64_t merges() const { return merges_; }
+  // Returns whether there may be small leaves beside each other, which no delete will come to any more: deletes left
+  // them while no nodes were merged, or a split or a join has copied them.
+  bool unmerged() const { return unmerged_; }
+  // Merges small leaves as deletes do, among the next `leaves` from `key` on. Returns where to go on: the low key of a
+  // leaf, or nullopt at the end, or if no nodes are merged for now (BordersKept). A run from the low key to the end
+  // ends `unmerged`, if nothing has set it meanwhile.
+  std::optional<std::string> MergeFrom(std::string_view key, int leaves);
   // Returns how many entries were deleted since this was constructed, or last split.
   uint64_t deleted() const { return deletes_; }
 
@@ -330,6 +337,7 @@ class Meganode : public PairStore {
   const uint64_t nodes_bytes_;
   uint64_t merges_ = 0;
   uint64_t deletes_ = 0;
+  bool unmerged_ = false;
   int borders_kept_ = 0;    // Number of BordersKept.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;

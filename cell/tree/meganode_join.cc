@@ -132,6 +132,7 @@ void MeganodeJoin::Finish() {
     left_->draft_.Move(last.self(), FirstInAnnex(level).self());
     left_->Publish(&left_->draft_);
   }
+  left_->unmerged_ = true;
   finished_ = true;
 }
 

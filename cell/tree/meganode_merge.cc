@@ -46,7 +46,10 @@ bool Append(const NodeView& node, NodeDraft* draft) {
 bool Meganode::IsSmall(const NodeView& node) { return Small(FillOf(node)); }
 
 void Meganode::MergeSmall(std::string_view key) {
-  if (borders_kept_ > 0) return;
+  if (borders_kept_ > 0) {
+    unmerged_ = true;
+    return;
+  }
   for (bool again = true; again;) {
     again = false;
     for (uint8_t level = 0; level < Root().level(); ++level) {
@@ -63,6 +66,19 @@ void Meganode::MergeSmall(std::string_view key) {
   }
   while (LowerRoot()) {
   }
+}
+
+std::optional<std::string> Meganode::MergeFrom(std::string_view key, int leaves) {
+  if (key == range().low) unmerged_ = false;
+  std::string at(key);
+  for (; leaves > 0; --leaves) {
+    MergeSmall(at);
+    if (unmerged_) return std::nullopt;
+    const absl::StatusOr<NodeView> leaf = VerifiedLeafOf(at);
+    if (!leaf.ok() || leaf->right().region() != region()) return std::nullopt;
+    at = leaf->high_key();
+  }
+  return at;
 }
 
 bool Meganode::MergeChildren(const NodeView& parent, int slot) {

@@ -62,6 +62,33 @@ TEST(MeganodeMerge, WhatWasDeletedGivesItsNodesBack) {
   EXPECT_EQ(tree.header().nodes_used, 1u);
 }
 
+// While a region is being split nothing is merged, and no delete comes to these leaves again.
+TEST(MeganodeMerge, WhatWasDeletedDuringASplitIsMergedAfterIt) {
+  TestRegion region;
+  Meganode tree(region.memory());
+  for (uint64_t i = 0; i < 5'000; ++i) ASSERT_TRUE(Put(&tree, KeyOf(i), "value").ok());
+  EXPECT_FALSE(tree.unmerged());
+  const uint64_t full = tree.header().nodes_used;
+  {
+    const Meganode::BordersKept borders(&tree);
+    for (uint64_t i = 0; i < 5'000; ++i) {
+      if (i % 100 == 0) continue;
+      ASSERT_TRUE(*tree.Delete(KeyOf(i)));
+    }
+    EXPECT_EQ(tree.header().nodes_used, full);
+    EXPECT_TRUE(tree.unmerged());
+    EXPECT_EQ(tree.MergeFrom("", 10), std::nullopt);
+    EXPECT_EQ(tree.header().nodes_used, full);
+    EXPECT_TRUE(tree.unmerged());
+  }
+  int slices = 0;
+  for (std::optional<std::string> at = ""; at.has_value(); ++slices) at = tree.MergeFrom(*at, 10);
+  EXPECT_GT(slices, 2);
+  EXPECT_FALSE(tree.unmerged());
+  ExpectSound(&region, 50);
+  EXPECT_LT(tree.header().nodes_used, full / 20);
+}
+
 // A queue: keys arrive at its end and leave at its beginning.
 TEST(MeganodeMerge, AQueueRunsForEverInLittleRoom) {
   constexpr uint64_t kAlive = 100;

@@ -142,6 +142,7 @@ absl::Status MeganodeSplit::Finish() {
   if (!Mutated(Mutant::kOldCopyStays)) right_part_.Invalidate();
   to_->TakeLastStamp(*from_);
   from_->deletes_ = 0;
+  to_->unmerged_ |= from_->unmerged_;
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
   left.data_bytes -= to_->header().data_bytes;

@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kFailedPauseNs = 1'000'000'000;
 constexpr size_t kHurriedSteps = 16;
+constexpr int kLeavesPerTurn = 8;
 constexpr double kMigratedFillMax = 0.125;
 constexpr size_t kNotBeforeMax = 1'000;
 constexpr int64_t kMutantPauseNs = 50'000;
@@ -107,6 +108,10 @@ void Joiner::Step() {
   if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
   for (HeldRegion* region : regions_->all()) {
     if (!MayJoin(*region)) continue;
+    if (region->tree->unmerged() && !merging_) {
+      merging_ = true;
+      scheduler_->Spawn(MergeLeaves());
+    }
     if (OnlyChildOf(*region) != 0) {
       busy_ = true;
       scheduler_->Spawn(LowerRootAlone());
@@ -126,6 +131,31 @@ void Joiner::Step() {
     }
     if (right == nullptr && BeginMigration(region)) return;
   }
+}
+
+Task<bool> Joiner::MergeLeaves() {
+  std::set<uint32_t> ids;
+  regions_->ForEach([&](HeldRegion* held) {
+    if (MayJoin(*held) && held->tree->unmerged()) ids.insert(held->region());
+  });
+  for (const uint32_t id : ids) {
+    std::optional<std::string> at;
+    for (bool first = true; first || at.has_value(); first = false) {
+      HeldRegion* const region = regions_->Find(id);
+      if (scheduler_->stopping() || region == nullptr || !MayJoin(*region)) break;
+      if (first) at = region->tree->range().low;
+      at = region->tree->MergeFrom(*at, kLeavesPerTurn);
+      co_await scheduler_->Yield();
+    }
+  }
+  merging_ = false;
+  co_return true;
+}
+
+bool Joiner::MakeRoom() {
+  look_at_ns_ = 0;
+  Step();
+  return busy_;
 }
 
 uint32_t Joiner::OnlyChildOf(const HeldRegion& region) const {

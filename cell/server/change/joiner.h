@@ -1,5 +1,6 @@
 // Joiner joins a worker's meganodes that deletes have left small with their neighbours, while the worker serves them.
-// The thesis (4.2) never does, so that keys that are put in order and deleted would use up all regions.
+// It also merges leaves that deletes have left small while that was not possible, because a region was being split. The
+// thesis (4.2) never does, so that keys that are put in order and deleted would use up all regions.
 //
 // A meganode takes in its right neighbour, which goes. The order of the steps makes it safe to die at any of them:
 //
@@ -61,6 +62,10 @@ class Joiner {
   // Begins a join, or the migration that must come before it, if one is due.
   void Step();
 
+  // Begins a join now if one is possible, because a split has found no room for one more region. Returns whether one,
+  // or the migration before it, is in progress.
+  bool MakeRoom();
+
   // Joins a meganode with its left neighbour, whatever its fill. Returns NotFound if it is not held here, Aborted if
   // one of the two is being changed, ResourceExhausted if both do not fit well into one, and FailedPrecondition if it
   // cannot be joined, with the reason. After any error both are as before.
@@ -82,6 +87,8 @@ class Joiner {
   HeldRegion* LeftOf(const HeldRegion& region) const;
   // Returns the right neighbour of a meganode, or null if that is not held here, or if there is none.
   HeldRegion* RightOf(const HeldRegion& region) const;
+  // Merges the small leaves of regions that have some beside each other.
+  Task<bool> MergeLeaves();
   // Returns whether deletes have left the meganode small.
   bool IsShrunk(const HeldRegion& region) const;
   static bool MayJoin(const HeldRegion& region);
@@ -112,7 +119,8 @@ class Joiner {
   const HeldWrites* const held_;
   const JoinerOptions options_;
   int64_t look_at_ns_ = 0;
-  bool busy_ = false;                                               // With a join, or with a migration before one.
+  bool busy_ = false;  // With a join, or with a migration before one.
+  bool merging_ = false;
   std::map<std::pair<uint32_t, uint32_t>, int64_t> not_before_ns_;  // For neighbours that could not be joined.
   Counters counters_;
 };

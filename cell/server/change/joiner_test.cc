@@ -29,7 +29,7 @@ std::string KeyOf(int i) { return fmt::format("key{:03}", i); }
 
 class JoinerTest : public ::testing::Test {
  protected:
-  JoinerTest() {
+  explicit JoinerTest(bool joins = false, size_t regions_max = 8) : joins_(joins), regions_max_(regions_max) {
     ClusterState state;
     state.shape = kShape;
     state.durability = Durability::kSync;
@@ -49,7 +49,8 @@ class JoinerTest : public ::testing::Test {
     Worker::Options options;
     options.self = {"own", 0};
     options.balance.enabled = false;
-    options.join.enabled = false;
+    options.join.enabled = joins_;
+    options.regions_max = regions_max_;
     options.join.copied = 10;
     options.logs.durability = Durability::kSync;
     options.recoverer.lease_wait_ns = 0;
@@ -118,6 +119,8 @@ class JoinerTest : public ::testing::Test {
     return keys;
   }
 
+  const bool joins_;
+  const size_t regions_max_;
   SimDisk disk_{1};
   const std::unique_ptr<SimFiles> host_ = disk_.NewHost();
   SimNetwork network_{SimOptions{}};
@@ -268,6 +271,36 @@ TEST_F(JoinerTest, ARootThatWasSplitStays) {
   membership_->set_failure(absl::OkStatus());
   AwaitIdle();
   EXPECT_EQ(root()->tree->tier(), 2);
+}
+
+// A worker that holds as many regions as it may.
+class FullWorkerTest : public JoinerTest {
+ protected:
+  FullWorkerTest() : JoinerTest(/*joins=*/true, /*regions_max=*/4) {}
+
+  void DeleteAllOf(uint32_t region) {
+    for (int i = 0; i < kKeys; ++i) {
+      if (!Find(region)->tree->Covers(KeyOf(i))) continue;
+      EXPECT_TRUE(Find(region)->store->Delete(KeyOf(i)).ok());
+    }
+  }
+};
+
+TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
+  const uint32_t last = Split(), middle = Split();
+  ASSERT_EQ(worker_->regions()->size(), 4u);
+  // Nothing can be joined yet.
+  EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(Find(last)->awaits_join);
+  EXPECT_NE(Find(last)->split_error, "");
+  EXPECT_FALSE(worker_->splitter()->MakeRoom(Find(last)));
+  DeleteAllOf(First()->region());
+  DeleteAllOf(middle);
+  EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Find(last)->awaits_join);
+  EXPECT_TRUE(worker_->splitter()->MakeRoom(Find(last)));  // So writes wait for the split.
+  for (int i = 0; i < 1'000'000 && Find(middle) != nullptr; ++i) Turn();
+  EXPECT_EQ(Find(middle), nullptr);
 }
 
 // The session is lost when all was copied. The regions may have other owners at any time after that.

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kFailedPauseNs = 1'000'000'000;
+constexpr int64_t kJoinPauseNs = 500'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr size_t kHurriedSteps = 16;
 
@@ -95,8 +96,11 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   absl::Status status = upper.status();
   if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
   if (scheduler_->stopping()) co_return Stopping();
+  region->awaits_join = absl::IsResourceExhausted(status) && on_no_room_();
   if (status.ok()) {
     region->split_error.clear();
+  } else if (region->awaits_join) {
+    region->no_split_before_ns = clock_->NowNs() + kJoinPauseNs;
   } else {
     ++CountersOf(*region).failed;
     region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;

@@ -17,7 +17,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,7 +56,10 @@ class Splitter : public RoomMaker {
   // the region, and keeps it claimed until this ends.
   Task<absl::Status> SplitOff(HeldRegion* region, RegionContent upper);
 
-  bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region); }
+  // Sets what is called when there is no room for one more region. It returns whether there will be.
+  void set_on_no_room(std::function<bool()> on_no_room) { on_no_room_ = std::move(on_no_room); }
+
+  bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region) || region->awaits_join; }
   void FreeAll() override;
 
   struct Counters {
@@ -91,6 +96,7 @@ class Splitter : public RoomMaker {
   RoutePublisher* const routes_;
   const HeldWrites* const held_;
   const SplitterOptions options_;
+  std::function<bool()> on_no_room_ = [] { return false; };
   int64_t look_at_ns_ = 0;
   Repeats repeats_;
   std::vector<RegionSplit*> cleaning_;  // Splits that are cut and not yet clean.

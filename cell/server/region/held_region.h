@@ -161,8 +161,9 @@ class HeldRegion {
   // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
   HashTable* const hash;  // A part of a Pilaf table.
-  // Only Splitter writes these two.
+  // Only Splitter writes these three.
   int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
+  bool awaits_join = false;                // The last split found no room for one more region, which a join will give.
   std::string split_error;                 // Why the last split failed; empty if it did not.
 
   // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that
