@@ -44,7 +44,7 @@ MUTANTS = {
     "leaf-ahead-unchecked": (21, 70),
     "low-key-unchecked": (11, 35),
     "merged-node-stays": (1, 30),
-    "joined-stays": (340, 1000),
+    "joined-stays": (386, 1200),
 }
 
 
