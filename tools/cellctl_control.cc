@@ -148,8 +148,7 @@ absl::StatusOr<ControlClient::Owner> OwnerOf(const Listed& listed, uint32_t regi
   return *owner;
 }
 
-// Executes `work` until it fails neither because a region migrates nor because it is busy, up to the timeout of one
-// operation.
+// Executes `work`. Repeats it while a region migrates or is busy, up to the timeout of one operation.
 absl::Status Repeat(const CtlFlags& flags, const std::function<absl::Status()>& work) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(flags.timeout);
   for (;;) {

@@ -303,12 +303,10 @@ class Runs {
                sum("operations"), sum("failed"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
-    fmt::print(
-        "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} migrations, {} "
-        "regions "
-        "recovered, {} checkpoints\n",
-        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("moves"),
-        sum("recovered"), sum("checkpoints"));
+    fmt::print("  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared\n",
+               sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"));
+    fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
+               sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;

@@ -67,8 +67,9 @@ struct RegionTable {
   }
   size_t CountOf(const WorkerId& worker) const;
   // Returns Aborted unless the region is in the table with this epoch.
-  absl::Status CheckNotSplit(uint32_t region) const;
   absl::Status CheckEpoch(uint32_t region, uint64_t epoch) const;
+  // Returns Aborted if the table has a region that is being split off from this one.
+  absl::Status CheckNotSplit(uint32_t region) const;
 
   // Changes. An error leaves the table unchanged.
 

@@ -17,10 +17,10 @@ class InvalidNodes {
   InvalidNodes(const InvalidNodes&) = delete;
   InvalidNodes& operator=(const InvalidNodes&) = delete;
 
-  // Collects a node, and all to its right on its level that are in the meganode. `first` may be null, or be in another
-  // meganode: then there is none. If levels are collected from above, most nodes are children of those of the call
-  // before. These are prefetched, so that the links need not be followed one cache miss at a time. Stops at a node that
-  // was damaged in memory.
+  // Collects the node `first` and all nodes to its right on its level that are in the meganode. Collects nothing if
+  // `first` is null or in another meganode. Call it for the levels from the top down: most nodes of a level are
+  // children of the nodes that the previous call collected, and are prefetched, so that the links need not be followed
+  // one cache miss at a time. Stops at a node that was damaged in memory.
   void AddFrom(Pointer first);
 
   // Invalidates what was collected: readers that come to a node go back.

@@ -14,8 +14,10 @@ MeganodeClear::MeganodeClear(Meganode* tree) : nodes_(tree), pairs_(tree->header
   const MeganodeRange range = tree->range();
   const NodeView root = tree->Node(tree->root());
   for (NodeView first = root; first.level() > 0 && first.count() > 0;) {
-    first = tree->Node(first.inner_slot(0).child());
-    nodes_.AddFrom(first.self());
+    const NodeView child = tree->Node(first.inner_slot(0).child());
+    if (child.gone() || child.level() + 1 != first.level()) break;  // One of both was damaged in memory.
+    nodes_.AddFrom(child.self());
+    first = child;
   }
   std::vector<uint64_t> extents;  // Of the root, if it is a leaf.
   for (int i = 0; root.level() == 0 && i < root.count(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,6 +81,30 @@ TEST(MeganodeClear, ADamagedLeafFreesNoExtents) {
   EXPECT_EQ(tree.header().nodes_used, 1u);
 }
 
+// The root was damaged in memory so that its first child is the root itself.
+TEST(MeganodeClear, ADamagedRootHangsNothing) {
+  TestRegion region;
+  Meganode tree(region.memory());
+  for (uint64_t i = 0; i < 1'000; ++i) ASSERT_TRUE(Put(&tree, KeyOf(i), "value").ok());
+  const uint64_t child = tree.Node(tree.root()).inner_slot(0).child().raw(), self = tree.root().raw();
+  auto* const bytes = const_cast<std::byte*>(tree.Node(tree.root()).bytes());
+  const uint32_t halves[] = {static_cast<uint32_t>(child), static_cast<uint32_t>(child >> 32)};
+  const uint32_t wrong[] = {static_cast<uint32_t>(self), static_cast<uint32_t>(self >> 32)};
+  int found = 0;
+  for (size_t at = 0; at + sizeof(halves) <= 1024; at += 4) {
+    if (std::memcmp(bytes + at, halves, sizeof(halves)) != 0) continue;
+    std::memcpy(bytes + at, wrong, sizeof(wrong));
+    ++found;
+  }
+  ASSERT_EQ(found, 1);
+  ASSERT_EQ(tree.Node(tree.root()).inner_slot(0).child(), tree.root());
+  MeganodeClear clear(&tree);
+  EXPECT_TRUE(clear.Free(1'000));
+  EXPECT_EQ(tree.header().keys, 0u);
+  EXPECT_FALSE(tree.Find(KeyOf(1))->pair.has_value());
+  EXPECT_TRUE(Put(&tree, KeyOf(1), "again").ok());
+}
+
 class ClearsUnderReaders : public ::testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, ClearsUnderReaders, ::testing::Range(uint64_t{1}, uint64_t{9}));
 
@@ -89,11 +114,7 @@ TEST_P(ClearsUnderReaders, EachFindsWhatWasThereMeanwhile) {
   Meganode tree(region.memory());
   Random random(GetParam());
   History history;
-  std::vector<std::unique_ptr<Reader>> readers;
-  for (uint64_t i = 0; i < 8; ++i) {
-    readers.push_back(
-        std::make_unique<Reader>(std::vector<const RegionMemory*>{region.memory()}, &history, 100 * GetParam() + i));
-  }
+  const std::vector<std::unique_ptr<Reader>> readers = NewReaders({region.memory()}, &history, GetParam());
   uint64_t pace = 8;
   region.memory()->set_after_step([&] {
     for (const auto& reader : readers) {

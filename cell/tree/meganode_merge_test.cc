@@ -167,11 +167,7 @@ TEST_P(MergesUnderReaders, EachFindsWhatWasThereMeanwhile) {
   Meganode tree(region.memory());
   Random random(GetParam());
   History history;
-  std::vector<std::unique_ptr<Reader>> readers;
-  for (uint64_t i = 0; i < 8; ++i) {
-    readers.push_back(
-        std::make_unique<Reader>(std::vector<const RegionMemory*>{region.memory()}, &history, 100 * GetParam() + i));
-  }
+  const std::vector<std::unique_ptr<Reader>> readers = NewReaders({region.memory()}, &history, GetParam());
   uint64_t pace = 1;
   region.memory()->set_after_step([&] {
     for (const auto& reader : readers) {

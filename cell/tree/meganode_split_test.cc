@@ -194,6 +194,24 @@ TEST_P(MeganodeSplitSeeds, WritesWhileItCopiesAreInBoth) {
   ExpectSound();
 }
 
+// Leaves that became small while they were copied are copied small.
+TEST_F(MeganodeSplitTest, TheNewMeganodeHasLeavesToMerge) {
+  for (int i = 0; i < 3000; ++i) Put(i, "value");
+  Begin();
+  for (int i = 2000; i < 2990; ++i) Delete(i);
+  while (!*split_->Copy(100)) {
+  }
+  ASSERT_TRUE(split_->Finish().ok());
+  while (!split_->Reclaim(100)) {
+  }
+  EXPECT_TRUE(left_.unmerged());
+  ASSERT_TRUE(right_->unmerged());
+  const uint64_t before = right_->header().nodes_used;
+  for (std::optional<std::string> at = right_->range().low; at.has_value();) at = right_->MergeFrom(*at, 10);
+  EXPECT_LT(right_->header().nodes_used, before);
+  ExpectSound();
+}
+
 // The right meganode is too small. The left one stays as it was.
 TEST_F(MeganodeSplitTest, AbandonedWhenTheNewOneIsFull) {
   left_.set_inline_max(64);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,5 +113,13 @@ class Reader {
   std::map<uint64_t, std::vector<std::byte>> kept_;
   uint64_t found_ = 0;
 };
+
+// Returns eight readers, whose choices follow from `seed`.
+inline std::vector<std::unique_ptr<Reader>> NewReaders(const std::vector<const RegionMemory*>& memories,
+                                                       History* history, uint64_t seed) {
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (uint64_t i = 0; i < 8; ++i) readers.push_back(std::make_unique<Reader>(memories, history, 100 * seed + i));
+  return readers;
+}
 
 }  // namespace cell

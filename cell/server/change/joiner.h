@@ -62,8 +62,8 @@ class Joiner {
   // Begins a join, or the migration that must come before it, if one is due.
   void Step();
 
-  // Begins a join now if one is possible, because a split has found no room for one more region. Returns whether one,
-  // or the migration before it, is in progress.
+  // Begins a join now if one is possible, because a split has found no room for one more region. Returns whether a
+  // join, a migration before one, or the removal of the root is in progress.
   bool MakeRoom();
 
   // Joins a meganode with its left neighbour, whatever its fill. Returns NotFound if it is not held here, Aborted if
@@ -119,8 +119,8 @@ class Joiner {
   const HeldWrites* const held_;
   const JoinerOptions options_;
   int64_t look_at_ns_ = 0;
-  bool busy_ = false;  // With a join, or with a migration before one.
-  bool merging_ = false;
+  bool busy_ = false;     // With a join, with a migration before one, or with the root.
+  bool merging_ = false;  // MergeLeaves runs.
   std::map<std::pair<uint32_t, uint32_t>, int64_t> not_before_ns_;  // For neighbours that could not be joined.
   Counters counters_;
 };

@@ -286,6 +286,20 @@ class FullWorkerTest : public JoinerTest {
   }
 };
 
+// While a region is being split, no leaves are merged. An empty region that kept them could not be joined.
+TEST_F(FullWorkerTest, LeavesThatBecameSmallDuringASplitAreMerged) {
+  Meganode* const tree = First()->tree;
+  {
+    const Meganode::BordersKept borders(tree);
+    DeleteAllOf(First()->region());
+  }
+  ASSERT_GT(tree->header().nodes_used, 1u);
+  ASSERT_TRUE(tree->unmerged());
+  ASSERT_FALSE(worker_->joiner()->MakeRoom());  // Looks at the regions now.
+  for (int i = 0; i < 10'000 && tree->unmerged(); ++i) Turn();
+  EXPECT_EQ(tree->header().nodes_used, 1u);
+}
+
 TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   const uint32_t last = Split(), middle = Split();
   ASSERT_EQ(worker_->regions()->size(), 4u);

@@ -8,7 +8,7 @@
 
 namespace cell {
 
-// A region that is fuller than this and cannot be split is reported. Beyond 1 it refuses writes.
+// A region that is this full and could not be split is reported, before it is full and refuses writes.
 inline constexpr double kFillReported = 0.8;
 
 inline bool FillsUp(const HeldRegion& region) {
@@ -23,7 +23,7 @@ inline std::string StateOf(const HeldRegion& region) {
   }
   if (region.state() == RegionState::kSealed) return "being migrated to another server";
   if (region.state() == RegionState::kFilling) return "being filled";
-  if (region.state() == RegionState::kFrozen) return "writes are waiting for a migration or split";
+  if (region.state() == RegionState::kFrozen) return "writes are waiting for a migration, split or join";
   if (FillsUp(region)) {
     return fmt::format("{:.0f} % full, and could not be split: {}", 100 * region.store->fill(), region.split_error);
   }

@@ -108,6 +108,12 @@ TEST_F(WorkerReportsTest, ACheckReportsARegionAfterAllIsFreed) {
   EXPECT_TRUE(never_splits.Check("1", to_).ok());
 }
 
+// It has what nothing leads to yet, which a check would report as lost.
+TEST_F(WorkerReportsTest, ARegionThatIsBeingJoinedIsNotChecked) {
+  const RegionClaim claim(Hold(1), ClaimPurpose::kJoin);
+  EXPECT_EQ(reports_.Check("1", to_).status().code(), absl::StatusCode::kAborted);
+}
+
 TEST_F(WorkerReportsTest, ACheckReturnsRoutesFromANumberOn) {
   RegionContent content;
   content.range.tier = 1;
