@@ -113,9 +113,10 @@ absl::Status HashTable::CheckRange(std::string_view key, const KeyHash& hash) co
       fmt::format("key {} is not in the range of region {}", ForMessage(key), geometry_.region));
 }
 
-absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value,
-                                 uint64_t crc) const {
+absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
+                                 Expiry expiry) const {
   RETURN_IF_ERROR(CheckRange(key, hash));
+  if (expiry != kNeverExpires) return absl::UnimplementedError("pairs of a hash table cannot expire");
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
@@ -126,9 +127,10 @@ absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std:
       fmt::format("the CRC of key {} and its value is wrong: they were damaged in transit", ForMessage(key)));
 }
 
-absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer) {
+absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer,
+                                    Expiry expiry) {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc, expiry));
   ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, When::kNow));
   ++counters_.puts;
   if (before_change_) before_change_(key, hash);
@@ -138,9 +140,9 @@ absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value
 }
 
 absl::StatusOr<PairStore::Prepared> HashTable::Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                                       const Ahead& ahead) {
+                                                       const Ahead& ahead, Expiry expiry) {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc, expiry));
   return PreparePair(key, hash, value, crc, ahead.of_key ? When::kLater : When::kNext);
 }
 

@@ -48,11 +48,13 @@ class HashTable : public PairStore {
 
   absl::Status CheckKey(std::string_view key) const override;
   // None of these uses `hint`.
-  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
+  // Put and Prepare return Unimplemented for a pair with an expiry.
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
+                           Expiry expiry = kNeverExpires) override;
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
-  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                   const Ahead& ahead) override;
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, const Ahead& ahead,
+                                   Expiry expiry = kNeverExpires) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Discard(const Prepared& prepared) override;
 
@@ -170,7 +172,8 @@ class HashTable : public PairStore {
  private:
   void SpoilUnits();
   absl::Status CheckRange(std::string_view key, const KeyHash& hash) const;
-  absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc) const;
+  absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
+                        Expiry expiry) const;
 
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;
   // Called before a key is changed, as long as readers of another region may find the key there.

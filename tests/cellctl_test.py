@@ -86,6 +86,33 @@ class Cellctl(CellctlCase):
         shown, status = self.terminal("get", "screen")
         self.assertEqual((shown, status), (rb"\x1b[2J\x1b]0;title\x07 \xc2\x9b2J" + b"\r\n", 0))
 
+    def test_a_pair_with_a_ttl_expires(self):
+        self.up()
+        saved = str(Path(self.temporary.name) / "saved")
+        self.done("put", "session", "value", "--ttl", "1.5s")
+        self.done("put", "day", "value", "--ttl", "1d")
+        self.done("put", "forever", "value")
+        self.assertRegex(self.done("ttl", "session"), rb"^(1\.[0-4]|0\.)[0-9]+ s\n$")
+        self.assertRegex(self.done("ttl", "day"), rb"^863[0-9][0-9]\.[0-9]+ s\n$")
+        self.assertEqual(self.done("ttl", "forever"), b"it does not expire\n")
+        self.assertEqual(self.ctl("ttl", "nothing").returncode, 1)
+        self.assertTrue(json.loads(self.done("-o", "json", "ttl", "day"))["expires"])
+        self.assertIn(b"3 pairs are backed up", self.done("backup", saved))
+        for ttl, why in (("0s", "at least 0.001 ms"), ("-1s", "at least 0.001 ms"), ("300000d", "2262"), ("inf s", "--ttl"), ("nan s", "--ttl"),
+                         ("5", "--ttl"), ("5 weeks", "--ttl"), ("", "--ttl")):
+            result = self.ctl("put", "other", "value", "--ttl=" + ttl)
+            self.assertEqual((result.returncode == 0, why in result.stderr.decode()), (False, True), (ttl, result))
+        deadline = time.monotonic() + 30
+        while self.ctl("get", "session").returncode == 0:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        self.assertEqual(self.done("scan", "--keys-only"), b"day\nforever\n")
+        self.assertEqual(self.done("count"), b"2\n")
+        self.up_empty()
+        self.assertEqual(self.done("restore", saved), f"2 pairs were restored from {saved}\n1 others had expired\n".encode())
+        self.assertRegex(self.done("ttl", "day"), rb"^86[23][0-9][0-9]\.[0-9]+ s\n$")
+        self.assertEqual(self.done("ttl", "forever"), b"it does not expire\n")
+
     def test_a_range_without_an_end_is_deleted_only_if_that_is_meant(self):
         self.up()
         for key in ("a", "b", "c", "d"):

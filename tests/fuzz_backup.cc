@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <utility>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "cell/base/crc64.h"
@@ -16,7 +17,7 @@ using namespace cell;
 
 enum MadeRight : uint8_t { kFrames = 1, kSum = 2 };
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
+using Pairs = std::vector<std::tuple<std::string, std::string, Expiry>>;
 
 // Gives each record that fits its checksum and number, and optionally the end the sum of all pairs.
 void MakeRight(bool sum_too, std::string* file) {
@@ -30,9 +31,9 @@ void MakeRight(bool sum_too, std::string* file) {
     header.sequence = ++sequence;
     header.epoch = 0;
     header.reserved = 0;
-    const std::string_view key(file->data() + at + sizeof(header), header.key_bytes);
-    const std::string_view value(key.data() + key.size(), header.bytes - sizeof(header) - key.size());
-    if (header.kind == RecordKind::kPut) sum.Add(key, value);
+    const LogRecord record = ReadRecord(file->data() + at);
+    const std::string_view value = record.value;
+    if (record.kind == RecordKind::kPut) sum.Add(record.key, record.value, record.expiry);
     if (header.kind == RecordKind::kEnd && sum_too && value.size() == sizeof(BackupEnd)) {
       const BackupEnd right{sum.pairs, sum.checksum};
       std::memcpy(file->data() + (value.data() - file->data()), &right, sizeof(right));
@@ -56,7 +57,7 @@ absl::Status Read(const std::string& file, Pairs* pairs, PairSum* sum) {
     const auto record = reader.Next();
     if (!record.ok()) return record.status();
     if (!record->has_value()) break;
-    pairs->emplace_back((*record)->key, (*record)->value);
+    pairs->push_back({std::string((*record)->key), std::string((*record)->value), (*record)->expiry});
   }
   *sum = reader.sum();
   return absl::OkStatus();
@@ -72,8 +73,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PairSum sum, sum_again;
   if (!Read(file, &pairs, &sum).ok()) return 0;
   BackupWriter writer;
-  for (const auto& [key, value] : pairs) {
-    if (!writer.Add(key, value).ok()) std::abort();
+  for (const auto& [key, value, expiry] : pairs) {
+    if (!writer.Add(key, value, expiry).ok()) std::abort();
   }
   writer.End();
   if (writer.sum() != sum) std::abort();

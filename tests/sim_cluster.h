@@ -92,10 +92,15 @@ class SimCluster : public TestCluster {
     }
     return CheckAll(workers);
   }
-  // Returns whether no server that is alive has background tasks.
+  // Returns whether no server that is alive has background tasks, or writes that are logged and not applied: those of
+  // a sweep may be half applied.
   bool Quiet() const {
     for (size_t i = 0; i < servers_.size(); ++i) {
-      if (!Dead(i) && !servers_[i].worker->scheduler()->idle()) return false;
+      if (Dead(i)) continue;
+      if (!servers_[i].worker->scheduler()->idle()) return false;
+      bool pending = false;
+      servers_[i].worker->regions()->ForEach([&](const HeldRegion* region) { pending |= !region->pending.empty(); });
+      if (pending) return false;
     }
     return true;
   }
@@ -262,7 +267,7 @@ class SimCluster : public TestCluster {
               std::move(replay)};
     }
     Worker::Options worker = WorkerOptions(options_, static_cast<int>(i));
-    worker.pairs.stamp_clock = [network = &network_] { return network->now_ns(); };
+    worker.pairs.cluster_time = [network = &network_] { return network->now_ns(); };
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), worker);
     const absl::Status started = server.worker->Start(address);
     if (!started.ok()) std::fprintf(stderr, "%s\n", started.ToString().c_str());

@@ -31,6 +31,7 @@ struct TestClusterOptions {
   LogCollectorOptions collector;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
+  ExpirySweeper::Options sweeper;
   // For simulated clusters with logs: sessions, takeovers, and the duration of a sync.
   int64_t session_ns = 300'000;
   int64_t takeover_after_ns = 20'000;
@@ -78,6 +79,7 @@ class TestCluster {
     made.service.name = fmt::format("server-{}", server);
     made.service.held_max_ns = options.held_max_ns;
     made.service.uploads = options.uploads;
+    made.service.sweeper = options.sweeper;
     made.self = {made.service.name, 0};
     made.seed += static_cast<uint64_t>(server);
     made.split = options.split;

@@ -18,33 +18,34 @@ std::string_view BytesOf(const T& value) {
 
 }  // namespace
 
-void PairSum::Add(std::string_view key, std::string_view value) {
+void PairSum::Add(std::string_view key, std::string_view value, Expiry expiry) {
   const uint64_t sizes[] = {key.size(), value.size()};  // The sizes ensure that no byte can move from the key to the
                                                         // value.
   checksum = Crc64(value, Crc64(key, Crc64(BytesOf(sizes), checksum)));
+  if (expiry != kNeverExpires) checksum = Crc64(BytesOf(expiry), checksum);
   ++pairs;
 }
 
 BackupWriter::BackupWriter() {
-  Append(RecordKind::kBegin, "", BytesOf(SegmentBegin{kBackupMagic, kBackupFormat, kNoRegion}));
+  Append(RecordKind::kBegin, BytesOf(SegmentBegin{kBackupMagic, kBackupFormat, kNoRegion}));
 }
 
-void BackupWriter::Append(RecordKind kind, std::string_view key, std::string_view value) {
-  AppendRecord({kNoRegion, 0, ++records_, 0}, kind, key, value, {}, &chunk_);
+void BackupWriter::Append(RecordKind kind, std::string_view value) {
+  AppendRecord({kNoRegion, 0, ++records_, 0}, kind, "", value, {}, &chunk_);
 }
 
-absl::Status BackupWriter::Add(std::string_view key, std::string_view value) {
+absl::Status BackupWriter::Add(std::string_view key, std::string_view value, Expiry expiry) {
   if (key <= last_key_) {
     return absl::DataLossError(
         fmt::format("the scan failed after {} pairs: a key is not greater than the previous one", sum_.pairs));
   }
   last_key_ = key;
-  sum_.Add(key, value);
-  Append(RecordKind::kPut, key, value);
+  sum_.Add(key, value, expiry);
+  AppendPut({kNoRegion, 0, ++records_, 0}, key, value, expiry, &chunk_);
   return absl::OkStatus();
 }
 
-void BackupWriter::End() { Append(RecordKind::kEnd, "", BytesOf(BackupEnd{sum_.pairs, sum_.checksum})); }
+void BackupWriter::End() { Append(RecordKind::kEnd, BytesOf(BackupEnd{sum_.pairs, sum_.checksum})); }
 
 absl::Status BackupReader::Damaged(uint64_t offset, const std::string& what) const {
   return absl::DataLossError(
@@ -56,9 +57,9 @@ absl::Status BackupReader::CheckBegin(const LogRecord& record) {
   const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
   has_checksum_ = begin.magic == kBackupMagic;
   if (begin.region != kNoRegion || (!has_checksum_ && begin.magic != kLogMagic)) return Damaged(0, "it is no backup");
-  if (!has_checksum_ || begin.format == kBackupFormat) return absl::OkStatus();
+  if (!has_checksum_ || (begin.format >= kBackupFormatMin && begin.format <= kBackupFormat)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("{} has format {}, but this release reads formats 1 and {}: use the release that wrote it", name_,
+      fmt::format("{} has format {}, but this release reads formats 1 to {}: use the release that wrote it", name_,
                   begin.format, kBackupFormat));
 }
 
@@ -88,7 +89,7 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
       ended_ = true;
     } else if (record->kind == RecordKind::kPut && record->key > last_key_) {
       last_key_ = record->key;
-      sum_.Add(record->key, record->value);
+      sum_.Add(record->key, record->value, record->expiry);
       return *record;
     } else {
       return Damaged(at, "it has an unexpected record");

@@ -3,10 +3,11 @@
 // It consists of log records (log_record.h) without a region:
 //
 //   kBegin   -, SegmentBegin    kBackupMagic, kBackupFormat
-//   kPut     key, value         each key is greater than the one before
+//   kPut, kPutExpiring          a pair; each key is greater than the one before
 //   kEnd     -, BackupEnd       the number of pairs, and the checksum over all of them
 //
-// Format 1 had the magic of logs, and at its end the number of records without a checksum. It can still be read.
+// Format 1 had the magic of logs, and at its end the number of records without a checksum. Format 3 added kPutExpiring.
+// Both earlier formats can be read.
 //
 // Not thread-safe.
 #pragma once
@@ -25,14 +26,15 @@
 namespace cell {
 
 inline constexpr uint64_t kBackupMagic = 0x31504b424c4c4543;  // "CELLBKP1" in memory order.
-inline constexpr uint32_t kBackupFormat = 2;
+inline constexpr uint32_t kBackupFormat = 3;
+inline constexpr uint32_t kBackupFormatMin = 2;  // The oldest with kBackupMagic that can be read.
 
 // Holds the number of pairs and a checksum over all of them, in their order.
 struct PairSum {
   uint64_t pairs = 0;
   uint64_t checksum = 0;
 
-  void Add(std::string_view key, std::string_view value);
+  void Add(std::string_view key, std::string_view value, Expiry expiry);
   bool operator==(const PairSum&) const = default;
 };
 
@@ -48,7 +50,7 @@ class BackupWriter {
   BackupWriter();
 
   // Adds a pair. Returns DataLoss if the key is not greater than the last one, which means that the scan is wrong.
-  absl::Status Add(std::string_view key, std::string_view value);
+  absl::Status Add(std::string_view key, std::string_view value, Expiry expiry);
   // Adds the end. Nothing may be added afterwards.
   void End();
 
@@ -59,7 +61,7 @@ class BackupWriter {
   const PairSum& sum() const { return sum_; }
 
  private:
-  void Append(RecordKind kind, std::string_view key, std::string_view value);
+  void Append(RecordKind kind, std::string_view value);
 
   std::string chunk_;
   std::string last_key_;

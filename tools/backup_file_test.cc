@@ -21,6 +21,9 @@ RecordReader::Read From(const std::string& file) {
   };
 }
 
+// Pairs whose value begins with a t have an expiry.
+Expiry TestExpiry(std::string_view value) { return value.starts_with('t') ? 0x1122334455667788 : kNeverExpires; }
+
 absl::StatusOr<Pairs> Read(const std::string& file) {
   BackupReader reader(From(file), "/backup");
   Pairs pairs;
@@ -29,19 +32,20 @@ absl::StatusOr<Pairs> Read(const std::string& file) {
     if (!record.ok()) return record.status();
     if (!record->has_value()) return pairs;
     pairs.emplace_back((*record)->key, (*record)->value);
+    EXPECT_EQ((*record)->expiry, TestExpiry((*record)->value));
   }
 }
 
 std::string Write(const Pairs& pairs) {
   BackupWriter writer;
-  for (const auto& [key, value] : pairs) EXPECT_TRUE(writer.Add(key, value).ok());
+  for (const auto& [key, value] : pairs) EXPECT_TRUE(writer.Add(key, value, TestExpiry(value)).ok());
   writer.End();
   return writer.Take();
 }
 
 const Pairs& Sample() {
   static const auto* pairs =
-      new Pairs{{"a", ""}, {std::string("a\0b", 3), "one"}, {"b", std::string(1 << 20, 'x')}, {"c", "2"}};
+      new Pairs{{"a", ""}, {std::string("a\0b", 3), "one"}, {"b", std::string(1 << 20, 'x')}, {"c", "three"}};
   return *pairs;
 }
 
@@ -73,9 +77,9 @@ TEST(BackupFile, RefusesAnotherPairWhoseRecordIsSound) {
 
 TEST(BackupFile, RefusesKeysOutOfOrder) {
   BackupWriter writer;
-  EXPECT_TRUE(writer.Add("b", "").ok());
-  EXPECT_EQ(writer.Add("b", "").code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(writer.Add("a", "").code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(writer.Add("b", "", 0).ok());
+  EXPECT_EQ(writer.Add("b", "", 0).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(writer.Add("a", "", 0).code(), absl::StatusCode::kDataLoss);
   const auto file = [](const std::string& first, const std::string& second) {
     std::string bytes;
     const SegmentBegin begin{kBackupMagic, kBackupFormat, 0};
@@ -83,8 +87,8 @@ TEST(BackupFile, RefusesKeysOutOfOrder) {
       return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
     };
     PairSum sum;
-    sum.Add(first, "");
-    sum.Add(second, "");
+    sum.Add(first, "", 0);
+    sum.Add(second, "", 0);
     AppendRecord({0, 0, 1, 0}, RecordKind::kBegin, "", text(begin), {}, &bytes);
     AppendRecord({0, 0, 2, 0}, RecordKind::kPut, first, "", {}, &bytes);
     AppendRecord({0, 0, 3, 0}, RecordKind::kPut, second, "", {}, &bytes);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <map>
 #include <system_error>
 
 #include "CLI/CLI.hpp"
@@ -59,6 +60,14 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->capture_default_str();
 }
 
+// Declares --ttl, a number with a unit.
+void AddTtl(CLI::App* app, CtlFlags* flags) {
+  const std::map<std::string, double> units = {{"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
+  app->add_option("--ttl", flags->ttl_us,
+                  "Time after which the pair expires, by its server's clock: a number and its unit, ms, s, m, h or d")
+      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
+}
+
 // Declares the arguments that name a range of keys.
 void AddRange(CLI::App* app, CtlFlags* flags) {
   app->add_option("from", flags->from, "First key; without it, the range begins with the tree");
@@ -84,6 +93,10 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* put = add("put", "Store VALUE under KEY; if VALUE is -, read it from standard input", Put);
   put->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
+  AddTtl(put, flags);
+  add("ttl", "Say how long KEY's pair is there before it expires: exit status 1 if there is no such key", TimeToLive)
+      ->add_option("key", flags->key)
+      ->required();
   add("get", "Write KEY's value to standard output", Get)->add_option("key", flags->key)->required();
   add("del", "Delete KEY", Del)->add_option("key", flags->key)->required();
   add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has)

@@ -54,7 +54,7 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = scan.Next();
   for (; more.ok() && *more; more = scan.Next()) {
-    RETURN_IF_ERROR(writer.Add(scan.key(), scan.value()));
+    RETURN_IF_ERROR(writer.Add(scan.key(), scan.value(), scan.expiry_ns()));
     bytes += scan.key().size() + scan.value().size();
     progress.Show(bytes, [&] { return Pairs(writer.sum().pairs); });
     if (writer.bytes() >= kChunkBytes) RETURN_IF_ERROR(file->Append(writer.Take()));
@@ -70,7 +70,7 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
 }
 
 // Reads the whole backup. Returns the sum of its pairs. Returns InvalidArgument if a key is longer than
-// `key_bytes_max`.
+// `key_bytes_max`, of which an expiry takes its part.
 absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max) {
   ASSIGN_OR_RETURN(const uint64_t size, PosixFiles().Size(path));
   Progress progress("checking", size);
@@ -82,11 +82,12 @@ absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max)
       return absl::DataLossError(
           fmt::format("{} is damaged at offset {}: it has data after its end record", path, reader.offset()));
     }
-    if (record->key.size() > key_bytes_max) {
+    if (record->key.size() + ExpiryBytes(record->expiry) > key_bytes_max) {
       return absl::InvalidArgumentError(
-          fmt::format("{} has a key of {} bytes, but keys of this cluster can have at most {}: create a cluster with "
+          fmt::format("{} has a key of {} bytes{}, but keys of this cluster can have at most {}: create a cluster with "
                       "larger --node-bytes. Nothing was restored",
-                      path, record->key.size(), key_bytes_max));
+                      path, record->key.size(), record->expiry == kNeverExpires ? "" : " whose pair expires",
+                      key_bytes_max - ExpiryBytes(record->expiry)));
     }
     progress.Show(reader.offset(), [&] { return Pairs(reader.sum().pairs); });
   }
@@ -147,11 +148,17 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   return seen.pairs;
 }
 
+struct Restored {
+  uint64_t pairs;
+  uint64_t expired;
+};
+
 struct Restoring {
   BackupReader* reader;
   Client* client;
   bool done = false;
   uint64_t pairs = 0;
+  uint64_t expired = 0;  // Pairs that were not put, because they had expired.
   absl::Status status = {};
 };
 
@@ -165,14 +172,19 @@ Task<bool> RestoreLane(Restoring* restoring) {
     }
     const std::string key((*record)->key), value((*record)->value);  // Copies, because the next lane's record replaces
                                                                      // them.
-    const absl::StatusOr<bool> put = co_await restoring->client->AsyncPut(key, value);
-    if (!put.ok() && restoring->status.ok()) restoring->status = put.status();
+    const Expiry expiry = (*record)->expiry;
+    const Expires expires = expiry == kNeverExpires ? Expires::Never() : Expires::AtNs(expiry);
+    const absl::StatusOr<bool> put = co_await restoring->client->AsyncPut(key, value, expires);
+    // The pairs were checked, so a server refuses one only because it has expired.
+    const bool expired = expiry != kNeverExpires && absl::IsInvalidArgument(put.status());
+    if (!put.ok() && !expired && restoring->status.ok()) restoring->status = put.status();
     restoring->pairs += put.ok();
+    restoring->expired += expired;
   }
   co_return true;
 }
 
-absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
+absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
   const std::string path = BackupPath(flags);
   const absl::StatusOr<uint64_t> size = PosixFiles().Size(path);
   if (!size.ok()) return absl::NotFoundError(fmt::format("there is no backup in {}", flags.file));
@@ -200,7 +212,7 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
       progress.Show(reader.offset(), [&] { return Pairs(restoring.pairs); });
     }
   }
-  if (restoring.status.ok() && restoring.pairs != whole.pairs) {
+  if (restoring.status.ok() && restoring.pairs + restoring.expired != whole.pairs) {
     restoring.status = absl::DataLossError(fmt::format("{} was changed while it was being read", path));
   }
   if (!restoring.status.ok()) {
@@ -208,17 +220,7 @@ absl::StatusOr<uint64_t> Read(Client* client, const CtlFlags& flags) {
                         fmt::format("{} ({} of {} pairs were restored before)", std::string(restoring.status.message()),
                                     restoring.pairs, whole.pairs));
   }
-  return restoring.pairs;
-}
-
-int Say(const absl::StatusOr<uint64_t>& pairs, const char* what, const CtlFlags& flags) {
-  if (!pairs.ok()) return Fail(pairs.status());
-  if (flags.json()) {
-    fmt::print("{}\n", nlohmann::json{{"pairs", *pairs}}.dump());
-  } else {
-    fmt::print("{} pairs {} {}\n", *pairs, what, flags.file);
-  }
-  return kDone;
+  return Restored{restoring.pairs, restoring.expired};
 }
 
 }  // namespace
@@ -228,12 +230,27 @@ int Backup(Client* client, const CtlFlags& flags) {
   if (const size_t tables = client->Tables().size(); tables > 0) {
     fmt::print(stderr, "cellctl: only the tree is backed up, not the cluster's {} Pilaf tables\n", tables);
   }
-  return Say(Write(client, flags), "are backed up in", flags);
+  const absl::StatusOr<uint64_t> pairs = Write(client, flags);
+  if (!pairs.ok()) return Fail(pairs.status());
+  if (flags.json()) {
+    fmt::print("{}\n", nlohmann::json{{"pairs", *pairs}}.dump());
+  } else {
+    fmt::print("{} pairs are backed up in {}\n", *pairs, flags.file);
+  }
+  return kDone;
 }
 
 int Restore(Client* client, const CtlFlags& flags) {
   if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
-  return Say(Read(client, flags), "were restored from", flags);
+  const absl::StatusOr<Restored> restored = Read(client, flags);
+  if (!restored.ok()) return Fail(restored.status());
+  if (flags.json()) {
+    fmt::print("{}\n", nlohmann::json{{"pairs", restored->pairs}, {"expired", restored->expired}}.dump());
+  } else {
+    fmt::print("{} pairs were restored from {}\n", restored->pairs, flags.file);
+    if (restored->expired > 0) fmt::print("{} others had expired\n", restored->expired);
+  }
+  return kDone;
 }
 
 }  // namespace cell

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,7 @@ struct CtlFlags {
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
   bool yes = false;  // Do not ask.
+  std::optional<double> ttl_us;
   bool merge = false;
   bool raw = false;     // Lines without escapes.
   bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.
@@ -51,6 +53,7 @@ int Absent(const CtlFlags& flags);
 int Put(Client* client, const CtlFlags& flags);
 int Get(Client* client, const CtlFlags& flags);
 int Has(Client* client, const CtlFlags& flags);
+int TimeToLive(Client* client, const CtlFlags& flags);
 int Del(Client* client, const CtlFlags& flags);
 int Load(Client* client, const CtlFlags& flags);
 

@@ -113,6 +113,13 @@ absl::Status OpenLines(const std::string& path, std::ifstream* file, uint64_t* b
   return absl::NotFoundError(fmt::format("cannot read \"{}\": {}", path, std::strerror(errno)));
 }
 
+absl::StatusOr<Expires> ExpiresOf(std::optional<double> ttl_us) {
+  if (!ttl_us.has_value()) return Expires::Never();
+  if (!(*ttl_us >= 1)) return absl::InvalidArgumentError("--ttl must be at least 0.001 ms");
+  if (*ttl_us > 9.2e15) return absl::InvalidArgumentError("--ttl is beyond the servers' clocks, which end in 2262");
+  return Expires::AfterUs(static_cast<int64_t>(*ttl_us));
+}
+
 }  // namespace
 
 int Absent(const CtlFlags& flags) {
@@ -129,10 +136,30 @@ int Put(Client* client, const CtlFlags& flags) {
   }
   auto map = PairMap::Open(client, flags.table);
   if (!map.ok()) return Fail(map.status());
-  const absl::StatusOr<bool> existed = client->Run(map->AsyncPut(flags.key, value));
+  const absl::StatusOr<Expires> expires = ExpiresOf(flags.ttl_us);
+  if (!expires.ok()) return Fail(expires.status());
+  const absl::StatusOr<bool> existed = client->Run(
+      flags.ttl_us.has_value() ? client->AsyncPut(flags.key, value, *expires) : map->AsyncPut(flags.key, value));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"replaced", *existed}}.dump());
   return kDone;
+}
+
+int TimeToLive(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
+  const absl::StatusOr<std::optional<int64_t>> left_ns = client->TimeLeftNs(flags.key);
+  if (!left_ns.ok()) return Fail(left_ns.status());
+  const bool expires = left_ns->has_value() && **left_ns != INT64_MAX;
+  if (flags.json()) {
+    nlohmann::json json = {{"found", left_ns->has_value()}, {"expires", expires}};
+    if (expires) json["ttl_s"] = static_cast<double>(**left_ns) / 1e9;
+    fmt::print("{}\n", json.dump());
+  } else if (expires) {
+    fmt::print("{:.3f} s\n", static_cast<double>(**left_ns) / 1e9);
+  } else if (left_ns->has_value()) {
+    fmt::print("it does not expire\n");
+  }
+  return left_ns->has_value() ? kDone : Absent(flags);
 }
 
 int Get(Client* client, const CtlFlags& flags) {

@@ -74,6 +74,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"joins", report.joins},
       {"roots_removed", report.roots_removed},
       {"cleared", report.cleared},
+      {"expired", report.expired},
       {"moves", report.moves},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
@@ -303,8 +304,10 @@ class Runs {
                sum("operations"), sum("failed"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
-    fmt::print("  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared\n",
-               sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"));
+    fmt::print(
+        "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} expired pairs "
+        "removed\n",
+        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("expired"));
     fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
                sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",

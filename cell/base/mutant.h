@@ -60,6 +60,8 @@ enum class Mutant {
   kJoinAlwaysCounts,      // A recovery takes a region for joined although the region table still lists it.
   kJoinsWithoutCut,       // A recovery takes what an earlier attempt has copied for a part of the join.
   kClearedLate,           // A meganode is seen empty while some of its nodes can still be read.
+  kExpiredByReads,        // A client that reads by itself takes every pair for one that has not expired.
+  kExpiredBeforePut,      // A pair that has expired is deleted although a put of its key is logged and not yet applied.
 };
 
 struct MutantName {
@@ -112,6 +114,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kJoinAlwaysCounts, "join-always-counts", false},
     MutantName{Mutant::kJoinsWithoutCut, "joins-without-cut", false},
     MutantName{Mutant::kClearedLate, "cleared-late", false},
+    MutantName{Mutant::kExpiredByReads, "expired-by-reads", false},
+    MutantName{Mutant::kExpiredBeforePut, "expired-before-put", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -10,6 +10,7 @@
 #include "cell/client/tree/tree_operations.h"
 #include "cell/cluster/open/open_membership.h"
 #include "cell/io/fabric/open/open_fabric.h"
+#include "cell/layout/wire.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -99,6 +100,18 @@ absl::Status Client::Connect() {
   return absl::OkStatus();
 }
 
+// Moments that cannot be are sent as others that the server refuses for the same reason.
+Expires Expires::AfterUs(int64_t us) {
+  constexpr int64_t kNsPerUs = 1'000;
+  if (us <= 0) return Expires(kExpiresAfter);
+  const bool beyond = us > static_cast<int64_t>(kExpiryMax) / kNsPerUs;
+  return Expires(kExpiresAfter | (beyond ? kExpiryMax : static_cast<uint64_t>(us * kNsPerUs)));
+}
+Expires Expires::AtNs(uint64_t unix_ns) {
+  if (unix_ns == 0) return Expires(1);
+  return Expires(unix_ns <= kExpiryMax ? unix_ns : UINT64_MAX);
+}
+
 absl::StatusOr<std::optional<std::string>> Client::Get(std::string_view key, const CallOptions& options) {
   return Run(AsyncGet(key, options));
 }
@@ -111,6 +124,13 @@ absl::StatusOr<bool> Client::Contains(std::string_view key, const CallOptions& o
 }
 absl::StatusOr<bool> Client::Put(std::string_view key, std::string_view value, const CallOptions& options) {
   return Run(AsyncPut(key, value, options));
+}
+absl::StatusOr<bool> Client::Put(std::string_view key, std::string_view value, Expires expires,
+                                 const CallOptions& options) {
+  return Run(AsyncPut(key, value, expires, options));
+}
+absl::StatusOr<std::optional<int64_t>> Client::TimeLeftNs(std::string_view key, const CallOptions& options) {
+  return Run(AsyncTimeLeftNs(key, options));
 }
 absl::StatusOr<bool> Client::Delete(std::string_view key, const CallOptions& options) {
   return Run(AsyncDelete(key, options));
@@ -163,6 +183,13 @@ Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptio
 }
 Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_view value, CallOptions options) {
   return WriteToTree(session_.get(), key, value, options);
+}
+Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_view value, Expires expires,
+                                            CallOptions options) {
+  return WriteToTree(session_.get(), key, value, options, expires.on_wire());
+}
+Task<absl::StatusOr<std::optional<int64_t>>> Client::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
+  return TimeLeftInTree(session_.get(), key, options);
 }
 Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions options) {
   return WriteToTree(session_.get(), key, std::nullopt, options);

@@ -21,8 +21,12 @@
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
+// Expiry. A pair can be put with an expiry: from that moment on it is as if it was deleted. The moment is one of the
+// clock of the key's server, which removes the pair some time afterwards. Whatever path a read takes, it finds the pair
+// if it began before that moment, and not if it began afterwards (docs/guarantees.md).
+//
 // Errors
-//   InvalidArgument     a key or value of a wrong size, or an invalid option
+//   InvalidArgument     a key or value of a wrong size, an expiry that is past, or an invalid option
 //   NotFound            the cluster (Open) or the table does not exist
 //   PermissionDenied    Open is not allowed to read the cluster's directory or its znodes, or a server's socket belongs
 //                       to another user; nothing was done
@@ -95,6 +99,23 @@ struct ClientOptions {
 struct CallOptions {
   std::optional<Path> path = {};           // Default: the client's.
   std::optional<int64_t> timeout_us = {};  // Default: the client's.
+};
+
+// When a pair expires that is put.
+class Expires {
+ public:
+  static Expires Never() { return Expires(0); }
+  // So long after its server has taken the put. At most until the year 2262.
+  static Expires AfterUs(int64_t us);
+  // At a moment of its server's clock, in nanoseconds since the Unix epoch: as Scan::Entry::expiry_ns has it.
+  static Expires AtNs(uint64_t unix_ns);
+
+  // Returns PutRequest::expires, for a put.
+  uint64_t on_wire() const { return on_wire_; }
+
+ private:
+  explicit Expires(uint64_t on_wire) : on_wire_(on_wire) {}
+  uint64_t on_wire_;
 };
 
 struct ScanOptions {
@@ -170,6 +191,7 @@ class Scan {
   struct Entry {
     std::string_view key;
     std::string_view value;  // Empty with keys_only.
+    uint64_t expiry_ns = 0;  // Expires::AtNs; 0: never.
   };
 
   Scan(Scan&&) noexcept;
@@ -181,6 +203,7 @@ class Scan {
   absl::StatusOr<bool> Next();
   std::string_view key() const { return batch_[at_].key; }
   std::string_view value() const { return batch_[at_].value; }
+  uint64_t expiry_ns() const { return batch_[at_].expiry_ns; }
 
   // Returns the next entries, at least one, or none at the end. They are valid until the next call.
   Task<absl::StatusOr<absl::Span<const Entry>>> AsyncNextBatch();
@@ -253,8 +276,15 @@ class Client {
   absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
   // Inserts or replaces. Returns true if the key was there before.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
+  // Puts a pair that expires. Its key can be 8 bytes shorter than others. Returns InvalidArgument if the moment is not
+  // in the future, or too far.
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, Expires expires,
+                           const CallOptions& options = {});
   // Returns true if the key was there.
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+  // Returns how many nanoseconds are left until the key's pair expires, by its server's clock: at least 1, INT64_MAX if
+  // it never does, and nullopt if the key is not stored. Always asks the server.
+  absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
   Scan NewScan(ScanOptions options);
 
   // Counts the keys from `from` (inclusive) to `to` (exclusive; nullopt: to the end). The servers count them, region by
@@ -296,7 +326,10 @@ class Client {
                                                                               CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, Expires expires,
+                                      CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncCount(std::string_view from, std::optional<std::string_view> to,
                                             RangeOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncDeleteRange(std::string_view from, std::optional<std::string_view> to,

@@ -173,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
     RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, shape.node_bytes));
     options.pairs.inline_max = *flags.inline_max;
   }
-  options.pairs.stamp_clock = TimeOfDayNs;
+  options.pairs.cluster_time = ClusterTimeNs;
   options.service = {flags.name, flags.batching};
   options.self = id;
   options.split.split_at = flags.split_at;

@@ -55,52 +55,53 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200060023000000"
+            "0200070023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "0200060023000000"
+            "0200070023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
-  EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0)),
-            "030006002e000000"
+  EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
+            "0300070036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
+            "0900000000000000"
             "0500000001000000"
             "6b");
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "0500060023000000"
+            "0500070023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b0006001b000000"
+            "0b0007001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c00060019000000"
+            "0c00070019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600060018000000"
+            "0600070018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "0600060018000000"
+            "0600070018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700060011000000"
+            "0700070011000000"
             "0700000002000000");
 }
 
@@ -111,17 +112,24 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenReplies) {
   const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes, {17, 34}}; };
-  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 32), Pointer(1, 8192), 1}),
-            "0100000020000000"
+  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 48), Pointer(1, 8192), 1, 0x1122334455667788, 7}),
+            "0100000030000000"
             "1100000022000000"
             "0020000000010000"
-            "0100000000000000");
-  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 40), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
-            "0200000028000000"
+            "0100000000000000"
+            "8877665544332211"
+            "0700000000000000");
+  EXPECT_EQ(HexOf(TimeReply{header(MessageKind::kTime, 24), 0x1122334455667788}),
+            "0d00000018000000"
+            "1100000022000000"
+            "8877665544332211");
+  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 48), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0, 9}),
+            "0200000030000000"
             "1100000022000000"
             "0020000000010000"
             "8877665544332211"
-            "0500000001010000");
+            "0500000001010000"
+            "0900000000000000");
   EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 24), 1}),
             "0300000018000000"
             "1100000022000000"
@@ -141,7 +149,7 @@ TEST(Wire, GoldenReplies) {
             "1100000022000000"
             "0010000000030000"
             "0101010001000100");
-  EXPECT_EQ(HexOf(ScanEntry{5, 3, 1}), "0500000003000100");
+  EXPECT_EQ(HexOf(ScanEntry{5, 3, kScanElsewhere | kScanExpires}), "0500000003000300");
   EXPECT_EQ(HexOf(ScanExtent{Pointer(1, 8192), 1}),
             "0020000000010000"
             "0100000000000000");
@@ -160,7 +168,7 @@ TEST(RegionLayout, Golden) {
   header.extents_bytes = 0x10000000;
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
             "434c435245474e31"
-            "0200000002000000"
+            "0300000002000000"
             "0004000000000100"
             "0010000000000000"
             "0010000400000000"
@@ -172,6 +180,7 @@ TEST(RegionLayout, Golden) {
   EXPECT_EQ(sizeof(ExtentAllocatorState), 2000u);
   EXPECT_EQ(offsetof(RegionHeader, log_sequence), 2104u);
   EXPECT_EQ(offsetof(RegionHeader, last_stamp), 2112u);
+  EXPECT_EQ(offsetof(RegionHeader, expiring), 2120u);
 }
 
 TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {
@@ -208,13 +217,28 @@ TEST(Wire, RequestsComeBackAsTheyWere) {
       ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, RootOf(1), 2, "k", Pointer(9, 8), 1))).ok());
   EXPECT_FALSE(
       ParseRouteRequest(AsBytes(MakeRouteRequest(MessageKind::kAddRoute, Pointer(1, 8), 2, "k", RootOf(9), 1))).ok());
-  const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0) + "value";
+  const std::string put = MakePutRequest(Pointer(1, 64), Pointer(2, 3), 9, "some key", 5, 0, 77) + "value";
   ASSERT_TRUE(ParseHeader(AsBytes(put)).ok());
   const auto parsed = ParsePutRequest(AsBytes(put));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->key, "some key");
   EXPECT_EQ(parsed->value, "value");
   EXPECT_EQ(parsed->fixed.hint, Pointer(2, 3));
+  EXPECT_EQ(parsed->fixed.expires, 77u);
+}
+
+TEST(Wire, AnExpiryIsAbsoluteOrFromNowOn) {
+  constexpr uint64_t kNow = 1'000'000;
+  EXPECT_EQ(*ExpiryOf(kNeverExpires, kNow), kNeverExpires);
+  EXPECT_EQ(*ExpiryOf(kNow + 1, kNow), kNow + 1);
+  EXPECT_EQ(*ExpiryOf(kExpiryMax, kNow), kExpiryMax);
+  EXPECT_EQ(*ExpiryOf(kExpiresAfter | 5, kNow), kNow + 5);
+  EXPECT_EQ(*ExpiryOf(kExpiresAfter | (kExpiryMax - kNow), kNow), kExpiryMax);
+  for (const uint64_t wrong :
+       {kNow, kNow - 1, uint64_t{1}, kExpiresAfter, kExpiresAfter | (kExpiryMax - kNow + 1), UINT64_MAX}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ExpiryOf(wrong, kNow).status())) << wrong;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(ExpiryOf(kExpiresAfter | 1, UINT64_MAX).status()));
 }
 
 // Checks that every truncation and extension of every request is refused.

@@ -38,7 +38,7 @@ constexpr bool ValidNodeBytes(uint64_t bytes) {
 // one of which may be a new, longest separator. An entry whose pair is outside takes 20 bytes for head and slot, 16 for
 // its PairExtent, and 4 less than the key's for the tail: e = 32 + key bytes. Inline pairs take no more
 // (InlineBytesMax). A cut exists if 2 e + 2 key <= N - 56 (explained in cell/tree/README.md), that is,
-// 4 key <= N - 120.
+// 4 key <= N - 120. The expiry of a pair counts as 8 bytes of its key.
 constexpr size_t KeyBytesMax(uint32_t node_bytes) { return (node_bytes - 120) / 4; }
 
 // Returns the size, key and value together, of the largest pair that nodes of this size can hold inline: 218 bytes at

@@ -27,6 +27,8 @@ bool SizesFit(const LogRecord& record) {
       return record.value.size() == sizeof(HashRangeValue);
     case RecordKind::kHashCut:
       return record.value.size() == sizeof(HashCutValue);
+    case RecordKind::kPutExpiring:
+      return false;  // ReadRecord makes a kPut of it if its expiry is there.
     case RecordKind::kMarker:
     case RecordKind::kClear:
       return record.key.empty() && record.value.empty();
@@ -38,6 +40,13 @@ bool SizesFit(const LogRecord& record) {
 }
 
 }  // namespace
+
+void AppendPut(const RecordContext& context, std::string_view key, std::string_view value, Expiry expiry,
+               std::string* to) {
+  if (expiry == kNeverExpires) return AppendRecord(context, RecordKind::kPut, key, value, {}, to);
+  const std::string_view bytes(reinterpret_cast<const char*>(&expiry), sizeof(expiry));
+  AppendRecord(context, RecordKind::kPutExpiring, key, bytes, value, to);
+}
 
 void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to) {
@@ -90,6 +99,12 @@ LogRecord ReadRecord(const char* bytes) {
   record.synced = header.sequence - 1 - std::min<uint64_t>(header.unsynced, header.sequence - 1);
   record.key = std::string_view(bytes + sizeof(header), header.key_bytes);
   record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes);
+  if (record.kind == RecordKind::kPutExpiring && record.value.size() >= sizeof(Expiry)) {
+    record.expiry = Load<Expiry>(AsBytes(record.value).data());
+    if (record.expiry == kNeverExpires || record.expiry > kExpiryMax) return record;
+    record.kind = RecordKind::kPut;
+    record.value.remove_prefix(sizeof(Expiry));
+  }
   return record;
 }
 

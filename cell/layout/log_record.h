@@ -18,10 +18,10 @@
 //   kJoin         -, JoinValue               the meganode has what its right neighbour had, if that is gone from the
 //                                            region table: the pairs are in the records since the last kCut
 //   kClear        -, -                       the meganode has none of the pairs that it had
+//   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
-// recognizes the files of a later one. Format 2 added kMarker, and format 3 kJoin and
-// kClear.
+// recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, and format 4 kPutExpiring.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -37,6 +37,7 @@
 #include <string_view>
 
 #include "cell/base/bytes.h"
+#include "cell/layout/expiry.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
 
@@ -54,7 +55,8 @@ enum class RecordKind : uint8_t {
   kHashCut,
   kMarker,
   kJoin,
-  kClear
+  kClear,
+  kPutExpiring
 };
 
 struct RecordHeader {
@@ -70,7 +72,7 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 32);
 
 inline constexpr size_t kRecordAlignment = 8;
-inline constexpr size_t kRecordBytesMax = sizeof(RecordHeader) + kNodeBytesMax + kValueBytesMax;
+inline constexpr size_t kRecordBytesMax = sizeof(RecordHeader) + kNodeBytesMax + sizeof(Expiry) + kValueBytesMax;
 inline constexpr uint64_t kLogMagic = 0x31474f4c4c4c4543;  // "CELLLOG1" in memory order
 
 struct SegmentBegin {
@@ -78,7 +80,7 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 3;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 4;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
 
 struct RangeValue {
@@ -116,6 +118,11 @@ struct CheckpointEnd {
   uint64_t log_sequence;  // The log must be present up to this record, because the checkpoint may hold its effects.
 };
 
+// Returns the number of bytes that a record takes.
+constexpr size_t RecordBytes(size_t key_bytes, size_t value_bytes) {
+  return RoundUp(sizeof(RecordHeader) + key_bytes + value_bytes, kRecordAlignment);
+}
+
 // Holds a verified record. Its key and value point into the bytes that it was parsed from.
 struct LogRecord {
   RecordKind kind{};
@@ -124,7 +131,10 @@ struct LogRecord {
   uint64_t synced = 0;  // Records up to this sequence number were on disk when this one was written.
   std::string_view key;
   std::string_view value;
+  Expiry expiry = kNeverExpires;  // Of a kPutExpiring record. Its kind here is kPut, and its value is the pair's.
 
+  // Returns the number of bytes that the record takes.
+  size_t bytes() const { return RecordBytes(key.size(), ExpiryBytes(expiry) + value.size()); }
   // Returns the pointer of a kRoute or kCut record.
   Pointer pointer() const { return Load<Pointer>(AsBytes(value).data()); }
 };
@@ -137,11 +147,9 @@ struct RecordContext {
   uint32_t unsynced = 0;
 };
 
-// Returns the number of bytes that a record takes.
-constexpr size_t RecordBytes(size_t key_bytes, size_t value_bytes) {
-  return RoundUp(sizeof(RecordHeader) + key_bytes + value_bytes, kRecordAlignment);
-}
-
+// Appends a kPut record, or a kPutExpiring one if the pair has an expiry.
+void AppendPut(const RecordContext& context, std::string_view key, std::string_view value, Expiry expiry,
+               std::string* to);
 // Appends a record to *to. Its value is `value` followed by `more`.
 void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to);

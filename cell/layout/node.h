@@ -8,7 +8,8 @@
 // fences are at the end of the heap: the whole low key last, and before it the high key without the prefix.
 //
 // The payload of an *inline* pair is its value. The payload of an *outside* pair is a PairExtent, which says where key
-// and value are. A leaf may hold both kinds, and a reader needs no setting to tell them apart.
+// and value are. A leaf may hold both kinds, and a reader needs no setting to tell them apart. The payload of a pair
+// with an expiry begins with that (expiry.h).
 //
 // Integers are little-endian. Everything between `crc` and the tail version is the *body*.
 #pragma once
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cell/layout/expiry.h"
 #include "cell/layout/pointer.h"
 
 namespace cell {
@@ -69,8 +71,10 @@ static_assert(std::has_unique_object_representations_v<PairExtent>);
 
 // In LeafSlot::value: the pair is in an extent.
 inline constexpr uint32_t kValueOutside = uint32_t{1} << 31;
+// In LeafSlot::value: the pair has an expiry.
+inline constexpr uint32_t kValueExpires = uint32_t{1} << 30;
 // In LeafSlot::value of an inline pair: where the check begins, above the size.
-inline constexpr int kValueCheckShift = 15;
+inline constexpr int kValueCheckShift = 14;
 
 // Returns the *check* of an inline pair: the lowest 16 bits of the CRC64 of key and value. A server compares it when it
 // reads the pair alone, without the rest of the node, whose CRC covers the pair as well.
@@ -79,18 +83,22 @@ constexpr uint16_t PairCheck(uint64_t crc) { return static_cast<uint16_t>(crc); 
 // Describes one stored pair.
 struct LeafSlot {
   SlotKey key;
-  uint32_t
-      value;  // Inline: size of the value in bits 0 to 14, check in bits 15 to 30. Outside: size, and kValueOutside.
+  // Inline: size of the value in bits 0 to 13, check in bits 14 to 29. Outside: size, and kValueOutside. Both may have
+  // kValueExpires.
+  uint32_t value;
   // Grows with each put of the key, also with one that stores an equal value. No two puts of a key have the same, so a
   // reader that finds a stamp again knows that the key was not written in between.
   uint64_t stamp;
 
   constexpr bool outside() const { return (value & kValueOutside) != 0; }
+  constexpr bool expires() const { return (value & kValueExpires) != 0; }
   constexpr uint32_t value_bytes() const {
-    return outside() ? value & ~kValueOutside : value & ((uint32_t{1} << kValueCheckShift) - 1);
+    return value & (outside() ? ~(kValueOutside | kValueExpires) : (uint32_t{1} << kValueCheckShift) - 1);
   }
   constexpr uint16_t check() const { return static_cast<uint16_t>(value >> kValueCheckShift); }  // If inline.
-  constexpr size_t payload_bytes() const { return outside() ? sizeof(PairExtent) : value_bytes(); }
+  constexpr size_t payload_bytes() const {
+    return (expires() ? sizeof(Expiry) : 0) + (outside() ? sizeof(PairExtent) : value_bytes());
+  }
 };
 static_assert(sizeof(LeafSlot) == 16);
 static_assert(std::has_unique_object_representations_v<LeafSlot>);

@@ -26,7 +26,7 @@
 namespace cell {
 
 inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1" in memory order
-inline constexpr uint32_t kLayoutVersion = 2;                 // 2: inline pairs, and stamps.
+inline constexpr uint32_t kLayoutVersion = 3;                 // 2: inline pairs, and stamps. 3: expiries.
 inline constexpr size_t kRegionHeaderBytes = 4096;
 inline constexpr uint64_t kLastStampMax = uint64_t{1} << 63;  // A greater one was not counted: the header is damaged.
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
@@ -65,6 +65,7 @@ struct RegionHeader {
   ExtentAllocatorState extents;
   uint64_t log_sequence;  // During a migration: sequence number of the last log record. 0 if the region has no log.
   uint64_t last_stamp;    // The last stamp of a pair. Not below any stamp that a put to the region's keys ever had.
+  uint64_t expiring;      // Number of pairs that have an expiry.
 };
 static_assert(offsetof(RegionHeader, nodes_used) == 64);
 static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);

@@ -191,16 +191,32 @@ absl::StatusOr<WriteReply> ParseWriteReply(ConstBytes message, MessageKind kind)
 }
 
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
-                           uint16_t upload) {
+                           uint16_t upload, uint64_t expires) {
   PutRequest fixed{};
   fixed.header.kind = MessageKind::kPut;
   fixed.root = root;
   fixed.hint = hint;
   fixed.crc = crc;
+  fixed.expires = expires;
   fixed.value_bytes = value_bytes;
   fixed.key_bytes = static_cast<uint16_t>(key.size());
   fixed.upload = upload;
   return WithFixed(fixed, upload == 0 ? value_bytes : 0, {key});
+}
+
+absl::StatusOr<Expiry> ExpiryOf(uint64_t expires, uint64_t now_ns) {
+  if (expires == kNeverExpires) return kNeverExpires;
+  const uint64_t after_ns = expires & ~kExpiresAfter;
+  if (after_ns == expires) {
+    if (expires > now_ns) return expires;
+    return absl::InvalidArgumentError(
+        fmt::format("the pair would have expired {:.3f} s ago by its server's clock; nothing was written",
+                    static_cast<double>(now_ns - expires) / 1e9));
+  }
+  if (after_ns == 0) return absl::InvalidArgumentError("a time to live must be above 0; nothing was written");
+  if (now_ns < kExpiryMax && after_ns <= kExpiryMax - now_ns) return now_ns + after_ns;
+  return absl::InvalidArgumentError(
+      "the pair would expire after the year 2262, the end of its server's clock; nothing was written");
 }
 
 absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message) {
@@ -283,7 +299,10 @@ absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanIt
   const auto reply = cursor.Take<ScanReply>();
   for (uint32_t i = 0; i < reply.count && cursor.ok(); ++i) {
     const auto entry = cursor.Take<ScanEntry>();
-    ScanItem item{cursor.TakeText(entry.key_bytes), {}, entry.value_bytes, entry.elsewhere != 0, {}};
+    if ((entry.flags & ~(kScanElsewhere | kScanExpires)) != 0) return BadReply(MessageKind::kScan, message.size());
+    const Expiry expiry = (entry.flags & kScanExpires) != 0 ? cursor.Take<Expiry>() : kNeverExpires;
+    ScanItem item{cursor.TakeText(entry.key_bytes),    {}, entry.value_bytes,
+                  (entry.flags & kScanElsewhere) != 0, {}, expiry};
     if (item.elsewhere) {
       item.extent = cursor.Take<ScanExtent>();
       if (item.value_bytes > kValueBytesMax) return BadReply(MessageKind::kScan, message.size());
@@ -429,6 +448,14 @@ absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vect
   const auto reply = cursor.Take<MigrationReply>();
   for (uint32_t i = 0; i < reply.runs && cursor.ok(); ++i) runs->push_back(cursor.Take<PageRun>());
   if (!cursor.ended()) return BadReply(MessageKind::kMigration, message.size());
+  return reply;
+}
+
+absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kTime));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<TimeReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kTime, message.size());
   return reply;
 }
 

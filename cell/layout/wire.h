@@ -20,13 +20,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
+#include "cell/layout/expiry.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 6;  // 6: layout version 2; ranges; removed routes.
+inline constexpr uint16_t kWireVersion = 7;  // 7: layout version 3; expiries.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -46,6 +47,7 @@ enum class MessageKind : uint16_t {
   kReport = 10,  // Reports a client's own counters as JSON, for `cellctl top`.
   kCount = 11,   // Counts the pairs of a slice of a range.
   kDeleteRange = 12,
+  kTime = 13,  // Returns the worker's cluster time (expiry.h).
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -129,8 +131,10 @@ struct SearchReply {
   ReplyHeader header;
   Pointer leaf;
   uint64_t found;
+  Expiry expiry;     // Of the pair that was found.
+  uint64_t time_ns;  // Cluster time.
 };
-static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
+static_assert(sizeof(SearchReply) == 48 && std::has_unique_object_representations_v<SearchReply>);
 absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
 
 // The value follows if `inlined`.
@@ -142,8 +146,9 @@ struct GetReply {
   uint8_t found;
   uint8_t inlined;
   uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
+  Expiry expiry;
 };
-static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
+static_assert(sizeof(GetReply) == 48 && std::has_unique_object_representations_v<GetReply>);
 absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
 
 // The reply to a delete, a put and an added route.
@@ -161,15 +166,20 @@ struct PutRequest {
   MessageHeader header;
   Pointer root;
   Pointer hint;
-  uint64_t crc;  // CRC64 of key and value.
+  uint64_t crc;      // CRC64 of key and value.
+  uint64_t expires;  // An Expiry, or kExpiresAfter and the nanoseconds from when the server tries the put.
   uint32_t value_bytes;
   uint16_t key_bytes;
   uint16_t upload;  // If not 0, the value is the upload with this number.
 };
-static_assert(sizeof(PutRequest) == 40 && std::has_unique_object_representations_v<PutRequest>);
+inline constexpr uint64_t kExpiresAfter = kExpiryMax + 1;
+static_assert(sizeof(PutRequest) == 48 && std::has_unique_object_representations_v<PutRequest>);
 
 std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string_view key, uint32_t value_bytes,
-                           uint16_t upload);
+                           uint16_t upload, uint64_t expires = kNeverExpires);
+// Returns the expiry of a put that is tried at `now_ns` of cluster time. Returns InvalidArgument if it is not behind
+// that, or is beyond the clock's range.
+absl::StatusOr<Expiry> ExpiryOf(uint64_t expires, uint64_t now_ns);
 absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
 
 // --- Pieces of large values ---
@@ -239,12 +249,15 @@ struct ScanReply {
   uint8_t reserved;
 };
 
-// The key follows, then the value, or a ScanExtent if `elsewhere`. Not aligned.
+// The pair's Expiry follows if it has one, then the key, and directly behind it the value, or a ScanExtent if that is
+// elsewhere. Not aligned.
 struct ScanEntry {
   uint32_t value_bytes;
   uint16_t key_bytes;
-  uint16_t elsewhere;
+  uint16_t flags;  // kScanElsewhere, kScanExpires; other bits are zero.
 };
+inline constexpr uint16_t kScanElsewhere = 1;
+inline constexpr uint16_t kScanExpires = 2;
 struct ScanExtent {
   Pointer extent;
   uint64_t crc;
@@ -258,6 +271,7 @@ struct ScanItem {
   uint32_t value_bytes;
   bool elsewhere;
   ScanExtent extent;
+  Expiry expiry;
 };
 struct ScanResult {
   bool done;
@@ -402,6 +416,14 @@ struct PageRun {
 };
 static_assert(sizeof(MigrationReply) == 24 && sizeof(PageRun) == 8);
 absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs);
+
+// The request is a header alone.
+struct TimeReply {
+  ReplyHeader header;
+  uint64_t time_ns;  // Cluster time. 0: the worker has no clock, and nothing expires there.
+};
+static_assert(sizeof(TimeReply) == 24 && std::has_unique_object_representations_v<TimeReply>);
+absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message);
 
 // Reports the bytes that the nodes and extents of all of a worker's regions use.
 struct WeighReply {

@@ -83,6 +83,21 @@ TEST_F(LogFormatTest, AFormatBeforeTheFirstThatIsReadIsNamed) {
   ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormatMin - 1));
 }
 
+TEST_F(LogFormatTest, APutWhoseExpiryIsNotOneIsNoRecord) {
+  const auto record = [](std::string_view value) {
+    std::string bytes;
+    AppendRecord({kRegion, 1, 4, 3}, RecordKind::kPutExpiring, "key", value, {}, &bytes);
+    return bytes;
+  };
+  const auto expiry = [](Expiry expiry) { return std::string(reinterpret_cast<const char*>(&expiry), sizeof(expiry)); };
+  EXPECT_EQ(ParseRecord(record(expiry(5)), kRegion)->expiry, 5u);
+  EXPECT_TRUE(ParseRecord(record(expiry(5) + std::string(kValueBytesMax, 'v')), kRegion).has_value());
+  for (const std::string& value : {std::string(), std::string(7, 'v'), expiry(kNeverExpires), expiry(kExpiryMax + 1),
+                                   expiry(5) + std::string(kValueBytesMax + 1, 'v')}) {
+    EXPECT_FALSE(ParseRecord(record(value), kRegion).has_value()) << value.size();
+  }
+}
+
 // Such records say nothing about this segment.
 TEST_F(LogFormatTest, RecordsOfAnotherEpochAreNoPartOfASegment) {
   std::string bytes = Segment(kLogFormat);

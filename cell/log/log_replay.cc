@@ -173,7 +173,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
     }
     if (expected >= next_sequence_) RETURN_IF_ERROR(Apply(*record, part, at));
     synced_ = std::max(synced_, record->synced);
-    at += RecordBytes(record->key.size(), record->value.size());
+    at += record->bytes();
     ++expected;
   }
   next_sequence_ = std::max(next_sequence_, expected);
@@ -191,18 +191,22 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
 LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
   Rest rest{std::min(synced_ + 1, next_sequence_), "", 0};
   rest.next_sequence = rest.sequence;
-  const auto add = [&](RecordKind kind, std::string_view key, std::string_view value) {
+  const auto next = [&]() -> RecordContext {
     const auto unsynced = static_cast<uint32_t>(rest.next_sequence - rest.sequence);
-    AppendRecord({region_, epoch, rest.next_sequence++, unsynced}, kind, key, value, {}, &rest.bytes);
+    return {region_, epoch, rest.next_sequence++, unsynced};
   };
-  add(RecordKind::kBegin, "", BeginValue(region_));
+  AppendRecord(next(), RecordKind::kBegin, "", BeginValue(region_), {}, &rest.bytes);
   for (size_t at = 0; at < last_part_.size();) {
     const LogRecord record = ReadRecord(last_part_.data() + at);
-    at += RecordBytes(record.key.size(), record.value.size());
+    at += record.bytes();
     if (record.sequence < rest.sequence || record.kind == RecordKind::kBegin || record.kind == RecordKind::kMarker) {
       continue;
     }
-    add(record.kind, record.key, record.value);
+    if (record.kind == RecordKind::kPut) {
+      AppendPut(next(), record.key, record.value, record.expiry, &rest.bytes);
+    } else {
+      AppendRecord(next(), record.kind, record.key, record.value, {}, &rest.bytes);
+    }
   }
   // The segment gets its name when all of these are on disk.
   AppendRecord({region_, epoch, rest.next_sequence++, 0}, RecordKind::kMarker, "", "", {}, &rest.bytes);
@@ -271,6 +275,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       cuts_.emplace(cut.region, cut.first);
       break;
     }
+    case RecordKind::kPutExpiring:  // It was read as a kPut.
     case RecordKind::kMarker:
       break;  // ReadSegment has evaluated it.
     case RecordKind::kEnd:
@@ -309,11 +314,11 @@ absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {
   }
   RETURN_IF_ERROR(ReadCheckpoint([&](const LogRecord& record, uint64_t offset) -> absl::Status {
     if (record.kind != RecordKind::kPut) return Damaged(*checkpoint_, offset, "it has a record that is not a pair");
-    return changed.contains(record.key) ? absl::OkStatus() : visit(record.key, record.value);
+    return changed.contains(record.key) ? absl::OkStatus() : visit(record);
   }));
   for (const Change& change : changes_) {
     const LogRecord record = ReadRecord(change.record);
-    if (record.kind == RecordKind::kPut) RETURN_IF_ERROR(visit(record.key, record.value));
+    if (record.kind == RecordKind::kPut) RETURN_IF_ERROR(visit(record));
   }
   return absl::OkStatus();
 }
@@ -327,7 +332,7 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     if (tail != changes_.end()) change = ReadRecord(tail->record);
   };
   const auto visit_tail = [&]() -> absl::Status {
-    if (change.kind != RecordKind::kDelete && InRange(change.key)) RETURN_IF_ERROR(visit(change.key, change.value));
+    if (change.kind != RecordKind::kDelete && InRange(change.key)) RETURN_IF_ERROR(visit(change));
     ++tail;
     look();
     return absl::OkStatus();
@@ -343,7 +348,7 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     while (tail != changes_.end() && change.key < record.key) RETURN_IF_ERROR(visit_tail());
     if (tail != changes_.end() && change.key == record.key) return visit_tail();
     const bool cut_off = lowest_cut_.has_value() && record.key >= *lowest_cut_;
-    return InRange(record.key) && !cut_off ? visit(record.key, record.value) : absl::OkStatus();
+    return InRange(record.key) && !cut_off ? visit(record) : absl::OkStatus();
   }));
   while (tail != changes_.end()) RETURN_IF_ERROR(visit_tail());
   return absl::OkStatus();

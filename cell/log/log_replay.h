@@ -34,8 +34,8 @@ namespace cell {
 
 class LogReplay {
  public:
-  // Receives a pair, or above tier 0 a route, whose value is a Pointer. The arguments are valid until the call returns.
-  using Visit = std::function<absl::Status(std::string_view key, std::string_view value)>;
+  // Receives the record of a pair, or above tier 0 of a route. It is valid until the call returns.
+  using Visit = std::function<absl::Status(const LogRecord& record)>;
 
   // Returns whether a region is gone from the region table. What is not gone was not joined, whatever the log says.
   using IsGone = std::function<bool(uint32_t region)>;

@@ -113,8 +113,8 @@ TEST_F(LogTest, OfAPartOfATable) {
     EXPECT_EQ(replay.cuts(), with_checkpoint ? Cuts{} : (Cuts{{8, 4000}, {9, 3000}}));
     Model model;
     ASSERT_TRUE(replay
-                    .ForEach([&model](std::string_view key, std::string_view value) {
-                      model[std::string(key)] = value;
+                    .ForEach([&model](const LogRecord& record) {
+                      model[std::string(record.key)] = record.value;
                       return absl::OkStatus();
                     })
                     .ok());

@@ -89,6 +89,32 @@ TEST(LogSuccession, WhatIsWrittenOnceMoreIsThereAtOnce) {
   }
 }
 
+TEST_F(LogTest, ExpiriesPassFromOwnerToOwner) {
+  auto owner = std::make_unique<Owner>(&store_, 1);
+  ASSERT_TRUE(owner->Open(1).ok());
+  owner->Range({});
+  Model model;
+  for (uint32_t epoch = 2; epoch <= 5; ++epoch) {
+    SCOPED_TRACE(epoch);
+    owner->Put(fmt::format("k{}", epoch), "value", 1000 + epoch);
+    owner->Put("again", std::string(epoch, 'v'), epoch % 2 == 0 ? 7 : kNeverExpires);
+    owner->Put("plain", "value");
+    owner->Put("empty", "", kExpiryMax);
+    ASSERT_TRUE((epoch == 3 ? owner->Checkpoint() : owner->Flush()).ok());
+    model = *owner->model();
+    LogReplay replay(&store_, kRegion);
+    ASSERT_TRUE(replay.Open().ok());
+    EXPECT_EQ(*Replayed(replay), model);
+    owner = std::make_unique<Owner>(&store_, epoch);
+    ASSERT_TRUE(owner->GoOn(replay).ok());
+    *owner->model() = model;
+    LogReplay again(&store_, kRegion);
+    ASSERT_TRUE(again.Open().ok());
+    EXPECT_EQ(*Replayed(again), model);
+  }
+  EXPECT_EQ(model.size(), 7u);
+}
+
 TEST_F(LogTest, AFencedOwnerAcknowledgesNothing) {
   const auto other_host = disk_.NewHost();
   DirectoryLogStore other(other_host.get(), "log");

@@ -61,7 +61,7 @@ absl::StatusOr<LogRecord> RecordReader::Next() {
   if (record->sequence != ++count_ || record->epoch != epoch_) {
     return DamagedFile(name_, offset(), fmt::format("record {} is not the expected record", record->sequence));
   }
-  at_ += RecordBytes(record->key.size(), record->value.size());
+  at_ += record->bytes();
   return *record;
 }
 

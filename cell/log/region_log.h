@@ -59,12 +59,20 @@ class RegionLog {
   uint32_t epoch() const { return epoch_; }
 
   // Appends a record and returns its sequence. Once the log has failed, records are dropped.
-  uint64_t Append(RecordKind kind, std::string_view key, std::string_view value, std::string_view more = {}) {
+  uint64_t Append(RecordKind kind, std::string_view key, std::string_view value) {
     ++appended_;
     if (!status_.ok()) return appended_;
-    const auto unsynced = static_cast<uint32_t>(std::min<uint64_t>(appended_ - 1 - durable_, UINT32_MAX));
     const size_t before = buffer_.size();
-    AppendRecord({region_, epoch_, appended_, unsynced}, kind, key, value, more, &buffer_);
+    AppendRecord(NextContext(), kind, key, value, {}, &buffer_);
+    bytes_ += buffer_.size() - before;
+    return appended_;
+  }
+  // Appends the record of a put.
+  uint64_t AppendPut(std::string_view key, std::string_view value, Expiry expiry) {
+    ++appended_;
+    if (!status_.ok()) return appended_;
+    const size_t before = buffer_.size();
+    cell::AppendPut(NextContext(), key, value, expiry, &buffer_);
     bytes_ += buffer_.size() - before;
     return appended_;
   }
@@ -149,6 +157,12 @@ class RegionLog {
   }
 
  private:
+  // Returns the context of record appended_.
+  RecordContext NextContext() const {
+    const auto unsynced = static_cast<uint32_t>(std::min<uint64_t>(appended_ - 1 - durable_, UINT32_MAX));
+    return {region_, epoch_, appended_, unsynced};
+  }
+
   const uint32_t region_;
   const uint32_t epoch_;
   uint64_t appended_;

@@ -17,7 +17,12 @@
 namespace cell {
 
 inline constexpr uint32_t kRegion = 7;
+// Values by key. A pair with an expiry has it behind its value: "value@7".
 using Model = std::map<std::string, std::string>;
+
+inline std::string InModel(std::string_view value, Expiry expiry) {
+  return expiry == kNeverExpires ? std::string(value) : fmt::format("{}@{}", value, expiry);
+}
 
 // Writes a region's log and remembers the meaning of each of its prefixes.
 class Owner {
@@ -39,9 +44,9 @@ class Owner {
     return absl::OkStatus();
   }
   void Range(const MeganodeRange& range) { Note(log_->Append(RecordKind::kRange, range.low, EncodeRange(range))); }
-  void Put(const std::string& key, const std::string& value) {
-    model_[key] = value;
-    Note(log_->Append(RecordKind::kPut, key, value));
+  void Put(const std::string& key, const std::string& value, Expiry expiry = kNeverExpires) {
+    model_[key] = InModel(value, expiry);
+    Note(log_->AppendPut(key, value, expiry));
   }
   void Delete(const std::string& key) {
     model_.erase(key);
@@ -73,7 +78,11 @@ class Owner {
     };
     add(RecordKind::kBegin, "", BeginValue(kRegion));
     add(RecordKind::kRange, "", EncodeRange({}));
-    for (const auto& [key, value] : model_) add(RecordKind::kPut, key, value);
+    for (const auto& [key, value] : model_) {
+      const size_t end = value.find('@');
+      const Expiry expiry = end == std::string::npos ? kNeverExpires : std::stoull(value.substr(end + 1));
+      AppendPut({kRegion, epoch_, ++records, 0}, key, value.substr(0, end), expiry, &bytes);
+    }
     const CheckpointEnd end{records, log_sequence};
     add(RecordKind::kEnd, "", std::string(reinterpret_cast<const char*>(&end), sizeof(end)));
     RETURN_IF_ERROR(writer->Append(bytes));
@@ -99,10 +108,10 @@ class Owner {
 inline absl::StatusOr<Model> Replayed(const LogReplay& replay) {
   Model model;
   std::string last;
-  RETURN_IF_ERROR(replay.ForEach([&](std::string_view key, std::string_view value) {
-    EXPECT_LT(last, key);
-    last = key;
-    model.emplace(key, value);
+  RETURN_IF_ERROR(replay.ForEach([&](const LogRecord& record) {
+    EXPECT_LT(last, record.key);
+    last = record.key;
+    model.emplace(record.key, InModel(record.value, record.expiry));
     return absl::OkStatus();
   }));
   return model;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/layout/expiry.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/region/extent_allocator.h"
@@ -51,7 +52,8 @@ class PairStore {
   // Inserts or replaces a pair. `crc` is the Crc64 of key and value, computed by the client. For `hint` see Meganode.
   // Returns true if the key was there before. Returns InvalidArgument if a size or the CRC is wrong, OutOfRange if the
   // key belongs to another region, and ResourceExhausted if there is no room. An error has changed nothing.
-  virtual absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) = 0;
+  virtual absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
+                                   Expiry expiry = kNeverExpires) = 0;
   // Deletes a key. Returns true if it was there.
   virtual absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) = 0;
 
@@ -67,11 +69,12 @@ class PairStore {
     uint64_t extent = 0;  // Offset; 0: the pair is in `record`.
     uint32_t bytes = 0;
     uint64_t crc = 0;
-    uint32_t unit = 0;   // Pilaf: the slot or bucket that is reserved for it.
+    uint32_t unit = 0;  // Pilaf: the slot or bucket that is reserved for it.
+    Expiry expiry = kNeverExpires;
     std::string record;  // Pilaf: the bytes that go into a bucket. Meganode: the value of an inline pair.
   };
   virtual absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                           const Ahead& ahead) = 0;
+                                           const Ahead& ahead, Expiry expiry = kNeverExpires) = 0;
   virtual bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) = 0;
   virtual void Discard(const Prepared& prepared) = 0;
   // Applies a Delete that is on disk. Like Commit it does not call on_write, because the log has the record already.
@@ -97,6 +100,7 @@ class PairStore {
     RecordKind kind;
     std::string_view key;
     std::string_view value;  // For a route: its pointer.
+    Expiry expiry = kNeverExpires;
   };
   void set_on_write(std::function<void(const Write&)> on_write) { on_write_ = std::move(on_write); }
   // Sets a function that is called with the key after each change of a pair or a route.
@@ -109,16 +113,16 @@ class PairStore {
     return absl::DataLossError(fmt::format(
         "region {}: its free space was damaged in its server's memory: it takes no larger pairs", region()));
   }
-  void Wrote(RecordKind kind, std::string_view key, std::string_view value) {
+  void Wrote(RecordKind kind, std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
     if (on_write_) [[unlikely]]
-      on_write_({kind, key, value});
+      on_write_({kind, key, value, expiry});
   }
   void Changed(std::string_view key) {
     if (on_change_) [[unlikely]]
       on_change_(key);
   }
-  void WroteAndChanged(RecordKind kind, std::string_view key, std::string_view value) {
-    Wrote(kind, key, value);
+  void WroteAndChanged(RecordKind kind, std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
+    Wrote(kind, key, value, expiry);
     Changed(key);
   }
 

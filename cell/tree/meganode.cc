@@ -67,7 +67,8 @@ Meganode::Meganode(RegionMemory* memory, const PairSettings& settings)
       draft_(memory->header().node_bytes),
       right_draft_(memory->header().node_bytes),
       inline_max_(std::min(settings.inline_max, InlineBytesMax(memory->header().node_bytes))),
-      stamp_clock_(settings.stamp_clock) {
+      cluster_time_(settings.cluster_time),
+      first_expiry_(memory->header().expiring > 0 ? 0 : UINT64_MAX) {
   CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
 }
 
@@ -193,8 +194,14 @@ absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string
   return *offset;
 }
 
-absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, uint64_t crc) const {
+absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const {
   RETURN_IF_ERROR(CheckKey(key));
+  if (key.size() + ExpiryBytes(expiry) > key_bytes_max()) {
+    return absl::InvalidArgumentError(
+        fmt::format("key {} is longer than {} bytes, the maximum for a pair with an expiry", ForMessage(key),
+                    key_bytes_max() - sizeof(Expiry)));
+  }
+  if (expiry > kExpiryMax) return absl::InvalidArgumentError("the expiry is beyond the clock's range");
   if (tier() != 0) return NotHere(Walk::Step::kElsewhere, key);
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
@@ -208,13 +215,14 @@ absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, ui
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint) {
-  RETURN_IF_ERROR(CheckPut(key, value, crc));
-  return PutChecked(key, value, crc, hint, std::nullopt);
+absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
+                                   Expiry expiry) {
+  RETURN_IF_ERROR(CheckPut(key, value, crc, expiry));
+  return PutChecked(key, value, crc, hint, std::nullopt, expiry);
 }
 
 absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
-                                          std::optional<uint64_t> stamp) {
+                                          std::optional<uint64_t> stamp, Expiry expiry) {
   Descent descent;
   if (HintIsRight(hint, key)) {
     descent.node = hint;
@@ -222,36 +230,38 @@ absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view
     ASSIGN_OR_RETURN(descent, Descend(key, 0));
   }
   LeafPair pair = LeafPair::Inline(value, crc, 0);
-  if (!IsInline(key, value)) {
+  if (!IsInline(key, value, expiry)) {
     ASSIGN_OR_RETURN(const uint64_t offset, StoreExtent(key, value));
     pair = LeafPair::Outside({Pointer(region(), offset), crc}, value.size(), 0);
   }
   pair.stamp = stamp.has_value() ? *stamp : NextStamp();
+  pair.expiry = expiry;
   const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
   if (!existed.ok()) {
     if (!pair.is_inline) extents_.Free(pair.outside.extent.offset());
     return existed.status();
   }
-  WroteAndChanged(RecordKind::kPut, key, value);
+  WroteAndChanged(RecordKind::kPut, key, value, expiry);
   return *existed;
 }
 
 absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                                     const Ahead& ahead) {
-  RETURN_IF_ERROR(CheckPut(key, value, crc));
+                                                     const Ahead& ahead, Expiry expiry) {
+  RETURN_IF_ERROR(CheckPut(key, value, crc, expiry));
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
-  const bool is_inline = IsInline(key, value);
+  const bool is_inline = IsInline(key, value, expiry);
   if (!NodesLeftForSplit(ahead.writes)) {
     // A pair that is stored, and stays, is replaced without more nodes unless its entry grows. The writes ahead of this
     // one change other entries, and may move this one to another leaf, but leave its size as it is.
     if (ahead.of_key) return NoNodes();
     ASSIGN_OR_RETURN(const Location location, Find(key));
-    const size_t payload_bytes = is_inline ? value.size() : sizeof(PairExtent);
+    const size_t payload_bytes = ExpiryBytes(expiry) + (is_inline ? value.size() : sizeof(PairExtent));
     if (!location.pair.has_value() || payload_bytes > location.pair->payload_bytes()) return NoNodes();
   }
   Prepared prepared;
   prepared.bytes = static_cast<uint32_t>(key.size() + value.size());
   prepared.crc = crc;
+  prepared.expiry = expiry;
   if (is_inline) {
     prepared.record = value;
   } else {
@@ -261,6 +271,13 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
 }
 
 bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hint) {
+  if (Expired(prepared.expiry)) {
+    // A reader whose operation began before the expiry would find the pair, which was never there before it.
+    Discard(prepared);
+    const absl::StatusOr<bool> existed = CommitDelete(key, hint);
+    CELL_CHECK(existed.ok());
+    return *existed;
+  }
   Descent descent;
   if (HintIsRight(hint, key)) {
     descent.node = hint;
@@ -269,9 +286,10 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
     CELL_CHECK(found.ok());
     descent = *std::move(found);
   }
-  const LeafPair pair = prepared.extent == 0 ? LeafPair::Inline(prepared.record, prepared.crc, NextStamp())
-                                             : LeafPair::Outside({Pointer(region(), prepared.extent), prepared.crc},
-                                                                 prepared.bytes - key.size(), NextStamp());
+  LeafPair pair = prepared.extent == 0 ? LeafPair::Inline(prepared.record, prepared.crc, NextStamp())
+                                       : LeafPair::Outside({Pointer(region(), prepared.extent), prepared.crc},
+                                                           prepared.bytes - key.size(), NextStamp());
+  pair.expiry = prepared.expiry;
   const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
   CELL_CHECK(existed.ok());
   Changed(key);
@@ -280,7 +298,7 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
   absl::StatusOr<bool> existed = CommitDelete(key, hint);
-  if (existed.ok() && *existed) Wrote(RecordKind::kDelete, key, {});
+  if (existed.ok() && !deleted_.empty()) Wrote(RecordKind::kDelete, key, {});
   return existed;
 }
 
@@ -294,11 +312,11 @@ absl::StatusOr<bool> Meganode::CommitDelete(std::string_view key, Pointer hint) 
     ASSIGN_OR_RETURN(descent, Descend(key, 0));
   }
   DeleteFromLeaf<std::string_view>(descent.node, {&key, 1});
-  const bool existed = !deleted_.empty();
+  const bool found = !deleted_.empty();
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  if (existed) Changed(key);
-  if (existed && IsSmall(Node(descent.node))) MergeSmall(key);
-  return existed;
+  if (found) Changed(key);
+  if (found && IsSmall(Node(descent.node))) MergeSmall(key);
+  return deleted_alive_ > 0;
 }
 
 absl::StatusOr<uint64_t> Meganode::DeleteAll(absl::Span<const std::string> keys) { return DeleteEach(keys, true); }
@@ -318,7 +336,7 @@ absl::StatusOr<uint64_t> Meganode::DeleteEach(absl::Span<const std::string> keys
     size_t here = 1;
     while (here < keys.size() && leaf.Covers(keys[here])) ++here;
     DeleteFromLeaf(descent.node, keys.subspan(0, here));
-    deleted += deleted_.size();
+    deleted += deleted_alive_;
     // Writes that were prepared rely on free nodes. Like a single delete, all of these finish what one descent passed.
     if (first && !descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
     for (const size_t i : deleted_) {
@@ -337,7 +355,9 @@ void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
   deleted_.clear();
   deleted_slots_.clear();
   deleted_extents_.clear();
+  deleted_alive_ = 0;
   uint64_t bytes = 0;
+  uint64_t expiring = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::optional<int> found = leaf.Find(keys[i]);
     // In a leaf whose order was damaged in memory, a slot may be found twice.
@@ -347,6 +367,8 @@ void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
     deleted_slots_.push_back(*found);
     if (!old.is_inline) deleted_extents_.emplace_back(old.outside.extent.offset(), old.pair_bytes());
     bytes += old.pair_bytes();
+    expiring += old.expiry != kNeverExpires;
+    deleted_alive_ += !Expired(old.expiry);
   }
   if (deleted_.empty()) return;
   deletes_ += deleted_.size();
@@ -361,6 +383,7 @@ void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
   RegionHeader& h = memory_->header();
   h.keys -= deleted_.size();
   h.data_bytes -= bytes;
+  h.expiring -= expiring;
 }
 
 }  // namespace cell

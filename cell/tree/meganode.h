@@ -15,7 +15,8 @@
 //   1. TreeCheck accepts a region's nodes and extents at every moment; half splits are allowed.
 //   2. An operation that fails has changed nothing.
 //   3. An extent is complete before a leaf points at it, and freed only after no leaf does.
-//   4. Each put gives its pair a stamp above all stamps that the region has given before. A copy of a pair keeps it.
+//   4. Each put gives its pair a stamp above all stamps that the region has given before. A copy of a pair keeps it,
+//      and its expiry.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +43,8 @@ namespace cell {
 struct PairSettings {
   // See Meganode::set_inline_max. InlineBytesMax of the nodes is used if that is less.
   size_t inline_max = kInlineMaxDefault;
-  // See Meganode::set_stamp_clock. Thread-safe, because a region may be rebuilt in another thread.
-  std::function<int64_t()> stamp_clock = nullptr;
+  // See Meganode::set_cluster_time. Thread-safe, because a region may be rebuilt in another thread.
+  std::function<int64_t()> cluster_time = nullptr;
 };
 
 // Returns InvalidArgument if pairs of this size cannot be inline in nodes of this size.
@@ -95,19 +96,29 @@ class Meganode : public PairStore {
   // Returns how many entries were deleted since this was constructed, or last split.
   uint64_t deleted() const { return deletes_; }
 
-  // Sets the clock of NextStamp. It tells nanoseconds since one moment for all servers that may own the region, and may
-  // be wrong: stamps grow whatever it says. Without a clock they count from the last one.
-  void set_stamp_clock(std::function<int64_t()> clock) { stamp_clock_ = std::move(clock); }
+  // Sets the clock of stamps and expiries. It tells nanoseconds since one moment for all servers that may own the
+  // region. Stamps grow whatever it says; without a clock they count from the last one, and nothing expires.
+  void set_cluster_time(std::function<int64_t()> clock) { cluster_time_ = std::move(clock); }
+  uint64_t ClusterTime() const {
+    return cluster_time_ ? static_cast<uint64_t>(std::max<int64_t>(cluster_time_(), 0)) : 0;
+  }
+  // Returns whether a pair with this expiry has expired by now.
+  bool Expired(Expiry expiry) const { return expiry != kNeverExpires && HasExpired(expiry, ClusterTime()); }
+  // Returns how many pairs have an expiry.
+  uint64_t expiring() const { return header().expiring; }
+  // Returns a moment before which no pair expires that is stored. It may be too early by far, until ExpirySweep has
+  // looked at all pairs.
+  Expiry first_expiry() const { return first_expiry_; }
   // Returns a stamp above all that this region has given, and not below the clock's time if it can help it: hybrid
   // logical time (Kulkarni et al., OPODIS 2014).
   uint64_t NextStamp() {
     uint64_t& last = memory_->header().last_stamp;
-    const int64_t now_ns = stamp_clock_ ? stamp_clock_() : 0;
-    last = std::max(last + 1, static_cast<uint64_t>(std::max<int64_t>(now_ns, 0)));
+    last = std::max(last + 1, ClusterTime());
     return last;
   }
 
-  // Names a key's leaf, and the pair there if the key is stored. The pair's value is valid until the next change.
+  // Names a key's leaf, and the pair there if the key is stored and its pair has not expired. The pair's value is valid
+  // until the next change.
   struct Location {
     Pointer leaf;
     std::optional<LeafPair> pair;
@@ -172,9 +183,14 @@ class Meganode : public PairStore {
     return NodeView::Trusted(memory_->at(pointer.offset()), node_bytes_);
   }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
-  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {}) override;
-  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
-                                   const Ahead& ahead) override;
+  //
+  // A Commit after the pair's expiry deletes the key. Put, Commit and the deletes treat a pair that has expired as one
+  // that is not there, in what they return. Put and Prepare return InvalidArgument if a key is too long for a pair with
+  // an expiry: its expiry counts as 8 bytes of it.
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
+                           Expiry expiry = kNeverExpires) override;
+  absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, const Ahead& ahead,
+                                   Expiry expiry = kNeverExpires) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Discard(const Prepared& prepared) override {
     if (prepared.extent != 0) extents_.Free(prepared.extent);
@@ -237,6 +253,7 @@ class Meganode : public PairStore {
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
+  friend class ExpirySweep;
   friend class InvalidNodes;
   friend class MeganodeClear;
   friend class MeganodeJoin;
@@ -264,7 +281,9 @@ class Meganode : public PairStore {
   absl::Status NotHere(Walk::Step step, std::string_view key) const;
   absl::StatusOr<Descent> Descend(std::string_view key, uint8_t level) const;
   bool HintIsRight(Pointer hint, std::string_view key) const;
-  bool IsInline(std::string_view key, std::string_view value) const { return key.size() + value.size() <= inline_max_; }
+  bool IsInline(std::string_view key, std::string_view value, Expiry expiry) const {
+    return key.size() + value.size() + ExpiryBytes(expiry) <= inline_max_;
+  }
   absl::StatusOr<uint64_t> StoreExtent(std::string_view key, std::string_view value);
   absl::Status NoNodes() const;
   absl::Status NoExtent(size_t bytes) const;
@@ -282,10 +301,16 @@ class Meganode : public PairStore {
   SplitResult Split(const NodeView& node, int at, bool replaces, std::string_view key, const Slot& slot);
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
-  absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc) const;
+  absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const;
+  // Counts a pair that is stored from now on.
+  void AddExpiry(Expiry expiry) {
+    if (expiry == kNeverExpires) return;
+    ++memory_->header().expiring;
+    first_expiry_ = std::min(first_expiry_, expiry);
+  }
   // Stores a pair that was checked, with the next stamp or with that of the pair that it is a copy of.
   absl::StatusOr<bool> PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
-                                  std::optional<uint64_t> stamp);
+                                  std::optional<uint64_t> stamp, Expiry expiry);
   // Puts the pair into the leaf. Returns true if the key was there.
   absl::StatusOr<bool> PutPair(Descent descent, std::string_view key, LeafPair pair);
   // Raises the last stamp to that of `from`, whose keys this meganode takes over.
@@ -307,7 +332,7 @@ class Meganode : public PairStore {
   void LinkLeaf(const NewLeaf& leaf, std::string_view low);
 
   // Deletes the pairs of `keys` from a leaf by one publication, and frees their extents. Sets deleted_ to the positions
-  // of those that it had, in `keys`, which are in order.
+  // of those that it had, in `keys`, which are in order, and deleted_alive_ to how many of them had not expired.
   template <typename Key>
   void DeleteFromLeaf(Pointer leaf, absl::Span<const Key> keys);
   absl::StatusOr<uint64_t> DeleteEach(absl::Span<const std::string> keys, bool logs);
@@ -344,10 +369,12 @@ class Meganode : public PairStore {
   NodeDraft right_draft_;
   // Set by DeleteFromLeaf.
   std::vector<size_t> deleted_;
+  uint64_t deleted_alive_ = 0;
   std::vector<int> deleted_slots_;
   std::vector<std::pair<uint64_t, uint32_t>> deleted_extents_;  // Offsets and sizes.
   size_t inline_max_;
-  std::function<int64_t()> stamp_clock_;
+  std::function<int64_t()> cluster_time_;
+  Expiry first_expiry_;
   std::function<bool(SplitStep)> split_observer_;
 };
 

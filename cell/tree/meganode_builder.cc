@@ -30,7 +30,7 @@ MeganodeBuilder::MeganodeBuilder(Meganode* tree, double fill)
   CELL_CHECK(tree->header().keys == 0 && tree->header().nodes_used == 1);
 }
 
-absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) {
+absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, Expiry expiry) {
   if ((begun_ && key <= last_key_) || !tree_->Covers(key)) {
     return absl::InvalidArgumentError(fmt::format("key {} is out of order or out of range", ForMessage(key)));
   }
@@ -41,13 +41,10 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) 
     if (value.size() != sizeof(Pointer)) return absl::InvalidArgumentError("a route is not a pointer");
     return tree_->InsertRoute(key, Load<Pointer>(AsBytes(value).data())).status();
   }
-  RETURN_IF_ERROR(tree_->CheckKey(key));
-  if (value.size() > kValueBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("the value of key {} is too large", ForMessage(key)));
-  }
   const uint64_t crc = Crc64(value, Crc64(key));
+  RETURN_IF_ERROR(tree_->CheckPut(key, value, crc, expiry));
   Entry entry{std::string(key), {}, LeafPair::Inline(value, crc, 0)};
-  if (tree_->IsInline(key, value)) {
+  if (tree_->IsInline(key, value, expiry)) {
     entry.value = value;
   } else {
     ASSIGN_OR_RETURN(const uint64_t offset, tree_->StoreExtent(key, value));
@@ -55,7 +52,9 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value) 
     entry.pair = LeafPair::Outside(extent, value.size(), 0);
   }
   entry.pair.stamp = tree_->NextStamp();
+  entry.pair.expiry = expiry;
   tree_->memory_->header().data_bytes += key.size() + value.size();
+  tree_->AddExpiry(expiry);
   return AddEntry(std::move(entry));
 }
 

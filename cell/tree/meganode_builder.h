@@ -20,10 +20,10 @@ class MeganodeBuilder {
   // `fill` is the fraction of each leaf that is used, where possible. `tree` is empty and must outlive this.
   MeganodeBuilder(Meganode* tree, double fill);
 
-  // Adds a pair. Above tier 0 `value` is the child's pointer, 8 bytes. Keys must come in order and be in the meganode's
-  // range. Returns ResourceExhausted if the meganode is full; it must not be used then. Returns InvalidArgument if a
-  // size, the order or the range is wrong.
-  absl::Status Add(std::string_view key, std::string_view value);
+  // Adds a pair, also one that has expired. Above tier 0 `value` is the child's pointer, 8 bytes. Keys must come in
+  // order and be in the meganode's range. Returns ResourceExhausted if the meganode is full; it must not be used then.
+  // Returns InvalidArgument if a size, the order or the range is wrong.
+  absl::Status Add(std::string_view key, std::string_view value, Expiry expiry = kNeverExpires);
   // Completes the meganode. REQUIRES: all pairs were added.
   absl::Status Finish();
 

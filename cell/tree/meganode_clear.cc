@@ -32,6 +32,7 @@ MeganodeClear::MeganodeClear(Meganode* tree) : nodes_(tree), pairs_(tree->header
   RegionHeader& header = tree->memory_->header();
   header.keys = 0;
   header.data_bytes = 0;
+  header.expiring = 0;
   tree->deletes_ += pairs_;
 }
 

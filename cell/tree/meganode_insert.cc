@@ -46,16 +46,18 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
   if (stored) {
     small = old.has_value() && pair.payload_bytes() < old->payload_bytes() && IsSmall(Node(descent.node));
     h.data_bytes += key.size() + pair.value_bytes;
+    AddExpiry(pair.expiry);
     if (!old.has_value()) {
       ++h.keys;
     } else {
       h.data_bytes -= old->pair_bytes();
+      h.expiring -= old->expiry != kNeverExpires;
       if (!old->is_inline) extents_.Free(old->outside.extent.offset());
     }
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (small) MergeSmall(key);
-  return found.has_value();
+  return old.has_value() && !Expired(old->expiry);
 }
 
 absl::StatusOr<Meganode::NewLeaf> Meganode::AllocateLeaf(bool last, Pointer* next) {
@@ -120,8 +122,9 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
     const LeafPair pair = leaf.pair(i);
     if (!pair.is_inline) draft_.Repoint(i, Pointer(region(), *extent++));
     h.data_bytes += pair.pair_bytes();
+    AddExpiry(pair.expiry);
     leaf.CopyKey(i, &key);
-    Wrote(RecordKind::kPut, key, from.ValueOf(pair));
+    Wrote(RecordKind::kPut, key, from.ValueOf(pair), pair.expiry);
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());

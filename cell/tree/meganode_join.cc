@@ -153,6 +153,7 @@ void MeganodeJoin::FreeAnnex() {
     for (int i = 0; node.holds_pairs() && i < node.count(); ++i) {
       const LeafPair pair = node.pair(i);
       h.data_bytes -= pair.pair_bytes();
+      h.expiring -= pair.expiry != kNeverExpires;
       if (!pair.is_inline) left_->extents_.Free(pair.outside.extent.offset());
     }
   }

@@ -81,6 +81,7 @@ absl::StatusOr<Meganode::Location> Meganode::Find(std::string_view key) const {
   Location location{leaf.self(), std::nullopt};
   if (!leaf.holds_pairs()) return NotHere(Walk::Step::kElsewhere, key);
   if (const std::optional<int> slot = leaf.Find(key)) location.pair = leaf.pair(*slot);
+  if (location.pair.has_value() && Expired(location.pair->expiry)) location.pair.reset();
   return location;
 }
 
@@ -113,7 +114,7 @@ void Meganode::FindBatch(absl::Span<Lookup> lookups) {
           lookup.location = {node.self(), std::nullopt};
           if (const std::optional<int> slot = node.Find(lookup.key)) {
             const LeafPair found = node.pair(*slot);
-            lookup.location.pair = found;
+            if (!lookup.tree->Expired(found.expiry)) lookup.location.pair = found;
             if (found.is_inline) {
               // It came with the leaf.
             } else if (lookup.prefetches == Prefetches::kPair) {

@@ -45,8 +45,8 @@ absl::Status MeganodeSplit::CopySlot(const NodeView& node, int slot, const std::
   const LeafPair pair = node.pair(slot);
   ASSIGN_OR_RETURN(const std::string_view value, from_->VerifiedValueOf(key, pair));
   const uint64_t crc = pair.is_inline ? Crc64(value, Crc64(key)) : pair.outside.crc;
-  RETURN_IF_ERROR(to_->CheckPut(key, value, crc));
-  return to_->PutChecked(key, value, crc, {}, pair.stamp).status();
+  RETURN_IF_ERROR(to_->CheckPut(key, value, crc, pair.expiry));
+  return to_->PutChecked(key, value, crc, {}, pair.stamp, pair.expiry).status();
 }
 
 void MeganodeSplit::Mirror(std::string_view changed) {
@@ -146,6 +146,7 @@ absl::Status MeganodeSplit::Finish() {
   RegionHeader& left = from_->memory_->header();
   left.keys -= to_->header().keys;
   left.data_bytes -= to_->header().data_bytes;
+  left.expiring -= to_->header().expiring;
   return absl::OkStatus();
 }
 

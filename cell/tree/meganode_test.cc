@@ -240,7 +240,7 @@ TEST(Stamps, FollowTheClockAndNeverGoBackWithIt) {
   TestRegion region({1024, 1 << 20, 1 << 20});
   Meganode tree(region.memory());
   int64_t now_ns = 1'000'000;
-  tree.set_stamp_clock([&now_ns] { return now_ns; });
+  tree.set_cluster_time([&now_ns] { return now_ns; });
   EXPECT_EQ(tree.NextStamp(), 1'000'000u);
   EXPECT_EQ(tree.NextStamp(), 1'000'001u);
   now_ns = 2'000'000;

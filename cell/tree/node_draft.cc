@@ -55,6 +55,10 @@ size_t NodeDraft::AddEntry(std::string_view tail, size_t payload_bytes) {
 }
 
 void NodeDraft::StorePayload(std::byte* to, const LeafPair& pair) {
+  if (pair.expiry != kNeverExpires) {
+    Store(to, pair.expiry);
+    to += sizeof(pair.expiry);
+  }
   if (!pair.is_inline) {
     Store(to, pair.outside);
   } else if (!pair.value.empty()) {
@@ -66,7 +70,8 @@ namespace {
 
 // Returns LeafSlot::value.
 uint32_t ValueOf(const LeafPair& pair) {
-  return pair.value_bytes | (pair.is_inline ? uint32_t{pair.check} << kValueCheckShift : kValueOutside);
+  return pair.value_bytes | (pair.is_inline ? uint32_t{pair.check} << kValueCheckShift : kValueOutside) |
+         (pair.expiry == kNeverExpires ? 0 : kValueExpires);
 }
 
 }  // namespace
@@ -151,7 +156,8 @@ bool NodeDraft::Replace(int i, const LeafPair& pair) {
 void NodeDraft::Repoint(int i, Pointer extent) {
   const LeafSlot slot = view().leaf_slot(i);
   CELL_CHECK(slot.outside());
-  std::byte* const payload = bytes_.data() + slot.key.tail_offset + TailBytes(slot.key);
+  std::byte* const payload =
+      bytes_.data() + slot.key.tail_offset + TailBytes(slot.key) + (slot.expires() ? sizeof(Expiry) : 0);
   Store(payload, PairExtent{extent, Load<PairExtent>(payload).crc});
 }
 

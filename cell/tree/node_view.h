@@ -38,21 +38,22 @@ struct LeafPair {
   std::string_view value;  // If inline. Points into the node.
   uint16_t check = 0;      // If inline: PairCheck.
   PairExtent outside;      // If not inline.
+  Expiry expiry = kNeverExpires;
 
   // `crc`: CRC64 of key and value.
   static LeafPair Inline(std::string_view value, uint64_t crc, uint64_t stamp) {
-    return {stamp, 0, static_cast<uint32_t>(value.size()), true, value, PairCheck(crc), {}};
+    return {stamp, 0, static_cast<uint32_t>(value.size()), true, value, PairCheck(crc), {}, kNeverExpires};
   }
   static LeafPair Outside(PairExtent extent, size_t value_bytes, uint64_t stamp) {
-    return {stamp, 0, static_cast<uint32_t>(value_bytes), false, {}, 0, extent};
+    return {stamp, 0, static_cast<uint32_t>(value_bytes), false, {}, 0, extent, kNeverExpires};
   }
 
   // Returns the size of key and value: of the extent if the pair is outside.
   uint32_t pair_bytes() const { return key_bytes + value_bytes; }
   // Returns whether key and value with this CRC64 can be those that were stored.
   bool Matches(uint64_t crc) const { return is_inline ? check == PairCheck(crc) : outside.crc == crc; }
-  // Returns how many bytes the pair takes in the heap besides its key.
-  size_t payload_bytes() const { return is_inline ? value_bytes : sizeof(PairExtent); }
+  // Returns how many bytes the pair takes in the heap besides its key's tail.
+  size_t payload_bytes() const { return ExpiryBytes(expiry) + (is_inline ? value_bytes : sizeof(PairExtent)); }
 };
 
 // Return the errors for a pair whose key and value do not match its check, and for a node that does not verify though
@@ -167,8 +168,12 @@ class NodeView {
 
 inline LeafPair NodeView::pair(int i) const {
   const LeafSlot slot = leaf_slot(i);
-  const size_t payload = slot.key.tail_offset + TailBytes(slot.key);
+  size_t payload = slot.key.tail_offset + TailBytes(slot.key);
   LeafPair pair;
+  if (slot.expires()) {
+    pair.expiry = Load<Expiry>(bytes_ + payload);
+    payload += sizeof(Expiry);
+  }
   pair.stamp = slot.stamp;
   pair.key_bytes = header().prefix_bytes + uint32_t{slot.key.key_bytes};
   pair.value_bytes = slot.value_bytes();

@@ -23,32 +23,41 @@ struct Stored {
   uint32_t value_bytes;
   uint64_t stamp;
   uint16_t check = 0;
+  Expiry expiry = kNeverExpires;
 
   bool operator==(const Stored&) const = default;
 };
 
 LeafPair PairOf(const Stored& stored) {
-  if (stored.is_inline) return LeafPair::Inline(stored.value, stored.check, stored.stamp);
-  return LeafPair::Outside(Load<PairExtent>(AsBytes(stored.value).data()), stored.value_bytes, stored.stamp);
+  LeafPair pair = stored.is_inline ? LeafPair::Inline(stored.value, stored.check, stored.stamp)
+                                   : LeafPair::Outside(Load<PairExtent>(AsBytes(stored.value).data()),
+                                                       stored.value_bytes, stored.stamp);
+  pair.expiry = stored.expiry;
+  return pair;
 }
 
 Stored StoredOf(const LeafPair& pair) {
   std::string value(pair.value);
   if (!pair.is_inline) value.assign(reinterpret_cast<const char*>(&pair.outside), sizeof(pair.outside));
-  return {pair.is_inline, value, pair.value_bytes, pair.stamp, pair.check};
+  return {pair.is_inline, value, pair.value_bytes, pair.stamp, pair.check, pair.expiry};
 }
 
 Stored RandomPair(Random* random, size_t inline_max) {
   const uint64_t stamp = random->Next();
+  const Expiry expiry = random->Below(3) == 0 ? random->Next() : kNeverExpires;
   if (random->Below(3) == 0) {
     const PairExtent extent{Pointer(1, random->Below(1 << 20) * 8), random->Next()};
-    return {false, std::string(reinterpret_cast<const char*>(&extent), sizeof(extent)),
-            static_cast<uint32_t>(random->Below(kValueBytesMax + 1)), stamp};
+    return {false,
+            std::string(reinterpret_cast<const char*>(&extent), sizeof(extent)),
+            static_cast<uint32_t>(random->Below(kValueBytesMax + 1)),
+            stamp,
+            0,
+            expiry};
   }
   std::string value(random->Below(inline_max + 1), '\0');
   for (char& c : value) c = static_cast<char>(random->Next());
   const auto bytes = static_cast<uint32_t>(value.size());
-  return {true, std::move(value), bytes, stamp, static_cast<uint16_t>(random->Next())};
+  return {true, std::move(value), bytes, stamp, static_cast<uint16_t>(random->Next()), expiry};
 }
 
 // Returns a key that shares prefixes, ends early or holds zero bytes, so that heads are equal and tails decide.
@@ -353,7 +362,9 @@ TEST(NodeLayout, GoldenBytes) {
   draft.Begin(self, 0, "ab1", "ab9", Pointer(3, 0x3000));
   const PairExtent extent{Pointer(3, 0x5008), 0x1122334455667788};
   ASSERT_TRUE(draft.Insert(0, "ab3longer", LeafPair::Inline("value", 0x99aabbccddeef00d, 0x0102030405060708)));
-  ASSERT_TRUE(draft.Insert(1, "ab5other", LeafPair::Outside(extent, 0x20, 0x0102030405060709)));
+  LeafPair other = LeafPair::Outside(extent, 0x20, 0x0102030405060709);
+  other.expiry = 0x1817161514131211;
+  ASSERT_TRUE(draft.Insert(1, "ab5other", other));
   draft.Publish(region.memory(), self.offset());
   const std::byte* node = region.memory()->at(self.offset());
   std::string hex;
@@ -361,13 +372,14 @@ TEST(NodeLayout, GoldenBytes) {
   EXPECT_EQ(hex.substr(0, 16), "0400000000000000");                    // head version: Format wrote the root as 2
   EXPECT_EQ(hex.substr(32, 16), "0010000000030000");                   // self
   EXPECT_EQ(hex.substr(48, 16), "0030000000030000");                   // right
-  EXPECT_EQ(hex.substr(64, 24), "00020200020003000300da01");           // level flags count prefix low high heap
+  EXPECT_EQ(hex.substr(64, 24), "00020200020003000300d201");           // level flags count prefix low high heap
   EXPECT_EQ(hex.substr(96, 16), "6e6f6c3368746f35");                   // heads "3lon" and "5oth" as numbers
-  EXPECT_EQ(hex.substr(112, 32), "0700ec01058006780807060504030201");  // an inline value of 5 bytes with check f00d
-  EXPECT_EQ(hex.substr(144, 32), "0600da01200000800907060504030201");  // an outside value of 0x20 bytes
-  EXPECT_EQ(hex.substr(2 * 474, 2 * 18), "657208500000000300008877665544332211");  // tail "er", extent, CRC
-  EXPECT_EQ(hex.substr(2 * 492, 2 * 8), "67657276616c7565");                       // tail "ger", "value"
-  EXPECT_EQ(hex.substr(2 * 500, 2 * 4), "39616231");                               // high "9", low "ab1"
+  EXPECT_EQ(hex.substr(112, 32), "0700ec010540033c0807060504030201");  // an inline value of 5 bytes with check f00d
+  EXPECT_EQ(hex.substr(144, 32), "0600d201200000c00907060504030201");  // an outside value of 0x20 bytes that expires
+  EXPECT_EQ(hex.substr(2 * 466, 2 * 10), "65721112131415161718");      // tail "er", expiry
+  EXPECT_EQ(hex.substr(2 * 476, 2 * 16), "08500000000300008877665544332211");  // extent, CRC
+  EXPECT_EQ(hex.substr(2 * 492, 2 * 8), "67657276616c7565");                   // tail "ger", "value"
+  EXPECT_EQ(hex.substr(2 * 500, 2 * 4), "39616231");                           // high "9", low "ab1"
   EXPECT_EQ(hex.substr(2 * 504), "0400000000000000");
   EXPECT_EQ(Load<uint64_t>(node + 8), NodeCrc(node, 512));
 }

@@ -37,6 +37,8 @@ class TreeCheck {
            fmt::format("says {} keys, but {} were found", header_.keys, report_.keys));
     Expect(report_.data_bytes == header_.data_bytes, "header",
            fmt::format("says {} bytes of data, but {} were found", header_.data_bytes, report_.data_bytes));
+    Expect(report_.expiring == header_.expiring, "header",
+           fmt::format("says {} pairs with an expiry, but {} were found", header_.expiring, report_.expiring));
     return report_;
   }
 
@@ -178,6 +180,7 @@ class TreeCheck {
   void CheckPair(const LeafPair& pair, const std::string& key, std::string_view where) {
     ++report_.keys;
     report_.data_bytes += pair.pair_bytes();
+    report_.expiring += pair.expiry != kNeverExpires;
     Expect(pair.stamp != 0 && pair.stamp <= header_.last_stamp, where,
            fmt::format("stamp {} of key {} was not given here: the last one is {}", pair.stamp, ForMessage(key),
                        header_.last_stamp));

@@ -20,6 +20,7 @@ struct TreeReport {
 
   uint64_t keys = 0;
   uint64_t data_bytes = 0;
+  uint64_t expiring = 0;  // Pairs that have an expiry.
   uint32_t region = 0;
   MeganodeRange range;
   std::vector<std::pair<std::string, Pointer>> routes;  // Above tier 0.

@@ -27,7 +27,7 @@ std::string Shorten(std::vector<KeyOperation> sorted) {
   }
   std::string text;
   for (size_t i = low > kOperationsShown ? low - kOperationsShown : 0; i < std::min(low, sorted.size()); ++i) {
-    static constexpr std::array kWords = {"put", "delete", "get", "contains"};
+    static constexpr std::array kWords = {"put", "delete", "get", "contains", "expire"};
     const KeyOperation& operation = sorted[i];
     text += fmt::format("\n    {} {} (existed {}) from {} to {}", kWords[static_cast<size_t>(operation.kind)],
                         operation.value, operation.existed, operation.begin_ns,
@@ -61,13 +61,15 @@ bool History::CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const
     if (operation.kind == Kind::kDelete && operation.begin_ns <= end_ns) {
       deleted_ns = std::max(deleted_ns, operation.end_ns);
     }
+    // A put that takes effect after its expiry deletes what was there.
+    if (operation.expiry_ns <= end_ns) deleted_ns = std::max({deleted_ns, operation.expiry_ns, operation.end_ns});
   }
   return std::any_of(of(key).begin(), of(key).end(), [&](const KeyOperation& put) {
     return put.kind == Kind::kPut && put.end_ns < begin_ns && put.begin_ns > deleted_ns;
   });
 }
 
-bool History::PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns) const {
+bool History::PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns, bool expired_too) const {
   int64_t deleted_ns = -1;  // What was put before this is certainly gone.
   for (const KeyOperation& operation : of(key)) {
     if (operation.kind == Kind::kDelete && operation.end_ns < begin_ns) {
@@ -75,7 +77,8 @@ bool History::PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns) const 
     }
   }
   return std::any_of(of(key).begin(), of(key).end(), [&](const KeyOperation& put) {
-    return put.kind == Kind::kPut && put.begin_ns <= end_ns && put.end_ns >= deleted_ns;
+    return put.kind == Kind::kPut && put.begin_ns <= end_ns && put.end_ns >= deleted_ns &&
+           (expired_too || put.expiry_ns >= begin_ns);
   });
 }
 
@@ -83,7 +86,7 @@ void History::CheckCount(const Count& count, Verdict* verdict) const {
   uint64_t certain = 0, possible = 0;
   for (size_t key = count.first; key < count.end; ++key) {
     certain += CertainlyThere(key, count.begin_ns, count.end_ns);
-    possible += PossiblyThere(key, count.begin_ns, count.end_ns);
+    possible += PossiblyThere(key, count.begin_ns, count.end_ns, count.deleted);
   }
   if (count.pairs >= certain && count.pairs <= possible) return;
   verdict->violations.push_back(fmt::format(
@@ -128,8 +131,9 @@ void History::CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const {
   // The time of the value, or of any reason for there being none.
   int64_t written_ns = last.value == 0 ? -1 : 0;
   for (const KeyOperation& operation : history) {
-    const bool is_it = last.value == 0 ? operation.kind == Kind::kDelete
-                                       : operation.kind == Kind::kPut && operation.value == last.value;
+    const bool put = operation.kind == Kind::kPut;
+    const bool is_it = last.value == 0 ? operation.kind == Kind::kDelete || (put && operation.expiry_ns <= last.end_ns)
+                                       : put && operation.value == last.value;
     if (is_it) written_ns = std::max(written_ns, operation.end_ns);
   }
   for (const KeyOperation& operation : history) {

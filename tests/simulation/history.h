@@ -30,6 +30,7 @@ class History {
     size_t first, end;
     int64_t begin_ns, end_ns;
     uint64_t pairs;
+    bool deleted = false;  // A deletion may count pairs that had expired.
   };
   void AddCount(const Count& count) {
     if (!Stale(count.end_ns)) counts_.push_back(count);
@@ -64,7 +65,7 @@ class History {
   }
   // Return whether a key was there all the time, as far as can be told, and whether it was there at some moment.
   bool CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const;
-  bool PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns) const;
+  bool PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns, bool expired_too) const;
   void CheckCount(const Count& count, Verdict* verdict) const;
   void CheckLinear(size_t key, Verdict* verdict) const;
   void CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const;

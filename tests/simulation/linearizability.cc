@@ -18,7 +18,9 @@ struct Event {
 
 class Search {
  public:
-  explicit Search(const std::vector<KeyOperation>& operations) : operations_(operations) {
+  // The expiry of operation i, if it has one, is operation expiries[i].
+  Search(const std::vector<KeyOperation>& operations, const std::vector<size_t>& expiries)
+      : operations_(operations), expiries_(expiries), placed_(operations.size()) {
     struct Moment {
       int64_t ns;
       bool is_return;  // At the same moment, calls come first: they may overlap.
@@ -53,7 +55,7 @@ class Search {
       if (!event.is_return) {
         int64_t after = 0;
         const uint64_t mark = Mix64(event.operation + 1);
-        const bool applies = Applies(operations_[event.operation], &after);
+        const bool applies = Applies(event.operation, &after);
         // Place an operation that never changes anything as soon as it is possible: it excludes no other order.
         const bool harmless =
             applies && ChangesNothing(operations_[event.operation]) && return_[event.operation] != kEnd;
@@ -101,18 +103,25 @@ class Search {
     const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
     return read || (operation.kind == KeyOperation::Kind::kDelete && operation.existed == 0);
   }
-  bool Applies(const KeyOperation& operation, int64_t* after) const {
+  bool Applies(size_t i, int64_t* after) const {
+    const KeyOperation& operation = operations_[i];
     const int there = value_ != 0;
     *after = value_;
     switch (operation.kind) {
       case KeyOperation::Kind::kPut:
+        // A put that takes effect after its expiry deletes what was there.
+        *after = expiries_[i] != kEnd && placed_[expiries_[i]] ? 0 : operation.value;
+        return operation.existed < 0 || operation.existed == there;
       case KeyOperation::Kind::kDelete:
-        *after = operation.kind == KeyOperation::Kind::kPut ? operation.value : 0;
+        *after = 0;
         return operation.existed < 0 || operation.existed == there;
       case KeyOperation::Kind::kGet:
         return operation.value == value_;
       case KeyOperation::Kind::kContains:
         return operation.value == there;
+      case KeyOperation::Kind::kExpire:
+        if (value_ == operation.value) *after = 0;
+        return true;
     }
     return false;
   }
@@ -127,12 +136,14 @@ class Search {
     if (event.next != kEnd) events_[event.next].previous = at;
   }
   void TakeOut(size_t operation) {
+    placed_[operation] = true;
     Unlink(call_[operation]);
     if (return_[operation] == kEnd) return;
     Unlink(return_[operation]);
     --returns_left_;
   }
   void PutBack(size_t operation) {
+    placed_[operation] = false;
     if (return_[operation] != kEnd) {
       Link(return_[operation]);
       ++returns_left_;
@@ -141,6 +152,8 @@ class Search {
   }
 
   const std::vector<KeyOperation>& operations_;
+  const std::vector<size_t>& expiries_;
+  std::vector<bool> placed_;  // By operation.
   std::vector<Event> events_;
   std::vector<size_t> call_, return_;
   size_t returns_left_ = 0;
@@ -153,7 +166,16 @@ class Search {
 }  // namespace
 
 Linearizable CheckLinearizable(const std::vector<KeyOperation>& operations, uint64_t steps_max) {
-  return Search(operations).Run(steps_max);
+  std::vector<KeyOperation> all = operations;
+  std::vector<size_t> expiries(operations.size(), SIZE_MAX);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const KeyOperation& put = operations[i];
+    if (put.kind != KeyOperation::Kind::kPut || put.expiry_ns == KeyOperation::kNever) continue;
+    expiries[i] = all.size();
+    all.push_back({KeyOperation::Kind::kExpire, put.expiry_ns, put.expiry_ns, put.value});
+  }
+  expiries.resize(all.size(), SIZE_MAX);
+  return Search(all, expiries).Run(steps_max);
 }
 
 }  // namespace cell

@@ -11,7 +11,9 @@
 namespace cell {
 
 struct KeyOperation {
-  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains };
+  // kExpire: deletes the value of this number, at its moment, and nothing else. The check adds one for each put with an
+  // expiry.
+  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire };
   static constexpr int64_t kNever = INT64_MAX;
 
   Kind kind;
@@ -19,6 +21,7 @@ struct KeyOperation {
   int64_t end_ns;     // kNever: the outcome is unknown. It happened at any time after its begin, or not at all.
   int64_t value = 0;  // Put: its number, above 0. Get: what it read, 0 for nothing. Contains: 0 or 1.
   int existed = -1;   // Put and delete: whether the key was reported as existing; -1: unknown.
+  int64_t expiry_ns = kNever;  // Put: from this moment on its value is not there.
 };
 
 enum class Linearizable { kYes, kNo, kGaveUp };

@@ -54,6 +54,24 @@ TEST(Linearizability, OfShortHistories) {
       {"a delete that is not known to have deleted, which comes when there is something",
        {{Kind::kDelete, 0, 20, 0}, {Kind::kPut, 1, 2, 1, 0}, {Kind::kGet, 21, 22, 0}},
        Linearizable::kYes},
+      {"an expired value",
+       {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 2, 4, 1}, {Kind::kGet, 6, 7, 0}},
+       Linearizable::kYes},
+      {"a value after its expiry", {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 6, 7, 1}}, Linearizable::kNo},
+      {"no value before its expiry", {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 2, 4, 0}}, Linearizable::kNo},
+      {"either at its expiry",
+       {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 2, 5, 0}, {Kind::kDelete, 2, 6, 0, 0}},
+       Linearizable::kYes},
+      {"a value that was there again",
+       {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 2, 5, 0}, {Kind::kGet, 4, 8, 1}},
+       Linearizable::kYes},
+      {"an expiry of a value that was replaced",
+       {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kPut, 2, 3, 2}, {Kind::kGet, 6, 7, 2}},
+       Linearizable::kYes},
+      {"a put that takes effect after its expiry",
+       {{Kind::kPut, 0, 1, 1}, {Kind::kPut, 2, 9, 2, -1, 5}, {Kind::kGet, 6, 7, 1}, {Kind::kGet, 10, 11, 0}},
+       Linearizable::kYes},
+      {"a delete of an expired value", {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kDelete, 6, 7, 0, 1}}, Linearizable::kNo},
       {"contains", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 1}}, Linearizable::kYes},
       {"contains, wrongly", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 0}}, Linearizable::kNo},
   };
@@ -67,26 +85,32 @@ TEST(Linearizability, OfRandomHistories) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
     std::vector<KeyOperation> operations;
-    int64_t value = 0, next = 1;
+    int64_t value = 0, next = 1, expiry_ns = kNever;
     for (int i = 0; i < 300; ++i) {
       const int64_t moment = 10 * i;
       KeyOperation operation{static_cast<Kind>(random.Below(4)), moment - static_cast<int64_t>(random.Below(60)),
                              moment + static_cast<int64_t>(random.Below(60))};
+      if (expiry_ns < moment) value = 0, expiry_ns = kNever;
       const bool there = value != 0;
       switch (operation.kind) {
         case Kind::kPut:
           operation.existed = there;
           operation.value = value = next++;
+          expiry_ns = random.Below(4) == 0 ? moment + 5 + 10 * static_cast<int64_t>(random.Below(10)) : kNever;
+          operation.expiry_ns = expiry_ns;
           break;
         case Kind::kDelete:
           operation.existed = there;
           value = 0;
+          expiry_ns = kNever;
           break;
         case Kind::kGet:
           operation.value = value;
           break;
         case Kind::kContains:
           operation.value = there;
+          break;
+        case Kind::kExpire:
           break;
       }
       if (operation.kind <= Kind::kDelete && random.Below(50) == 0) operation.end_ns = kNever, operation.existed = -1;

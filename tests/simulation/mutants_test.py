@@ -45,6 +45,8 @@ MUTANTS = {
     "low-key-unchecked": (11, 35),
     "merged-node-stays": (1, 30),
     "joined-stays": (386, 1200),
+    "expired-by-reads": (1, 30),
+    "expired-before-put": (9, 30),
 }
 
 

@@ -220,6 +220,13 @@ void DrawTides(SimulationPlan* plan, Dice* dice) {
   plan->table_share = std::min(plan->table_share, 0.5);
 }
 
+void DrawExpiries(SimulationPlan* plan, Dice* dice) {
+  plan->expiry_share = static_cast<double>(dice->OneOf({10, 50, 100})) / 100;
+  plan->expiry_ns_max = dice->OneOf({20'000, 100'000, 1'000'000});
+  plan->sweep_every_ns = dice->OneOf({5'000, 50'000, 500'000});
+  plan->table_share = std::min(plan->table_share, 0.5);
+}
+
 void DrawJoins(SimulationPlan* plan, Dice* dice) {
   plan->join.enabled = true;
   plan->join.every_ns = dice->OneOf({10'000, 50'000, 200'000});
@@ -285,6 +292,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"scan modes", &scan_modes},
                                                      {"mixes", &mixes},
                                                      {"ranges", &ranges},
+                                                     {"expiries", &expiries},
                                                      {"joins", &joins},
                                                      {"regions max", &regions_max},
                                                      {"clients go", &clients_go},
@@ -342,6 +350,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(34); own.Below(5) == 0 && draws.ranges && plan.keys != 1'500) {
     plan.range_share = static_cast<double>(own.OneOf({2, 10})) / 100;
   }
+  if (Dice own = dice_for(36); own.Below(3) == 0 && draws.expiries && plan.keys != 1'500) DrawExpiries(&plan, &own);
   plan.join.enabled = false;
   if (Dice own = dice_for(35); own.Below(4) != 0 && draws.joins) {
     DrawJoins(&plan, &own);
@@ -408,13 +417,15 @@ std::string SimulationPlan::Summary() const {
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us), {:.0f} % of values up to "
+      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
+      "us), {:.0f} % of values up to "
       "{} KB, {:.0f} % in a "
       "table ({} B "
       "buckets), clocks within {} ppm; {} us; faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
-      keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, large_share * 100, large_bytes_max >> 10,
-      table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100, expiry_ns_max / 1000,
+      large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
+      fmt::join(names, ", "));
 }
 
 }  // namespace cell

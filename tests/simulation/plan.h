@@ -73,6 +73,7 @@ struct Draws {
   bool tides = true;   // The keys become many and few in turns.
   bool joins = true;   // Meganodes are joined.
   bool ranges = true;  // Counts and deletions of ranges.
+  bool expiries = true;
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -122,6 +123,9 @@ struct SimulationPlan {
   bool one_path_each = false;       // Each client uses only one of them instead.
   double range_share = 0;           // Fraction of the operations that count or delete a range.
   double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  double expiry_share = 0;          // Fraction of the puts to the tree whose pairs expire...
+  int64_t expiry_ns_max = 0;        // ...after at most this time.
+  int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.
   int64_t tide_ns = 0;              // If not 0: puts and deletes exchange their weights each time this has passed.
   double short_share = 0;           // Fraction of the calls with a timeout so short that many miss it.
   bool scan_limits = false;         // Some scans have a limit, some request only keys.

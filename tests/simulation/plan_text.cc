@@ -56,6 +56,9 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("paths", plan.paths);
   visit("one_path_each", plan.one_path_each);
   visit("queue_share", plan.queue_share);
+  visit("expiry_share", plan.expiry_share);
+  visit("expiry_ns_max", plan.expiry_ns_max);
+  visit("sweep_every_ns", plan.sweep_every_ns);
   visit("range_share", plan.range_share);
   visit("tide_ns", plan.tide_ns);
   visit("short_share", plan.short_share);

@@ -26,7 +26,7 @@ struct Users::KeyRange {
 
 void Users::EndSlice(User* user, size_t end, uint64_t pairs, KeyRange* range) {
   const int64_t now_ns = world_->now_ns();
-  world_->history.AddCount({range->first, end, range->slice_ns, now_ns, pairs - range->pairs});
+  world_->history.AddCount({range->first, end, range->slice_ns, now_ns, pairs - range->pairs, range->deletes});
   for (; range->first < end; ++range->first) {
     if (!range->deletes) continue;
     user->writes.erase(range->order++);

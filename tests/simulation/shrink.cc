@@ -105,6 +105,7 @@ class Shrinker {
     add([](SimulationPlan* plan) { return plan->table_share < 1 && std::exchange(plan->table_share, 1) > 0; });
     set(&SimulationPlan::hot_share, 0.0);
     set(&SimulationPlan::range_share, 0.0);
+    set(&SimulationPlan::expiry_share, 0.0);
     add([](SimulationPlan* plan) { return std::exchange(plan->balance.enabled, false); });
     add([](SimulationPlan* plan) { return std::exchange(plan->join.enabled, false); });
     add([](SimulationPlan* plan) { return plan->servers > 1 && --plan->servers > 0; });

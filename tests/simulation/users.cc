@@ -185,6 +185,13 @@ std::string Users::Value(size_t key, int64_t number) const {
   return value;
 }
 
+int64_t Users::ExpiryOf(int64_t number) const {
+  const SimulationPlan& plan = world_->plan;
+  const uint64_t draw = Mix64(static_cast<uint64_t>(number) + world_->plan.seed);
+  if (static_cast<double>(draw >> 40) * 0x1.0p-24 >= plan.expiry_share) return KeyOperation::kNever;
+  return world_->now_ns() + 1 + static_cast<int64_t>(Mix64(draw) % static_cast<uint64_t>(plan.expiry_ns_max));
+}
+
 int64_t Users::NumberOf(size_t key, const std::optional<std::string>& value) {
   if (!value.has_value()) return 0;
   const size_t at = value->find(' ');
@@ -271,13 +278,16 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   KeyOperation operation{kind, world_->now_ns(), 0};
   absl::Status status;
   const std::string value = kind == Kind::kPut ? Value(key, operation.value = next_value_++) : std::string();
+  if (kind == Kind::kPut && table == nullptr) operation.expiry_ns = ExpiryOf(operation.value);
+  const bool expires = operation.expiry_ns != KeyOperation::kNever;
   const uint64_t order = ++writes_ever_;
   if (IsWrite(kind)) {
     user->writes[order] = {key, operation};
     Task<absl::StatusOr<bool>> write =
         kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client->AsyncDelete(name, call))
         : table != nullptr    ? table->AsyncPut(name, value, call)
-                              : client->AsyncPut(name, value, call);
+        : expires ? client->AsyncPut(name, value, Expires::AtNs(static_cast<uint64_t>(operation.expiry_ns)), call)
+                  : client->AsyncPut(name, value, call);
     const absl::StatusOr<bool> existed = co_await std::move(write);
     user->writes.erase(order);
     status = existed.status();
@@ -310,7 +320,8 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
       operation.end_ns = KeyOperation::kNever;
     } else {
       ++report.failed;
-      CheckError(*user, name, status);
+      const bool late = expires && operation.end_ns >= operation.expiry_ns && absl::IsInvalidArgument(status);
+      if (!late) CheckError(*user, name, status);
       co_return false;
     }
   }

@@ -35,6 +35,8 @@ class Users {
 
   // Returns the number of the value that was read; 0: absent. A value that nobody gave to this key is a violation.
   int64_t NumberOf(size_t key, const std::optional<std::string>& value);
+  // Returns when the value of this number, which is put now, expires; kNever if it does not.
+  int64_t ExpiryOf(int64_t number) const;
 
  private:
   // A key with more writes of unknown outcome is not written any more, because its history would take too long to

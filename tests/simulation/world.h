@@ -99,6 +99,7 @@ class World {
     options.probe_every_ns = kProbeEveryNs;
     options.held_max_ns = kHeldMaxNs;
     options.uploads.idle_ns = kUploadIdleNs;
+    options.sweeper = {plan.sweep_every_ns, plan.sweep_every_ns / 20};
     options.collector.look_every_ns = kCollectEveryNs;
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;

@@ -158,9 +158,9 @@ bool MayHaveMoved(const absl::Status& status) {
 namespace {
 
 // Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
-// value. Returns Aborted if the value was replaced while it was fetched.
+// value. Returns Aborted if the value was replaced while it was fetched. For *expiry see GetByCall.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                             CallContext context) {
+                             CallContext context, Expiry* expiry) {
   WorkerConnection* const worker = router->worker();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Attempt<ConstBytes> reply =
@@ -170,6 +170,7 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
   const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
   if (!get.ok()) co_return get.status();
   if (get->fixed.found == 0) co_return Value();
+  if (expiry != nullptr) *expiry = get->fixed.expiry;
   if (get->fixed.inlined != 0) {
     if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
@@ -212,15 +213,16 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
   co_return true;
 }
 
-Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
-  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context);
+Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                               Expiry* expiry) {
+  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context, expiry);
   while (KeptChanging(value.status())) {
     // The server copies the current value for this get.
     ++session->metrics()->extent_retries;
     WorkerConnection* const worker = router->worker();
     const uint16_t copy = co_await session->connections()->TakeNumber(worker, context.deadline_ns);
     if (copy != 0) {
-      value = co_await GetOnce(session, router, key, copy, context);
+      value = co_await GetOnce(session, router, key, copy, context, expiry);
       session->connections()->GiveNumber(worker, copy);
     }
     if (session->closed()) co_return ClientLoop::Closed();
@@ -232,19 +234,57 @@ Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_
   co_return value;
 }
 
-Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context) {
+  const ServerTime::Life known = worker->time.At(context.started_ns, expiry);
+  if (known != ServerTime::Life::kUndecided) co_return known;
+  const std::string request = MakeTextRequest(MessageKind::kTime);
+  const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = context.deadline_ns};
+  const int64_t sent_ns = session->NowNs();
+  const absl::StatusOr<ConstBytes> reply = co_await session->connections()->Call(worker, call);
+  const absl::StatusOr<TimeReply> time = reply.ok() ? ParseTimeReply(*reply) : reply.status();
+  if (!time.ok()) co_return ServerTime::Life::kUndecided;
+  worker->time.Set(time->time_ns, sent_ns, session->NowNs());
+  co_return worker->time.At(context.started_ns, expiry);
+}
+
+namespace {
+
+Task<Attempt<SearchReply>> SearchByCall(Session* session, KeyRouter* router, std::string_view key,
+                                        CallContext context) {
   const std::string request = MakeKeyRequest(MessageKind::kSearch, router->root(), {}, key);
-  const size_t room = ReplyRoom(session);
+  const size_t room = std::max(ReplyRoom(session), sizeof(SearchReply));
   const Attempt<ConstBytes> reply = co_await CallOnce(session, router, request, {}, room, context);
-  if (!reply.ok()) co_return ReadFailed<bool>(router, reply.status());
+  if (!reply.ok()) co_return ReadFailed<SearchReply>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<SearchReply> search = ParseSearchReply(**reply);
   if (!search.ok()) co_return search.status();
-  co_return search->found != 0;
+  co_return *search;
+}
+
+}  // namespace
+
+Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  const Attempt<SearchReply> search = co_await SearchByCall(session, router, key, context);
+  if (!search.ok()) co_return search.status();
+  if (!search->has_value()) co_return std::nullopt;
+  co_return (*search)->found != 0;
+}
+
+Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+  const Attempt<SearchReply> search = co_await SearchByCall(session, router, key, context);
+  if (!search.ok()) co_return search.status();
+  if (!search->has_value()) co_return std::nullopt;
+  const SearchReply& reply = **search;
+  if (reply.found == 0) co_return TimeLeft();
+  if (reply.expiry == kNeverExpires) co_return TimeLeft(INT64_MAX);
+  const bool right = reply.expiry > reply.time_ns && reply.expiry <= kExpiryMax;
+  if (!right) co_return absl::DataLossError("a search's reply has found a pair that has expired");
+  co_return TimeLeft(static_cast<int64_t>(reply.expiry - reply.time_ns));
 }
 
 Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                              std::optional<std::string_view> value, Pointer hint, CallContext context) {
+                              std::optional<std::string_view> value, Pointer hint, CallContext context,
+                              uint64_t expires) {
   if (session->closed()) co_return ClientLoop::Closed();
   WorkerConnection* const worker = router->worker();
   const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
@@ -260,7 +300,7 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       body = *value;
     }
     request = MakePutRequest(router->root(), hint, Crc64(*value, Crc64(key)), key, static_cast<uint32_t>(value->size()),
-                             upload);
+                             upload, expires);
   } else {
     request = MakeKeyRequest(kind, router->root(), hint, key);
   }

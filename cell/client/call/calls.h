@@ -39,12 +39,23 @@ bool MayHaveMoved(const absl::Status& status);
 Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns);
 
-Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+// Decides whether a pair that was read by `context`'s operation had expired when that began: asks the worker for its
+// time if what is known of that leaves it open. Returns kUndecided if it stays open, or the worker does not answer; the
+// worker itself can tell.
+Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context);
+
+// Sets *expiry, if that is not null, to the found pair's.
+Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                               Expiry* expiry = nullptr);
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 // Tries a write once at the region that the router is at: a put, or a delete if there is no `value`. `hint` is the
-// key's leaf, or null.
+// key's leaf, or null. `expires` is that of a put (PutRequest).
 Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                              std::optional<std::string_view> value, Pointer hint, CallContext context);
+                              std::optional<std::string_view> value, Pointer hint, CallContext context,
+                              uint64_t expires = kNeverExpires);
+// How long a pair is there from when its server answers: nullopt if it is not, INT64_MAX if it has no expiry.
+using TimeLeft = std::optional<int64_t>;
+Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 
 // What one request has done of a range.
 struct RangeSlice {

@@ -74,6 +74,7 @@ Task<bool> Connections::TryConnect(WorkerConnection* worker) {
     worker->failed_attempts = 0;
     worker->id = *id;
     worker->up = true;
+    worker->time.Forget();
   } else {
     to_close_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
     worker->failed_attempts += !moved;

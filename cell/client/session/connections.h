@@ -16,6 +16,7 @@
 #include "cell/base/task.h"
 #include "cell/client/client.h"
 #include "cell/client/session/client_loop.h"
+#include "cell/client/session/server_time.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/fabric/fabric_await.h"
 #include "cell/layout/wire.h"
@@ -39,6 +40,7 @@ struct WorkerConnection {
   absl::Status why_down;               // Why the last attempt failed, or why the connection was lost after it.
   bool silent = false;                 // The last attempt failed because no answer came, not because it was refused.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
+  ServerTime time;                     // Of the process that it was last connected to.
 
   // `selector` and `estimates` must outlive it.
   WorkerConnection(WorkerId worker_id, std::string address, const SelectorOptions& selector, uint64_t seed,

@@ -178,7 +178,7 @@ class Scan::Cursor : public DetachedTask {
     size_t elsewhere = 0;
     for (const ScanItem& item : items_) {
       elsewhere += item.elsewhere;
-      batch->Add({at(item.key), item.key.size(), item.value.size()});
+      batch->Add({at(item.key), item.key.size(), item.value.size(), item.expiry});
     }
     for (size_t i = 0; i < items_.size() && elsewhere > 0; ++i) {
       if (!items_[i].elsewhere) continue;
@@ -191,7 +191,7 @@ class Scan::Cursor : public DetachedTask {
       }
       const absl::StatusOr<std::optional<size_t>> fetched = co_await FetchLarge(worker, key, items_[i], context, batch);
       if (fetched.ok() && fetched->has_value()) {
-        (*batch)[i] = {**fetched, ref.key_bytes, items_[i].value_bytes};
+        (*batch)[i] = {**fetched, ref.key_bytes, items_[i].value_bytes, ref.expiry};
         continue;
       }
       if (!fetched.ok() && Mutated(Mutant::kScanGivesEmpty)) continue;
@@ -204,11 +204,12 @@ class Scan::Cursor : public DetachedTask {
       if (!fetched.ok() || i > 0) co_return fetched.status();
       // If it is the first one, the batch is this entry alone, as its server has it at one moment, because it may be
       // written faster than it can be fetched.
-      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context);
+      Expiry expiry = kNeverExpires;
+      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, &expiry);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
         const std::string entry = key + ***value;
-        batch->Add({batch->Copy(entry.data(), entry.size()), key.size(), entry.size() - key.size()});
+        batch->Add({batch->Copy(entry.data(), entry.size()), key.size(), entry.size() - key.size(), expiry});
       }
       if (behind.empty()) break;
       position_.MoveTo(behind);

@@ -23,6 +23,7 @@ class ScanBatch {
     size_t at;
     size_t key_bytes;
     size_t value_bytes;
+    uint64_t expiry;
   };
 
   void Clear() {
@@ -62,7 +63,7 @@ class ScanBatch {
     entries_.clear();
     for (const EntryRef& ref : refs_) {
       const std::string_view entry(reinterpret_cast<const char*>(At(ref.at)), ref.key_bytes + ref.value_bytes);
-      entries_.push_back({entry.substr(0, ref.key_bytes), entry.substr(ref.key_bytes)});
+      entries_.push_back({entry.substr(0, ref.key_bytes), entry.substr(ref.key_bytes), ref.expiry});
     }
     return entries_;
   }

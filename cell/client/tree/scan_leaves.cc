@@ -2,6 +2,7 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
+#include "cell/client/call/calls.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -21,8 +22,10 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
                                                        size_t wanted, uint64_t left, CallContext context,
                                                        ScanBatch* batch) {
   WorkerConnection* const worker = router->worker();
-  Filling filling{router, position, wanted, left, batch};
+  Filling filling{router, position, wanted, left, batch, {}, context};
   filling_ = &filling;
+  kept_ = leaf_ready_ || walk_goes_on_ || !ahead_.next().null();
+  bool asked = false;  // For the worker's time.
   SearchReads reads(worker->selector(OperationKind::kScan));
   for (int attempt = 0; !filling.ended && !Full(filling) && session_->now_ns() < context.deadline_ns;) {
     if (!leaf_ready_) {
@@ -46,6 +49,7 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
         co_return filling.leg;
       }
       leaf_ready_ = from_here = true;
+      kept_ = false;
     }
     TakeLeaves(&filling, attempt > 0 || one_leaf_);
     const absl::Status status = co_await ReadPlanned(worker, batch, context.deadline_ns, &reads);
@@ -67,6 +71,18 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
     }
     attempt = 0;
     one_leaf_ = false;
+    if (open_.has_value()) {
+      Forget();
+      if (kept_) continue;  // It may have expired, or been replaced, since its leaf was read.
+      ServerTime::Life life = ServerTime::Life::kUndecided;
+      if (!asked) life = co_await LifeAt(session_, worker, *open_, context);
+      asked = true;
+      if (life == ServerTime::Life::kUndecided) {
+        co_return absl::AbortedError(
+            fmt::format("it is not known whether the pair of key {} has expired", ForMessage(position->at())));
+      }
+      continue;
+    }
     if (!filling.ended && !leaf_ready_ && !ahead_.next().null()) VisitAhead(*position);
   }
   reads.End();
@@ -80,6 +96,7 @@ void ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
   ScanBatch* const batch = filling->batch;
   taken_.clear();
   outside_.clear();
+  open_.reset();
   damaged_ = absl::OkStatus();
   Pointer beside;
   while (leaf_ready_ && !Full(*filling)) {
@@ -90,7 +107,7 @@ void ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
       filling->ended = true;
       return;
     }
-    const int slot = TakeEntries(*position, filling->wanted, batch);
+    const int slot = TakeEntries(*position, *filling);
     if (ScanPosition::In(leaf, slot)) {
       leaf.CopyKey(slot, &key_);
       filling->ended = position->Past(key_);
@@ -123,6 +140,7 @@ void ScanLeaves::TakeLeaves(Filling* filling, bool one_leaf) {
   if (leaf_ready_ || beside.null() || filling->left <= batch->size()) return;
   ahead_.Clear();
   ahead_.Plan(beside);
+  kept_ = false;
   if (!one_leaf) ahead_.PlanBehind(beside, walked_.parent, *position, LeavesBehind(*filling));
 }
 
@@ -153,14 +171,23 @@ Task<absl::Status> ScanLeaves::ReadPlanned(WorkerConnection* worker, ScanBatch* 
   co_return co_await session_->connections()->Read(worker, parts_, deadline_ns, reads);
 }
 
-int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch) {
+int ScanLeaves::TakeEntries(const ScanPosition& position, const Filling& filling) {
   const NodeView& leaf = walked_.leaf;
+  ScanBatch* const batch = filling.batch;
+  const ServerTime& time = filling.router->worker()->time;
   int slot = position.First(leaf);
-  for (; ScanPosition::In(leaf, slot) && batch->size() < wanted && !batch->full(); slot += position.step()) {
+  for (; ScanPosition::In(leaf, slot) && batch->size() < filling.wanted && !batch->full(); slot += position.step()) {
     leaf.CopyKey(slot, &key_);
     if (position.Past(key_)) break;
+    const Expiry expiry = leaf.leaf_slot(slot).expires() ? leaf.pair(slot).expiry : kNeverExpires;
+    if (expiry != kNeverExpires) {
+      const ServerTime::Life life = kept_ ? ServerTime::Life::kUndecided : time.At(filling.context.started_ns, expiry);
+      if (life == ServerTime::Life::kUndecided) open_ = expiry;
+      if (life == ServerTime::Life::kUndecided) break;
+      if (life == ServerTime::Life::kExpired) continue;
+    }
     if (keys_only_) {
-      batch->Add({batch->Copy(key_.data(), key_.size()), key_.size(), 0});
+      batch->Add({batch->Copy(key_.data(), key_.size()), key_.size(), 0, expiry});
       continue;
     }
     const LeafPair pair = leaf.pair(slot);
@@ -176,7 +203,7 @@ int ScanLeaves::TakeEntries(const ScanPosition& position, size_t wanted, ScanBat
     } else {
       outside_.push_back({pair.outside, pair.pair_bytes(), batch->size()});
     }
-    batch->Add({at, key_.size(), pair.value_bytes});
+    batch->Add({at, key_.size(), pair.value_bytes, expiry});
   }
   return slot;
 }
@@ -215,6 +242,7 @@ void ScanLeaves::GiveBack(Filling* filling, size_t from) {
   filling->ended = false;
   filling->leg = {Leg::End::kBatch, {}};
   damaged_ = absl::OkStatus();
+  open_.reset();
   if (from >= taken_.size()) return;
   filling->position->MoveTo(taken_[from].from);
   filling->batch->Cut(taken_[from].entries, taken_[from].bytes);

@@ -6,6 +6,7 @@
 // All of these are guesses, which the walk verifies as it verifies every node.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ class ScanLeaves final : private LeafNeighbours {
   // changing while it was read, and DataLoss if the entry at *position, or its leaf, was damaged in its server's
   // memory; a leg ends before such an entry. After an error the batch and *position are as they were after the last
   // complete leaf.
+  //
+  // Whether a pair has expired is decided as of the beginning of `context`'s operation, before its leaf was read. If
+  // that stays open, Aborted is returned as for a leaf that kept changing, because the server can tell.
   Task<absl::StatusOr<Leg>> Fill(KeyRouter* router, ScanPosition* position, bool from_here, size_t wanted,
                                  uint64_t left, CallContext context, ScanBatch* batch);
   // Forgets the current leaf. Call it after the position was moved by others.
@@ -69,6 +73,7 @@ class ScanLeaves final : private LeafNeighbours {
     uint64_t left;
     ScanBatch* batch;
     Leg leg{Leg::End::kBatch, {}};
+    CallContext context;
     bool ended = false;  // leg.end is final.
     int leaves = 0;
   };
@@ -79,7 +84,8 @@ class ScanLeaves final : private LeafNeighbours {
   void TakeLeaves(Filling* filling, bool one_leaf);
   // Adds the leaf's entries that the scan wants to the batch, and to outside_ those that must be read. Returns the slot
   // where it stopped. Sets damaged_ if the pair there does not match its check.
-  int TakeEntries(const ScanPosition& position, size_t wanted, ScanBatch* batch);
+  // Sets open_ to the expiry of that pair if it is not known whether it has expired.
+  int TakeEntries(const ScanPosition& position, const Filling& filling);
   // Returns the leaf beside the current one, or null if the walk must start over from the meganode's root.
   Pointer Beside(const ScanPosition& position) const;
   // Returns how many leaves behind the next one the batch probably needs.
@@ -103,13 +109,15 @@ class ScanLeaves final : private LeafNeighbours {
   bool leaf_ready_ = false;
   WalkedLeaf walked_;
   LeavesAhead ahead_;
+  bool kept_ = false;          // The leaf, and those ahead of it, were read by an earlier call of Fill.
   bool one_leaf_ = false;      // A round has missed its deadline: read one leaf a round, so that the scan gets on.
   int entries_per_leaf_ = 16;  // As the last leaf had, or a guess.
 
   const Filling* filling_ = nullptr;  // During Fill.
   std::vector<Taken> taken_;
   std::vector<OutsidePair> outside_;  // None if only keys are wanted.
-  absl::Status damaged_;              // The pair or leaf behind what was taken was damaged in its server's memory.
+  std::optional<Expiry> open_;
+  absl::Status damaged_;  // The pair or leaf behind what was taken was damaged in its server's memory.
   std::vector<ReadPart> parts_;
   std::string key_;
 };

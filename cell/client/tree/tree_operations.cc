@@ -49,6 +49,11 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
+    if (pair.has_value() && pair->expiry != kNeverExpires) {
+      const ServerTime::Life life = co_await LifeAt(session, router->worker(), pair->expiry, context);
+      if (life == ServerTime::Life::kUndecided) break;
+      if (life == ServerTime::Life::kExpired) pair.reset();
+    }
     if (!pair.has_value() || pair->is_inline) {
       if (session->view()->Leased(router->holder())) {
         if (!pair.has_value()) co_return Value();
@@ -87,7 +92,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
                                            // position.
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("the get took too long");
   }
-  // If the key is written as fast as it is read, its server can read it between two writes.
+  // Its server can read it between two writes if it is written as fast as it is read, and knows whether it has expired.
   co_return co_await GetByCall(session, router, key, context);
 }
 
@@ -101,11 +106,16 @@ Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::st
     (void)router->Restart();
     co_return std::nullopt;
   }
-  co_return walked.leaf.Find(key).has_value();
+  const std::optional<int> found = walked.leaf.Find(key);
+  const Expiry expiry = found.has_value() ? walked.leaf.pair(*found).expiry : kNeverExpires;
+  if (expiry == kNeverExpires) co_return found.has_value();
+  const ServerTime::Life life = co_await LifeAt(session, router->worker(), expiry, context);
+  if (life == ServerTime::Life::kUndecided) co_return co_await ContainsByCall(session, router, key, context);
+  co_return life == ServerTime::Life::kAlive;
 }
 
 Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
-                                    std::optional<std::string_view> value, CallContext context) {
+                                    std::optional<std::string_view> value, CallContext context, uint64_t expires) {
   Pointer hint;  // The leaf, if this client finds it by reads.
   // A write that waits for its log takes the same time with and without a hint, as far as can be seen.
   const bool waits = session->view()->cluster().durability == Durability::kSync;
@@ -117,7 +127,7 @@ Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::st
     if (here.ok() && !*here) co_return std::nullopt;
     if (here.ok()) hint = walked.leaf.self();  // Otherwise the server finds it.
   }
-  co_return co_await WriteHere(session, router, key, value, hint, context);
+  co_return co_await WriteHere(session, router, key, value, hint, context, expires);
 }
 
 }  // namespace
@@ -141,11 +151,18 @@ Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key
 }
 
 Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,
-                                       CallOptions options) {
+                                       CallOptions options, uint64_t expires) {
   return RunWrite(session, nullptr, key, value, options,
-                  [session, key, value](KeyRouter* router, const CallContext& context) {
-                    return WriteHereByPath(session, router, key, value, context);
+                  [session, key, value, expires](KeyRouter* router, const CallContext& context) {
+                    return WriteHereByPath(session, router, key, value, context, expires);
                   });
+}
+
+Task<absl::StatusOr<TimeLeft>> TimeLeftInTree(Session* session, std::string_view key, CallOptions options) {
+  return RunRead<TimeLeft>(session, nullptr, OperationKind::kContains, key, options,
+                           [session, key](KeyRouter* router, const CallContext& context) {
+                             return TimeLeftByCall(session, router, key, context);
+                           });
 }
 
 }  // namespace cell

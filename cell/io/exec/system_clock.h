@@ -33,4 +33,11 @@ inline int64_t TimeOfDayNs() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
+// Returns cluster time (cell/layout/expiry.h): the time of day when this was first called, and the time that has passed
+// since. It does not jump, or go back, when the machine's time of day is set. Thread-safe.
+inline int64_t ClusterTimeNs() {
+  static const int64_t offset_ns = TimeOfDayNs() - SystemClock::Get()->NowNs();
+  return SystemClock::Get()->NowNs() + offset_ns;
+}
+
 }  // namespace cell

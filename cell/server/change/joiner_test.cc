@@ -111,7 +111,7 @@ class JoinerTest : public ::testing::Test {
     EXPECT_TRUE(replay.Open().ok());
     size_t keys = 0;
     EXPECT_TRUE(replay
-                    .ForEach([&keys](std::string_view, std::string_view) {
+                    .ForEach([&keys](const LogRecord&) {
                       ++keys;
                       return absl::OkStatus();
                     })

@@ -74,8 +74,12 @@ struct Checkpointer::Draft {
   uint64_t records;
 
   void Add(RecordKind kind, std::string_view key, std::string_view value) {
-    AppendRecord({held->region(), held->log->epoch(), ++records, 0}, kind, key, value, {}, &chunk);
+    AppendRecord(NextContext(), kind, key, value, {}, &chunk);
   }
+  void AddPair(std::string_view key, std::string_view value, Expiry expiry) {
+    AppendPut(NextContext(), key, value, expiry, &chunk);
+  }
+  RecordContext NextContext() { return {held->region(), held->log->epoch(), ++records, 0}; }
 };
 
 Task<absl::Status> Checkpointer::Write(Draft* draft) {
@@ -96,9 +100,10 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
     for (int i = std::max(0, leaf->LowerBound(next)); i < leaf->count(); ++i) {
       leaf->CopyKey(i, &key);
       if (leaf->holds_pairs()) {
-        const absl::StatusOr<std::string_view> value = tree.VerifiedValueOf(key, leaf->pair(i));
+        const LeafPair pair = leaf->pair(i);
+        const absl::StatusOr<std::string_view> value = tree.VerifiedValueOf(key, pair);
         if (!value.ok()) co_return value.status();
-        draft->Add(RecordKind::kPut, key, *value);
+        draft->AddPair(key, *value, pair.expiry);
       } else {
         const Pointer child = leaf->inner_slot(i).child();
         draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
@@ -124,7 +129,7 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
   HashWalk walk(table);
   const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->geometry().unit_bytes());
   const HashTable::Visit visit = [draft](std::string_view key, std::string_view value) {
-    draft->Add(RecordKind::kPut, key, value);
+    draft->AddPair(key, value, kNeverExpires);
   };
   for (;;) {
     const absl::StatusOr<bool> step = walk.Step(units, visit);

@@ -115,7 +115,13 @@ class HeldRegion {
     log = std::move(to);
     log_first = first;
     log_bytes_at_checkpoint_ = 0;
-    store->set_on_write([this](const PairStore::Write& write) { log->Append(write.kind, write.key, write.value); });
+    store->set_on_write([this](const PairStore::Write& write) {
+      if (write.kind == RecordKind::kPut) {
+        log->AppendPut(write.key, write.value, write.expiry);
+      } else {
+        log->Append(write.kind, write.key, write.value);
+      }
+    });
     changed.Notify();
   }
   // REQUIRES: there is a log.
@@ -165,6 +171,8 @@ class HeldRegion {
   int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
   bool awaits_join = false;                // The last split found no room for one more region, which a join will give.
   std::string split_error;                 // Why the last split failed; empty if it did not.
+
+  bool sweeping = false;  // Pairs that have expired are being deleted. Only ExpirySweeper writes it.
 
   // Signals that the region's state or claim has changed, that more of its log is on disk or never will be, or that
   // logged writes were applied. Ends with the region.

@@ -37,10 +37,10 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
   absl::Status status;
   for (const Packing& packing : packings) {
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
-    Meganode tree(memory, {packing.inline_max, pairs.stamp_clock});
+    Meganode tree(memory, {packing.inline_max, pairs.cluster_time});
     MeganodeBuilder builder(&tree, packing.fill);
-    status =
-        replay.ForEach([&builder](std::string_view key, std::string_view value) { return builder.Add(key, value); });
+    status = replay.ForEach(
+        [&builder](const LogRecord& record) { return builder.Add(record.key, record.value, record.expiry); });
     if (status.ok()) status = builder.Finish();
     if (!absl::IsResourceExhausted(status)) break;
   }
@@ -56,9 +56,9 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
     return table.get();
   };
   return Rebuild(empty, [&](const PutPair& put) {
-    return replay.ForEach([&](std::string_view key, std::string_view value) {
+    return replay.ForEach([&](const LogRecord& record) {
       // Other keys were cut off since.
-      return content.hash_range->Has(HashKey(key)) ? put(key, value) : absl::OkStatus();
+      return content.hash_range->Has(HashKey(record.key)) ? put(record.key, record.value) : absl::OkStatus();
     });
   });
 }

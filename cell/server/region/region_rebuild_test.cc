@@ -91,7 +91,7 @@ TEST(RebuildRegion, StampsAreTheClocks) {
   TreeReport report;
   const std::vector<Record> records = {Range(0), {RecordKind::kPut, "a", "1"}, {RecordKind::kPut, "b", "1"}};
   int asked = 0;
-  ASSERT_TRUE(RebuildOf(records, kShape, {.stamp_clock = [&asked] { return 1000 + ++asked; }}, &report).ok());
+  ASSERT_TRUE(RebuildOf(records, kShape, {.cluster_time = [&asked] { return 1000 + ++asked; }}, &report).ok());
   EXPECT_EQ(asked, 2);
 }
 

@@ -37,6 +37,10 @@ class Regions {
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
   const PairSettings& pairs() const { return pairs_; }
+  // Returns cluster time (expiry.h); 0 without a clock.
+  uint64_t ClusterTime() const {
+    return pairs_.cluster_time ? static_cast<uint64_t>(std::max<int64_t>(pairs_.cluster_time(), 0)) : 0;
+  }
   // Returns the number of regions that are held or arriving.
   size_t size() const {
     thread_.Check();

@@ -21,19 +21,13 @@ std::string Hex(std::string_view bytes) {
 }
 
 std::string TreeReportJson(const TreeReport& report) {
-  nlohmann::json json = {{"region", report.region},
-                         {"tier", report.range.tier},
-                         {"low", Hex(report.range.low)},
-                         {"right", report.range.right.region()},
-                         {"routes", report.routes.size()},
-                         {"keys", report.keys},
-                         {"data_bytes", report.data_bytes},
-                         {"levels", report.levels},
-                         {"nodes", report.nodes},
-                         {"leaves", report.leaves},
-                         {"half_splits", report.half_splits},
-                         {"extents", report.extents},
-                         {"error_count", report.error_count},
+  nlohmann::json json = {{"region", report.region},         {"tier", report.range.tier},
+                         {"low", Hex(report.range.low)},    {"right", report.range.right.region()},
+                         {"routes", report.routes.size()},  {"keys", report.keys},
+                         {"data_bytes", report.data_bytes}, {"expiring", report.expiring},
+                         {"levels", report.levels},         {"nodes", report.nodes},
+                         {"leaves", report.leaves},         {"half_splits", report.half_splits},
+                         {"extents", report.extents},       {"error_count", report.error_count},
                          {"errors", report.errors}};
   if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
   return JsonText(json);
@@ -59,6 +53,7 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
                          {"epoch", region.epoch()},
                          {"keys", header.keys},
                          {"data_bytes", header.data_bytes},
+                         {"expiring", header.expiring},
                          {"node_bytes", header.node_bytes},
                          {"nodes", header.node_count},
                          {"fill", region.store->fill()},

@@ -21,6 +21,7 @@ struct KeyedRequest {
   uint32_t value_bytes = 0;  // Puts.
   uint16_t upload = 0;       // Puts: if not 0, the number of the upload that is the value.
   uint16_t copy = 0;         // Gets: if not 0, the number under which a large value is copied, to be fetched.
+  uint64_t expires = 0;      // Puts: see PutRequest.
 };
 
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
@@ -52,7 +53,8 @@ inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, Keye
   const absl::StatusOr<Parsed<PutRequest>> parsed = ParsePutRequest(message);
   if (!parsed.ok()) return parsed.status();
   const PutRequest& put = parsed->fixed;
-  *request = {kind, put.root, put.hint, parsed->key, parsed->value, put.crc, put.value_bytes, put.upload};
+  *request = {kind,    put.root,        put.hint,   parsed->key, parsed->value,
+              put.crc, put.value_bytes, put.upload, 0,           put.expires};
   return absl::OkStatus();
 }
 

@@ -72,6 +72,8 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
     reply.leaf = lookup.location.leaf;
     reply.found = pair.has_value();
+    if (pair.has_value()) reply.expiry = pair->expiry;
+    reply.time_ns = lookup.tree->ClusterTime();
     Store(to.data(), reply);
     return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
   }
@@ -83,6 +85,7 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     reply.extent = pair->outside.extent;  // Null if the pair is inline.
     reply.crc = crc;
     reply.value_bytes = pair->value_bytes;
+    reply.expiry = pair->expiry;
   }
   EndGet(*request, to, value, &reply);
 }

@@ -45,10 +45,14 @@ absl::StatusOr<size_t> ServeCount(const Meganode& tree, const Parsed<RangeReques
   absl::StatusOr<NodeView> leaf = SoundLeaf(tree, request.key);
   RETURN_IF_ERROR(leaf.status());
   RangeResult result{0, false, {}};
+  const uint64_t now = tree.ClusterTime();
   std::string next;
   for (int leaves = 1; leaf.ok(); ++leaves) {
     const Slots slots = SlotsOf(*leaf, request.key, request.value);
     result.pairs += static_cast<uint64_t>(slots.end - slots.first);
+    for (int i = slots.first; tree.expiring() > 0 && i < slots.end; ++i) {
+      if (leaf->leaf_slot(i).expires() && HasExpired(leaf->pair(i).expiry, now)) --result.pairs;
+    }
     result.done = slots.last;
     if (slots.last) break;
     next = leaf->high_key();

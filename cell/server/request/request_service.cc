@@ -16,12 +16,14 @@ namespace cell {
 RequestService::RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
                                const Options& options)
     : migrations_(handlers.migrations),
+      regions_(context.regions),
       served_(served),
       replies_(context.fabric, context.regions->shape().node_bytes),
       large_values_(context.fabric, served, held, options.name, options.uploads),
       lookups_(&replies_, large_values_.copies(), options.batching),
       writes_(context.fabric, context.scheduler, context.regions,
               {served, held, handlers.room, large_values_.uploads(), &replies_}, {options.name, options.held_max_ns}),
+      sweeper_(context, served, &writes_, options.sweeper),
       reports_(context, options.name, handlers.room) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
 }
@@ -82,6 +84,8 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kAddRoute:
     case MessageKind::kRemoveRoute:
       return ServeRouteRequest(served_, call.request, to);
+    case MessageKind::kTime:
+      return Time(to);
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
     case MessageKind::kMigration:
@@ -108,6 +112,13 @@ absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to)
   return ServeScan(*target.region->tree, request, to);
 }
 
+size_t RequestService::Time(MutableBytes to) const {
+  auto reply = ReplyOf<TimeReply>(MessageKind::kTime);
+  reply.time_ns = regions_->ClusterTime();
+  Store(to.data(), reply);
+  return sizeof(reply);
+}
+
 absl::StatusOr<size_t> RequestService::CountRange(ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<RangeRequest> request, ParseRangeRequest(message));
   const Target target = served_->Find(request.fixed.root, request.key);
@@ -120,6 +131,7 @@ void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["batches"] = batches_;
   (*status)["refused"] = replies_.refused();
   (*status)["cleared"] = writes_.cleared();
+  (*status)["expired"] = writes_.expired();
   const std::pair<const char*, MessageKind> kinds[] = {{"search", MessageKind::kSearch},
                                                        {"get", MessageKind::kGet},
                                                        {"put", MessageKind::kPut},
@@ -131,7 +143,8 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"add_route", MessageKind::kAddRoute},
                                                        {"remove_route", MessageKind::kRemoveRoute},
                                                        {"count", MessageKind::kCount},
-                                                       {"delete_range", MessageKind::kDeleteRange}};
+                                                       {"delete_range", MessageKind::kDeleteRange},
+                                                       {"time", MessageKind::kTime}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();

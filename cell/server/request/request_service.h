@@ -12,6 +12,7 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/context/worker_context.h"
+#include "cell/server/request/expiry_sweeper.h"
 #include "cell/server/request/large_values.h"
 #include "cell/server/request/lookups.h"
 #include "cell/server/request/migration_handler.h"
@@ -31,6 +32,7 @@ class RequestService : public Service {
     bool batching = true;                 // If off, each search runs by itself, to measure the gain of batching.
     int64_t held_max_ns = 1'000'000'000;  // How long a write waits until its region has room, or has migrated.
     Uploads::Limits uploads = {};
+    ExpirySweeper::Options sweeper = {};
   };
 
   // Serve the requests that this class does not serve itself.
@@ -45,8 +47,11 @@ class RequestService : public Service {
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
-  // Drops what has expired.
-  void Step() { large_values_.Step(); }
+  // Drops what nobody needs any more: uploads, copies, and pairs that have expired.
+  void Step() {
+    large_values_.Step();
+    sweeper_.Step();
+  }
 
   // Returns how many batches of calls were served.
   uint64_t batches() const { return batches_; }
@@ -65,15 +70,18 @@ class RequestService : public Service {
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
   absl::StatusOr<size_t> CountRange(ConstBytes request, MutableBytes to);
+  size_t Time(MutableBytes to) const;
   // Adds what requests have come, and what waits, to the worker's status.
   void AddTo(nlohmann::json* status) const;
 
   MigrationHandler* const migrations_;
+  const Regions* const regions_;
   ServedRegions* const served_;
   Replies replies_;
   LargeValues large_values_;
   Lookups lookups_;
   WritePipeline writes_;
+  ExpirySweeper sweeper_;
   WorkerReports reports_;
   uint64_t batches_ = 0;
   std::vector<BatchedRequest> batch_;  // Requests that are being served.

@@ -38,14 +38,18 @@ class ScanWriter {
   absl::StatusOr<bool> Add(const Meganode& tree, std::string_view key, const LeafPair& pair) {
     const bool elsewhere = !keys_only_ && pair.value_bytes > kInlineValueBytesMax;
     const size_t payload = keys_only_ ? 0 : elsewhere ? sizeof(ScanExtent) : pair.value_bytes;
-    if (full() || at_ + sizeof(ScanEntry) + key.size() + payload > room_) return false;
+    const size_t expiry_bytes = ExpiryBytes(pair.expiry);
+    if (full() || at_ + sizeof(ScanEntry) + key.size() + expiry_bytes + payload > room_) return false;
     // Read the pair where it is stored, and not in the reply, whose cache lines may still be with the client.
     std::string_view value;
     if (!keys_only_ && !elsewhere) {
       ASSIGN_OR_RETURN(value, tree.VerifiedValueOf(key, pair));
     }
-    const ScanEntry entry{keys_only_ ? 0 : pair.value_bytes, static_cast<uint16_t>(key.size()), elsewhere};
+    const int flags = (elsewhere ? kScanElsewhere : 0) | (expiry_bytes > 0 ? kScanExpires : 0);
+    const ScanEntry entry{keys_only_ ? 0 : pair.value_bytes, static_cast<uint16_t>(key.size()),
+                          static_cast<uint16_t>(flags)};
     Append(&entry, sizeof(entry));
+    Append(&pair.expiry, expiry_bytes);
     Append(key.data(), key.size());
     if (elsewhere) {
       const ScanExtent extent{pair.outside.extent, pair.outside.crc};
@@ -93,6 +97,7 @@ class ScanWriter {
 // in memory: the position is there, behind all entries that were added.
 absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosition* position, ScanWriter* writer) {
   std::string key;
+  const uint64_t now = tree.ClusterTime();
   ASSIGN_OR_RETURN(NodeView leaf, SoundLeaf(tree, position->at()));
   for (int leaves = 0;; ++leaves) {
     const int first = position->First(leaf);
@@ -100,7 +105,9 @@ absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosi
     for (int slot = first; ScanPosition::In(leaf, slot); slot += position->step()) {
       leaf.CopyKey(slot, &key);
       if (position->Past(key)) return writer->Done();
-      const absl::StatusOr<bool> added = writer->Add(tree, key, leaf.pair(slot));
+      const LeafPair pair = leaf.pair(slot);
+      if (HasExpired(pair.expiry, now)) continue;
+      const absl::StatusOr<bool> added = writer->Add(tree, key, pair);
       if (added.ok() && *added) continue;
       position->MoveTo(key);
       if (!added.ok()) return added.status();
@@ -128,7 +135,7 @@ absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>
                         fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
                         tree.key_bytes_max());
   const size_t room = std::min<size_t>(to.size(), fixed.reply_bytes_max);
-  if (room < sizeof(ScanReply) + 2 * tree.key_bytes_max() + sizeof(ScanEntry) + sizeof(ScanExtent)) {
+  if (room < sizeof(ScanReply) + 2 * tree.key_bytes_max() + sizeof(ScanEntry) + sizeof(Expiry) + sizeof(ScanExtent)) {
     return absl::InvalidArgumentError("a scan request must leave room for at least one entry");
   }
   ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);

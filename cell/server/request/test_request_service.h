@@ -104,7 +104,9 @@ class RequestServiceTest : public ::testing::Test {
   SimNetwork network_{{}};
   std::unique_ptr<SimFabric> server_ = network_.NewEndpoint();
   Scheduler scheduler_{server_.get()};
-  Regions regions_{server_.get(), {1024, 1 << 20, 8 << 20}, 8};
+  int64_t cluster_time_ns_ = 0;  // 0: there is no clock.
+  Regions regions_{
+      server_.get(), {1024, 1 << 20, 8 << 20}, 8, {kInlineMaxDefault, [this] { return cluster_time_ns_; }}};
   MemoryMembership membership_{std::make_shared<MemoryCluster>(ClusterState())};
   Migrations migrations_;
   StatusReport status_;

@@ -7,6 +7,7 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/server/request/range_request.h"
+#include "cell/tree/expiry_sweep.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -62,7 +63,9 @@ bool WritePipeline::Retry(const HeldWrite& held) {
 
 bool WritePipeline::WillHaveRoom(HeldRegion* region) const {
   // Writes that are logged and not yet applied reserve room, some of which becomes free when they replace values.
-  return !region->pending.empty() || (room_ != nullptr && room_->MakeRoom(region));
+  if (!region->pending.empty()) return true;
+  if (region->tree != nullptr && (region->sweeping || ExpirySweep::Pays(*region->tree))) return true;
+  return room_ != nullptr && room_->MakeRoom(region);
 }
 
 absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region) const {
@@ -94,10 +97,11 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
   if (request.upload != 0) {
     ASSIGN_OR_RETURN(value, uploads_->Find(call.peer, request.upload, request.value_bytes));
   }
-  if (region->log_first) return Log(call, request, value, region);
+  ASSIGN_OR_RETURN(const Expiry expiry, ExpiryOf(request.expires, regions_->ClusterTime()));
+  if (region->log_first) return Log(call, request, value, expiry, region);
   Outcome outcome{Stage::kDone};
   if (request.kind == MessageKind::kPut) {
-    ASSIGN_OR_RETURN(outcome.existed, target.store->Put(request.key, value, request.crc, request.hint));
+    ASSIGN_OR_RETURN(outcome.existed, target.store->Put(request.key, value, request.crc, request.hint, expiry));
   } else {
     ASSIGN_OR_RETURN(outcome.existed, target.store->Delete(request.key, request.hint));
   }
@@ -105,16 +109,16 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
 }
 
 absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& call, const KeyedRequest& request,
-                                                          std::string_view value, HeldRegion* region) {
-  RecordKind record = RecordKind::kDelete;
+                                                          std::string_view value, Expiry expiry, HeldRegion* region) {
   PairStore::Prepared prepared;
+  uint64_t sequence = 0;
   if (request.kind == MessageKind::kPut) {
-    record = RecordKind::kPut;
-    ASSIGN_OR_RETURN(prepared, Prepare(request, value, *region));
+    ASSIGN_OR_RETURN(prepared, Prepare(request, value, expiry, *region));
+    sequence = region->log->AppendPut(request.key, value, expiry);
   } else {
     RETURN_IF_ERROR(region->store->CheckKey(request.key));
+    sequence = region->log->Append(RecordKind::kDelete, request.key, std::string_view());
   }
-  const uint64_t sequence = region->log->Append(record, request.key, value);
   region->pending.push_back({call, request.kind, sequence, std::string(request.key), prepared, request.hint});
   region->pending.back().call.request = {};
   ++pending_;
@@ -217,13 +221,30 @@ bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
                      [key](const PendingWrite& write) { return write.Changes(key); });
 }
 
+absl::StatusOr<bool> WritePipeline::DeleteExpired(std::vector<std::string> keys, HeldRegion* region) {
+  const size_t found = keys.size();
+  if (region->log_first && !Mutated(Mutant::kExpiredBeforePut)) {
+    keys.erase(std::remove_if(keys.begin(), keys.end(), [&](const auto& key) { return IsPending(*region, key); }),
+               keys.end());
+  }
+  const bool all = keys.size() == found;
+  expired_ += keys.size();
+  if (keys.empty()) return all;
+  if (region->log_first) {
+    LogKeys(std::move(keys), std::make_shared<DeletedSlice>(), region);
+  } else {
+    RETURN_IF_ERROR(region->tree->DeleteAll(keys).status());
+  }
+  return all;
+}
+
 absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, std::string_view value,
-                                                           const HeldRegion& region) const {
+                                                           Expiry expiry, const HeldRegion& region) const {
   PairStore::Ahead ahead{region.pending.size(), /*of_key=*/true};
-  absl::StatusOr<PairStore::Prepared> prepared = region.store->Prepare(request.key, value, request.crc, ahead);
+  absl::StatusOr<PairStore::Prepared> prepared = region.store->Prepare(request.key, value, request.crc, ahead, expiry);
   if (!absl::IsResourceExhausted(prepared.status()) || IsPending(region, request.key)) return prepared;
   ahead.of_key = false;  // So that a full region accepts a write that replaces a value, as it does without a log.
-  return region.store->Prepare(request.key, value, request.crc, ahead);
+  return region.store->Prepare(request.key, value, request.crc, ahead, expiry);
 }
 
 size_t WritePipeline::ApplyDurable() {

@@ -76,12 +76,24 @@ class WritePipeline {
   // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
 
+  // Returns whether pairs of this region that have expired may be deleted now. One that is being filled must stay what
+  // its source is.
+  bool MayDeleteExpired(const HeldRegion& region) const {
+    return served_->leased() && region.state() == RegionState::kServing && Open(region) &&
+           (region.log == nullptr || region.log->status().ok());
+  }
+  // Deletes pairs that have expired, all in one leaf, or logs that. Leaves those whose key has a write that is logged
+  // and not applied; returns false if there are any. REQUIRES: MayDeleteExpired().
+  absl::StatusOr<bool> DeleteExpired(std::vector<std::string> keys, HeldRegion* region);
+
   // Frees at once what is normally freed gradually, like RoomMaker::FreeAll.
   void FreeAll();
 
   const HeldWrites& held() const { return *held_; }
   // Returns how often all pairs of a region were deleted at once.
   uint64_t cleared() const { return cleared_; }
+  // Returns how many pairs were deleted because they had expired.
+  uint64_t expired() const { return expired_; }
 
  private:
   // Beyond this number, writes are refused instead of held.
@@ -111,7 +123,7 @@ class WritePipeline {
   bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
   absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
-                              HeldRegion* region);
+                              Expiry expiry, HeldRegion* region);
   // Deletes the first slice of a range, or logs its keys.
   absl::StatusOr<Outcome> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Logs the deletion of one leaf's keys, which is not answered.
@@ -125,7 +137,7 @@ class WritePipeline {
   Task<bool> FreeGradually();
   // Applies a write that is on disk.
   absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
-  absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value,
+  absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value, Expiry expiry,
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
   // ResourceExhausted only if no split is possible.
@@ -149,6 +161,7 @@ class WritePipeline {
   std::map<uint32_t, RegionClaim> clears_;  // Claims of the regions that are cleared by one of these.
   std::list<Cleared> freeing_;
   uint64_t cleared_ = 0;
+  uint64_t expired_ = 0;
 };
 
 }  // namespace cell
