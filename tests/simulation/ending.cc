@@ -1,6 +1,7 @@
 #include "tests/simulation/ending.h"
 
 #include <optional>
+#include <vector>
 
 namespace cell {
 namespace {
@@ -9,6 +10,16 @@ namespace {
 // shorter than in a real cluster, so this is not a tight bound, but 30 s would only make a failing seed take longer.
 constexpr int64_t kSettleNs = 300'000'000;
 constexpr int64_t kLookEveryNs = 20'000;
+// Joins come one after the other, and each removes a route, which it tries again after a pause.
+constexpr int64_t kEmptyNs = 500'000'000;
+
+ClientOptions Patient() {
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  options.timeout_us = 50'000;
+  return options;
+}
 
 }  // namespace
 
@@ -56,11 +67,7 @@ void Ending::ReadAll() {
     if (!cluster.Dead(i)) cluster.worker(i)->rebalancer()->set_enabled(false);
   }
   world_->RunUntil(world_->history.reads_count_from_ns(), [] { return false; });
-  ClientOptions options;
-  options.report = false;
-  options.reconnect_us = 20;
-  options.timeout_us = 50'000;
-  const auto client = cluster.NewClient(options);
+  const auto client = cluster.NewClient(Patient());
   std::optional<Table> table;
   if (world_->table_keys > 0) table.emplace(*client->OpenTable("t"));
   for (size_t key = 0; key < world_->history.keys() && world_->journal.right(); ++key) {
@@ -89,6 +96,35 @@ void Ending::CheckCluster() {
   if (enough && report.half_splits > 0) journal.Violate("at the end: {} meganodes have no route", report.half_splits);
   if (enough && report.unfinished > 0) journal.Violate("at the end: {} nodes have no separator", report.unfinished);
   journal.Trace("{} keys in the tree, {} in tables", report.keys, report.hash_keys);
+}
+
+void Ending::Empty() {
+  SimCluster& cluster = world_->cluster;
+  if (!world_->plan.join.enabled || world_->table_keys == world_->history.keys()) return;
+  const absl::StatusOr<uint64_t> deleted = cluster.NewClient(Patient())->DeleteRange("", std::nullopt);
+  if (!deleted.ok()) return world_->journal.Violate("at the end, delete all: {}", deleted.status().ToString());
+  const auto of_tree = [&cluster] {
+    std::vector<const HeldRegion*> regions;
+    for (size_t i = 0; i < cluster.servers(); ++i) {
+      if (cluster.Dead(i)) continue;
+      cluster.worker(i)->regions()->ForEach([&regions](const HeldRegion* region) {
+        if (region->tree != nullptr) regions.push_back(region);
+      });
+    }
+    return regions;
+  };
+  const size_t before = of_tree().size();
+  world_->RunUntil(world_->now_ns() + kEmptyNs, [&] { return of_tree().size() == 1; });
+  const std::vector<const HeldRegion*> after = of_tree();
+  world_->journal.Trace("{} pairs were deleted at the end, and {} regions are {} now", *deleted, before, after.size());
+  if (after.size() == 1) return;
+  std::string left;
+  for (const HeldRegion* region : after) {
+    left +=
+        fmt::format("\n    region {}: tier {}, from {}, {} keys{}", region->region(), region->tree->tier(),
+                    ForMessage(region->tree->range().low), region->tree->keys(), region->claimed() ? ", claimed" : "");
+  }
+  world_->journal.Violate("at the end, {} of {} regions of the empty tree are left:{}", after.size(), before, left);
 }
 
 void Ending::CheckHistories() {

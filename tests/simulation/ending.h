@@ -25,6 +25,8 @@ class Ending {
   // Checks trees, tables and routes.
   void CheckCluster();
   void CheckHistories();
+  // Deletes all keys of the tree, and checks that its regions join each other until one is left.
+  void Empty();
 
  private:
   // Lists regions that nobody serves.

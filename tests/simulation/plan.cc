@@ -230,6 +230,7 @@ void DrawExpiries(SimulationPlan* plan, Dice* dice) {
 void DrawJoins(SimulationPlan* plan, Dice* dice) {
   plan->join.enabled = true;
   plan->join.every_ns = dice->OneOf({10'000, 50'000, 200'000});
+  plan->join.failed_pause_ns = 1'000'000;
   plan->join.migrate_again_after_ns = dice->OneOf({200'000, 2'000'000});
   plan->join.copied = 1 + static_cast<size_t>(dice->Below(32));
 }

@@ -31,6 +31,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("join", plan.join.enabled);
   visit("join_deleted_per_left", plan.join.deleted_per_left);
   visit("join_every_ns", plan.join.every_ns);
+  visit("join_failed_pause_ns", plan.join.failed_pause_ns);
   visit("join_migrates_again_after_ns", plan.join.migrate_again_after_ns);
   visit("joined_per_turn", plan.join.copied);
   visit("membership_polls_max", plan.membership_polls_max);

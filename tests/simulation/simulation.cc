@@ -40,6 +40,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
   if (ended && world.journal.right()) CheckAccount(&world);
   if (ended && world.journal.right()) ending.CheckCluster();  // Old values stay until the log has written the new ones.
   ending.CheckHistories();
+  if (ended && world.journal.right()) ending.Empty();
 
   for (size_t i = 0; i < world.cluster.servers(); ++i) faults.Collect(i);
   SimulationReport report = std::move(world.report);

@@ -22,7 +22,6 @@
 namespace cell {
 namespace {
 
-constexpr int64_t kFailedPauseNs = 1'000'000'000;
 constexpr size_t kHurriedSteps = 16;
 constexpr int kLeavesPerTurn = 8;
 constexpr double kMigratedFillMax = 0.125;
@@ -171,7 +170,7 @@ Task<bool> Joiner::LowerRootAlone() {
   const absl::Status status = co_await LowerRoot();
   busy_ = false;
   if (!status.ok()) {
-    look_at_ns_ = clock_->NowNs() + kFailedPauseNs;
+    look_at_ns_ = clock_->NowNs() + options_.failed_pause_ns;
     spdlog::debug("the root of the tree could not be removed: {}", std::string(status.message()));
   }
   co_return status.ok();
@@ -245,7 +244,7 @@ Task<bool> Joiner::JoinAlone(RegionClaim left, RegionClaim right) {
   const absl::Status status = co_await JoinClaimed(std::move(left), std::move(right));
   busy_ = false;
   if (!status.ok()) {
-    not_before_ns_[pair] = clock_->NowNs() + kFailedPauseNs;
+    not_before_ns_[pair] = clock_->NowNs() + options_.failed_pause_ns;
     spdlog::debug("region {} could not take in region {}: {}", pair.first, pair.second, std::string(status.message()));
   }
   look_at_ns_ = 0;  // Perhaps one more.

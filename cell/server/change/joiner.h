@@ -50,6 +50,7 @@ struct JoinerOptions {
   double deleted_per_left = 1;
   int64_t every_ns = 100'000'000;
   int64_t migrate_again_after_ns = 60'000'000'000;  // A migration to the same neighbour that did not lead to a join.
+  int64_t failed_pause_ns = 1'000'000'000;          // After a join, or the removal of the root, has failed.
   size_t copied = 64;                               // Entries in one step of the worker's loop.
 };
 
