@@ -43,6 +43,7 @@ class ExpirySweeperTest : public RequestServiceTest {
     std::vector<ScanItem> items;
     EXPECT_TRUE(ParseScanReply(AsBytes(reply), &items)->done);
     std::vector<std::string> keys;
+    keys.reserve(items.size());
     for (const ScanItem& item : items) keys.emplace_back(item.key);
     return keys;
   }
