@@ -112,24 +112,24 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenReplies) {
   const auto header = [](MessageKind kind, uint32_t bytes) { return ReplyHeader{kind, 0, bytes, {17, 34}}; };
-  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 48), Pointer(1, 8192), 1, 0x1122334455667788, 7}),
-            "0100000030000000"
+  EXPECT_EQ(HexOf(SearchReply{header(MessageKind::kSearch, 32), Pointer(1, 8192), 1}),
+            "0100000020000000"
             "1100000022000000"
             "0020000000010000"
-            "0100000000000000"
+            "0100000000000000");
+  EXPECT_EQ(HexOf(PairLife{0x1122334455667788, 7}),
             "8877665544332211"
             "0700000000000000");
   EXPECT_EQ(HexOf(TimeReply{header(MessageKind::kTime, 24), 0x1122334455667788}),
             "0d00000018000000"
             "1100000022000000"
             "8877665544332211");
-  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 48), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0, 9}),
-            "0200000030000000"
+  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 40), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
+            "0200000028000000"
             "1100000022000000"
             "0020000000010000"
             "8877665544332211"
-            "0500000001010000"
-            "0900000000000000");
+            "0500000001010000");
   EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 24), 1}),
             "0300000018000000"
             "1100000022000000"

@@ -165,19 +165,22 @@ absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message) {
   return parsed;
 }
 
-absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message) {
+absl::StatusOr<SearchResult> ParseSearchReply(ConstBytes message) {
   RETURN_IF_ERROR(CheckReply(message, MessageKind::kSearch));
   Cursor cursor(message);
-  const auto reply = cursor.Take<SearchReply>();
+  SearchResult result{cursor.Take<SearchReply>().found != 0};
+  if (result.found && !cursor.ended()) result.life = cursor.Take<PairLife>();
   if (!cursor.ended()) return BadReply(MessageKind::kSearch, message.size());
-  return reply;
+  return result;
 }
 
-absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message) {
+absl::StatusOr<GetResult> ParseGetReply(ConstBytes message) {
   RETURN_IF_ERROR(CheckReply(message, MessageKind::kGet));
   Cursor cursor(message);
-  Parsed<GetReply> parsed{cursor.Take<GetReply>(), {}, {}};
+  GetResult parsed;
+  parsed.fixed = cursor.Take<GetReply>();
   if (parsed.fixed.inlined != 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
+  if (parsed.fixed.found != 0 && !cursor.ended()) parsed.expiry = cursor.Take<Expiry>();
   if (!cursor.ended() || parsed.fixed.value_bytes > kValueBytesMax) return BadReply(MessageKind::kGet, message.size());
   return parsed;
 }

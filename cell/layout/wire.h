@@ -127,17 +127,26 @@ static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations
 std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0);
 absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message);
 
+// A PairLife follows if the pair that was found has an expiry.
 struct SearchReply {
   ReplyHeader header;
   Pointer leaf;
   uint64_t found;
-  Expiry expiry;     // Of the pair that was found.
-  uint64_t time_ns;  // Cluster time.
 };
-static_assert(sizeof(SearchReply) == 48 && std::has_unique_object_representations_v<SearchReply>);
-absl::StatusOr<SearchReply> ParseSearchReply(ConstBytes message);
+struct PairLife {
+  Expiry expiry = kNeverExpires;
+  uint64_t time_ns = 0;  // Cluster time.
+};
+static_assert(sizeof(SearchReply) == 32 && std::has_unique_object_representations_v<SearchReply>);
+static_assert(sizeof(PairLife) == 16 && std::has_unique_object_representations_v<PairLife>);
 
-// The value follows if `inlined`.
+struct SearchResult {
+  bool found;
+  PairLife life = {};
+};
+absl::StatusOr<SearchResult> ParseSearchReply(ConstBytes message);
+
+// The value follows if `inlined`, and then the pair's Expiry if it has one.
 struct GetReply {
   ReplyHeader header;
   Pointer extent;
@@ -146,10 +155,12 @@ struct GetReply {
   uint8_t found;
   uint8_t inlined;
   uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
-  Expiry expiry;
 };
-static_assert(sizeof(GetReply) == 48 && std::has_unique_object_representations_v<GetReply>);
-absl::StatusOr<Parsed<GetReply>> ParseGetReply(ConstBytes message);
+static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
+struct GetResult : Parsed<GetReply> {
+  Expiry expiry = kNeverExpires;
+};
+absl::StatusOr<GetResult> ParseGetReply(ConstBytes message);
 
 // The reply to a delete, a put and an added route.
 struct WriteReply {

@@ -101,8 +101,10 @@ void Ending::CheckCluster() {
 void Ending::Empty() {
   SimCluster& cluster = world_->cluster;
   if (!world_->plan.join.enabled || world_->table_keys == world_->history.keys()) return;
-  // A region whose route finds no room in the tier above, for want of a region, is not joined.
-  if (world_->plan.regions_max < kRegionsEnough) return;
+  // A region whose route finds no room in the tier above, for want of a region, is not joined, and one whose neighbour
+  // is on another server waits for a migration, which may fail again and again.
+  const bool one_server = world_->plan.servers + world_->plan.joining == 1;
+  if (!one_server || world_->plan.regions_max < kRegionsEnough) return;
   const absl::StatusOr<uint64_t> deleted = cluster.NewClient(Patient())->DeleteRange("", std::nullopt);
   if (!deleted.ok()) return world_->journal.Violate("at the end, delete all: {}", deleted.status().ToString());
   const auto of_tree = [&cluster] {

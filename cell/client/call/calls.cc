@@ -163,14 +163,14 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
                              CallContext context, Expiry* expiry) {
   WorkerConnection* const worker = router->worker();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
-  const Attempt<ConstBytes> reply =
-      co_await CallOnce(session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax, context);
+  const Attempt<ConstBytes> reply = co_await CallOnce(
+      session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax + sizeof(Expiry), context);
   if (!reply.ok()) co_return ReadFailed<Value>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
-  const absl::StatusOr<Parsed<GetReply>> get = ParseGetReply(**reply);
+  const absl::StatusOr<GetResult> get = ParseGetReply(**reply);
   if (!get.ok()) co_return get.status();
   if (get->fixed.found == 0) co_return Value();
-  if (expiry != nullptr) *expiry = get->fixed.expiry;
+  if (expiry != nullptr) *expiry = get->expiry;
   if (get->fixed.inlined != 0) {
     if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
@@ -249,14 +249,14 @@ Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry
 
 namespace {
 
-Task<Attempt<SearchReply>> SearchByCall(Session* session, KeyRouter* router, std::string_view key,
-                                        CallContext context) {
+Task<Attempt<SearchResult>> SearchByCall(Session* session, KeyRouter* router, std::string_view key,
+                                         CallContext context) {
   const std::string request = MakeKeyRequest(MessageKind::kSearch, router->root(), {}, key);
-  const size_t room = std::max(ReplyRoom(session), sizeof(SearchReply));
+  const size_t room = std::max(ReplyRoom(session), sizeof(SearchReply) + sizeof(PairLife));
   const Attempt<ConstBytes> reply = co_await CallOnce(session, router, request, {}, room, context);
-  if (!reply.ok()) co_return ReadFailed<SearchReply>(router, reply.status());
+  if (!reply.ok()) co_return ReadFailed<SearchResult>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
-  const absl::StatusOr<SearchReply> search = ParseSearchReply(**reply);
+  const absl::StatusOr<SearchResult> search = ParseSearchReply(**reply);
   if (!search.ok()) co_return search.status();
   co_return *search;
 }
@@ -264,22 +264,22 @@ Task<Attempt<SearchReply>> SearchByCall(Session* session, KeyRouter* router, std
 }  // namespace
 
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
-  const Attempt<SearchReply> search = co_await SearchByCall(session, router, key, context);
+  const Attempt<SearchResult> search = co_await SearchByCall(session, router, key, context);
   if (!search.ok()) co_return search.status();
   if (!search->has_value()) co_return std::nullopt;
-  co_return (*search)->found != 0;
+  co_return (*search)->found;
 }
 
 Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
-  const Attempt<SearchReply> search = co_await SearchByCall(session, router, key, context);
+  const Attempt<SearchResult> search = co_await SearchByCall(session, router, key, context);
   if (!search.ok()) co_return search.status();
   if (!search->has_value()) co_return std::nullopt;
-  const SearchReply& reply = **search;
-  if (reply.found == 0) co_return TimeLeft();
-  if (reply.expiry == kNeverExpires) co_return TimeLeft(INT64_MAX);
-  const bool right = reply.expiry > reply.time_ns && reply.expiry <= kExpiryMax;
+  const PairLife life = (*search)->life;
+  if (!(*search)->found) co_return TimeLeft();
+  if (life.expiry == kNeverExpires) co_return TimeLeft(INT64_MAX);
+  const bool right = life.expiry > life.time_ns && life.expiry <= kExpiryMax;
   if (!right) co_return absl::DataLossError("a search's reply has found a pair that has expired");
-  co_return TimeLeft(static_cast<int64_t>(reply.expiry - reply.time_ns));
+  co_return TimeLeft(static_cast<int64_t>(life.expiry - life.time_ns));
 }
 
 Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,

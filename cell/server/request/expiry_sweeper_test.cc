@@ -32,7 +32,7 @@ class ExpirySweeperTest : public RequestServiceTest {
     const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, key));
     const std::string searched = Call(MakeKeyRequest(MessageKind::kSearch, root_, {}, key));
     const bool found = ParseGetReply(AsBytes(got))->fixed.found != 0;
-    EXPECT_EQ(ParseSearchReply(AsBytes(searched))->found != 0, found);
+    EXPECT_EQ(ParseSearchReply(AsBytes(searched))->found, found);
     return found;
   }
   std::vector<std::string> Scanned(bool down = false) {
@@ -72,10 +72,10 @@ TEST_F(ExpirySweeperTest, RequestsFindAPairUntilItExpires) {
   cluster_time_ns_ = kBegin + 9;
   EXPECT_TRUE(Found("a") && Found("b") && Found("c"));
   const std::string searched = Call(MakeKeyRequest(MessageKind::kSearch, root_, {}, "b"));
-  EXPECT_EQ(ParseSearchReply(AsBytes(searched))->expiry, kBegin + 10u);
-  EXPECT_EQ(ParseSearchReply(AsBytes(searched))->time_ns, kBegin + 9u);
+  EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.expiry, kBegin + 10u);
+  EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.time_ns, kBegin + 9u);
   const std::string got = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "c"));
-  EXPECT_EQ(ParseGetReply(AsBytes(got))->fixed.expiry, kBegin + 10u);
+  EXPECT_EQ(ParseGetReply(AsBytes(got))->expiry, kBegin + 10u);
   const std::string time = Call(MakeTextRequest(MessageKind::kTime));
   EXPECT_EQ(ParseTimeReply(AsBytes(time))->time_ns, kBegin + 9u);
   cluster_time_ns_ = kBegin + 10;

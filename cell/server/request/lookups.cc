@@ -72,10 +72,12 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
     reply.leaf = lookup.location.leaf;
     reply.found = pair.has_value();
-    if (pair.has_value()) reply.expiry = pair->expiry;
-    reply.time_ns = lookup.tree->ClusterTime();
+    if (pair.has_value() && pair->expiry != kNeverExpires && to.size() >= sizeof(SearchReply) + sizeof(PairLife)) {
+      Store(to.data() + sizeof(SearchReply), PairLife{pair->expiry, lookup.tree->ClusterTime()});
+      reply.header.bytes += sizeof(PairLife);
+    }
     Store(to.data(), reply);
-    return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
+    return replies_->End(call, MessageKind::kSearch, to, reply.header.bytes);
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
   std::string_view value;
@@ -85,9 +87,8 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     reply.extent = pair->outside.extent;  // Null if the pair is inline.
     reply.crc = crc;
     reply.value_bytes = pair->value_bytes;
-    reply.expiry = pair->expiry;
   }
-  EndGet(*request, to, value, &reply);
+  EndGet(*request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
 }
 
 void Lookups::End(const HashLookup& lookup) {
@@ -115,11 +116,13 @@ void Lookups::End(const HashLookup& lookup) {
     reply.value_bytes = static_cast<uint32_t>(value.size());
     if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, value);
   }
-  EndGet(request, to, value, &reply);
+  EndGet(request, to, value, kNeverExpires, &reply);
 }
 
-void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, GetReply* reply) {
-  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() <= to.size()) {
+void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,
+                     GetReply* reply) {
+  const size_t expiry_bytes = ExpiryBytes(expiry);
+  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() + expiry_bytes <= to.size()) {
     reply->inlined = reply->found;
     reply->header.bytes += static_cast<uint32_t>(value.size());
     if (!value.empty()) std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
@@ -127,6 +130,10 @@ void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string
     reply->copied = request.keyed.copy;
     reply->extent = {};
     copies_->Keep(request.call->peer, reply->copied, value);
+  }
+  if (expiry_bytes > 0 && reply->header.bytes + expiry_bytes <= to.size()) {
+    Store(to.data() + reply->header.bytes, expiry);
+    reply->header.bytes += static_cast<uint32_t>(expiry_bytes);
   }
   Store(to.data(), *reply);
   replies_->End(*request.call, MessageKind::kGet, to, reply->header.bytes);

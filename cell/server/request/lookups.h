@@ -45,7 +45,7 @@ class Lookups {
   void End(const HashLookup& lookup);
   // Writes the reply to `to`, with the value if it fits. Otherwise a copy is kept, or the value stays in the extent
   // that `reply->extent` names.
-  void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, GetReply* reply);
+  void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry, GetReply* reply);
 
   Replies* const replies_;
   ValueCopies* const copies_;
