@@ -48,7 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute, MessageKind::kCount}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
-    Inside(ParseGetReply(whole));
+    if (const auto get = ParseGetReply(whole); get.ok()) Inside(get->value);
+    (void)ParseTimeReply(whole);
     (void)ParseWriteReply(whole, kind);
     if (const auto bytes = ParseBytesReply(whole, kind); bytes.ok()) Inside(AsText(*bytes));
     if (const auto route = ParseRouteReply(whole); route.ok()) {
