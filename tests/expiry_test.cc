@@ -109,6 +109,24 @@ TEST_F(ExpiryTest, TellsHowMuchTimeIsLeft) {
   EXPECT_EQ(*client_->TimeLeftNs("soon"), INT64_MAX);
 }
 
+// A scan goes on with the leaf as it was read for the batch before.
+TEST_F(ExpiryTest, AScanFindsAPairThatWasPutAgainBeforeItsExpiry) {
+  const uint64_t at_ns = now_ns() + 1'000'000'000;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(client_->Put(Key(i), ValueOf(1), Expires::AtNs(at_ns)).ok());
+  Scan scan = client_->NewScan({.batch = 2, .read_ahead = false, .call = {Path::kClient, {}}});
+  std::vector<std::string> keys;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(*scan.Next());
+    keys.emplace_back(scan.key());
+  }
+  ASSERT_TRUE(*client_->Put(Key(5), ValueOf(1)));
+  RunUntil(at_ns + 1'000'000'000);  // The client knows then that it has expired, and does not ask.
+  absl::StatusOr<bool> more = scan.Next();
+  for (; more.ok() && *more; more = scan.Next()) keys.emplace_back(scan.key());
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_EQ(keys, (std::vector<std::string>{Key(0), Key(1), Key(5)}));
+}
+
 TEST_F(ExpiryTest, ATimeThatCannotBeIsRefused) {
   const auto code = [this](Expires expires) { return client_->Put("key", "value", expires).status().code(); };
   for (const int64_t us : {int64_t{0}, int64_t{-1}, INT64_MIN, INT64_MAX}) {

@@ -184,12 +184,16 @@ TEST_F(ExpiryTest, NodesOfAllSizesHoldThem) {
       ASSERT_TRUE(*left.Delete(model.begin()->first));
       model.erase(model.begin());
     }
+    left.set_on_write([&model](const PairStore::Write& write) {
+      EXPECT_EQ(write.expiry, model.at(std::string(write.key)).second) << "a copy is logged with its expiry";
+    });
     {
       MeganodeJoin join(&left, &right);
       while (!*join.Copy(10)) {
       }
       join.Finish();
     }
+    left.set_on_write(nullptr);
     expect_all(left, "", "z");
     ExpectSound(&left_region, model.size(), expiring());
     EXPECT_LE(left.first_expiry(), 3000u);

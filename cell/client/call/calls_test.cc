@@ -69,5 +69,41 @@ TEST_F(WriteTest, AWriteWhoseAnswerIsMalformedMayHaveBeenApplied) {
   }
 }
 
+// Asks for the time that a pair has left.
+class TimeLeftTest : public KeyRouterTest {
+ protected:
+  // Returns what a client makes of a reply with this life of the pair.
+  absl::StatusOr<TimeLeft> LeftOf(const PairLife& life) {
+    service_a_.answer = [&life](const IncomingCall&, MutableBytes to) {
+      auto reply = ReplyOf<SearchReply>(MessageKind::kSearch, sizeof(SearchReply) + sizeof(PairLife));
+      reply.found = 1;
+      Store(to.data(), reply);
+      Store(to.data() + sizeof(reply), life);
+      return sizeof(SearchReply) + sizeof(PairLife);
+    };
+    const Attempt<TimeLeft> left = session_.Run(AskOnce());
+    if (!left.ok()) return left.status();
+    return left->value();
+  }
+
+ private:
+  Task<Attempt<TimeLeft>> AskOnce() {
+    KeyRouter router = Router("key");
+    const absl::Status found = co_await router.FindConnection();
+    if (!found.ok()) co_return found;
+    const CallContext context{Path::kServer, session_.NowNs(), session_.NowNs() + kTimeoutNs};
+    co_return co_await TimeLeftByCall(&session_, &router, "key", context);
+  }
+};
+
+TEST_F(TimeLeftTest, IsFromTheServersTimeToTheExpiry) {
+  EXPECT_EQ(*LeftOf({1000, 990}), 10);
+  EXPECT_EQ(*LeftOf({kExpiryMax, 0}), static_cast<int64_t>(kExpiryMax));
+  // It has expired between the server's search and its look at the clock.
+  EXPECT_EQ(*LeftOf({1000, 1000}), std::nullopt);
+  EXPECT_EQ(*LeftOf({1000, 1001}), std::nullopt);
+  EXPECT_TRUE(absl::IsDataLoss(LeftOf({kExpiryMax + 1, 0}).status()));
+}
+
 }  // namespace
 }  // namespace cell

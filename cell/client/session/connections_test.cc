@@ -67,7 +67,9 @@ TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
   AnsweringService service(again.get());
   ASSERT_TRUE(again->Listen("server", &service).ok());
   PassTime(options_.reconnect_us * 1000 + 1);
+  server_connection_->time.Set(1'000'000, 0, 0);
   EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  EXPECT_EQ(server_connection_->time.At(0, 1), ServerTime::Life::kUndecided) << "the new process has its own clock";
 }
 
 TEST_F(ConnectionsTest, AReadFindsThatTheConnectionIsLost) {

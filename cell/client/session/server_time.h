@@ -8,7 +8,7 @@
 // Not thread-safe.
 #pragma once
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "cell/base/mutant.h"

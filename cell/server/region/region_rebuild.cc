@@ -57,6 +57,7 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
   };
   return Rebuild(empty, [&](const PutPair& put) {
     return replay.ForEach([&](const LogRecord& record) {
+      if (record.expiry != kNeverExpires) return absl::InvalidArgumentError("it has a pair of a table that expires");
       // Other keys were cut off since.
       return content.hash_range->Has(HashKey(record.key)) ? put(record.key, record.value) : absl::OkStatus();
     });

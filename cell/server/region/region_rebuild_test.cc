@@ -95,6 +95,17 @@ TEST(RebuildRegion, StampsAreTheClocks) {
   EXPECT_EQ(asked, 2);
 }
 
+TEST(RebuildRegion, PairsKeepTheirExpiries) {
+  const Expiry expiry = 7;
+  const std::string value(reinterpret_cast<const char*>(&expiry), sizeof(expiry));
+  TreeReport report;
+  const Record expiring{RecordKind::kPutExpiring, "a", value + "1"};
+  ASSERT_TRUE(RebuildOf({Range(0), expiring, {RecordKind::kPut, "b", "1"}}, kShape, {}, &report).ok());
+  EXPECT_EQ(report.expiring, 1u);
+  EXPECT_EQ(report.data_bytes, 4u);
+  EXPECT_TRUE(absl::IsDataLoss(RebuildOf({HashRangeOf(0, UINT32_MAX, 512), expiring}))) << "pairs of tables have none";
+}
+
 TEST(RebuildRegion, WhatNoRegionCanHoldIsDamage) {
   const Record route{RecordKind::kRoute, "", RouteTo(8)};
   const std::vector<std::vector<Record>> logs = {

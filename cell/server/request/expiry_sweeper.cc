@@ -29,11 +29,11 @@ void ExpirySweeper::Step() {
 }
 
 uint32_t ExpirySweeper::NextRegion() const {
+  served_->CheckLease();
   uint32_t found = 0;
   Expiry first = UINT64_MAX;
   regions_->ForEach([&](const HeldRegion* region) {
-    if (region->tree == nullptr || region->state() != RegionState::kServing || !ExpirySweep::Pays(*region->tree))
-      return;
+    if (region->tree == nullptr || !ExpirySweep::Pays(*region->tree) || !writes_->MayDeleteExpired(*region)) return;
     if (found != 0 && region->tree->first_expiry() >= first) return;
     found = region->region();
     first = region->tree->first_expiry();
