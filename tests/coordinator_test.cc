@@ -94,7 +94,7 @@ TEST(CoordinatorTest, ARegionThatIsMovedIsSomebodys) {
     sim.seed = seed;
     TestClusterOptions options;
     options.servers = 2;
-    options.silence_ns = 500'000;
+    options.migrator.silence_ns = 500'000;
     options.balance.enabled = false;
     SimCluster cluster({512, 16 << 10, 64 << 10}, sim, options);
     ClientOptions client_options;

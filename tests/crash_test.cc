@@ -130,7 +130,7 @@ class CrashTest : public ::testing::Test {
     sim.latency_ns = 200;
     TestClusterOptions options;
     options.servers = kServers;
-    options.silence_ns = 300'000;
+    options.migrator.silence_ns = 300'000;
     options.split.pace.copied = 8;
     options.split.pace.freed = 4;
     options.balance.every_ns = 50'000;

@@ -29,7 +29,7 @@ TestClusterOptions Options(uint8_t how) {
   options.joining = 1;  // The liar.
   options.regions_max = 8;
   options.logs.durability = static_cast<Durability>(how % 3);
-  options.silence_ns = 50'000;
+  options.migrator.silence_ns = 50'000;
   options.balance.every_ns = 20'000;
   return options;
 }

@@ -194,7 +194,7 @@ TestClusterOptions Options(uint8_t how) {
   options.joining = 1;  // The liar.
   options.regions_max = how & 4 ? 5 : 16;
   options.logs.durability = static_cast<Durability>(how % 3);
-  options.silence_ns = 50'000;
+  options.migrator.silence_ns = 50'000;
   options.balance.enabled = false;
   options.balance.every_ns = 20'000;
   options.split.pace.copied = 4;

@@ -120,7 +120,7 @@ class TakeoverTest : public ::testing::Test {
   static TestClusterOptions Options(Durability durability) {
     TestClusterOptions options;
     options.servers = kServers;
-    options.silence_ns = 100'000;
+    options.migrator.silence_ns = 100'000;
     options.split.pace.copied = 8;
     options.split.pace.freed = 4;
     options.balance.every_ns = 50'000;

@@ -20,7 +20,7 @@ struct TestClusterOptions {
   size_t regions_max = 64;  // Per server.
   // Server i has inline_max[i % size], so that meganodes that move hold pairs that were stored in different ways.
   std::vector<size_t> inline_max = {kInlineMaxDefault};
-  int64_t silence_ns = 1'000'000'000;
+  MigratorOptions migrator;
   SplitterOptions split;
   RebalancerOptions balance;
   JoinerOptions join;
@@ -88,7 +88,7 @@ class TestCluster {
     made.start_pause_ns = options.start_pause_ns;
     made.regions_max = options.regions_max;
     made.pairs.inline_max = options.inline_max[static_cast<size_t>(server) % options.inline_max.size()];
-    made.silence_ns = options.silence_ns;
+    made.migrator = options.migrator;
     made.logs = options.logs;
     made.checkpoints = options.checkpoints;
     made.collector = options.collector;

@@ -97,6 +97,12 @@ absl::Status RegionTable::LowerRoot(uint32_t from, uint64_t epoch, uint32_t chil
   return Remove(from);
 }
 
+absl::Status RegionTable::RaiseRoot(uint32_t from, uint32_t to, uint32_t child, uint64_t epoch) {
+  if (root == to) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckEpoch(child, epoch));
+  return SetRoot(from, to);
+}
+
 absl::Status RegionTable::SetRoot(uint32_t from, uint32_t to) {
   if (root != from) return absl::AbortedError(fmt::format("the root is now in region {}", root));
   if (!regions.contains(to)) return absl::AbortedError(fmt::format("region {} no longer exists", to));

@@ -95,6 +95,9 @@ struct RegionTable {
   // being split, or if the child is not in the table. Returns OK if the old root is gone already: only this change
   // removes a root.
   absl::Status LowerRoot(uint32_t from, uint64_t epoch, uint32_t child);
+  // Makes `to` the root, which leads to the root `from` and to its right neighbour `child`. Returns Aborted if the root
+  // is not `from` any more, or if `child` has another epoch by now or was joined. Returns OK if `to` is the root.
+  absl::Status RaiseRoot(uint32_t from, uint32_t to, uint32_t child, uint64_t epoch);
   // Changes the root. Returns Aborted if the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);

@@ -246,6 +246,24 @@ TEST(RegionTable, TheRootsOnlyChildBecomesTheRoot) {
   EXPECT_TRUE(table.LowerRoot(root, 1, child).ok());  // It was made before.
 }
 
+// A worker that is gone may have sent its change before it lost `child`, and `child` may be joined since then.
+TEST(RegionTable, ANewRootLeadsToNoRegionOfAnotherEpoch) {
+  RegionTable table;
+  const WorkerId own{"own", 0};
+  const uint32_t first = *table.Add(own), child = *table.Add(own), root = *table.Add(own);
+  table.root = first;
+  ASSERT_TRUE(table.Move(child, 1, own).ok());
+  EXPECT_EQ(table.RaiseRoot(first, root, child, 1).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.RaiseRoot(child, root, child, 2).code(), absl::StatusCode::kAborted);  // It is not the root.
+  EXPECT_EQ(table.root, first);
+  EXPECT_TRUE(table.RaiseRoot(first, root, child, 2).ok());
+  EXPECT_EQ(table.root, root);
+  EXPECT_TRUE(table.RaiseRoot(first, root, child, 2).ok());  // It was made before.
+  ASSERT_TRUE(table.SetRoot(root, first).ok());
+  ASSERT_TRUE(table.Join(first, 1, child, 2).ok());
+  EXPECT_EQ(table.RaiseRoot(first, root, child, 2).code(), absl::StatusCode::kAborted);
+}
+
 TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {
   RegionTable table;
   const WorkerId own{"own", 0};

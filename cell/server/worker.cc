@@ -58,7 +58,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       allocator_(context_),
       routes_(context_, &allocator_, &served_),
       splitter_(context_, &allocator_, &routes_, &held_, options.split),
-      migrator_(context_, options.silence_ns),
+      migrator_(context_, options.migrator),
       service_(context_, &served_, &held_, {&migrator_, &splitter_}, options.service),
       tables_(context_, &allocator_, &splitter_, &migrator_),
       rebalancer_(context_, &migrator_, options.balance),

@@ -40,9 +40,8 @@ class Worker {
     JoinerOptions join;
     RebalancerOptions balance;
     size_t regions_max = 16;
-    PairSettings pairs;                  // Of the meganodes that it owns.
-    int64_t silence_ns = 1'000'000'000;  // How long another worker may be silent in a migration before it is assumed to
-                                         // be gone.
+    PairSettings pairs;  // Of the meganodes that it owns.
+    MigratorOptions migrator;
     SyncPoints sync_points;
     LogFlusherOptions logs;
     CheckpointerOptions checkpoints;

@@ -136,6 +136,7 @@ void Meganode::Restore() {
   for (uint64_t i = 0; i < header().nodes_end; ++i) {
     if (!free_nodes[i]) Reveal(Pointer(region(), header().nodes_offset + i * node_bytes_));
   }
+  unmerged_ = true;  // Perhaps: the owner before may not have come to it.
 }
 
 absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, const RegionShape& shape) {

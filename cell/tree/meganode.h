@@ -87,8 +87,10 @@ class Meganode : public PairStore {
   // Returns how many nodes were merged into a neighbour since this was constructed.
   uint64_t merges() const { return merges_; }
   // Returns whether there may be small leaves beside each other, which no delete will come to any more: deletes left
-  // them while no nodes were merged, or a split or a join has copied them.
+  // them while no nodes were merged, a split or a join has copied them, or the region has come from another owner.
   bool unmerged() const { return unmerged_; }
+  // Says so: a run of MergeFrom does not go on.
+  void set_unmerged() { unmerged_ = true; }
   // Merges small leaves as deletes do, among the next `leaves` from `key` on. Returns where to go on: the low key of a
   // leaf, or nullopt at the end, or if no nodes are merged for now (BordersKept). A run from the low key to the end
   // ends `unmerged`, if nothing has set it meanwhile.

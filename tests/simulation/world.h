@@ -85,7 +85,8 @@ class World {
     TestClusterOptions options;
     options.servers = plan.servers + plan.joining;
     options.joining = plan.joining;
-    options.silence_ns = 100'000;
+    options.migrator.silence_ns = 100'000;
+    options.migrator.zeroed_bytes = 4 << 10;
     options.split = plan.split;
     options.balance = plan.balance;
     options.join = plan.join;

@@ -88,13 +88,16 @@ bool Joiner::IsShrunk(const HeldRegion& region) const {
   return left == 0 || static_cast<double>(region.tree->deleted()) > options_.deleted_per_left * left;
 }
 
-bool Joiner::MayJoin(const HeldRegion& region) {
+bool Joiner::MayGo(const HeldRegion& region) {
   const bool can_log = region.log == nullptr || region.log->status().ok();
-  return region.tree != nullptr && region.claimable() && can_log && region.state() == RegionState::kServing;
+  const bool free = region.claimable() || region.claim_yields();
+  return region.tree != nullptr && free && can_log && region.state() == RegionState::kServing;
 }
 
+bool Joiner::MayJoin(const HeldRegion& region) { return region.claimable() && MayGo(region); }
+
 bool Joiner::Fit(const HeldRegion* left, const HeldRegion* right) const {
-  if (left == nullptr || right == nullptr || !MayJoin(*left) || !MayJoin(*right)) return false;
+  if (left == nullptr || right == nullptr || !MayJoin(*left) || !MayGo(*right)) return false;
   const auto it = not_before_ns_.find({left->region(), right->region()});
   if (it != not_before_ns_.end() && clock_->NowNs() < it->second) return false;
   return MeganodeJoin::Fits(*left->tree, *right->tree);
@@ -106,7 +109,7 @@ void Joiner::Step() {
   look_at_ns_ = now_ns + options_.every_ns;
   if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
   for (HeldRegion* region : regions_->all()) {
-    if (!MayJoin(*region)) continue;
+    if (!MayGo(*region)) continue;
     if (region->tree->unmerged() && !merging_) {
       merging_ = true;
       scheduler_->Spawn(MergeLeaves());
@@ -125,23 +128,27 @@ void Joiner::Step() {
     }
     if (Fit(left, right)) {
       busy_ = true;
-      scheduler_->Spawn(JoinAlone(RegionClaim(left, ClaimPurpose::kJoin), RegionClaim(right, ClaimPurpose::kJoin)));
+      scheduler_->Spawn(JoinAlone(ClaimBoth(left, right)));
       return;
     }
-    if (right == nullptr && BeginMigration(region)) return;
+    if (right == nullptr && region->claimable() && BeginMigration(region)) return;
   }
 }
 
 Task<bool> Joiner::MergeLeaves() {
   std::set<uint32_t> ids;
   regions_->ForEach([&](HeldRegion* held) {
-    if (MayJoin(*held) && held->tree->unmerged()) ids.insert(held->region());
+    if (MayGo(*held) && held->tree->unmerged()) ids.insert(held->region());
   });
   for (const uint32_t id : ids) {
     std::optional<std::string> at;
     for (bool first = true; first || at.has_value(); first = false) {
       HeldRegion* const region = regions_->Find(id);
-      if (scheduler_->stopping() || region == nullptr || !MayJoin(*region)) break;
+      if (scheduler_->stopping() || region == nullptr) break;
+      if (!MayGo(*region)) {
+        if (!first && region->tree != nullptr) region->tree->set_unmerged();
+        break;
+      }
       if (first) at = region->tree->range().low;
       at = region->tree->MergeFrom(*at, kLeavesPerTurn);
       co_await scheduler_->Yield();
@@ -239,9 +246,16 @@ Task<bool> Joiner::Migrate(uint32_t region, WorkerId to) {
   co_return status.ok();
 }
 
-Task<bool> Joiner::JoinAlone(RegionClaim left, RegionClaim right) {
-  const std::pair pair(left.region()->region(), right.region()->region());
-  const absl::Status status = co_await JoinClaimed(std::move(left), std::move(right));
+Joiner::Neighbours Joiner::ClaimBoth(HeldRegion* left, HeldRegion* right) {
+  const bool has_route = !right->claim_yields();
+  return {RegionClaim(left, ClaimPurpose::kJoin),
+          has_route ? RegionClaim(right, ClaimPurpose::kJoin) : RegionClaim::TakeOver(right, ClaimPurpose::kJoin),
+          has_route};
+}
+
+Task<bool> Joiner::JoinAlone(Neighbours neighbours) {
+  const std::pair pair(neighbours.left.region()->region(), neighbours.right.region()->region());
+  const absl::Status status = co_await JoinClaimed(std::move(neighbours));
   busy_ = false;
   if (!status.ok()) {
     not_before_ns_[pair] = clock_->NowNs() + options_.failed_pause_ns;
@@ -266,26 +280,28 @@ Task<absl::Status> Joiner::Join(uint32_t id) {
     co_return absl::FailedPreconditionError(fmt::format(
         "the left neighbour of region {} is on another worker: move one of the two to the other's worker first", id));
   }
-  if (!MayJoin(*right)) co_return Busy(id);
+  if (!MayGo(*right)) co_return Busy(id);
   if (!MayJoin(*left)) co_return Busy(left->region());
   if (scheduler_->stopping()) co_return Stopping();
-  RegionClaim left_claim(left, ClaimPurpose::kJoin);
-  RegionClaim right_claim(right, ClaimPurpose::kJoin);
-  co_return co_await JoinClaimed(std::move(left_claim), std::move(right_claim));
+  Neighbours neighbours = ClaimBoth(left, right);
+  co_return co_await JoinClaimed(std::move(neighbours));
 }
 
-Task<absl::Status> Joiner::JoinClaimed(RegionClaim left_claim, RegionClaim right_claim) {
-  const RegionClaim left_held = std::move(left_claim);
-  RegionClaim right_held = std::move(right_claim);
-  HeldRegion* const left = left_held.region();
-  HeldRegion* const right = right_held.region();
+Task<absl::Status> Joiner::JoinClaimed(Neighbours neighbours) {
+  Neighbours held = std::move(neighbours);
+  HeldRegion* const left = held.left.region();
+  HeldRegion* const right = held.right.region();
   const uint32_t left_id = left->region(), right_id = right->region();
-  if (!MeganodeJoin::Fits(*left->tree, *right->tree)) co_return TooFull(left_id, right_id);
   const auto tier = static_cast<uint8_t>(right->tree->tier() + 1);
   std::string key = right->tree->range().low;
   std::string copied_key = key;  // g++ 12 destroys temporaries of a co_await twice.
-  absl::Status status = co_await routes_->Withdraw(tier, std::move(copied_key), right);
-  const bool has_route = absl::IsFailedPrecondition(status);
+  absl::Status status;
+  if (MeganodeJoin::Fits(*left->tree, *right->tree)) {
+    status = co_await routes_->Withdraw(tier, std::move(copied_key), right);
+    held.has_route = absl::IsFailedPrecondition(status);
+  } else {
+    status = TooFull(left_id, right_id);
+  }
   if (status.ok() && (left->lost() || right->lost())) status = Lost();
   if (status.ok()) {
     Reach("route removed");
@@ -299,8 +315,8 @@ Task<absl::Status> Joiner::JoinClaimed(RegionClaim left_claim, RegionClaim right
     co_return status;
   }
   ++counters_.failed;
-  if (!has_route && !right->lost()) {
-    scheduler_->Spawn(routes_->Publish(tier, std::move(key), std::move(right_held)));
+  if (!held.has_route && !right->lost()) {
+    scheduler_->Spawn(routes_->Publish(tier, std::move(key), std::move(held.right)));
   }
   co_return status;
 }

@@ -93,12 +93,20 @@ class Joiner {
   // Returns whether deletes have left the meganode small.
   bool IsShrunk(const HeldRegion& region) const;
   static bool MayJoin(const HeldRegion& region);
+  // The same for one that its left neighbour takes in: it may be waiting for its route, too.
+  static bool MayGo(const HeldRegion& region);
   bool Fit(const HeldRegion* left, const HeldRegion* right) const;
   // Returns the only meganode that `region` leads to, if that is the root of the tree. Else returns 0.
   uint32_t OnlyChildOf(const HeldRegion& region) const;
   Task<bool> LowerRootAlone();
-  Task<bool> JoinAlone(RegionClaim left, RegionClaim right);
-  Task<absl::Status> JoinClaimed(RegionClaim left, RegionClaim right);
+  struct Neighbours {
+    RegionClaim left, right;
+    bool has_route;  // The tier above leads to the right one.
+  };
+  // REQUIRES: MayJoin(*left) and MayGo(*right).
+  static Neighbours ClaimBoth(HeldRegion* left, HeldRegion* right);
+  Task<bool> JoinAlone(Neighbours neighbours);
+  Task<absl::Status> JoinClaimed(Neighbours neighbours);
   // Freezes the right one, copies it, and makes the change. After an error the right one serves again.
   Task<absl::Status> CopyAndCommit(HeldRegion* left, HeldRegion* right);
   Task<absl::Status> Copy(HeldRegion* left, HeldRegion* right, class MeganodeJoin* join);

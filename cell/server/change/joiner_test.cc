@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cell/base/check.h"
@@ -72,7 +73,7 @@ class JoinerTest : public ::testing::Test {
       co_return true;
     };
     worker_->scheduler()->Spawn(run());
-    for (int i = 0; i < 100'000 && !status.has_value(); ++i) Turn();
+    for (int i = 0; i < 1'000'000 && !status.has_value(); ++i) Turn();
     return status.value_or(absl::DeadlineExceededError("it has not ended"));
   }
   void AwaitIdle() {
@@ -300,6 +301,30 @@ TEST_F(FullWorkerTest, LeavesThatBecameSmallDuringASplitAreMerged) {
   EXPECT_EQ(tree->header().nodes_used, 1u);
 }
 
+// A run of merges that a claim interrupts does not count as one that has seen all leaves.
+TEST_F(FullWorkerTest, MergesThatWereInterruptedComeAgain) {
+  HeldRegion* const first = First();
+  Meganode* const tree = first->tree;
+  for (int i = kKeys; i < 4 * kKeys; ++i) ASSERT_TRUE(tree->Put(KeyOf(i), "", Crc64("", Crc64(KeyOf(i)))).ok());
+  {
+    const Meganode::BordersKept borders(tree);
+    for (int i = 0; i < 4 * kKeys; ++i) ASSERT_TRUE(tree->Delete(KeyOf(i)).ok());
+  }
+  const uint64_t before = tree->header().nodes_used;
+  ASSERT_GT(before, 20u);
+  ASSERT_FALSE(worker_->joiner()->MakeRoom());
+  while (tree->header().nodes_used == before) Turn();
+  {
+    const RegionClaim claim(first, ClaimPurpose::kCheckpoint);
+    AwaitIdle();
+    ASSERT_GT(tree->header().nodes_used, 1u);
+    EXPECT_TRUE(tree->unmerged());
+  }
+  ASSERT_FALSE(worker_->joiner()->MakeRoom());
+  AwaitIdle();
+  EXPECT_EQ(tree->header().nodes_used, 1u);
+}
+
 TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   const uint32_t last = Split(), middle = Split();
   ASSERT_EQ(worker_->regions()->size(), 4u);
@@ -315,6 +340,65 @@ TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   EXPECT_TRUE(worker_->splitter()->MakeRoom(Find(last)));  // So writes wait for the split.
   for (int i = 0; i < 1'000'000 && Find(middle) != nullptr; ++i) Turn();
   EXPECT_EQ(Find(middle), nullptr);
+}
+
+// Two regions are all that the worker may hold, so there is none for the root that would lead to both.
+class BlockedRouteTest : public JoinerTest {
+ protected:
+  BlockedRouteTest() : JoinerTest(/*joins=*/false, /*regions_max=*/2) {}
+
+  // Splits the first meganode, and waits until the right half's route is blocked.
+  HeldRegion* SplitInto(uint32_t* right) {
+    EXPECT_TRUE(Run(worker_->splitter()->Split(First()->region())).ok());
+    *right = First()->tree->range().right.region();
+    AwaitBlocked(*right);
+    return Find(*right);
+  }
+  void AwaitBlocked(uint32_t region) {
+    for (int i = 0; i < 100'000 && Find(region) != nullptr && !Find(region)->claim_yields(); ++i) Turn();
+    ASSERT_TRUE(Find(region) != nullptr && Find(region)->claim_yields());
+  }
+};
+
+TEST_F(BlockedRouteTest, ARegionWithoutARouteIsJoined) {
+  uint32_t right = 0;
+  SplitInto(&right);
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  AwaitIdle();
+  EXPECT_EQ(worker_->regions()->size(), 1u);
+  EXPECT_EQ(membership_->state().table.Find(right), nullptr);
+  ExpectWhole();
+}
+
+TEST_F(BlockedRouteTest, ItsRouteIsStillWantedAfterAJoinThatFailed) {
+  uint32_t right = 0;
+  HeldRegion* const region = SplitInto(&right);
+  const std::string value(400, 'v');
+  for (int i = 0; i < 100; ++i) {  // More than both together may have.
+    const std::string key = fmt::format("z{}", i);
+    ASSERT_TRUE(region->store->Put(key, value, Crc64(value, Crc64(key))).ok());
+  }
+  EXPECT_EQ(Run(worker_->joiner()->Join(right)).code(), absl::StatusCode::kResourceExhausted);
+  AwaitBlocked(right);
+}
+
+// By an old region table there is no tier above, but another worker has made one meanwhile.
+TEST_F(BlockedRouteTest, NoJoinTrustsAnOldRegionTable) {
+  uint32_t right = 0;
+  SplitInto(&right);
+  const auto set_root = [this](uint32_t root) {
+    const std::lock_guard lock(cluster_->mutex);
+    ++cluster_->state.table.version;
+    return std::exchange(cluster_->state.table.root, root);
+  };
+  const uint32_t old_root = set_root(99);
+  EXPECT_EQ(Run(worker_->joiner()->Join(right)).code(), absl::StatusCode::kNotFound);  // The root, that is.
+  ASSERT_NE(Find(right), nullptr);
+  EXPECT_EQ(First()->tree->range().right.region(), right);
+  set_root(old_root);
+  AwaitBlocked(right);
+  ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
+  ExpectWhole();
 }
 
 // The session is lost when all was copied. The regions may have other owners at any time after that.

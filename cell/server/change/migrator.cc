@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kFewShare = 1024;
 constexpr int kRoundsMax = 12;
 constexpr uint32_t kRunPagesMax = 64;  // Per read.
-constexpr uint64_t kZeroedPerStep = 64 << 10;
+constexpr int64_t kOfferedPatience = 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
 constexpr size_t kWhyBytesMax = 300;
@@ -29,7 +29,7 @@ absl::Status NoSuchMigration(uint32_t region) {
 
 }  // namespace
 
-Migrator::Migrator(const WorkerContext& context, int64_t silence_ns)
+Migrator::Migrator(const WorkerContext& context, MigratorOptions options)
     : self_(context.self),
       clock_(context.clock),
       membership_(context.membership),
@@ -38,7 +38,7 @@ Migrator::Migrator(const WorkerContext& context, int64_t silence_ns)
       peers_(context.peers),
       logs_(context.logs),
       sync_points_(context.sync_points),
-      silence_ns_(silence_ns) {
+      options_(options) {
   scheduler_->InterruptOnStop(&outgoing_ended_);
   context.status->Add([this](nlohmann::json* status) {
     (*status)["migrations"] = {{"sent", counters_.sent},
@@ -246,8 +246,9 @@ void Migrator::Step() {
   EndMigrated();
   std::vector<uint32_t> silent;
   for (const auto& [id, outgoing] : outgoing_) {
-    if (outgoing.phase() != MigrationPhase::kSettling && clock_->NowNs() - outgoing.heard_ns > silence_ns_)
-      silent.push_back(id);
+    const int64_t patience_ns = (outgoing.begun() ? 1 : kOfferedPatience) * options_.silence_ns;
+    const bool settling = outgoing.phase() == MigrationPhase::kSettling;
+    if (!settling && clock_->NowNs() - outgoing.heard_ns > patience_ns) silent.push_back(id);
   }
   for (const uint32_t id : silent) {
     Outgoing& outgoing = outgoing_.at(id);
@@ -312,7 +313,7 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
   // Pages that were never written are not copied, and unused slots must be zeros (pilaf/hash_layout.h).
   if ((*memory)->header().magic != 0) {
     for (uint64_t at = kRegionHeaderBytes; at < regions_->shape().extents_offset() && !scheduler_->stopping();) {
-      at = regions_->Zero(*memory, at, kZeroedPerStep);
+      at = regions_->Zero(*memory, at, options_.zeroed_bytes);
       co_await scheduler_->Yield();
     }
   }

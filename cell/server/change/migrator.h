@@ -52,10 +52,17 @@
 
 namespace cell {
 
+struct MigratorOptions {
+  // The other side is assumed to be gone after this long without a message. A target that has an offer and has not
+  // begun may be silent ten times as long: it may have to zero its memory first, and no write waits for it.
+  int64_t silence_ns = 1'000'000'000;
+  uint64_t zeroed_bytes = 64 << 10;  // In one step of the worker's loop.
+};
+
 class Migrator : public MigrationHandler {
  public:
-  // All arguments must outlive this. After `silence_ns` without a message the other side is assumed to be gone.
-  Migrator(const WorkerContext& context, int64_t silence_ns);
+  // All arguments must outlive this.
+  Migrator(const WorkerContext& context, MigratorOptions options);
 
   // Migrates a held region to another worker. REQUIRES: the region is not claimed. Returns OK once the other worker has
   // it, ResourceExhausted if that has no room, and Aborted if it refused, with its reason in the message. After any
@@ -142,7 +149,7 @@ class Migrator : public MigrationHandler {
   Peers* const peers_;
   LogFlusher* const logs_;
   const SyncPoints* const sync_points_;
-  const int64_t silence_ns_;
+  const MigratorOptions options_;
   std::map<uint32_t, Outgoing> outgoing_;
   uint64_t seen_revision_ = 0;  // The membership's state that EndMigrated has looked at.
   Event outgoing_ended_;

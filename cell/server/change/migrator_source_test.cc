@@ -221,7 +221,7 @@ TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
   for (int i = 0; i < 100'000 && region_->claimed(); ++i) Turn();
   ASSERT_FALSE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kServing);
-  EXPECT_LT(network_.now_ns() - begun_ns, Worker::Options().silence_ns / 2);
+  EXPECT_LT(network_.now_ns() - begun_ns, MigratorOptions().silence_ns / 2);
 }
 
 // A region is frozen once. A target that asks again, even after the seal, is refused, and nothing changes.
@@ -299,6 +299,20 @@ TEST_F(SourceTest, ARegionIsWhereItIs) {
   EXPECT_TRUE(source_.steps.empty());
 }
 
+// It may have to zero its memory first.
+TEST_F(SourceTest, ATargetThatHasNotBegunMayBeSilentForLonger) {
+  Pass(8 * MigratorOptions().silence_ns);
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  Pass(2 * MigratorOptions().silence_ns);
+  EXPECT_FALSE(region_->claimed());
+}
+
+TEST_F(SourceTest, ATargetThatNeverBeginsIsNotWaitedForForEver) {
+  Pass(12 * MigratorOptions().silence_ns);
+  EXPECT_FALSE(region_->claimed());
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+}
+
 // Otherwise the region could not be split or migrated elsewhere until the target counts as silent.
 TEST_F(SourceTest, AnOfferThatDoesNotArriveEndsTheMigration) {
   Refuse();
@@ -323,7 +337,7 @@ TEST_F(SourceTest, ASealedRegionIsServedOnlyByWhatTheTableSays) {
   membership_->set_unreachable(true);
   ASSERT_TRUE(Ask(target_, MigrationStep::kCancel).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(Ask(target_, MigrationStep::kCancel).status()));
-  Pass(2 * Worker::Options().silence_ns);
+  Pass(2 * MigratorOptions().silence_ns);
   ASSERT_TRUE(region_->claimed());
   EXPECT_EQ(region_->state(), RegionState::kSealed);
   membership_->set_unreachable(false);
@@ -347,10 +361,10 @@ TEST_F(SourceTest, ARegionThatIsTakenOverWhileItIsCopiedHasNotMigrated) {
 TEST_F(SourceTest, ATargetThatAsksOnIsNotSilent) {
   ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
   for (int i = 0; i < 4; ++i) {
-    Pass(Worker::Options().silence_ns * 2 / 3);
+    Pass(MigratorOptions().silence_ns * 2 / 3);
     ASSERT_TRUE(Ask(target_, MigrationStep::kWritten).ok()) << i;
   }
-  Pass(2 * Worker::Options().silence_ns);
+  Pass(2 * MigratorOptions().silence_ns);
   EXPECT_FALSE(region_->claimed());
 }
 

@@ -41,12 +41,13 @@ RoutePublisher::RoutePublisher(const WorkerContext& context, RegionAllocator* al
 
 Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim claim) {
   const uint32_t region = claim.region()->region();
-  claim.set_purpose(ClaimPurpose::kRoute);
   while (!scheduler_->stopping()) {
-    if (claim.region() == nullptr || claim.region()->lost()) {  // Its new owner publishes the route.
+    // Who has taken the claim over publishes the route if it must. So does the new owner of a lost region.
+    if (claim.region() == nullptr || claim.region()->lost()) {
       claim.Release();
       co_return false;
     }
+    claim.set_purpose(ClaimPurpose::kRoute);
     const absl::Status status = co_await TryPublish(tier, key, claim.region());
     if (status.ok()) {
       ++counters_.added;
@@ -55,7 +56,7 @@ Task<bool> RoutePublisher::Publish(uint8_t tier, std::string key, RegionClaim cl
       co_return true;
     }
     spdlog::debug("the route to region {} has not been added yet: {}", region, std::string(status.message()));
-    claim.set_purpose(absl::IsResourceExhausted(status) ? ClaimPurpose::kRouteBlocked : ClaimPurpose::kRoute);
+    if (absl::IsResourceExhausted(status)) claim.set_purpose(ClaimPurpose::kRouteBlocked);
     co_await scheduler_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (scheduler_->stopping()) break;
     (void)co_await RefreshAwaiter(membership_);
@@ -69,11 +70,13 @@ Task<absl::Status> RoutePublisher::Withdraw(uint8_t tier, std::string key, const
     const uint32_t root = membership_->state().table.root;
     const std::optional<absl::Status> removed = co_await TryRequest(MessageKind::kRemoveRoute, root, tier, key, child);
     status = removed.value_or(absl::AbortedError("the tree has no tier above"));
-    if (status.ok()) {
-      ++counters_.removed;
+    counters_.removed += status.ok();
+    if (status.ok() || absl::IsFailedPrecondition(status)) break;
+    if (!removed.has_value() && (co_await RefreshAwaiter(membership_)).ok() &&
+        membership_->state().table.root == root) {
+      status = absl::OkStatus();  // The route has never been there, and only this worker adds it (RaiseRoot).
       break;
     }
-    if (absl::IsFailedPrecondition(status)) break;
     co_await scheduler_->Sleep(kRetryPauseNs + static_cast<int64_t>(random_.Below(kRetryPauseNs)));
     if (!scheduler_->stopping()) (void)co_await RefreshAwaiter(membership_);
   }
@@ -82,10 +85,11 @@ Task<absl::Status> RoutePublisher::Withdraw(uint8_t tier, std::string key, const
 
 Task<absl::Status> RoutePublisher::TryPublish(uint8_t tier, const std::string& key, const HeldRegion* child) {
   const uint32_t root = membership_->state().table.root;
-  const Pointer leads_to = RootOf(child->region());
+  const uint32_t region = child->region();
+  const uint64_t epoch = child->epoch();
   const std::optional<absl::Status> added = co_await TryRequest(MessageKind::kAddRoute, root, tier, key, child);
   if (added.has_value()) co_return *added;
-  co_return co_await MakeRoot(root, tier, key, leads_to);
+  co_return co_await MakeRoot(root, tier, key, region, epoch);
 }
 
 // Goes from the root of the tree down, or right, to the meganode of `tier` that covers `key`.
@@ -117,7 +121,8 @@ Task<std::optional<absl::Status>> RoutePublisher::TryRequest(MessageKind kind, u
 }
 
 // Creates a meganode of routes above `old_root`, which is the first of its tier.
-Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child) {
+Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, uint32_t child,
+                                            uint64_t epoch) {
   if (tier >= kTiersMax) co_return absl::ResourceExhaustedError("the tree has the maximum number of tiers");
   RegionContent content;  // Not passed as a braced argument, because g++ 12 destroys such temporaries of a co_await
                           // twice.
@@ -127,13 +132,13 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
   Meganode* const tree = made->region()->tree;
   const uint32_t region = tree->region();
   absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
-  if (status.ok()) status = tree->InsertRoute(key, child).status();
+  if (status.ok()) status = tree->InsertRoute(key, RootOf(child)).status();
   if (status.ok()) status = co_await logs_->Flushed(region);
   if (status.ok()) {
-    Membership::TableChange set_root = [old_root, region](RegionTable* table) {
-      return table->root == region ? absl::OkStatus() : table->SetRoot(old_root, region);
+    Membership::TableChange raise = [old_root, region, child, epoch](RegionTable* table) {
+      return table->RaiseRoot(old_root, region, child, epoch);
     };
-    status = co_await CommitTableChange(membership_, scheduler_, std::move(set_root));
+    status = co_await CommitTableChange(membership_, scheduler_, std::move(raise));
   }
   if (!status.ok()) {  // Another worker was faster.
     if (!scheduler_->stopping()) co_await allocator_->Discard(region);

@@ -25,12 +25,13 @@ class RoutePublisher {
   RoutePublisher(const WorkerContext& context, RegionAllocator* allocator, ServedRegions* served);
 
   // Adds the route `key` to a meganode of `tier`. It leads to the claimed region, which stays claimed until then. Tries
-  // until it succeeds, or the region is lost, or the worker ends. Returns whether it succeeded.
+  // until it succeeds, or the region is lost, or the worker ends. Returns whether it succeeded. While that tier has no
+  // room, another may take the claim over (ClaimPurpose::kRouteBlocked), with the duty to publish the route.
   Task<bool> Publish(uint8_t tier, std::string key, RegionClaim claim);
 
   // Removes the route `key` from a meganode of `tier` if it leads to `child`, which stays claimed. On OK it is gone
-  // from the disk, too. After any other result it may be there or not, and Publish brings it back. Returns
-  // FailedPrecondition if that meganode cannot be without it for now.
+  // from the disk, too; that includes a tree without such a tier. After any other result it may be there or not, and
+  // Publish brings it back. Returns FailedPrecondition if that meganode cannot be without it for now.
   Task<absl::Status> Withdraw(uint8_t tier, std::string key, const HeldRegion* child);
 
   struct Counters {
@@ -43,7 +44,7 @@ class RoutePublisher {
   Task<std::optional<absl::Status>> TryRequest(MessageKind kind, uint32_t root, uint8_t tier, const std::string& key,
                                                const HeldRegion* child);
   Task<absl::Status> TryPublish(uint8_t tier, const std::string& key, const HeldRegion* child);
-  Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, Pointer child);
+  Task<absl::Status> MakeRoot(uint32_t old_root, uint8_t tier, const std::string& key, uint32_t child, uint64_t epoch);
   // Sends a request to the worker that holds `region`, which may be this one. Returns its reply.
   Task<absl::StatusOr<std::string>> CallOwner(uint32_t region, std::string request);
 

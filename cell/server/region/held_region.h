@@ -108,6 +108,8 @@ class HeldRegion {
   bool claimed() const { return claim_ != nullptr; }
   bool ClaimedFor(ClaimPurpose purpose) const;
   bool claimable() const { return !claimed() && !lost(); }
+  // Returns whether RegionClaim::TakeOver may take the claim from its holder.
+  bool claim_yields() const;
 
   // Logs later writes to `to`. With `first`, the writer logs writes before it applies them with Commit and
   // CommitDelete.

@@ -8,8 +8,8 @@
 
 namespace cell {
 
-// Holds a region's claim until it is destroyed, released, or moved from. If the region is dropped first, it holds
-// nothing from then on. Call it on the worker's thread.
+// Holds a region's claim until it is destroyed, released, or moved from. If the region is dropped first, or another
+// claim takes it over, it holds nothing from then on. Call it on the worker's thread.
 class RegionClaim {
  public:
   // Makes a claim that holds nothing.
@@ -31,6 +31,14 @@ class RegionClaim {
     return *this;
   }
   ~RegionClaim() { Release(); }
+
+  // Takes over the claim on a region that is claimed for kRouteBlocked. REQUIRES: region->claim_yields().
+  static RegionClaim TakeOver(HeldRegion* region, ClaimPurpose purpose) {
+    CELL_CHECK(region->claim_yields());
+    RegionClaim claim = std::move(*region->claim_);
+    claim.purpose_ = purpose;
+    return claim;
+  }
 
   // Returns null if it holds nothing.
   HeldRegion* region() const { return region_; }
@@ -57,6 +65,8 @@ class RegionClaim {
 inline HeldRegion::~HeldRegion() {
   if (claim_ != nullptr) claim_->region_ = nullptr;
 }
+
+inline bool HeldRegion::claim_yields() const { return ClaimedFor(ClaimPurpose::kRouteBlocked) && !lost(); }
 
 inline bool HeldRegion::ClaimedFor(ClaimPurpose purpose) const {
   return claim_ != nullptr && claim_->purpose_ == purpose;

@@ -80,6 +80,23 @@ TEST_F(RegionClaimTest, HoldsARegionUntilItsEnd) {
   EXPECT_FALSE(region->claimed());
 }
 
+TEST_F(RegionClaimTest, YieldsWhileItsRouteIsBlocked) {
+  HeldRegion* const region = *regions_.Create(1, {});
+  EXPECT_FALSE(region->claim_yields());
+  RegionClaim claim(region, ClaimPurpose::kRoute);
+  EXPECT_FALSE(region->claim_yields());
+  claim.set_purpose(ClaimPurpose::kRouteBlocked);
+  EXPECT_TRUE(region->claim_yields());
+  {
+    const RegionClaim taken = RegionClaim::TakeOver(region, ClaimPurpose::kJoin);
+    EXPECT_EQ(claim.region(), nullptr);
+    EXPECT_TRUE(region->ClaimedFor(ClaimPurpose::kJoin));
+    claim.Release();
+    EXPECT_TRUE(region->claimed());
+  }
+  EXPECT_FALSE(region->claimed());
+}
+
 TEST_F(RegionClaimTest, HoldsNothingOnceTheRegionIsDropped) {
   RegionClaim claim(*regions_.Create(1, {}), ClaimPurpose::kMigrate);
   regions_.Drop(1);
