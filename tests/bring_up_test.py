@@ -241,7 +241,10 @@ class BringUp(unittest.TestCase):
         up = [cluster.binary("tools/up"), "--dir", str(self.directory), "--detach", "--durability", "none"]
         for flags, message in ((("--regions-max", "0"), "--regions-max must be from 1 to 65536"),
                                (("--regions-max", "65537"), "--regions-max must be from 1 to 65536"),
-                               (("--meganode-bytes", "2X"), '"2X" is not a valid size')):
+                               (("--meganode-bytes", "2X"), '"2X" is not a valid size'),
+                               (("--memory-max", "1G", "--regions-max", "2"), "use only one of them"),
+                               (("--memory-max", "319M"), "--memory-max must be at least 320 MB: a server holds at least one region, of 320 MB"),
+                               (("--memory-max", "639M", "--workers", "2"), "--memory-max must be at least 640 MB: each of the 2 workers")):
             refused = subprocess.run([*up, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn(message, refused.stderr)
@@ -251,6 +254,10 @@ class BringUp(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertIn("all its 65536 regions of 10 MB are full, the cluster needs 640.0 GB of memory, but this machine has", made.stderr)
         self.assertEqual(cluster_settings.settings_of(self.directory)["meganode_bytes"], 2 << 20)
+        cluster_down.down(self.directory)
+        # The sizes of the cluster count, which keeps them.
+        subprocess.run([*up, "--memory-max", "35M"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True, text=True, timeout=60)
+        self.assertEqual(cluster_settings.settings_of(self.directory)["regions_max"], 3)
         cluster_down.down(self.directory)
 
     def test_a_region_table_that_is_older_than_the_logs_is_refused(self):

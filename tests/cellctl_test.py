@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 from tests.cellctl_case import ERROR, CellctlCase
-from tools import cluster
+from tools import cluster, cluster_down
 
 
 class Cellctl(CellctlCase):
@@ -364,6 +364,37 @@ class Cellctl(CellctlCase):
         # With fewer keys it is as before.
         self.done("delete-range", "--yes")
         self.assertNotIn("nearly full", self.done("status").decode())
+
+    def test_a_full_store_evicts_what_the_rules_allow(self):
+        self.up(servers=1, meganode_bytes=256 << 10, extents_bytes=1 << 20, regions_max=3, durability="async")
+        self.assertEqual(self.done("evict"), b"nothing is evicted\n")
+        self.refused("not in {none,ttl,lru-sampled}", "evict", "lru")
+        self.refused("too long", "evict", "ttl", "--prefix", "p" * 65)
+        self.done("load", "-", input="".join(f"pinned{i:04}\tvalue\n" for i in range(100)).encode())
+        many = "".join(f"cache/{i * 7919 % 20_000:05}\t{'v' * 60}\n" for i in range(20_000)).encode()
+        full = self.ctl("load", "-", input=many)
+        self.assertEqual(full.returncode, ERROR)
+        self.assertIn("the meganode is full and was not split", full.stderr.decode())
+        self.assertEqual(self.done("evict", "lru-sampled", "--prefix", "cache/"), b"rule          keys that begin with\nlru-sampled   cache/\n")
+        self.done("evict", "none", "--prefix", "cache/0")
+        self.assertEqual(self.lines("evict")[0][1], {"prefix": "cache/0", "rule": "none"})
+        self.done("evict", "none", "--prefix", "cache/")
+        self.assertEqual(self.done("evict", "none", "--prefix", "cache/0"), b"nothing is evicted\n")
+        self.done("evict", "lru-sampled", "--prefix", "cache/")
+        self.done("load", "-", input=many)
+        self.done("load", "-", input=many)
+        kept = int(self.done("count", "--prefix", "cache/"))
+        self.assertLess(kept, 15_000)
+        self.assertGreater(kept, 2_000)
+        self.assertEqual(self.done("count", "--prefix", "pinned"), b"100\n")
+        self.assertIn("no errors", self.done("check").decode())
+        self.assertGreater(self.lines("status")[0]["workers"][0]["evicted"], 10_000)
+        # Rules are in the region table, and outlive the servers.
+        cluster_down.down(self.directory)
+        self.servers = cluster.up(self.directory)
+        self.assertEqual(self.done("evict"), b"rule          keys that begin with\nlru-sampled   cache/\n")
+        self.done("evict", "none", "--prefix", "cache/")
+        self.assertEqual(self.ctl("load", "-", input=many).returncode, ERROR)
 
     def test_what_needs_no_tree_works_without_its_root(self):
         self.up(servers=2, durability="none", server_flags=["--no-balance"])

@@ -21,6 +21,8 @@ struct TestClusterOptions {
   // Server i has inline_max[i % size], so that meganodes that move hold pairs that were stored in different ways.
   std::vector<size_t> inline_max = {kInlineMaxDefault};
   MigratorOptions migrator;
+  EvictionRules evictions;
+  Evictor::Options evictor;
   SplitterOptions split;
   RebalancerOptions balance;
   JoinerOptions join;
@@ -66,6 +68,7 @@ class TestCluster {
     ClusterState state;
     state.shape = shape;
     state.durability = options.logs.durability;
+    state.table.evictions = options.evictions;
     if (state.durability != Durability::kNone) state.table_lease_ns = options.table_lease_ns;
     for (int i = 0; i < options.servers; ++i) {
       state.servers.push_back({fmt::format("server-{}", i),
@@ -80,6 +83,7 @@ class TestCluster {
     made.service.held_max_ns = options.held_max_ns;
     made.service.uploads = options.uploads;
     made.service.sweeper = options.sweeper;
+    made.service.evictor = options.evictor;
     made.self = {made.service.name, 0};
     made.seed += static_cast<uint64_t>(server);
     made.split = options.split;

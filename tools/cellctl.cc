@@ -152,6 +152,19 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* drain = add("drain", "Migrate all regions away from SERVER, and assign it no new ones", Drain);
   drain->add_option("server", flags->server)->required();
   drain->add_flag("--cancel", flags->cancel, "End the drain: SERVER can be assigned regions again");
+  CLI::App* evict = add("evict", "Say, or set, which pairs are deleted when a full server gets more", Evict);
+  evict->footer(
+      "Without RULE, lists the rules. Rules:\n"
+      "  none         pairs stay; puts are refused when there is no room (this is the default)\n"
+      "  ttl          pairs with an expiry go, of some pairs at random those first that would expire first\n"
+      "  lru-sampled  any pair goes, of some pairs at random those first that were not used for longest\n"
+      "For each key the rule with its longest prefix counts. A server evicts when a region is full and it holds as "
+      "many\n"
+      "regions as it may (--regions-max, --memory-max). Pairs of Pilaf tables are never evicted.");
+  evict->add_option("rule", flags->evict, "none, ttl or lru-sampled")
+      ->check(CLI::IsMember({"none", "ttl", "lru-sampled"}));
+  evict->add_option("--prefix", flags->prefix, "Only for keys that begin with this; without it, for all keys")
+      ->needs(evict->get_option("rule"));
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
   add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup)
       ->add_option("dir", flags->file)

@@ -23,6 +23,7 @@ struct CtlFlags {
   std::string level;
   bool cancel = false;
   uint32_t allocate = 1;
+  std::string evict;
   std::string path = "hybrid";
   std::string output = "text";
   double timeout = 15;
@@ -76,6 +77,9 @@ int Top(Client* client, const CtlFlags& flags);
 // Requests to the servers' control planes: cellctl_control.cc.
 // Opens a client of a server's control plane. Its calls end within --timeout if the user has given that.
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerInfo& server, const CtlFlags& flags);
+// Returns the first server that answers and has room for `regions` more regions. If there is none, returns the one with
+// the most room.
+absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions);
 int Regions(Client* client, const CtlFlags& flags);
 int Allocate(Client* client, const CtlFlags& flags);
 int Split(Client* client, const CtlFlags& flags);
@@ -85,6 +89,9 @@ int Drain(Client* client, const CtlFlags& flags);
 int Checkpoint(Client* client, const CtlFlags& flags);
 int Rebalance(Client* client, const CtlFlags& flags);
 int LogLevel(Client* client, const CtlFlags& flags);
+
+// What is evicted: cellctl_evict.cc.
+int Evict(Client* client, const CtlFlags& flags);
 
 // Backups: cellctl_backup.cc.
 int Backup(Client* client, const CtlFlags& flags);

@@ -7,11 +7,8 @@
 #include "tools/cellctl_commands.h"
 
 namespace cell {
-namespace {
 
-// Returns the first server that answers and has room for `regions` more regions. If there is none, returns the one with
-// the most room.
-absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions = 0) {
+absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions) {
   absl::Status failed = absl::UnavailableError("no server has a reachable control plane");
   std::unique_ptr<ControlClient> roomiest;
   uint32_t most = 0;
@@ -32,6 +29,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const 
   if (roomiest == nullptr) return failed;
   return roomiest;
 }
+
+namespace {
 
 std::string LayoutName(uint32_t bucket_bytes) {
   return bucket_bytes == 0 ? "slots" : fmt::format("buckets of {}", bucket_bytes);
@@ -129,7 +128,7 @@ int HashCreate(Client* client, const CtlFlags& flags) {
 }
 
 int HashDrop(Client* client, const CtlFlags& flags) {
-  const auto control = AnyControl(client, flags);
+  const auto control = AnyControl(client, flags, 0);
   const absl::Status status = control.ok() ? (*control)->DropTable(flags.table) : control.status();
   return status.ok() ? kDone : Fail(status);
 }

@@ -61,6 +61,16 @@ def settings_of(directory):
     return None
 
 
+def regions_within(memory, settings):
+    """Returns how many regions each worker may hold, so that those of a server take at most `memory` bytes. Raises ClusterError if that is none."""
+    workers, region = settings["workers"], settings["meganode_bytes"] + settings["extents_bytes"]
+    if memory < workers * region:
+        of = f"each of the {workers} workers" if workers > 1 else "a server"
+        raise ClusterError(f"--memory-max must be at least {workers * region / 2**20:.0f} MB: {of} holds at least one region, of {region / 2**20:.0f} MB "
+                           "(--meganode-bytes, --extents-bytes)")
+    return memory // (workers * region)
+
+
 def describe(directory, settings):
     """Returns the content of cluster.json. Listed servers stay as they are, because others know their addresses."""
     try:

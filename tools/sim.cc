@@ -75,6 +75,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"roots_removed", report.roots_removed},
       {"cleared", report.cleared},
       {"expired", report.expired},
+      {"evicted", report.evicted},
       {"moves", report.moves},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
@@ -306,8 +307,10 @@ class Runs {
                static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print(
         "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} expired pairs "
-        "removed\n",
-        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("expired"));
+        "removed, "
+        "{} evicted\n",
+        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("expired"),
+        sum("evicted"));
     fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
                sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",

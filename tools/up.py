@@ -37,6 +37,7 @@ def parse(arguments=None):
     add("--meganode-bytes", "bytes for the nodes of each region", "64M")
     add("--extents-bytes", "bytes for the keys and values of each region", "256M")
     add("--regions-max", "maximum number of regions that each worker holds", 16, type=int)
+    add("--memory-max", "memory for the regions of each server, such as 4G; sets --regions-max to as many as fit")
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
     add("--host", "address of this machine where clients on other machines can connect; if tcp needs an address and none is given, 127.0.0.1")
     add("--secret-file", "file with a secret of at least 16 bytes, not readable by others; only clients with the same secret can connect. "
@@ -55,6 +56,8 @@ def parse(arguments=None):
         parser.error(f"--inline-max must be from 0 to {INLINE_MAX}, not {args.inline_max}")
     if args.regions_max is not None and not 1 <= args.regions_max <= REGIONS_MAX:
         parser.error(f"--regions-max must be from 1 to {REGIONS_MAX}")
+    if args.memory_max and args.regions_max is not None:
+        parser.error("--memory-max sets --regions-max: use only one of them")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
     if args.server and args.servers:
@@ -79,12 +82,15 @@ def server_flags(kept, args):
 def bring_up(directory, args):
     known = cluster_settings.settings_of(directory)
     flags = server_flags((known or {}).get("server_flags", []), args)
+    sizes = {key: cluster.parse_bytes(text) for key, text in (("meganode_bytes", args.meganode_bytes), ("extents_bytes", args.extents_bytes)) if text}
+    regions_max = args.regions_max
+    if args.memory_max:
+        wanted = {**cluster_settings.DEFAULTS, **(known or {}), **sizes, **({"workers": args.workers} if args.workers else {})}
+        regions_max = min(cluster_settings.regions_within(cluster.parse_bytes(args.memory_max), wanted), REGIONS_MAX)
     given = {
-        "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": args.regions_max,
+        "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": regions_max, **sizes,
         "fabric": args.fabric, "host": args.host, "zookeeper": args.zookeeper, "name": args.name,
         "durability": args.durability or (None if known else "async"), "server_flags": flags,
-        "meganode_bytes": cluster.parse_bytes(args.meganode_bytes) if args.meganode_bytes else None,
-        "extents_bytes": cluster.parse_bytes(args.extents_bytes) if args.extents_bytes else None,
         "secret_file": str(cluster.user_path(args.secret_file)) if args.secret_file else None,
     }
     secret = given["secret_file"] or (known or {}).get("secret_file")
@@ -110,7 +116,7 @@ def memory_note(settings, machine_bytes):
     if regions * region_bytes <= machine_bytes:
         return ""
     return (f"note: when all its {regions} regions of {region_bytes / 2**20:.0f} MB are full, the cluster needs {regions * region_bytes / 2**30:.1f} GB "
-            f"of memory, but this machine has {machine_bytes / 2**30:.1f} GB (--regions-max, --meganode-bytes, --extents-bytes)\n")
+            f"of memory, but this machine has {machine_bytes / 2**30:.1f} GB (--memory-max, --regions-max, --meganode-bytes, --extents-bytes)\n")
 
 
 def watch(directory, processes, kill_after):

@@ -62,6 +62,7 @@ enum class Mutant {
   kClearedLate,           // A meganode is seen empty while some of its nodes can still be read.
   kExpiredByReads,        // A client that reads by itself takes every pair for one that has not expired.
   kExpiredBeforePut,      // A pair that has expired is deleted although a put of its key is logged and not yet applied.
+  kEvictsAll,             // A pair is evicted that no rule allows to be evicted.
 };
 
 struct MutantName {
@@ -116,6 +117,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kClearedLate, "cleared-late", false},
     MutantName{Mutant::kExpiredByReads, "expired-by-reads", false},
     MutantName{Mutant::kExpiredBeforePut, "expired-before-put", false},
+    MutantName{Mutant::kEvictsAll, "evicts-all", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -249,6 +249,15 @@ std::vector<Client::TableInfo> Client::Tables() {
   return tables;
 }
 
+std::map<std::string, std::string> Client::Evictions() {
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
+  std::map<std::string, std::string> rules;
+  for (const auto& [prefix, eviction] : session_->view()->cluster().table.evictions.by_prefix()) {
+    rules.emplace(prefix, ToString(eviction));
+  }
+  return rules;
+}
+
 Task<absl::StatusOr<Value>> Table::AsyncGet(std::string_view key, CallOptions options) {
   return GetFromTable(client_->session_.get(), &name_, key, serializable_, options);
 }

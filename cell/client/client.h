@@ -44,6 +44,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -320,6 +321,10 @@ class Client {
   };
   // Returns all tables in the current region table.
   std::vector<TableInfo> Tables();
+
+  // Returns the rules by which pairs of the tree are evicted when there is no room, "none", "ttl" or "lru-sampled" by
+  // prefixes of keys (cellctl evict).
+  std::map<std::string, std::string> Evictions();
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<std::vector<std::optional<std::string>>>> AsyncMultiGet(absl::Span<const std::string_view> keys,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "cell/base/bytes.h"
 #include "cell/base/json.h"
 #include "cell/base/mutant.h"
@@ -193,6 +194,9 @@ std::string RegionTable::ToJson() const {
     json["tables"][name] = {{"bucket_bytes", table.bucket_bytes}, {"parts", std::move(parts)}};
   }
   json["draining"] = draining;
+  for (const auto& [prefix, eviction] : evictions.by_prefix()) {
+    json["evictions"].push_back({absl::Base64Escape(prefix), ToString(eviction)});
+  }
   json["made"] = made;
   return JsonText(json, 1);
 }
@@ -259,6 +263,19 @@ absl::StatusOr<std::vector<std::string>> ParseTexts(JsonView json, const char* n
   return texts;
 }
 
+// Reads a rule: the prefix in Base64, and the name of what is evicted.
+absl::Status ParseEvictionRule(JsonView one, EvictionRules* rules) {
+  const std::vector<JsonView> pair = one.elements();
+  const std::optional<std::string> encoded = pair.size() == 2 ? pair[0].As<std::string>() : std::nullopt;
+  const std::optional<std::string> name = pair.size() == 2 ? pair[1].As<std::string>() : std::nullopt;
+  const std::optional<Eviction> eviction = name.has_value() ? ParseEviction(*name) : std::nullopt;
+  std::string prefix;
+  if (!encoded.has_value() || !eviction.has_value() || !absl::Base64Unescape(*encoded, &prefix)) {
+    return Bad("a rule of \"evictions\" has no valid prefix, or evicts something unknown");
+  }
+  return rules->Set(prefix, *eviction);
+}
+
 absl::Status ParseTable(JsonView json, RegionTable* table) {
   ASSIGN_OR_RETURN(table->version, json.Get<uint64_t>("version"));
   ASSIGN_OR_RETURN(table->next_region, json.Get<uint32_t>("next_region"));
@@ -278,6 +295,8 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   table->made.assign(made.begin(), made.end());
   ASSIGN_OR_RETURN(const std::vector<std::string> draining, ParseTexts(json, "draining"));
   table->draining.insert(draining.begin(), draining.end());
+  if (json["evictions"].there() && !json["evictions"].is_array()) return Bad("\"evictions\" is not a list");
+  for (const JsonView one : json["evictions"].elements()) RETURN_IF_ERROR(ParseEvictionRule(one, &table->evictions));
   return absl::OkStatus();
 }
 

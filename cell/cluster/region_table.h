@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/cluster/eviction_rules.h"
 #include "cell/layout/pointer.h"
 
 namespace cell {
@@ -59,6 +60,7 @@ struct RegionTable {
   std::map<uint32_t, Entry> regions;
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
+  EvictionRules evictions;                               // For pairs of the tree.
   std::deque<std::string> made;  // The ids of the last changes, for members whose answer was lost.
 
   const Entry* Find(uint32_t region) const {

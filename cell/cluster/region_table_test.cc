@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 namespace cell {
 namespace {
 
@@ -262,6 +264,31 @@ TEST(RegionTable, ANewRootLeadsToNoRegionOfAnotherEpoch) {
   ASSERT_TRUE(table.SetRoot(root, first).ok());
   ASSERT_TRUE(table.Join(first, 1, child, 2).ok());
   EXPECT_EQ(table.RaiseRoot(first, root, child, 2).code(), absl::StatusCode::kAborted);
+}
+
+TEST(RegionTable, KeepsTheRulesOfEviction) {
+  RegionTable table;
+  ASSERT_TRUE(table.evictions.Set("", Eviction::kTtl).ok());
+  ASSERT_TRUE(table.evictions.Set(std::string("bin\0\xff", 5), Eviction::kLru).ok());
+  ASSERT_TRUE(table.evictions.Set("pinned", Eviction::kNone).ok());
+  const std::string text = table.ToJson();
+  const absl::StatusOr<RegionTable> parsed = RegionTable::Parse(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, table);
+  EXPECT_TRUE(parsed->evictions.on());
+  EXPECT_TRUE(parsed->evictions.needs_use());
+  EXPECT_EQ(RegionTable().ToJson().find("evictions"), std::string::npos);  // As releases before it had none.
+  nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::json one = {"YQ==", "ttl"};
+  ASSERT_TRUE((json["evictions"] = nlohmann::json::array({one}), RegionTable::Parse(json.dump()).ok()));
+  for (const nlohmann::json& bad :
+       {nlohmann::json(7), nlohmann::json::array({one, 7}), nlohmann::json::array({nlohmann::json::array({"YQ=="})}),
+        nlohmann::json::array({nlohmann::json::array({"YQ==", "lfu"})}),
+        nlohmann::json::array({nlohmann::json::array({"%", "ttl"})}),
+        nlohmann::json::array({nlohmann::json::array({std::string(200, 'A'), "ttl"})})}) {
+    json["evictions"] = bad;
+    EXPECT_TRUE(absl::IsInvalidArgument(RegionTable::Parse(json.dump()).status())) << bad.dump();
+  }
 }
 
 TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {

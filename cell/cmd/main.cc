@@ -45,6 +45,7 @@ struct Flags {
   std::string name = "server-0";
   uint32_t workers = 1;
   uint32_t regions_max = 16;
+  std::optional<uint64_t> memory_max;
   RegionShape shape;
   std::string fabric = "auto";
   std::string listen;
@@ -75,6 +76,7 @@ std::atomic<bool> stop = false;
 constexpr int64_t kNapNs = 200'000'000;
 
 constexpr size_t kNameBytesMax = 64;
+constexpr uint32_t kRegionsMax = 65'536;  // Per worker.
 
 // With fewer, gRPC ends the process.
 constexpr uint64_t kDescriptorsMin = 64;
@@ -85,6 +87,21 @@ constexpr int kUnfinishedStatus = 3;
 // Per worker. Disks sync several files at the same time; replays use the cores.
 constexpr size_t kDiskThreads = 4;
 const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+
+// Sets regions_max to what --memory-max says. Returns InvalidArgument if that is less than a region for each worker.
+absl::Status ApplyMemoryMax(Flags* flags) {
+  if (!flags->memory_max.has_value()) return absl::OkStatus();
+  const uint64_t region_bytes = flags->shape.region_bytes();
+  const uint64_t fit = *flags->memory_max / region_bytes / flags->workers;
+  if (fit == 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--memory-max must be at least {} MB: each of {} worker(s) holds at least one region, of {} MB "
+        "(--meganode-bytes, --extents-bytes)",
+        (flags->workers * region_bytes + (1 << 20) - 1) >> 20, flags->workers, (region_bytes + (1 << 20) - 1) >> 20));
+  }
+  flags->regions_max = static_cast<uint32_t>(std::min<uint64_t>(fit, kRegionsMax));
+  return absl::OkStatus();
+}
 
 // Takes a lock that is held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
@@ -263,6 +280,7 @@ absl::Status CheckFlags(const Flags& flags) {
 
 absl::Status Run(Flags flags) {
   RETURN_IF_ERROR(CheckFlags(flags));
+  RETURN_IF_ERROR(ApplyMemoryMax(&flags));
   const uint64_t descriptors = RaiseDescriptorLimit();
   spdlog::debug("up to {} file descriptors can be open", descriptors);
   if (descriptors < kDescriptorsMin) {
@@ -335,8 +353,13 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--regions-max", flags.regions_max, "Maximum number of regions that each worker holds")
       ->needs(cluster)
-      ->check(CLI::Range(1, 65'536))
+      ->check(CLI::Range(uint32_t{1}, kRegionsMax))
       ->capture_default_str();
+  app.add_option("--memory-max", flags.memory_max,
+                 "Memory for the regions of this server, such as 4G; sets --regions-max to as many as fit")
+      ->needs(cluster)
+      ->excludes("--regions-max")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--node-bytes", flags.shape.node_bytes,
                  "Size of a tree node in bytes; must be the same for all servers of a cluster")
       ->needs(cluster)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cell/base/bytes.h"
 #include "cell/base/task.h"
 #include "cell/cluster/region_table.h"
 #include "cell/server/region/region_state.h"
@@ -149,6 +150,18 @@ void WorkerControl::CreateTable(std::string table, uint32_t bucket_bytes, uint32
 void WorkerControl::DropTable(std::string table, Answer<absl::Status> answer) {
   Run(
       worker_, [table = std::move(table)](Worker* its) { return its->tables()->Drop(table); }, std::move(answer));
+}
+
+void WorkerControl::SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) {
+  const std::optional<Eviction> eviction = ParseEviction(evict);
+  if (!eviction.has_value()) {
+    answer(absl::InvalidArgumentError(
+        fmt::format("{} cannot be evicted: give none, ttl or lru-sampled", ForMessage(evict))));
+    return;
+  }
+  Run(
+      worker_, [prefix = std::move(prefix), eviction](Worker* its) { return its->SetEviction(prefix, *eviction); },
+      std::move(answer));
 }
 
 }  // namespace cell

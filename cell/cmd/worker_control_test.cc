@@ -101,6 +101,18 @@ TEST_F(WorkerControlTest, CreatesAndDropsTables) {
   EXPECT_EQ(drop().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(WorkerControlTest, SetsWhatIsEvicted) {
+  const auto set = [&](const std::string& prefix, const std::string& evict) {
+    return Answered<absl::Status>([&](auto answer) { control_.SetEviction(prefix, evict, std::move(answer)); });
+  };
+  EXPECT_TRUE(set("cache/", "lru-sampled").ok());
+  EXPECT_EQ(cluster_->state.table.evictions.Of("cache/1"), Eviction::kLru);
+  EXPECT_EQ(set("cache/", "lru").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(set(std::string(65, 'p'), "ttl").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(set("cache/", "none").ok());
+  EXPECT_FALSE(cluster_->state.table.evictions.on());
+}
+
 TEST_F(WorkerControlTest, PreparesMemory) {
   const auto allocate = [&](uint32_t count) {
     return Answered<absl::StatusOr<size_t>>([&](auto answer) { control_.Allocate(count, std::move(answer)); });

@@ -200,6 +200,14 @@ absl::Status ControlClient::DropTable(const std::string& table) {
   return connection_->Call(&control::Control::Stub::DropTable, request, &reply, kOrder);
 }
 
+absl::Status ControlClient::SetEviction(const std::string& prefix, const std::string& evict) {
+  control::SetEvictionRequest request;
+  request.set_prefix(prefix);
+  request.set_evict(evict);
+  control::SetEvictionReply reply;
+  return connection_->Call(&control::Control::Stub::SetEviction, request, &reply, kOrder);
+}
+
 absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);

@@ -210,6 +210,13 @@ class ControlServer::RpcService : public control::Control::Service {
         [this, request](auto answer) { workers_[0]->DropTable(request->table(), std::move(answer)); }));
   }
 
+  grpc::Status SetEviction(grpc::ServerContext*, const control::SetEvictionRequest* request,
+                           control::SetEvictionReply*) override {
+    return ToGrpc(Order<absl::Status>([this, request](auto answer) {
+      workers_[0]->SetEviction(request->prefix(), request->evict(), std::move(answer));
+    }));
+  }
+
   grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,
                            control::SetLogLevelReply*) override {
     for (const char* level : {"trace", "debug", "info", "warning", "error"}) {

@@ -5,6 +5,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/server/change/first_region.h"
+#include "cell/server/region/commit_table_change.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
@@ -92,6 +93,13 @@ absl::Status Worker::MakeFirst() {
     fabric_->Wait(fabric_->NowNs() + start_pause_ns_);
   }
   return status;
+}
+
+Task<absl::Status> Worker::SetEviction(std::string prefix, Eviction eviction) {
+  Membership::TableChange change = [prefix = std::move(prefix), eviction](RegionTable* table) {
+    return table->evictions.Set(prefix, eviction);
+  };
+  co_return co_await CommitTableChange(membership_.get(), &scheduler_, std::move(change));
 }
 
 size_t Worker::Poll() {

@@ -78,6 +78,9 @@ class Worker {
     fabric_->Wake();
   }
 
+  // Sets in the region table what is evicted of the keys with a prefix. Returns errors like EvictionRules::Set.
+  Task<absl::Status> SetEviction(std::string prefix, Eviction eviction);
+
   // Does what can be done now. Returns how much was done.
   size_t Poll();
   // Waits until Poll has something to do, or until `until_ns`.

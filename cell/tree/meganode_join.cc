@@ -41,12 +41,14 @@ MeganodeJoin::~MeganodeJoin() {
   for (const Pointer node : spare_) left_->FreeNode(node);
 }
 
-absl::StatusOr<bool> MeganodeJoin::Copy(size_t entries) {
+absl::Status MeganodeJoin::TooFull() const {
+  return absl::ResourceExhaustedError(
+      fmt::format("region {} has become too full to take what region {} has", left_->region(), right_->region()));
+}
+
+absl::StatusOr<bool> MeganodeJoin::Copy(size_t entries, size_t ahead) {
   for (size_t done = 0; done < entries && !copied_;) {
-    if (2 * left_->header().nodes_used >= left_->header().node_count) {
-      return absl::ResourceExhaustedError(
-          fmt::format("region {} has become too full to take what region {} has", left_->region(), right_->region()));
-    }
+    if (2 * left_->header().nodes_used >= left_->header().node_count || !LeavesRoom(*left_, ahead)) return TooFull();
     ASSIGN_OR_RETURN(const NodeView leaf, right_->VerifiedLeafOf(next_));
     if (leaf.low_key() != next_) return DamagedNode(right_->region(), leaf.self());
     RETURN_IF_ERROR(CopyLeaf(leaf));
@@ -58,6 +60,7 @@ absl::StatusOr<bool> MeganodeJoin::Copy(size_t entries) {
     }
   }
   // The left root must be above the annex's root in the end. Finish raises it with these nodes if it is not.
+  if (copied_ && !LeavesRoom(*left_, ahead)) return TooFull();
   while (copied_ && spare_.size() <= left_->Node(annex_).level()) spare_.push_back(left_->AllocateNode());
   return copied_;
 }

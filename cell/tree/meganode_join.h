@@ -31,17 +31,21 @@ class MeganodeJoin {
   // that what was joined takes many writes until it is split again.
   static bool Fits(const Meganode& left, const Meganode& right) { return left.fill() + right.fill() < kFillMax; }
 
-  // REQUIRES: `right` has the tier of `left` and is its right neighbour. Nothing is written to `right` until this is
-  // destroyed.
+  // Returns whether a step of the copy can be made while `ahead` writes are prepared for the left meganode: it takes as
+  // many nodes as one more write, and none that these may need.
+  static bool LeavesRoom(const Meganode& left, size_t ahead) { return ahead == 0 || left.NodesLeftForSplit(ahead); }
+
+  // REQUIRES: LeavesRoom, and `right` has the tier of `left` and is its right neighbour. Nothing is written to `right`
+  // until this is destroyed.
   MeganodeJoin(Meganode* left, const Meganode* right);
   ~MeganodeJoin();
   MeganodeJoin(const MeganodeJoin&) = delete;
   MeganodeJoin& operator=(const MeganodeJoin&) = delete;
 
   // Copies about `entries` more entries. Returns true when all are copied. Each is reported to the left meganode's
-  // on_write, like a put. Returns ResourceExhausted if the left meganode has become too full, and DataLoss if an entry
-  // was damaged in memory: destroy this then.
-  absl::StatusOr<bool> Copy(size_t entries);
+  // on_write, like a put. `ahead`: the number of writes that are prepared for the left meganode. Returns
+  // ResourceExhausted if that has become too full, and DataLoss if an entry was damaged in memory: destroy this then.
+  absl::StatusOr<bool> Copy(size_t entries, size_t ahead = 0);
 
   // Finishes the join. REQUIRES: Copy returned true. Cannot fail.
   void Finish();
@@ -51,6 +55,7 @@ class MeganodeJoin {
 
   class InAnnex;
 
+  absl::Status TooFull() const;
   absl::Status CopyLeaf(const NodeView& leaf);
   void RaiseRoot();
   NodeView FirstInAnnex(uint8_t level) const;

@@ -115,6 +115,30 @@ absl::Status CopyAll(MeganodeJoin* join, size_t step = 10) {
   return copied.status();
 }
 
+// Writes that are prepared for the left meganode may need nodes, and cannot fail.
+TEST(MeganodeJoin, LeavesTheNodesThatPreparedWritesMayNeed) {
+  Neighbours n(100, 500);
+  ASSERT_TRUE(MeganodeJoin::LeavesRoom(n.left_, 0));
+  const uint64_t left = n.left_.header().node_count - n.left_.header().nodes_used;
+  size_t ahead = 0;
+  while (MeganodeJoin::LeavesRoom(n.left_, ahead + 1)) ++ahead;
+  EXPECT_GT(ahead, left / 20);
+  const auto before = n.Usage();
+  {
+    MeganodeJoin join(&n.left_, &n.right_);
+    absl::StatusOr<bool> copied = false;
+    while (copied.ok() && !*copied) copied = join.Copy(10, ahead);
+    EXPECT_TRUE(absl::IsResourceExhausted(copied.status()));
+  }
+  EXPECT_EQ(n.Usage(), before);
+  {
+    MeganodeJoin join(&n.left_, &n.right_);
+    ASSERT_TRUE(CopyAll(&join).ok());
+    join.Finish();
+  }
+  n.ExpectJoined();
+}
+
 class JoinOfSizes : public ::testing::TestWithParam<std::tuple<uint64_t, uint64_t>> {};
 INSTANTIATE_TEST_SUITE_P(LeftAndRight, JoinOfSizes,
                          ::testing::Combine(::testing::Values(0, 1, 5, 100, 500),

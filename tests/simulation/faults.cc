@@ -351,6 +351,7 @@ void Faults::Collect(size_t i) {
   report.roots_removed += worker->joiner()->counters().roots_removed;
   report.cleared += worker->service()->writes()->cleared();
   report.expired += worker->service()->writes()->expired();
+  report.evicted += worker->service()->writes()->evicted();
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;

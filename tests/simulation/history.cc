@@ -27,7 +27,7 @@ std::string Shorten(std::vector<KeyOperation> sorted) {
   }
   std::string text;
   for (size_t i = low > kOperationsShown ? low - kOperationsShown : 0; i < std::min(low, sorted.size()); ++i) {
-    static constexpr std::array kWords = {"put", "delete", "get", "contains", "expire"};
+    static constexpr std::array kWords = {"put", "delete", "get", "contains", "expire", "evict"};
     const KeyOperation& operation = sorted[i];
     text += fmt::format("\n    {} {} (existed {}) from {} to {}", kWords[static_cast<size_t>(operation.kind)],
                         operation.value, operation.existed, operation.begin_ns,
@@ -65,7 +65,7 @@ bool History::CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const
     if (operation.expiry_ns <= end_ns) deleted_ns = std::max({deleted_ns, operation.expiry_ns, operation.end_ns});
   }
   return std::any_of(of(key).begin(), of(key).end(), [&](const KeyOperation& put) {
-    return put.kind == Kind::kPut && put.end_ns < begin_ns && put.begin_ns > deleted_ns;
+    return put.kind == Kind::kPut && !put.evictable && put.end_ns < begin_ns && put.begin_ns > deleted_ns;
   });
 }
 
@@ -132,8 +132,9 @@ void History::CheckLoss(size_t key, int64_t slack_ns, Verdict* verdict) const {
   int64_t written_ns = last.value == 0 ? -1 : 0;
   for (const KeyOperation& operation : history) {
     const bool put = operation.kind == Kind::kPut;
-    const bool is_it = last.value == 0 ? operation.kind == Kind::kDelete || (put && operation.expiry_ns <= last.end_ns)
-                                       : put && operation.value == last.value;
+    const bool gone = operation.expiry_ns <= last.end_ns || operation.evictable;
+    const bool is_it =
+        last.value == 0 ? operation.kind == Kind::kDelete || (put && gone) : put && operation.value == last.value;
     if (is_it) written_ns = std::max(written_ns, operation.end_ns);
   }
   for (const KeyOperation& operation : history) {

@@ -54,7 +54,7 @@ class Search {
       const Event& event = events_[at];
       if (!event.is_return) {
         int64_t after = 0;
-        const uint64_t mark = Mix64(event.operation + 1);
+        const uint64_t mark = MarkOf(event.operation);
         const bool applies = Applies(event.operation, &after);
         // Place an operation that never changes anything as soon as it is possible: it excludes no other order.
         const bool harmless =
@@ -79,7 +79,7 @@ class Search {
         last = stack_.back();
         stack_.pop_back();
         value_ = last.value_before;
-        ordered_ ^= Mix64(last.operation + 1);
+        ordered_ ^= MarkOf(last.operation);
         PutBack(last.operation);
       } while (last.harmless);
       at = events_[call_[last.operation]].next;
@@ -97,6 +97,10 @@ class Search {
     bool harmless;
   };
 
+  // An eviction that was ordered, or not, makes no difference once its value is gone: that never comes again.
+  uint64_t MarkOf(size_t operation) const {
+    return operations_[operation].kind == KeyOperation::Kind::kEvict ? 0 : Mix64(operation + 1);
+  }
   // Returns whether an operation changes nothing in any position. A put of the current value may change another one
   // later.
   static bool ChangesNothing(const KeyOperation& operation) {
@@ -122,6 +126,9 @@ class Search {
       case KeyOperation::Kind::kExpire:
         if (value_ == operation.value) *after = 0;
         return true;
+      case KeyOperation::Kind::kEvict:
+        *after = 0;
+        return value_ == operation.value;
     }
     return false;
   }
@@ -170,7 +177,9 @@ Linearizable CheckLinearizable(const std::vector<KeyOperation>& operations, uint
   std::vector<size_t> expiries(operations.size(), SIZE_MAX);
   for (size_t i = 0; i < operations.size(); ++i) {
     const KeyOperation& put = operations[i];
-    if (put.kind != KeyOperation::Kind::kPut || put.expiry_ns == KeyOperation::kNever) continue;
+    if (put.kind != KeyOperation::Kind::kPut) continue;
+    if (put.evictable) all.push_back({KeyOperation::Kind::kEvict, put.begin_ns, KeyOperation::kNever, put.value});
+    if (put.expiry_ns == KeyOperation::kNever) continue;
     expiries[i] = all.size();
     all.push_back({KeyOperation::Kind::kExpire, put.expiry_ns, put.expiry_ns, put.value});
   }

@@ -13,7 +13,8 @@ namespace cell {
 struct KeyOperation {
   // kExpire: deletes the value of this number, at its moment, and nothing else. The check adds one for each put with an
   // expiry.
-  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire };
+  // kEvict: the same at any time from its begin on, or never. The check adds one for each put that may be evicted.
+  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire, kEvict };
   static constexpr int64_t kNever = INT64_MAX;
 
   Kind kind;
@@ -22,6 +23,7 @@ struct KeyOperation {
   int64_t value = 0;  // Put: its number, above 0. Get: what it read, 0 for nothing. Contains: 0 or 1.
   int existed = -1;   // Put and delete: whether the key was reported as existing; -1: unknown.
   int64_t expiry_ns = kNever;  // Put: from this moment on its value is not there.
+  bool evictable = false;      // Put: its value may go at any time.
 };
 
 enum class Linearizable { kYes, kNo, kGaveUp };

@@ -65,6 +65,22 @@ TEST(Linearizability, OfShortHistories) {
       {"a value that was there again",
        {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kGet, 2, 5, 0}, {Kind::kGet, 4, 8, 1}},
        Linearizable::kYes},
+      {"an evicted value",
+       {{.kind = Kind::kPut, .begin_ns = 0, .end_ns = 1, .value = 1, .evictable = true},
+        {Kind::kGet, 2, 3, 1},
+        {Kind::kGet, 4, 5, 0}},
+       Linearizable::kYes},
+      {"an evicted value that comes again",
+       {{.kind = Kind::kPut, .begin_ns = 0, .end_ns = 1, .value = 1, .evictable = true},
+        {Kind::kGet, 2, 3, 0},
+        {Kind::kGet, 4, 5, 1}},
+       Linearizable::kNo},
+      {"a value before an evicted one",
+       {{Kind::kPut, 0, 1, 1},
+        {.kind = Kind::kPut, .begin_ns = 2, .end_ns = 3, .value = 2, .evictable = true},
+        {Kind::kGet, 4, 5, 1}},
+       Linearizable::kNo},
+      {"one that must not be evicted", {{Kind::kPut, 0, 1, 1}, {Kind::kGet, 2, 3, 0}}, Linearizable::kNo},
       {"an expiry of a value that was replaced",
        {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kPut, 2, 3, 2}, {Kind::kGet, 6, 7, 2}},
        Linearizable::kYes},
@@ -81,16 +97,18 @@ TEST(Linearizability, OfShortHistories) {
 // Random histories of a register: each operation happens at one moment of its interval. If one outcome is replaced by
 // another value's, they are not linearizable any more, unless another order explains that too; most are found.
 TEST(Linearizability, OfRandomHistories) {
-  int found = 0;
+  int found = 0, gave_up = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
     std::vector<KeyOperation> operations;
     int64_t value = 0, next = 1, expiry_ns = kNever;
+    bool evictable = false;
     for (int i = 0; i < 300; ++i) {
       const int64_t moment = 10 * i;
       KeyOperation operation{static_cast<Kind>(random.Below(4)), moment - static_cast<int64_t>(random.Below(60)),
                              moment + static_cast<int64_t>(random.Below(60))};
       if (expiry_ns < moment) value = 0, expiry_ns = kNever;
+      if (evictable && random.Below(8) == 0) value = 0, expiry_ns = kNever;
       const bool there = value != 0;
       switch (operation.kind) {
         case Kind::kPut:
@@ -98,6 +116,7 @@ TEST(Linearizability, OfRandomHistories) {
           operation.value = value = next++;
           expiry_ns = random.Below(4) == 0 ? moment + 5 + 10 * static_cast<int64_t>(random.Below(10)) : kNever;
           operation.expiry_ns = expiry_ns;
+          operation.evictable = evictable = random.Below(3) == 0;
           break;
         case Kind::kDelete:
           operation.existed = there;
@@ -111,6 +130,7 @@ TEST(Linearizability, OfRandomHistories) {
           operation.value = there;
           break;
         case Kind::kExpire:
+        case Kind::kEvict:
           break;
       }
       if (operation.kind <= Kind::kDelete && random.Below(50) == 0) operation.end_ns = kNever, operation.existed = -1;
@@ -126,8 +146,10 @@ TEST(Linearizability, OfRandomHistories) {
     if (wrong == changed.value) continue;
     changed.value = wrong;
     found += CheckLinearizable(operations) == Linearizable::kNo;
+    gave_up += CheckLinearizable(operations) == Linearizable::kGaveUp;
   }
   EXPECT_GT(found, 180);
+  EXPECT_LT(gave_up, 10);
 }
 
 }  // namespace

@@ -227,6 +227,14 @@ void DrawExpiries(SimulationPlan* plan, Dice* dice) {
   plan->table_share = std::min(plan->table_share, 0.5);
 }
 
+// So few regions that they are full before long.
+void DrawEvictions(SimulationPlan* plan, Dice* dice) {
+  plan->evict = plan->expiry_share > 0 && dice->Below(2) == 0 ? Eviction::kTtl : Eviction::kLru;
+  plan->regions_max = 2 + dice->Below(3);
+  plan->weights[0] += 6;
+  plan->table_share = std::min(plan->table_share, 0.5);
+}
+
 void DrawJoins(SimulationPlan* plan, Dice* dice) {
   plan->join.enabled = true;
   plan->join.every_ns = dice->OneOf({10'000, 50'000, 200'000});
@@ -294,6 +302,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"mixes", &mixes},
                                                      {"ranges", &ranges},
                                                      {"expiries", &expiries},
+                                                     {"evictions", &evictions},
                                                      {"joins", &joins},
                                                      {"regions max", &regions_max},
                                                      {"clients go", &clients_go},
@@ -360,6 +369,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     }
   }
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
+  if (Dice own = dice_for(37); own.Below(6) == 0 && draws.evictions && draws.regions_max && plan.keys > 500) {
+    DrawEvictions(&plan, &own);
+  }
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
   // A split that hurries copies at least kHurriedSteps buckets in a step, with about two steps of the writer for each
@@ -408,6 +420,18 @@ bool SimulationPlan::MayLose() const {
          Has(Fault::kRollback);
 }
 
+EvictionRules SimulationPlan::Rules() const {
+  EvictionRules rules;
+  CELL_CHECK(rules.Set("", evict).ok());
+  CELL_CHECK(rules.Set(kPinned, Eviction::kNone).ok());
+  return rules;
+}
+
+bool SimulationPlan::Evicts(std::string_view key, bool expires) const {
+  if (key.substr(0, kPinned.size()) == kPinned) return false;
+  return evict == Eviction::kLru || (evict == Eviction::kTtl && expires);
+}
+
 std::string SimulationPlan::Summary() const {
   std::map<Fault, int> kinds;
   for (const FaultPlan& one : faults) ++kinds[one.fault];
@@ -419,14 +443,12 @@ std::string SimulationPlan::Summary() const {
   return fmt::format(
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
       "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
-      "us), {:.0f} % of values up to "
-      "{} KB, {:.0f} % in a "
-      "table ({} B "
-      "buckets), clocks within {} ppm; {} us; faults: {}",
+      "us), evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; "
+      "faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
       keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100, expiry_ns_max / 1000,
-      large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
-      fmt::join(names, ", "));
+      cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm,
+      duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

@@ -74,6 +74,7 @@ struct Draws {
   bool joins = true;   // Meganodes are joined.
   bool ranges = true;  // Counts and deletions of ranges.
   bool expiries = true;
+  bool evictions = true;
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -118,19 +119,20 @@ struct SimulationPlan {
   double large_share = 0;   // Fraction of the values that are larger...
   int large_bytes_max = 0;  // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};     // Weights of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};       // Weights of server, client, hybrid.
-  bool one_path_each = false;       // Each client uses only one of them instead.
-  double range_share = 0;           // Fraction of the operations that count or delete a range.
-  double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
-  double expiry_share = 0;          // Fraction of the puts to the tree whose pairs expire...
-  int64_t expiry_ns_max = 0;        // ...after at most this time.
-  int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.
-  int64_t tide_ns = 0;              // If not 0: puts and deletes exchange their weights each time this has passed.
-  double short_share = 0;           // Fraction of the calls with a timeout so short that many miss it.
-  bool scan_limits = false;         // Some scans have a limit, some request only keys.
-  int64_t late_ns_max = INT64_MAX;  // No call ends later than this after its deadline.
-  int scan_tries = 1;               // A scan continues after this many errors less one.
+  std::array<int, 5> weights{};      // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};        // Weights of server, client, hybrid.
+  bool one_path_each = false;        // Each client uses only one of them instead.
+  double range_share = 0;            // Fraction of the operations that count or delete a range.
+  double queue_share = 0;            // Fraction of the operations that put keys in order, and take the first one.
+  double expiry_share = 0;           // Fraction of the puts to the tree whose pairs expire...
+  int64_t expiry_ns_max = 0;         // ...after at most this time.
+  int64_t sweep_every_ns = 50'000;   // How often servers look for pairs that have expired.
+  Eviction evict = Eviction::kNone;  // Of the pairs in the tree but those with the prefix kPinned.
+  int64_t tide_ns = 0;               // If not 0: puts and deletes exchange their weights each time this has passed.
+  double short_share = 0;            // Fraction of the calls with a timeout so short that many miss it.
+  bool scan_limits = false;          // Some scans have a limit, some request only keys.
+  int64_t late_ns_max = INT64_MAX;   // No call ends later than this after its deadline.
+  int scan_tries = 1;                // A scan continues after this many errors less one.
 
   bool restarts_after_disk = true;  // A server whose disk failed is restarted. Otherwise it must recover by itself.
   bool files_account = true;        // At the end there is no file that nobody needs.
@@ -144,6 +146,11 @@ struct SimulationPlan {
   bool Has(Fault fault) const;
   // Returns whether faults of this plan may lose what `async` has acknowledged.
   bool MayLose() const;
+  // Keys with this prefix are not evicted.
+  static constexpr std::string_view kPinned = "k000";
+  EvictionRules Rules() const;
+  // Returns whether a pair of the tree may be evicted.
+  bool Evicts(std::string_view key, bool expires) const;
   // Returns the plan in one line.
   std::string Summary() const;
 };

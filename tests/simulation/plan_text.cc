@@ -60,6 +60,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("expiry_share", plan.expiry_share);
   visit("expiry_ns_max", plan.expiry_ns_max);
   visit("sweep_every_ns", plan.sweep_every_ns);
+  visit("evict", plan.evict);
   visit("range_share", plan.range_share);
   visit("tide_ns", plan.tide_ns);
   visit("short_share", plan.short_share);
@@ -90,6 +91,7 @@ Json ToJson(const Number& value) {
   return value;
 }
 Json ToJson(const Durability& durability) { return ToString(durability); }
+Json ToJson(const Eviction& eviction) { return ToString(eviction); }
 Json ToJson(const ClientPlan& client) {
   Json json = Json::object();
   EachClientField(client, [&json](const char* name, const auto& value) { json[name] = value; });
@@ -108,6 +110,11 @@ void FromJson(const Json& json, Number* value) {
     if (!json.is_number()) throw std::invalid_argument("is to be a number");
   }
   *value = json.get<Number>();
+}
+void FromJson(const Json& json, Eviction* eviction) {
+  const std::optional<Eviction> parsed = ParseEviction(json.get<std::string>());
+  if (!parsed.has_value()) throw std::invalid_argument("is to be none, ttl or lru-sampled");
+  *eviction = *parsed;
 }
 void FromJson(const Json& json, Durability* durability) {
   const std::optional<Durability> parsed = ParseDurability(json.get<std::string>());

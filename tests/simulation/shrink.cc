@@ -106,6 +106,7 @@ class Shrinker {
     set(&SimulationPlan::hot_share, 0.0);
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);
+    set(&SimulationPlan::evict, Eviction::kNone);
     add([](SimulationPlan* plan) { return std::exchange(plan->balance.enabled, false); });
     add([](SimulationPlan* plan) { return std::exchange(plan->join.enabled, false); });
     add([](SimulationPlan* plan) { return plan->servers > 1 && --plan->servers > 0; });

@@ -100,6 +100,8 @@ class World {
     options.probe_every_ns = kProbeEveryNs;
     options.held_max_ns = kHeldMaxNs;
     options.uploads.idle_ns = kUploadIdleNs;
+    options.evictions = plan.Rules();
+    options.evictor.use_unit_shift = 12;
     options.sweeper = {plan.sweep_every_ns, plan.sweep_every_ns / 20};
     options.collector.look_every_ns = kCollectEveryNs;
     options.disk_ns = plan.disk_ns;

@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 // Pause between polls of a membership that cannot wake this thread, as in simulations.
 constexpr int64_t kMembershipPauseNs = 20'000;
+// One of so many gets goes to the server where it must know what is used.
+constexpr uint64_t kToldGets = 16;
 
 }  // namespace
 
@@ -37,12 +39,18 @@ CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
   return {options.path.value_or(options_.path), now_ns, none ? INT64_MAX : now_ns + timeout_us * 1000, kind};
 }
 
+bool Session::TellsUse(const CallContext& context) {
+  if (context.kind != OperationKind::kGet || !view_.cluster().table.evictions.needs_use()) return false;
+  return ++untold_ % kToldGets == 0;
+}
+
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
   if (path == Path::kHybrid) {
     const Selector::Choice choice =
         selector->Choose(context.started_ns, {in_flight_, loop_.cpu()->busy(), loop_.cpu()->turn_ns()});
     path = choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;
+    if (TellsUse(context)) path = Path::kServer;
   }
   ++(path == Path::kServer ? metrics_.server_path : metrics_.client_path);
   return path;

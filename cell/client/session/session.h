@@ -84,6 +84,8 @@ class Session {
     Connections* const connections_;
   };
 
+  // Returns whether an operation goes to the server so that this knows what is used (Evictor).
+  bool TellsUse(const CallContext& context);
   // Reports this client's counters to a worker that is connected.
   void SendReport();
 
@@ -94,7 +96,8 @@ class Session {
   ReportCompletion reporting_{&connections_};
   TableView view_;
   TreeReader tree_;
-  int in_flight_ = 0;  // Operations.
+  int in_flight_ = 0;    // Operations.
+  uint64_t untold_ = 0;  // Gets since the last one that was sent to the server for TellsUse.
   int64_t reported_ns_;
   Histogram since_report_ns_;
 };

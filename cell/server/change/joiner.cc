@@ -328,7 +328,9 @@ Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
   absl::Status status;
   if (logs_->on()) status = co_await logs_->Settled(right_id);
   if (status.ok() && (left->lost() || right->lost())) status = Lost();
-  if (status.ok() && !MeganodeJoin::Fits(*left->tree, *right->tree)) status = TooFull(left_id, right_id);
+  const bool fits =
+      MeganodeJoin::Fits(*left->tree, *right->tree) && MeganodeJoin::LeavesRoom(*left->tree, left->pending.size());
+  if (status.ok() && !fits) status = TooFull(left_id, right_id);
   std::optional<MeganodeJoin> join;
   if (status.ok()) {
     join.emplace(left->tree, right->tree);
@@ -366,7 +368,7 @@ Task<absl::Status> Joiner::Copy(HeldRegion* left, HeldRegion* right, MeganodeJoi
     if (scheduler_->stopping()) co_return Stopping();
     if (left->lost() || right->lost()) co_return Lost();
     const size_t steps = held_->size(right->region()) > 0 ? kHurriedSteps : 1;
-    const absl::StatusOr<bool> all = join->Copy(steps * options_.copied);
+    const absl::StatusOr<bool> all = join->Copy(steps * options_.copied, left->pending.size());
     if (!all.ok()) co_return all.status();
     copied = *all;
     co_await scheduler_->Yield();

@@ -55,8 +55,8 @@ enum class ClaimPurpose : uint8_t {
   kRoute,         // The tier above does not lead to it yet.
   kRouteBlocked,  // The same, and it waits to try again: that tier has no room. This may last, and so the claim yields
                   // to one that may give room (RegionClaim::TakeOver).
-  kJoin,   // It takes in its right neighbour, or is taken in by its left one.
-  kClear,  // All its pairs are deleted at once, and what they used is being freed.
+  kJoin,          // It takes in its right neighbour, or is taken in by its left one.
+  kClear,         // All its pairs are deleted at once, and what they used is being freed.
 };
 
 }  // namespace cell

@@ -39,8 +39,11 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
     Meganode tree(memory, {packing.inline_max, pairs.cluster_time});
     MeganodeBuilder builder(&tree, packing.fill);
-    status = replay.ForEach(
-        [&builder](const LogRecord& record) { return builder.Add(record.key, record.value, record.expiry); });
+    status = replay.ForEach([&](const LogRecord& record) {
+      // The log may have more of them than there was room for: a put that was applied after its expiry took none.
+      if (tree.Expired(record.expiry)) return absl::OkStatus();
+      return builder.Add(record.key, record.value, record.expiry);
+    });
     if (status.ok()) status = builder.Finish();
     if (!absl::IsResourceExhausted(status)) break;
   }

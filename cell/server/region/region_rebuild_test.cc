@@ -103,6 +103,12 @@ TEST(RebuildRegion, PairsKeepTheirExpiries) {
   ASSERT_TRUE(RebuildOf({Range(0), expiring, {RecordKind::kPut, "b", "1"}}, kShape, {}, &report).ok());
   EXPECT_EQ(report.expiring, 1u);
   EXPECT_EQ(report.data_bytes, 4u);
+  EXPECT_EQ(report.keys, 2u);
+  // What has expired is left out: a log may have more of it than fits.
+  const PairSettings late{.cluster_time = [] { return 8; }};
+  ASSERT_TRUE(RebuildOf({Range(0), expiring, {RecordKind::kPut, "b", "1"}}, kShape, late, &report).ok());
+  EXPECT_EQ(report.expiring, 0u);
+  EXPECT_EQ(report.keys, 1u);
   EXPECT_TRUE(absl::IsDataLoss(RebuildOf({HashRangeOf(0, UINT32_MAX, 512), expiring}))) << "pairs of tables have none";
 }
 

@@ -60,6 +60,7 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
   if (status.ok()) status = lookup.tree->CheckKey(lookup.key);
   if (!status.ok()) return replies_->Error(call, request->kind, status);
   const std::optional<LeafPair>& pair = lookup.location.pair;
+  if (pair.has_value()) evictor_->Touch(lookup.key);
   uint64_t crc = 0;
   if (request->kind == MessageKind::kGet && pair.has_value()) {
     crc = pair->is_inline ? Crc64(pair->value, Crc64(lookup.key)) : pair->outside.crc;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "cell/server/request/evictor.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
@@ -27,8 +28,9 @@ struct BatchedRequest {
 class Lookups {
  public:
   // All arguments must outlive this. Without `batching` each search runs by itself, to measure the gain of batching.
-  Lookups(Replies* replies, ValueCopies* copies, bool batching)
-      : replies_(replies), copies_(copies), batching_(batching) {}
+  // Tells `evictor` what is used.
+  Lookups(Replies* replies, ValueCopies* copies, Evictor* evictor, bool batching)
+      : replies_(replies), copies_(copies), evictor_(evictor), batching_(batching) {}
 
   // Answers all searches and gets among the requests. Gives each write without a hint one: its leaf. It is only a hint,
   // because an earlier write may split that leaf.
@@ -49,6 +51,7 @@ class Lookups {
 
   Replies* const replies_;
   ValueCopies* const copies_;
+  Evictor* const evictor_;
   const bool batching_;
   // Scratch space of Serve.
   std::vector<Meganode::Lookup> walks_;

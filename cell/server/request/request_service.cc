@@ -20,9 +20,11 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       served_(served),
       replies_(context.fabric, context.regions->shape().node_bytes),
       large_values_(context.fabric, served, held, options.name, options.uploads),
-      lookups_(&replies_, large_values_.copies(), options.batching),
+      evictor_(context, options.evictor),
+      lookups_(&replies_, large_values_.copies(), &evictor_, options.batching),
       writes_(context.fabric, context.scheduler, context.regions,
-              {served, held, handlers.room, large_values_.uploads(), &replies_}, {options.name, options.held_max_ns}),
+              {served, held, handlers.room, &evictor_, large_values_.uploads(), &replies_},
+              {options.name, options.held_max_ns}),
       sweeper_(context, served, &writes_, options.sweeper),
       reports_(context, options.name, handlers.room) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
@@ -132,6 +134,7 @@ void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["refused"] = replies_.refused();
   (*status)["cleared"] = writes_.cleared();
   (*status)["expired"] = writes_.expired();
+  (*status)["evicted"] = writes_.evicted();
   const std::pair<const char*, MessageKind> kinds[] = {{"search", MessageKind::kSearch},
                                                        {"get", MessageKind::kGet},
                                                        {"put", MessageKind::kPut},

@@ -12,6 +12,7 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/context/worker_context.h"
+#include "cell/server/request/evictor.h"
 #include "cell/server/request/expiry_sweeper.h"
 #include "cell/server/request/large_values.h"
 #include "cell/server/request/lookups.h"
@@ -33,6 +34,7 @@ class RequestService : public Service {
     int64_t held_max_ns = 1'000'000'000;  // How long a write waits until its region has room, or has migrated.
     Uploads::Limits uploads = {};
     ExpirySweeper::Options sweeper = {};
+    Evictor::Options evictor = {};
   };
 
   // Serve the requests that this class does not serve itself.
@@ -79,6 +81,7 @@ class RequestService : public Service {
   ServedRegions* const served_;
   Replies replies_;
   LargeValues large_values_;
+  Evictor evictor_;
   Lookups lookups_;
   WritePipeline writes_;
   ExpirySweeper sweeper_;

@@ -95,6 +95,7 @@ class RequestServiceTest : public ::testing::Test {
     WorkerContext context;
     context.fabric = fabric;
     context.clock = fabric;
+    context.membership = &membership_;
     context.scheduler = &scheduler_;
     context.regions = regions;
     context.status = &status_;

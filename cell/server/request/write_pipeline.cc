@@ -32,8 +32,8 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
   // Wait behind other writes to the region, in order.
   if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
-  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region)) return hold();
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region);
+  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, request.key)) return hold();
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, request.key);
   Answer(call, request, target, outcome);
 }
 
@@ -54,23 +54,44 @@ bool WritePipeline::Retry(const HeldWrite& held) {
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
   if (may_wait && !Open(*region)) return false;
   absl::StatusOr<Outcome> outcome = Try(held.call, held.request, target);
-  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region)) return false;
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region);
+  const std::string_view key = held.request.key;
+  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, key)) return false;
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, key);
   held_->NoteWaited(waited_ns);
   Answer(held.call, held.request, target, outcome);
   return true;
 }
 
-bool WritePipeline::WillHaveRoom(HeldRegion* region) const {
+bool WritePipeline::WillHaveRoom(HeldRegion* region, std::string_view key) {
   // Writes that are logged and not yet applied reserve room, some of which becomes free when they replace values.
   if (!region->pending.empty()) return true;
   if (region->tree != nullptr && (region->sweeping || ExpirySweep::Pays(*region->tree))) return true;
-  return room_ != nullptr && room_->MakeRoom(region);
+  // With as many regions as there may be, no split can be waited for. Otherwise it is better.
+  const bool last = regions_->size() >= regions_->regions_max();
+  if (last && Evict(region, key)) return true;
+  if (room_ != nullptr && room_->MakeRoom(region)) return true;
+  return !last && Evict(region, key);
 }
 
-absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region) const {
+bool WritePipeline::Evict(HeldRegion* region, std::string_view key) {
+  if (!evictor_->on() || region->tree == nullptr || !region->tree->Covers(key)) return false;
+  if (!Open(*region)) return true;  // The put waits for that first.
+  if (!MayDeleteExpired(*region)) return false;
+  bool any = false;
+  for (Evictor::Victims& victims : evictor_->Choose(*region, key)) {
+    HeldRegion* const its = regions_->Find(victims.region);
+    if (its != region && !MayDeleteExpired(*its)) continue;
+    const absl::StatusOr<size_t> deleted = DeleteUnlessPending(std::move(victims.keys), its);
+    if (!deleted.ok()) continue;
+    evicted_ += *deleted;
+    any |= its == region && *deleted > 0;
+  }
+  return any;
+}
+
+absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region, std::string_view key) {
   const bool full = absl::IsResourceExhausted(status) && region != nullptr;
-  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region)) return status;
+  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region, key)) return status;
   return absl::UnavailableError(fmt::format(
       "region {} is full and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
@@ -92,6 +113,7 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
                     region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Outcome{Stage::kRouted};
+  if (request.kind == MessageKind::kPut) evictor_->Touch(request.key);
   if (request.kind == MessageKind::kDeleteRange) return DeleteSlice(call, request, region);
   std::string_view value = request.value;
   if (request.upload != 0) {
@@ -223,19 +245,24 @@ bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
 
 absl::StatusOr<bool> WritePipeline::DeleteExpired(std::vector<std::string> keys, HeldRegion* region) {
   const size_t found = keys.size();
+  ASSIGN_OR_RETURN(const size_t deleted, DeleteUnlessPending(std::move(keys), region));
+  expired_ += deleted;
+  return deleted == found;
+}
+
+absl::StatusOr<size_t> WritePipeline::DeleteUnlessPending(std::vector<std::string> keys, HeldRegion* region) {
   if (region->log_first && !Mutated(Mutant::kExpiredBeforePut)) {
     keys.erase(std::remove_if(keys.begin(), keys.end(), [&](const auto& key) { return IsPending(*region, key); }),
                keys.end());
   }
-  const bool all = keys.size() == found;
-  expired_ += keys.size();
-  if (keys.empty()) return all;
+  const size_t left = keys.size();
+  if (left == 0) return 0;
   if (region->log_first) {
     LogKeys(std::move(keys), std::make_shared<DeletedSlice>(), region);
   } else {
     RETURN_IF_ERROR(region->tree->DeleteAll(keys).status());
   }
-  return all;
+  return left;
 }
 
 absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, std::string_view value,

@@ -24,6 +24,7 @@
 #include "cell/base/task.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/region/region_claim.h"
+#include "cell/server/request/evictor.h"
 #include "cell/server/request/held_writes.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
@@ -47,6 +48,7 @@ class WritePipeline {
     ServedRegions* served;
     HeldWrites* held;
     RoomMaker* room;  // Null if regions are never split.
+    Evictor* evictor;
     Uploads* uploads;
     Replies* replies;
   };
@@ -59,6 +61,7 @@ class WritePipeline {
         served_(parts.served),
         held_(parts.held),
         room_(parts.room),
+        evictor_(parts.evictor),
         uploads_(parts.uploads),
         replies_(parts.replies),
         options_(std::move(options)) {}
@@ -76,8 +79,8 @@ class WritePipeline {
   // Forgets a peer's writes, which must not be answered any more. Logged writes are still applied.
   void Disconnected(ConnectionId peer);
 
-  // Returns whether pairs of this region that have expired may be deleted now. One that is being filled must stay what
-  // its source is.
+  // Returns whether pairs of this region that have expired may be deleted now, or evicted. One that is being filled
+  // must stay what its source is.
   bool MayDeleteExpired(const HeldRegion& region) const {
     return served_->leased() && region.state() == RegionState::kServing && Open(region) &&
            (region.log == nullptr || region.log->status().ok());
@@ -94,6 +97,8 @@ class WritePipeline {
   uint64_t cleared() const { return cleared_; }
   // Returns how many pairs were deleted because they had expired.
   uint64_t expired() const { return expired_; }
+  // Returns how many were deleted because there was no room.
+  uint64_t evicted() const { return evicted_; }
 
  private:
   // Beyond this number, writes are refused instead of held.
@@ -117,8 +122,13 @@ class WritePipeline {
   bool Open(const HeldRegion& region) const { return region.state() != RegionState::kFrozen && !region.late(*clock_); }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
-  // Returns whether a full region will soon have room.
-  bool WillHaveRoom(HeldRegion* region) const;
+  // Returns whether a full region will soon have room for a put of the key. May evict pairs for it.
+  bool WillHaveRoom(HeldRegion* region, std::string_view key);
+  // Evicts pairs. Returns whether there were any in this region.
+  bool Evict(HeldRegion* region, std::string_view key);
+  // Deletes those of the keys, all in one leaf, that have no write that is logged and not applied, or logs that.
+  // Returns how many. REQUIRES: MayDeleteExpired().
+  absl::StatusOr<size_t> DeleteUnlessPending(std::vector<std::string> keys, HeldRegion* region);
   // Retries a held write. Returns whether it is answered.
   bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
@@ -141,7 +151,7 @@ class WritePipeline {
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
   // ResourceExhausted only if no split is possible.
-  absl::Status Refusal(const absl::Status& status, HeldRegion* region) const;
+  absl::Status Refusal(const absl::Status& status, HeldRegion* region, std::string_view key);
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
               const absl::StatusOr<Outcome>& outcome);
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
@@ -154,6 +164,7 @@ class WritePipeline {
   ServedRegions* const served_;
   HeldWrites* const held_;
   RoomMaker* const room_;
+  Evictor* const evictor_;
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
@@ -162,6 +173,7 @@ class WritePipeline {
   std::list<Cleared> freeing_;
   uint64_t cleared_ = 0;
   uint64_t expired_ = 0;
+  uint64_t evicted_ = 0;
 };
 
 }  // namespace cell

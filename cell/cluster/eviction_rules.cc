@@ -1,0 +1,66 @@
+#include "cell/cluster/eviction_rules.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames = {"none", "ttl", "lru-sampled"};
+
+}  // namespace
+
+std::string_view ToString(Eviction eviction) { return kNames[static_cast<size_t>(eviction)]; }
+
+std::optional<Eviction> ParseEviction(std::string_view name) {
+  const auto* const it = std::find(kNames.begin(), kNames.end(), name);
+  if (it == kNames.end()) return std::nullopt;
+  return static_cast<Eviction>(it - kNames.begin());
+}
+
+absl::Status EvictionRules::Set(std::string_view prefix, Eviction eviction) {
+  if (prefix.size() > kPrefixBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("a prefix of {} bytes is too long: at most {}", prefix.size(), kPrefixBytesMax));
+  }
+  auto rules = by_prefix_;
+  rules.insert_or_assign(std::string(prefix), eviction);
+  // A rule that says what holds without it says nothing.
+  const auto shorter = std::find_if(rules.rbegin(), rules.rend(), [prefix](const auto& rule) {
+    return rule.first.size() < prefix.size() && prefix.substr(0, rule.first.size()) == rule.first;
+  });
+  if (eviction == Eviction::kNone && (shorter == rules.rend() || shorter->second == Eviction::kNone)) {
+    rules.erase(std::string(prefix));
+  }
+  if (rules.size() > kRulesMax) {
+    return absl::ResourceExhaustedError(
+        fmt::format("there are {} rules, the limit: remove one (--policy none)", kRulesMax));
+  }
+  by_prefix_ = std::move(rules);
+  const auto any = [this](auto of) {
+    return std::any_of(by_prefix_.begin(), by_prefix_.end(), [of](const auto& rule) { return of(rule.second); });
+  };
+  on_ = any([](Eviction one) { return one != Eviction::kNone; });
+  needs_use_ = any([](Eviction one) { return one == Eviction::kLru; });
+  return absl::OkStatus();
+}
+
+Eviction EvictionRules::Of(std::string_view key) const {
+  // Among prefixes of one key, the longer ones are greater.
+  for (auto it = by_prefix_.rbegin(); it != by_prefix_.rend(); ++it) {
+    if (key.substr(0, it->first.size()) == it->first) return it->second;
+  }
+  return Eviction::kNone;
+}
+
+std::optional<std::string> EndOfPrefix(std::string_view prefix) {
+  std::string end(prefix);
+  while (!end.empty() && end.back() == '\xff') end.pop_back();
+  if (end.empty()) return std::nullopt;
+  end.back() = static_cast<char>(static_cast<unsigned char>(end.back()) + 1);
+  return end;
+}
+
+}  // namespace cell

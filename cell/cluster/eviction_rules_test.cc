@@ -1,0 +1,66 @@
+#include "cell/cluster/eviction_rules.h"
+
+#include <gtest/gtest.h>
+
+namespace cell {
+namespace {
+
+TEST(EvictionRules, TheLongestPrefixCounts) {
+  EvictionRules rules;
+  EXPECT_FALSE(rules.on());
+  EXPECT_EQ(rules.Of("anything"), Eviction::kNone);
+  ASSERT_TRUE(rules.Set("cache/", Eviction::kTtl).ok());
+  EXPECT_TRUE(rules.on());
+  EXPECT_FALSE(rules.needs_use());
+  ASSERT_TRUE(rules.Set("cache/pages/", Eviction::kLru).ok());
+  ASSERT_TRUE(rules.Set("cache/pages/pinned/", Eviction::kNone).ok());
+  EXPECT_TRUE(rules.needs_use());
+  EXPECT_EQ(rules.Of("cache"), Eviction::kNone);
+  EXPECT_EQ(rules.Of("cache/"), Eviction::kTtl);
+  EXPECT_EQ(rules.Of("cache/zebra"), Eviction::kTtl);
+  EXPECT_EQ(rules.Of("cache/pages/1"), Eviction::kLru);
+  EXPECT_EQ(rules.Of("cache/pages/pinned/1"), Eviction::kNone);
+  EXPECT_EQ(rules.Of("d"), Eviction::kNone);
+}
+
+TEST(EvictionRules, ARuleThatSaysNothingIsNotKept) {
+  EvictionRules rules;
+  ASSERT_TRUE(rules.Set("a", Eviction::kNone).ok());
+  EXPECT_TRUE(rules.by_prefix().empty());
+  ASSERT_TRUE(rules.Set("", Eviction::kLru).ok());
+  ASSERT_TRUE(rules.Set("a", Eviction::kNone).ok());
+  ASSERT_TRUE(rules.Set("ab", Eviction::kNone).ok());  // "a" says so already.
+  EXPECT_EQ(rules.by_prefix().size(), 2u);
+  EXPECT_EQ(rules.Of("abc"), Eviction::kNone);
+  ASSERT_TRUE(rules.Set("", Eviction::kNone).ok());
+  EXPECT_FALSE(rules.on());
+}
+
+TEST(EvictionRules, AreFewAndShort) {
+  EvictionRules rules;
+  EXPECT_TRUE(absl::IsInvalidArgument(rules.Set(std::string(65, 'p'), Eviction::kLru)));
+  for (size_t i = 0; i < EvictionRules::kRulesMax; ++i) {
+    ASSERT_TRUE(rules.Set(std::to_string(i), Eviction::kLru).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(rules.Set("one more", Eviction::kLru)));
+  EXPECT_TRUE(rules.Set("7", Eviction::kTtl).ok());
+  EXPECT_TRUE(rules.Set("7", Eviction::kNone).ok());
+  EXPECT_TRUE(rules.Set("one more", Eviction::kLru).ok());
+}
+
+TEST(EvictionRules, HaveNames) {
+  for (const Eviction one : {Eviction::kNone, Eviction::kTtl, Eviction::kLru}) {
+    EXPECT_EQ(ParseEviction(ToString(one)), one);
+  }
+  EXPECT_EQ(ParseEviction("lru"), std::nullopt);
+}
+
+TEST(EndOfPrefix, IsTheFirstKeyAfterAllWithThePrefix) {
+  EXPECT_EQ(EndOfPrefix("a"), "b");
+  EXPECT_EQ(EndOfPrefix("a\xff"), "b");
+  EXPECT_EQ(EndOfPrefix("\xff\xff"), std::nullopt);
+  EXPECT_EQ(EndOfPrefix(""), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cell

@@ -1,0 +1,117 @@
+#include "cell/server/request/evictor.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "cell/base/mutant.h"
+#include "cell/tree/leaf_sample.h"
+
+namespace cell {
+namespace {
+
+// UseTimes has room for a key per this many bytes of nodes, so that it takes a sixteenth of their size.
+constexpr size_t kNodeBytesPerUse = 16 * UseTimes::kBytesPerKey;
+constexpr size_t kShareOfLeaf = 4;  // So much of the full leaf goes at once.
+
+}  // namespace
+
+Evictor::Evictor(const WorkerContext& context, const Options& options)
+    : clock_(context.clock),
+      membership_(context.membership),
+      regions_(context.regions),
+      options_(options),
+      random_(context.seed) {}
+
+UseTimes* Evictor::Times() {
+  if (!times_.has_value()) {
+    const size_t bytes = regions_->regions_max() * regions_->shape().meganode_bytes;
+    times_.emplace(bytes / kNodeBytesPerUse, options_.use_unit_shift, clock_->NowNs());
+  }
+  return &*times_;
+}
+
+// A pair's rank is how long it was idle, or for the rule `ttl` how much time it has left, as a negative number.
+Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& leaf) {
+  Candidates candidates;
+  candidates.region = tree.region();
+  const auto time = static_cast<double>(tree.ClusterTime());
+  std::string key;
+  for (int i = 0; i < leaf.count(); ++i) {
+    leaf.CopyKey(i, &key);
+    Eviction eviction = rules().Of(key);
+    if (Mutated(Mutant::kEvictsAll)) eviction = Eviction::kLru;
+    if (eviction == Eviction::kLru) {
+      candidates.ranks.push_back(static_cast<double>(Times()->IdleNs(key, clock_->NowNs())));
+    } else if (eviction == Eviction::kTtl && leaf.leaf_slot(i).expires()) {
+      candidates.ranks.push_back(time - static_cast<double>(leaf.pair(i).expiry));
+    } else {
+      continue;
+    }
+    candidates.keys.push_back(key);
+  }
+  candidates.all = candidates.keys.size() == static_cast<size_t>(leaf.count());
+  return candidates;
+}
+
+std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int leaves) {
+  std::optional<Candidates> best;
+  std::vector<std::string> prefixes;
+  for (const auto& [prefix, eviction] : rules().by_prefix()) {
+    if (eviction != Eviction::kNone) prefixes.push_back(prefix);
+  }
+  for (int i = 0; i < leaves && !prefixes.empty(); ++i) {
+    const std::string& prefix = prefixes[random_.Below(prefixes.size())];
+    const auto leaf = SampleLeaf(tree, prefix, EndOfPrefix(prefix), &random_);
+    if (!leaf.ok() || !leaf->has_value()) continue;
+    Candidates sampled = CandidatesOf(tree, **leaf);
+    // A leaf from which all may go becomes a free node, so it is better than one from which some may.
+    const auto order = [](const Candidates& one) { return std::pair(one.all, one.Lowest()); };
+    if (!sampled.keys.empty() && (!best.has_value() || order(sampled) > order(*best))) best = std::move(sampled);
+  }
+  return best;
+}
+
+std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t region) {
+  std::vector<const Meganode*> others;
+  regions_->ForEach([&](const HeldRegion* held) {
+    const bool serves = held->tree != nullptr && held->tree->tier() == 0 && held->state() == RegionState::kServing;
+    if (serves && held->region() != region && held->tree->keys() > 0) others.push_back(held->tree);
+  });
+  std::optional<Candidates> best;
+  for (int i = 0; i < kSampledElsewhere && !others.empty(); ++i) {
+    std::optional<Candidates> sampled = Sample(*others[random_.Below(others.size())], 1);
+    if (sampled.has_value() && (!best.has_value() || sampled->Lowest() > best->Lowest())) best = std::move(sampled);
+  }
+  return best;
+}
+
+std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::string_view key) {
+  std::vector<Victims> victims;
+  Candidates own;
+  if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf);
+  std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves);
+  double rank = 0;
+  if (!own.keys.empty() && (!sampled.has_value() || own.Highest() >= sampled->Lowest())) {
+    rank = own.Highest();
+    std::vector<size_t> order(own.keys.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return own.ranks[a] > own.ranks[b]; });
+    order.resize((order.size() + kShareOfLeaf - 1) / kShareOfLeaf);
+    std::sort(order.begin(), order.end());
+    Victims& some = victims.emplace_back(Victims{own.region, {}});
+    for (const size_t i : order) some.keys.push_back(std::move(own.keys[i]));
+  } else if (sampled.has_value()) {
+    rank = sampled->Lowest();
+    victims.push_back({sampled->region, std::move(sampled->keys)});
+  } else {
+    return victims;
+  }
+  std::optional<Candidates> elsewhere = SampleElsewhere(region.region());
+  if (elsewhere.has_value() && rank >= 0 && elsewhere->Lowest() > kElsewhereFactor * rank) {
+    victims.push_back({elsewhere->region, std::move(elsewhere->keys)});
+  }
+  return victims;
+}
+
+}  // namespace cell

@@ -1,0 +1,198 @@
+// Tests what is evicted when a region that cannot be split is full.
+#include "cell/server/request/evictor.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cell/base/crc64.h"
+#include "cell/server/request/test_request_service.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+std::string KeyOf(int i) { return fmt::format("key{:06}", i); }
+
+class EvictorTest : public RequestServiceTest {
+ protected:
+  EvictorTest() {
+    // As many regions as there may be.
+    for (uint32_t id = 2; id <= regions_.regions_max(); ++id) CELL_CHECK(regions_.Create(id, {}).ok());
+  }
+  Meganode* tree(uint32_t region = 1) { return regions_.Find(region)->tree; }
+  void SetRule(const std::string& prefix, Eviction eviction) {
+    bool done = false;
+    membership_.Change([&](RegionTable* table) { return table->evictions.Set(prefix, eviction); },
+                       [&](const absl::Status& status) {
+                         EXPECT_TRUE(status.ok());
+                         done = true;
+                       });
+    while (!done) membership_.Poll();
+  }
+  // Lets time pass, in units of UseTimes.
+  void Pass() {
+    const int64_t end_ns = server_->NowNs() + (int64_t{2} << Evictor::Options().use_unit_shift);
+    while (server_->NowNs() < end_ns) server_->Wait(end_ns);
+  }
+  // Puts keys from `first` on until one is refused. Returns the key that was.
+  int Fill(int first) {
+    for (int i = first;; ++i) {
+      const std::string key = KeyOf(i);
+      if (!tree()->Put(key, value_, Crc64(value_, Crc64(key))).ok()) return i;
+    }
+  }
+  // Sends a put, and waits for its reply.
+  absl::StatusCode PutNow(const std::string& key, const std::string& value) {
+    Reply reply;
+    SendPut(key, value, &reply);
+    for (int i = 0; i < 10'000 && !reply.done; ++i) {
+      service_.writes()->RetryHeld();
+      Turn();
+    }
+    return reply.done ? CodeOf(reply.bytes) : absl::StatusCode::kDeadlineExceeded;
+  }
+  bool Has(int i) { return (*tree()->Find(KeyOf(i))).pair.has_value(); }
+  int CountOf(int first, int end) {
+    int there = 0;
+    for (int i = first; i < end; ++i) there += Has(i);
+    return there;
+  }
+
+  const std::string value_ = std::string(60, 'v');
+};
+
+TEST_F(EvictorTest, WithoutARuleAFullRegionRefuses) {
+  const int end = Fill(0);
+  EXPECT_EQ(PutNow(KeyOf(end), value_), absl::StatusCode::kResourceExhausted);
+  SetRule("other", Eviction::kLru);
+  EXPECT_EQ(PutNow(KeyOf(end), value_), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(CountOf(0, end), end);
+  EXPECT_EQ(service_.writes()->evicted(), 0u);
+}
+
+TEST_F(EvictorTest, NothingIsEvictedWhereTheRegionCanBeSplit) {
+  SetRule("", Eviction::kLru);
+  const int end = Fill(0);
+  regions_.Drop(8);
+  room_.will_have = true;
+  Reply reply;
+  SendPut(KeyOf(end), value_, &reply);
+  service_.writes()->RetryHeld();
+  EXPECT_FALSE(reply.done);
+  EXPECT_EQ(CountOf(0, end), end);
+  room_.will_have = false;  // The split has failed.
+  for (int i = 0; i < 1'000 && !reply.done; ++i) {
+    service_.writes()->RetryHeld();
+    Turn();
+  }
+  ASSERT_TRUE(reply.done);
+  EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kOk);
+  EXPECT_LT(CountOf(0, end), end);
+}
+
+// A stream of keys in order: what was put long ago goes, in whole leaves, and the newest stay.
+TEST_F(EvictorTest, OldKeysGoForNewOnes) {
+  SetRule("", Eviction::kLru);
+  const int half = Fill(0) / 2;
+  for (int i = 0; i < half; ++i) ASSERT_TRUE(tree()->Delete(KeyOf(i)).ok());
+  for (int i = 0; i < half; ++i) ASSERT_EQ(PutNow(KeyOf(i), value_), absl::StatusCode::kOk);
+  int end = 2 * half;
+  for (int more = 0; more < 8; ++more) {
+    Pass();
+    for (int i = 0; i < half / 4; ++i) ASSERT_EQ(PutNow(KeyOf(end++), value_), absl::StatusCode::kOk) << i;
+  }
+  EXPECT_GT(service_.writes()->evicted(), 0u);
+  // The last eighth was put within the last Pass but one, and is there as a whole.
+  EXPECT_EQ(CountOf(end - half / 4, end), half / 4);
+  EXPECT_GT(CountOf(end - half, end), half * 8 / 10);
+  EXPECT_LT(CountOf(0, half), half / 2);
+}
+
+// Keys that are read again and again are kept, the others of their leaves go.
+TEST_F(EvictorTest, WhatIsUsedStays) {
+  SetRule("", Eviction::kLru);
+  const int end = Fill(0);
+  const auto hot = [](int i) { return i % 10 == 3; };
+  (void)Call(MakeKeyRequest(MessageKind::kGet, root_, {}, KeyOf(3)));  // From now on uses are noted.
+  Pass();
+  for (int round = 0; round < 6; ++round) {
+    for (int i = 0; i < end; ++i) {
+      if (!hot(i)) continue;
+      (void)Call(MakeKeyRequest(MessageKind::kGet, root_, {}, KeyOf(i)));
+    }
+    Pass();
+    // New keys between the old ones.
+    for (int i = 0; i < end; i += 20) {
+      ASSERT_EQ(PutNow(fmt::format("{}-{}", KeyOf(i), round), value_), absl::StatusCode::kOk);
+    }
+  }
+  int kept_hot = 0, kept_cold = 0, all_hot = 0;
+  for (int i = 0; i < end; ++i) {
+    all_hot += hot(i);
+    (hot(i) ? kept_hot : kept_cold) += Has(i);
+  }
+  EXPECT_GT(kept_hot, all_hot * 95 / 100);
+  EXPECT_LT(kept_cold, (end - all_hot) * 95 / 100);
+}
+
+TEST_F(EvictorTest, PairsThatExpireSoonGoFirst) {
+  cluster_time_ns_ = 1'000;
+  SetRule("", Eviction::kTtl);
+  int end = 0;
+  for (bool full = false; !full; ++end) {
+    const std::string key = KeyOf(end);
+    // Each third has none, each third a long one.
+    const Expiry expiry = end % 3 == 0 ? kNeverExpires : end % 3 == 1 ? 1'000'000'000 : 1'000'000;
+    full = !tree()->Put(key, value_, Crc64(value_, Crc64(key)), {}, expiry).ok();
+  }
+  for (int i = 0; i < end; i += 30) {
+    ASSERT_EQ(PutNow(KeyOf(i) + "-more", value_), absl::StatusCode::kOk);
+  }
+  std::vector<int> gone(3);
+  for (int i = 0; i < end - 1; ++i) gone[i % 3] += !Has(i);
+  EXPECT_EQ(gone[0], 0);
+  EXPECT_GT(gone[2], 10 * gone[1]);
+}
+
+// A rule for a prefix never touches other keys, also if these have the same leaves.
+TEST_F(EvictorTest, OnlyWhatTheRulesAllowGoes) {
+  SetRule("key", Eviction::kLru);
+  SetRule("key0001", Eviction::kNone);
+  const int end = Fill(0);
+  for (int i = 0; i < end; i += 7) {
+    ASSERT_EQ(PutNow(KeyOf(i) + "-more", value_), absl::StatusCode::kOk) << i;
+  }
+  EXPECT_EQ(CountOf(100, 200), 100);
+  EXPECT_LT(CountOf(0, end), end);
+}
+
+// A region whose pairs were not used for longer is emptied meanwhile, so that it can be joined.
+TEST_F(EvictorTest, ColdRegionsAreEmptied) {
+  SetRule("", Eviction::kLru);
+  for (int i = 0; i < 500; ++i) {
+    const std::string key = KeyOf(i);
+    ASSERT_TRUE(tree(5)->Put(key, value_, Crc64(value_, Crc64(key))).ok());
+  }
+  const int end = Fill(1'000);
+  ASSERT_EQ(PutNow(KeyOf(1'000), value_), absl::StatusCode::kOk);  // From now on uses are noted.
+  for (int i = 0; i < 4; ++i) Pass();
+  for (int i = 1'000; i < end; ++i) (void)Call(MakeKeyRequest(MessageKind::kGet, root_, {}, KeyOf(i)));
+  Pass();
+  for (int i = 0; i < 2'000; ++i) ASSERT_EQ(PutNow(KeyOf(end + i), value_), absl::StatusCode::kOk);
+  EXPECT_EQ(tree(5)->keys(), 0u);
+}
+
+// Values that are larger than any hole: pairs go until there is one.
+TEST_F(EvictorTest, ALargeValueFindsRoom) {
+  SetRule("", Eviction::kLru);
+  const std::string value(20'000, 'v');
+  int end = 0;
+  while (tree()->Put(KeyOf(end), value, Crc64(value, Crc64(KeyOf(end)))).ok()) ++end;
+  EXPECT_EQ(PutNow("large", std::string(60'000, 'x')), absl::StatusCode::kOk);
+  EXPECT_LT(CountOf(0, end), end - 2);
+}
+
+}  // namespace
+}  // namespace cell
