@@ -47,6 +47,7 @@ MUTANTS = {
     "joined-stays": (386, 1200),
     "expired-by-reads": (1, 30),
     "expired-before-put": (23, 70),
+    "evicts-all": (9999, 9999),
 }
 
 

@@ -7,15 +7,15 @@
 //   some leaves of the region, chosen at random, by the pair of each that was used last: one that is emptied becomes a
 //   free node.
 //
-// Keys that are used at random have the first in each leaf, and so the eviction comes close to that of a set-associative
-// cache. Keys that come in order, and are not used any more once they are old, have the second.
+// Keys that are used at random have the first in each leaf, and so the eviction comes close to that of a
+// set-associative cache. Keys that come in order, and are not used any more once they are old, have the second.
 //
-// If a leaf of another region of this worker was not used for much longer still, that one is emptied, too. A region that
-// is emptied is joined (Joiner), and then the full one can be split.
+// If a leaf of another region of this worker was not used for much longer still, that one is emptied, too. A region
+// that is emptied is joined (Joiner), and then the full one can be split.
 //
-// It knows of the uses that the worker serves: gets, lookups and puts. What clients read themselves it does not see, and
-// so clients send some of their gets to the server where rules need it (Session). Scans do not count. What a region's
-// pairs were used for does not move with the region.
+// It knows of the uses that the worker serves: gets, lookups and puts. What clients read themselves it does not see,
+// and so clients send some of their gets to the server where rules need it (Session). Scans do not count. What a
+// region's pairs were used for does not move with the region.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
