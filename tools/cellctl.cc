@@ -188,6 +188,8 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "  server, client  share of the meganodes searched by servers, and by clients themselves\n"
       "  retries/s       reads that were repeated, because a write interfered\n"
       "  clients         clients that report; servers: servers that answer, and all servers\n"
+      "  splits/s ...    splits and joins of meganodes, pairs that had expired and were removed, pairs that were "
+      "evicted\n"
       "  tables          lookups by reads, reads for each, and why lookups read again");
   top->add_option("--interval", flags->interval, "Interval in seconds")->check(Between(0.1, 3600));
   top->add_option("--count", flags->count, "Number of lines to show; 0: no limit")->check(CLI::NonNegativeNumber);

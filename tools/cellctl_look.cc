@@ -322,6 +322,7 @@ int Top(Client* client, const CtlFlags& flags) {
   struct Totals {
     double operations = 0, server = 0, client = 0, retries = 0, reads = 0, round_trips = 0;
     double lookups = 0, lookup_reads = 0, torn = 0, replaced = 0, moved = 0;  // Lookups by remote reads.
+    double splits = 0, joins = 0, expired = 0, evicted = 0;
   };
   Totals last;
   double last_uptime = 0;
@@ -356,6 +357,10 @@ int Top(Client* client, const CtlFlags& flags) {
         now.replaced += report["lookup_extents"].Or(0.0);
         now.moved += report["lookup_moved"].Or(0.0);
       };
+      now.splits += json["splitter"]["meganodes"]["splits"].Or(0.0);
+      now.joins += json["joiner"]["joins"].Or(0.0);
+      now.expired += json["expired"].Or(0.0);
+      now.evicted += json["evicted"].Or(0.0);
       add(json["departed_clients"]);
       add(json["other_clients"]);
       clients += json["other_clients"]["clients"].Or<uint64_t>(0);
@@ -387,6 +392,10 @@ int Top(Client* client, const CtlFlags& flags) {
           {"lookups_torn_per_second", (now.torn - last.torn) / seconds},
           {"lookups_replaced_per_second", (now.replaced - last.replaced) / seconds},
           {"lookups_moved_per_second", (now.moved - last.moved) / seconds},
+          {"splits_per_second", (now.splits - last.splits) / seconds},
+          {"joins_per_second", (now.joins - last.joins) / seconds},
+          {"expired_per_second", (now.expired - last.expired) / seconds},
+          {"evicted_per_second", (now.evicted - last.evicted) / seconds},
           {"clients", clients},
           {"servers", servers.size()},
           {"servers_answering", serving},
@@ -395,8 +404,9 @@ int Top(Client* client, const CtlFlags& flags) {
         fmt::print("{}\n", JsonText(row));
       } else {
         if (i % 20 == 1) {
-          fmt::print("{:>14} {:>10} {:>10} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8}   {}\n", "operations/s", "p50 us",
-                     "p99 us", "reads/op", "trips/op", "server", "client", "retries/s", "clients", "servers",
+          fmt::print("{:>14} {:>10} {:>10} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8}   {:<36}   {}\n", "operations/s",
+                     "p50 us", "p99 us", "reads/op", "trips/op", "server", "client", "retries/s", "clients", "servers",
+                     "splits/s, joins/s, gone/s, evicted/s",
                      "tables: lookups/s, reads each, torn/s, replaced/s, moved/s");
         }
         const double share = row["server_share"].get<double>();
@@ -405,13 +415,18 @@ int Top(Client* client, const CtlFlags& flags) {
                          : fmt::format("{:.0f}, {:.2f}, {:.1f}, {:.1f}, {:.1f}", lookups / seconds,
                                        row["reads_per_lookup"].get<double>(), (now.torn - last.torn) / seconds,
                                        (now.replaced - last.replaced) / seconds, (now.moved - last.moved) / seconds);
+        const auto rate = [&row](const char* name) { return row[name].get<double>(); };
+        const std::string space =
+            fmt::format("{:.1f}, {:.1f}, {:.0f}, {:.0f}", rate("splits_per_second"), rate("joins_per_second"),
+                        rate("expired_per_second"), rate("evicted_per_second"));
         if (wrong != said) fmt::print("{}\n", wrong.empty() ? "all problems are resolved" : wrong);
         said = wrong;
-        fmt::print("{:>14.0f} {:>10.1f} {:>10.1f} {:>9.2f} {:>9.2f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {}\n",
-                   row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99,
-                   row["reads_per_operation"].get<double>(), row["round_trips_per_operation"].get<double>(),
-                   100 * share, walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
-                   fmt::format("{}/{}", serving, servers.size()), tables);
+        fmt::print(
+            "{:>14.0f} {:>10.1f} {:>10.1f} {:>9.2f} {:>9.2f} {:>7.1f}% {:>7.1f}% {:>11.1f} {:>8} {:>8}   {:<36}   {}\n",
+            row["operations_per_second"].get<double>(), row["p50_us"].get<double>(), p99,
+            row["reads_per_operation"].get<double>(), row["round_trips_per_operation"].get<double>(), 100 * share,
+            walked == 0 ? 0 : 100 * (1 - share), row["retries_per_second"].get<double>(), clients,
+            fmt::format("{}/{}", serving, servers.size()), space, tables);
       }
       if (const absl::Status written = FlushOutput(); !written.ok()) return Fail(written);
       if (i == flags.count) break;

@@ -12,7 +12,8 @@ namespace {
 
 // UseTimes has room for a key per this many bytes of nodes, so that it takes a sixteenth of their size.
 constexpr size_t kNodeBytesPerUse = 16 * UseTimes::kBytesPerKey;
-constexpr size_t kShareOfLeaf = 4;  // So much of the full leaf goes at once.
+constexpr size_t kUsesMax = 1 << 24;  // So many take 128 MB.
+constexpr size_t kShareOfLeaf = 4;    // So much of the full leaf goes at once.
 
 }  // namespace
 
@@ -26,7 +27,7 @@ Evictor::Evictor(const WorkerContext& context, const Options& options)
 UseTimes* Evictor::Times() {
   if (!times_.has_value()) {
     const size_t bytes = regions_->regions_max() * regions_->shape().meganode_bytes;
-    times_.emplace(bytes / kNodeBytesPerUse, options_.use_unit_shift, clock_->NowNs());
+    times_.emplace(std::min(bytes / kNodeBytesPerUse, kUsesMax), options_.use_unit_shift, clock_->NowNs());
   }
   return &*times_;
 }

@@ -194,5 +194,24 @@ TEST_F(EvictorTest, ALargeValueFindsRoom) {
   EXPECT_LT(CountOf(0, end), end - 2);
 }
 
+// While a region is being split, what is evicted gives no nodes back, and the split gives more.
+TEST_F(EvictorTest, ASplitInProgressIsWaitedFor) {
+  SetRule("", Eviction::kLru);
+  const int end = Fill(0);
+  room_.will_have = true;
+  const RegionClaim claim(regions_.Find(1), ClaimPurpose::kSplit);
+  Reply reply;
+  SendPut(KeyOf(end), value_, &reply);
+  for (int i = 0; i < 100; ++i) service_.writes()->RetryHeld();
+  EXPECT_FALSE(reply.done);
+  EXPECT_EQ(CountOf(0, end), end);
+  regions_.Find(1)->ChangeState(RegionState::kLost);
+  service_.writes()->RetryHeld();
+  for (int i = 0; i < 1'000 && !reply.done; ++i) {
+    service_.writes()->RetryHeld();
+    Turn();
+  }
+}
+
 }  // namespace
 }  // namespace cell

@@ -32,8 +32,8 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
   // Wait behind other writes to the region, in order.
   if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
-  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, request.key)) return hold();
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, request.key);
+  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, request)) return hold();
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, request);
   Answer(call, request, target, outcome);
 }
 
@@ -54,31 +54,32 @@ bool WritePipeline::Retry(const HeldWrite& held) {
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
   if (may_wait && !Open(*region)) return false;
   absl::StatusOr<Outcome> outcome = Try(held.call, held.request, target);
-  const std::string_view key = held.request.key;
-  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, key)) return false;
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, key);
+  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, held.request)) return false;
+  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, held.request);
   held_->NoteWaited(waited_ns);
   Answer(held.call, held.request, target, outcome);
   return true;
 }
 
-bool WritePipeline::WillHaveRoom(HeldRegion* region, std::string_view key) {
+bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request) {
   // Writes that are logged and not yet applied reserve room, some of which becomes free when they replace values.
   if (!region->pending.empty()) return true;
   if (region->tree != nullptr && (region->sweeping || ExpirySweep::Pays(*region->tree))) return true;
-  // With as many regions as there may be, no split can be waited for. Otherwise it is better.
-  const bool last = regions_->size() >= regions_->regions_max();
-  if (last && Evict(region, key)) return true;
+  // With as many regions as there may be, no split can be waited for, except for one in progress.
+  const bool last = regions_->size() >= regions_->regions_max() && !region->ClaimedFor(ClaimPurpose::kSplit);
+  if (last && Evict(region, request)) return true;
   if (room_ != nullptr && room_->MakeRoom(region)) return true;
-  return !last && Evict(region, key);
+  return !last && Evict(region, request);
 }
 
-bool WritePipeline::Evict(HeldRegion* region, std::string_view key) {
-  if (!evictor_->on() || region->tree == nullptr || !region->tree->Covers(key)) return false;
+bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
+  if (!evictor_->on() || region->tree == nullptr || !region->tree->Covers(request.key)) return false;
+  // A value that takes most of a region would cost all that the region has, perhaps in vain.
+  if (request.kind != MessageKind::kPut || request.value_bytes > regions_->shape().extents_bytes / 4) return false;
   if (!Open(*region)) return true;  // The put waits for that first.
   if (!MayDeleteExpired(*region)) return false;
   bool any = false;
-  for (Evictor::Victims& victims : evictor_->Choose(*region, key)) {
+  for (Evictor::Victims& victims : evictor_->Choose(*region, request.key)) {
     HeldRegion* const its = regions_->Find(victims.region);
     if (its != region && !MayDeleteExpired(*its)) continue;
     const absl::StatusOr<size_t> deleted = DeleteUnlessPending(std::move(victims.keys), its);
@@ -89,9 +90,9 @@ bool WritePipeline::Evict(HeldRegion* region, std::string_view key) {
   return any;
 }
 
-absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region, std::string_view key) {
+absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region, const KeyedRequest& request) {
   const bool full = absl::IsResourceExhausted(status) && region != nullptr;
-  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region, key)) return status;
+  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region, request)) return status;
   return absl::UnavailableError(fmt::format(
       "region {} is full and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }

@@ -122,10 +122,10 @@ class WritePipeline {
   bool Open(const HeldRegion& region) const { return region.state() != RegionState::kFrozen && !region.late(*clock_); }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
-  // Returns whether a full region will soon have room for a put of the key. May evict pairs for it.
-  bool WillHaveRoom(HeldRegion* region, std::string_view key);
-  // Evicts pairs. Returns whether there were any in this region.
-  bool Evict(HeldRegion* region, std::string_view key);
+  // Returns whether a full region will soon have room for a write. May evict pairs for it.
+  bool WillHaveRoom(HeldRegion* region, const KeyedRequest& request);
+  // Evicts pairs for a put. Returns whether there were any in this region.
+  bool Evict(HeldRegion* region, const KeyedRequest& request);
   // Deletes those of the keys, all in one leaf, that have no write that is logged and not applied, or logs that.
   // Returns how many. REQUIRES: MayDeleteExpired().
   absl::StatusOr<size_t> DeleteUnlessPending(std::vector<std::string> keys, HeldRegion* region);
@@ -151,7 +151,7 @@ class WritePipeline {
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
   // ResourceExhausted only if no split is possible.
-  absl::Status Refusal(const absl::Status& status, HeldRegion* region, std::string_view key);
+  absl::Status Refusal(const absl::Status& status, HeldRegion* region, const KeyedRequest& request);
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
               const absl::StatusOr<Outcome>& outcome);
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
