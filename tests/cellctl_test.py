@@ -390,11 +390,11 @@ class Cellctl(CellctlCase):
         # What would take most of a region is refused, and costs nothing.
         large = b"x" * 600_000
         self.done("put", "cache/large", "-", input=large)
-        evicted = self.lines("status")[0]["workers"][0]["evicted"]
+        evicted = self.lines("status")[0]["evicted"]
         self.refused("no room", "put", "cache/large2", "-", input=large)
-        self.assertEqual(self.lines("status")[0]["workers"][0]["evicted"], evicted)
+        self.assertEqual(self.lines("status")[0]["evicted"], evicted)
         self.assertIn("no errors", self.done("check").decode())
-        self.assertGreater(self.lines("status")[0]["workers"][0]["evicted"], 10_000)
+        self.assertGreater(self.lines("status")[0]["evicted"], 10_000)
         self.assertIn("splits/s, joins/s, gone/s, evicted/s", self.done("top", "--count", "1", "--interval", "0.1").decode())
         self.assertEqual(self.lines("top", "--count", "1", "--interval", "0.1")[0]["evicted_per_second"], 0)
         # Rules are in the region table, and outlive the servers.

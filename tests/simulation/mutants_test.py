@@ -14,13 +14,13 @@ MUTANTS = {
     "synced-too-early": (12, 30),
     "no-server-lease": (1772, 4000),
     "no-version-check": (1, 30),
-    "no-node-crc": (1, 30),
+    "no-node-crc": (7, 30),
     "no-extent-crc": (1, 30),
     "lost-separator": (1, 30),
     "right-link-too-early": (1, 30),
     "old-copy-stays": (107, 330),
     "sealed-too-late": (1, 30),
-    "epoch-unchecked": (144, 450),
+    "epoch-unchecked": (207, 630),
     "table-lease-unchecked": (912, 2800),
     "stale-cache-trusted": (1, 30),
     "cuckoo-from-front": (627, 1900),
@@ -47,7 +47,7 @@ MUTANTS = {
     "joined-stays": (386, 1200),
     "expired-by-reads": (1, 30),
     "expired-before-put": (23, 70),
-    "evicts-all": (9999, 9999),
+    "evicts-all": (21, 70),
 }
 
 

@@ -74,8 +74,11 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
 
 bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
   if (!evictor_->on() || region->tree == nullptr || !region->tree->Covers(request.key)) return false;
-  // A value that takes most of a region would cost all that the region has, perhaps in vain.
-  if (request.kind != MessageKind::kPut || request.value_bytes > regions_->shape().extents_bytes / 4) return false;
+  if (request.kind != MessageKind::kPut) return false;
+  // A value that takes much of a region would cost most of what it has.
+  const RegionHeader& header = region->memory->header();
+  const bool large = request.value_bytes > header.extents_bytes / 4;
+  if (large && header.extents.bytes_used + request.value_bytes > header.extents_bytes) return false;
   if (!Open(*region)) return true;  // The put waits for that first.
   if (!MayDeleteExpired(*region)) return false;
   bool any = false;
