@@ -33,7 +33,7 @@
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/request/use_times.h"
-#include "cell/tree/node_view.h"
+#include "cell/tree/meganode.h"
 
 namespace cell {
 
