@@ -33,12 +33,13 @@ UseTimes* Evictor::Times() {
 }
 
 // A pair's rank is how long it was idle, or for the rule `ttl` how much time it has left, as a negative number.
-Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& leaf) {
+Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& leaf, Shortage shortage) {
   Candidates candidates;
   candidates.region = tree.region();
   const auto time = static_cast<double>(tree.ClusterTime());
   std::string key;
   for (int i = 0; i < leaf.count(); ++i) {
+    if (shortage == Shortage::kExtents && !leaf.leaf_slot(i).outside()) continue;
     leaf.CopyKey(i, &key);
     Eviction eviction = rules().Of(key);
     if (Mutated(Mutant::kEvictsAll)) eviction = Eviction::kLru;
@@ -55,7 +56,7 @@ Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& 
   return candidates;
 }
 
-std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int leaves) {
+std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int leaves, Shortage shortage) {
   std::optional<Candidates> best;
   std::vector<std::string> prefixes;
   for (const auto& [prefix, eviction] : rules().by_prefix()) {
@@ -65,7 +66,7 @@ std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int lea
     const std::string& prefix = prefixes[random_.Below(prefixes.size())];
     const auto leaf = SampleLeaf(tree, prefix, EndOfPrefix(prefix), &random_);
     if (!leaf.ok() || !leaf->has_value()) continue;
-    Candidates sampled = CandidatesOf(tree, **leaf);
+    Candidates sampled = CandidatesOf(tree, **leaf, shortage);
     // A leaf from which all may go becomes a free node, so it is better than one from which some may.
     const auto order = [](const Candidates& one) { return std::pair(one.all, one.Lowest()); };
     if (!sampled.keys.empty() && (!best.has_value() || order(sampled) > order(*best))) best = std::move(sampled);
@@ -81,7 +82,7 @@ std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t region) {
   });
   std::optional<Candidates> best;
   for (int i = 0; i < kSampledElsewhere && !others.empty(); ++i) {
-    std::optional<Candidates> sampled = Sample(*others[random_.Below(others.size())], 1);
+    std::optional<Candidates> sampled = Sample(*others[random_.Below(others.size())], 1, Shortage::kNodes);
     if (sampled.has_value() && (!best.has_value() || sampled->Lowest() > best->Lowest())) best = std::move(sampled);
   }
   return best;
@@ -89,9 +90,11 @@ std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t region) {
 
 std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::string_view key) {
   std::vector<Victims> victims;
+  // Pairs in leaves give no extents back, and many may go for one large value.
+  const Shortage shortage = region.store->fill() > region.store->unit_fill() ? Shortage::kExtents : Shortage::kNodes;
   Candidates own;
-  if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf);
-  std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves);
+  if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf, shortage);
+  std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves, shortage);
   double rank = 0;
   if (!own.keys.empty() && (!sampled.has_value() || own.Highest() >= sampled->Lowest())) {
     rank = own.Highest();

@@ -10,6 +10,8 @@
 // Keys that are used at random have the first in each leaf, and so the eviction comes close to that of a
 // set-associative cache. Keys that come in order, and are not used any more once they are old, have the second.
 //
+// If the region has fewer extents left than nodes, only pairs that have extents count.
+//
 // If a leaf of another region of this worker was not used for much longer still, that one is emptied, too. A region
 // that is emptied is joined (Joiner), and then the full one can be split.
 //
@@ -70,6 +72,7 @@ class Evictor {
   std::vector<Victims> Choose(const HeldRegion& region, std::string_view key);
 
  private:
+  enum class Shortage : uint8_t { kNodes, kExtents };
   // The pairs of a leaf that may go.
   struct Candidates {
     uint32_t region = 0;
@@ -83,9 +86,9 @@ class Evictor {
 
   const EvictionRules& rules() const { return membership_->state().table.evictions; }
   UseTimes* Times();
-  Candidates CandidatesOf(const Meganode& tree, const NodeView& leaf);
+  Candidates CandidatesOf(const Meganode& tree, const NodeView& leaf, Shortage shortage);
   // Returns the best of `leaves` leaves that are sampled from a region.
-  std::optional<Candidates> Sample(const Meganode& tree, int leaves);
+  std::optional<Candidates> Sample(const Meganode& tree, int leaves, Shortage shortage);
   std::optional<Candidates> SampleElsewhere(uint32_t region);
 
   const Clock* const clock_;

@@ -194,6 +194,23 @@ TEST_F(EvictorTest, ALargeValueFindsRoom) {
   EXPECT_LT(CountOf(0, end), end - 2);
 }
 
+// Pairs without extents would make no room for a value that needs one.
+TEST_F(EvictorTest, SmallPairsDoNotGoForLargeValues) {
+  SetRule("", Eviction::kLru);
+  for (int i = 0; i < 2'000; ++i) {
+    const std::string key = KeyOf(10 * i);
+    ASSERT_TRUE(tree()->Put(key, value_, Crc64(value_, Crc64(key))).ok());
+  }
+  const std::string value(5'000, 'v');
+  int end = 1;
+  for (; tree()->Put(KeyOf(end), value, Crc64(value, Crc64(KeyOf(end)))).ok(); end += 10) {
+  }
+  for (int i = 2; i < end; i += 50) ASSERT_EQ(PutNow(KeyOf(i), std::string(20'000, 'x')), absl::StatusCode::kOk);
+  int small = 0;
+  for (int i = 0; i < 2'000; ++i) small += Has(10 * i);
+  EXPECT_EQ(small, 2'000);
+}
+
 // While a region is being split, what is evicted gives no nodes back, and the split gives more.
 TEST_F(EvictorTest, ASplitInProgressIsWaitedFor) {
   SetRule("", Eviction::kLru);
