@@ -52,7 +52,8 @@ Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& 
     }
     candidates.keys.push_back(key);
   }
-  candidates.all = candidates.keys.size() == static_cast<size_t>(leaf.count());
+  const bool all = candidates.keys.size() == static_cast<size_t>(leaf.count());
+  candidates.gives_room = all || shortage == Shortage::kExtents;
   return candidates;
 }
 
@@ -67,8 +68,7 @@ std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int lea
     const auto leaf = SampleLeaf(tree, prefix, EndOfPrefix(prefix), &random_);
     if (!leaf.ok() || !leaf->has_value()) continue;
     Candidates sampled = CandidatesOf(tree, **leaf, shortage);
-    // A leaf from which all may go becomes a free node, so it is better than one from which some may.
-    const auto order = [](const Candidates& one) { return std::pair(one.all, one.Lowest()); };
+    const auto order = [](const Candidates& one) { return std::pair(one.gives_room, one.Lowest()); };
     if (!sampled.keys.empty() && (!best.has_value() || order(sampled) > order(*best))) best = std::move(sampled);
   }
   return best;
@@ -96,7 +96,9 @@ std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::str
   if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf, shortage);
   std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves, shortage);
   double rank = 0;
-  if (!own.keys.empty() && (!sampled.has_value() || own.Highest() >= sampled->Lowest())) {
+  const bool own_is_better =
+      !sampled.has_value() || !sampled->gives_room || (!own.keys.empty() && own.Highest() >= sampled->Lowest());
+  if (!own.keys.empty() && own_is_better) {
     rank = own.Highest();
     std::vector<size_t> order(own.keys.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -78,7 +78,7 @@ class Evictor {
     uint32_t region = 0;
     std::vector<std::string> keys;
     std::vector<double> ranks;  // Of `keys`: those with the highest go first.
-    bool all = false;           // No pair of the leaf must stay.
+    bool gives_room = false;    // If all of these go. A leaf with others is no free node then.
 
     double Lowest() const { return *std::min_element(ranks.begin(), ranks.end()); }
     double Highest() const { return *std::max_element(ranks.begin(), ranks.end()); }

@@ -184,6 +184,42 @@ TEST_F(EvictorTest, ColdRegionsAreEmptied) {
   EXPECT_EQ(tree(5)->keys(), 0u);
 }
 
+// While they are used no less than the full one.
+TEST_F(EvictorTest, OtherRegionsStay) {
+  SetRule("", Eviction::kLru);
+  for (int i = 0; i < 500; ++i) {
+    const std::string key = KeyOf(i);
+    ASSERT_TRUE(tree(5)->Put(key, value_, Crc64(value_, Crc64(key))).ok());
+  }
+  const int end = Fill(1'000);
+  (void)Call(MakeKeyRequest(MessageKind::kGet, root_, {}, KeyOf(1'000)));  // From now on uses are noted.
+  for (int i = 0; i < 4; ++i) Pass();
+  for (int i = 1'000; i < end; ++i) (void)Call(MakeKeyRequest(MessageKind::kGet, root_, {}, KeyOf(i)));
+  for (int i = 0; i < 500; ++i) (void)Call(MakeKeyRequest(MessageKind::kGet, RootOf(5), {}, KeyOf(i)));
+  Pass();
+  for (int i = 0; i < 2'000; ++i) ASSERT_EQ(PutNow(KeyOf(end + i), value_), absl::StatusCode::kOk);
+  EXPECT_EQ(tree(5)->keys(), 500u);
+}
+
+// A leaf in which some pairs must stay gives no node back. Where all are such, the leaf of the key gives room.
+TEST_F(EvictorTest, LittleGoesWhereAllLeavesHavePairsThatStay) {
+  cluster_time_ns_ = 1'000;
+  SetRule("", Eviction::kTtl);
+  int end = 0;
+  for (bool full = false; !full; ++end) {
+    const std::string key = KeyOf(end);
+    const Expiry expiry = end % 5 == 0 ? kNeverExpires : 1'000'000'000 + static_cast<Expiry>(end);
+    full = !tree()->Put(key, value_, Crc64(value_, Crc64(key)), {}, expiry).ok();
+  }
+  // These keys are beside those that would expire last.
+  for (int i = end - 400; i < end - 100; i += 3) ASSERT_EQ(PutNow(KeyOf(i) + "-more", value_), absl::StatusCode::kOk);
+  EXPECT_LT(service_.writes()->evicted(), 400u);
+  // Also a leaf without any finds room in the end.
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_EQ(PutNow(fmt::format("{}-{}", KeyOf(end - 50), i), value_), absl::StatusCode::kOk);
+  }
+}
+
 // Values that are larger than any hole: pairs go until there is one.
 TEST_F(EvictorTest, ALargeValueFindsRoom) {
   SetRule("", Eviction::kLru);
