@@ -367,8 +367,8 @@ class Cellctl(CellctlCase):
 
     def test_a_full_store_evicts_what_the_rules_allow(self):
         self.up(servers=1, meganode_bytes=256 << 10, extents_bytes=1 << 20, regions_max=3, durability="async")
-        self.assertEqual(self.done("evict"), b"nothing is evicted\n")
-        self.refused("not in {none,ttl,lru-sampled}", "evict", "lru")
+        self.assertEqual(self.done("evict"), b"there are no rules: nothing is evicted\n")
+        self.refused("not in {none,ttl,lru-sampled,default}", "evict", "lru")
         self.refused("too long", "evict", "ttl", "--prefix", "p" * 65)
         self.done("load", "-", input="".join(f"pinned{i:04}\tvalue\n" for i in range(100)).encode())
         many = "".join(f"cache/{i * 7919 % 20_000:05}\t{'v' * 60}\n" for i in range(20_000)).encode()
@@ -378,8 +378,8 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.done("evict", "lru-sampled", "--prefix", "cache/"), b"rule          keys that begin with\nlru-sampled   cache/\n")
         self.done("evict", "none", "--prefix", "cache/0")
         self.assertEqual(self.lines("evict")[0][1], {"prefix": "cache/0", "rule": "none"})
-        self.done("evict", "none", "--prefix", "cache/")
-        self.assertEqual(self.done("evict", "none", "--prefix", "cache/0"), b"nothing is evicted\n")
+        self.done("evict", "default", "--prefix", "cache/")
+        self.assertEqual(self.done("evict", "default", "--prefix", "cache/0"), b"there are no rules: nothing is evicted\n")
         self.done("evict", "lru-sampled", "--prefix", "cache/")
         self.done("load", "-", input=many)
         self.done("load", "-", input=many)

@@ -158,11 +158,12 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "  none         pairs stay; puts are refused when there is no room (this is the default)\n"
       "  ttl          pairs with an expiry go, of some pairs at random those first that would expire first\n"
       "  lru-sampled  any pair goes, of some pairs at random those first that were not used for longest\n"
+      "  default      no rule of its own: what holds for a shorter prefix\n"
       "For each key the rule with its longest prefix counts. A server evicts when a region is full and it holds as "
       "many\n"
       "regions as it may (--regions-max, --memory-max). Pairs of Pilaf tables are never evicted.");
-  evict->add_option("rule", flags->evict, "none, ttl or lru-sampled")
-      ->check(CLI::IsMember({"none", "ttl", "lru-sampled"}));
+  evict->add_option("rule", flags->evict, "none, ttl, lru-sampled or default")
+      ->check(CLI::IsMember({"none", "ttl", "lru-sampled", "default"}));
   evict->add_option("--prefix", flags->prefix, "Only for keys that begin with this; without it, for all keys")
       ->needs(evict->get_option("rule"));
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);

@@ -17,7 +17,7 @@ int List(Client* client, const CtlFlags& flags) {
   if (flags.json()) {
     fmt::print("{}\n", JsonText(list));
   } else if (rules.empty()) {
-    fmt::print("nothing is evicted\n");
+    fmt::print("there are no rules: nothing is evicted\n");
   } else {
     fmt::print("{:<12}  {}\n", "rule", "keys that begin with");
     for (const auto& [prefix, rule] : rules) fmt::print("{:<12}  {}\n", rule, EscapeText(prefix));

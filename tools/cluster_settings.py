@@ -66,7 +66,8 @@ def regions_within(memory, settings):
     workers, region = settings["workers"], settings["meganode_bytes"] + settings["extents_bytes"]
     if memory < workers * region:
         of = f"each of the {workers} workers" if workers > 1 else "a server"
-        raise ClusterError(f"--memory-max must be at least {workers * region / 2**20:.0f} MB: {of} holds at least one region, of {region / 2**20:.0f} MB "
+        mb = lambda size: f"{-(-size // 2**20)} MB"
+        raise ClusterError(f"--memory-max must be at least {mb(workers * region)}: {of} holds at least one region, of {mb(region)} "
                            "(--meganode-bytes, --extents-bytes)")
     return memory // (workers * region)
 

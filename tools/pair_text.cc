@@ -160,6 +160,9 @@ absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view l
     if (!json.ok() || !json->is_object() || !json->contains("key") || !json->contains("value")) {
       return absl::InvalidArgumentError(R"(it is not {"key": ..., "value": ...})");
     }
+    if (json->size() != 2) {  // What is not stored, such as an expiry, must not be dropped silently.
+      return absl::InvalidArgumentError(R"(it has more than "key" and "value")");
+    }
     std::string parts[2];
     for (const auto& [name, part] : {std::pair{"key", &parts[0]}, {"value", &parts[1]}}) {
       absl::StatusOr<std::string> bytes = BytesFromJson((*json)[name]);

@@ -55,10 +55,10 @@ TEST(PairText, RandomPairsComeBack) {
 }
 
 TEST(PairText, SaysWhatIsWrongWithALine) {
-  for (const char* line :
-       {"no tab", "\tno key", "{", "{}", R"({"key": "a"})", R"({"key": "a", "value": 1})",
-        R"({"key": "a", "value": {"hex": "0"}})", R"({"key": {"hex": "zz"}, "value": ""})",
-        R"({"key": {"hex": "00", "b": 1}, "value": ""})", "[]", "{\"key\": \"\xff\", \"value\": \"\"}"}) {
+  for (const char* line : {"no tab", "\tno key", "{", "{}", R"({"key": "a"})", R"({"key": "a", "value": 1})",
+                           R"({"key": "a", "value": "b", "ttl": "2s"})", R"({"key": "a", "value": {"hex": "0"}})",
+                           R"({"key": {"hex": "zz"}, "value": ""})", R"({"key": {"hex": "00", "b": 1}, "value": ""})",
+                           "[]", "{\"key\": \"\xff\", \"value\": \"\"}"}) {
     EXPECT_EQ(ParsePair(line, false).status().code(), absl::StatusCode::kInvalidArgument) << line;
   }
   EXPECT_EQ(*ParsePair("a\\q\tb\\", true), std::pair(std::string("a\\q"), std::string("b\\")));

@@ -56,7 +56,7 @@ def parse(arguments=None):
         parser.error(f"--inline-max must be from 0 to {INLINE_MAX}, not {args.inline_max}")
     if args.regions_max is not None and not 1 <= args.regions_max <= REGIONS_MAX:
         parser.error(f"--regions-max must be from 1 to {REGIONS_MAX}")
-    if args.memory_max and args.regions_max is not None:
+    if args.memory_max is not None and args.regions_max is not None:
         parser.error("--memory-max sets --regions-max: use only one of them")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
@@ -84,7 +84,7 @@ def bring_up(directory, args):
     flags = server_flags((known or {}).get("server_flags", []), args)
     sizes = {key: cluster.parse_bytes(text) for key, text in (("meganode_bytes", args.meganode_bytes), ("extents_bytes", args.extents_bytes)) if text}
     regions_max = args.regions_max
-    if args.memory_max:
+    if args.memory_max is not None:
         wanted = {**cluster_settings.DEFAULTS, **(known or {}), **sizes, **({"workers": args.workers} if args.workers else {})}
         regions_max = min(cluster_settings.regions_within(cluster.parse_bytes(args.memory_max), wanted), REGIONS_MAX)
     given = {

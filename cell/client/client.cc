@@ -152,7 +152,8 @@ Task<bool> Client::AsyncSleepUntil(int64_t at_ns) {
 
 void Client::Poll(int64_t until_ns) { session_->Poll(until_ns); }
 int64_t Client::NowNs() const { return session_->NowNs(); }
-std::vector<Client::ServerInfo> Client::Servers() const {
+std::vector<Client::ServerInfo> Client::Servers() {
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));  // A server that was restarted has another.
   std::vector<ServerInfo> servers;
   for (const ClusterState::Server& server : session_->view()->cluster().servers)
     servers.push_back({server.name, server.control});

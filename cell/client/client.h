@@ -374,7 +374,7 @@ class Client {
     std::string name;
     std::string control;  // HOST:PORT of its control plane, or empty.
   };
-  std::vector<ServerInfo> Servers() const;
+  std::vector<ServerInfo> Servers();
 
   // Returns all regions in the current region table, and which of them has the root of the tree.
   struct RegionInfo {

@@ -20,23 +20,20 @@ std::optional<Eviction> ParseEviction(std::string_view name) {
   return static_cast<Eviction>(it - kNames.begin());
 }
 
-absl::Status EvictionRules::Set(std::string_view prefix, Eviction eviction) {
+absl::Status EvictionRules::Set(std::string_view prefix, std::optional<Eviction> eviction) {
   if (prefix.size() > kPrefixBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("a prefix of {} bytes is too long: at most {}", prefix.size(), kPrefixBytesMax));
   }
   auto rules = by_prefix_;
-  rules.insert_or_assign(std::string(prefix), eviction);
-  // A rule that says what holds without it says nothing.
-  const auto shorter = std::find_if(rules.rbegin(), rules.rend(), [prefix](const auto& rule) {
-    return rule.first.size() < prefix.size() && prefix.substr(0, rule.first.size()) == rule.first;
-  });
-  if (eviction == Eviction::kNone && (shorter == rules.rend() || shorter->second == Eviction::kNone)) {
+  if (eviction.has_value()) {
+    rules.insert_or_assign(std::string(prefix), *eviction);
+  } else {
     rules.erase(std::string(prefix));
   }
   if (rules.size() > kRulesMax) {
     return absl::ResourceExhaustedError(
-        fmt::format("there are {} rules, the limit: remove one (--policy none)", kRulesMax));
+        fmt::format("there are {} rules, the limit: remove one (cellctl evict {} --prefix P)", kRulesMax, kNoRule));
   }
   by_prefix_ = std::move(rules);
   const auto any = [this](auto of) {

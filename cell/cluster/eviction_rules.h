@@ -22,6 +22,8 @@ enum class Eviction : uint8_t {
 // Returns "none", "ttl" or "lru-sampled", the names that users give.
 std::string_view ToString(Eviction eviction);
 std::optional<Eviction> ParseEviction(std::string_view name);
+// The name that users give to remove a rule.
+inline constexpr std::string_view kNoRule = "default";
 
 // A rule for the keys with a prefix. For a key, the rule with its longest prefix counts; with none, nothing is evicted.
 class EvictionRules {
@@ -30,9 +32,9 @@ class EvictionRules {
   static constexpr size_t kRulesMax = 64;
   static constexpr size_t kPrefixBytesMax = 64;
 
-  // Sets the rule of a prefix; kNone removes it where no shorter prefix has another rule. Returns InvalidArgument if
+  // Sets the rule of a prefix. Nullopt removes it: the rule of a shorter prefix counts then. Returns InvalidArgument if
   // the prefix is too long, and ResourceExhausted if there are as many rules as there may be.
-  absl::Status Set(std::string_view prefix, Eviction eviction);
+  absl::Status Set(std::string_view prefix, std::optional<Eviction> eviction);
 
   Eviction Of(std::string_view key) const;
   // Returns whether some pairs may be evicted at all.

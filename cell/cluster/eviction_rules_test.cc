@@ -23,17 +23,23 @@ TEST(EvictionRules, TheLongestPrefixCounts) {
   EXPECT_EQ(rules.Of("d"), Eviction::kNone);
 }
 
-TEST(EvictionRules, ARuleThatSaysNothingIsNotKept) {
+// Who says first what must stay, and then what may go, loses nothing. Nor who pauses the wider rule.
+TEST(EvictionRules, WhatMustStayStaysInAnyOrder) {
   EvictionRules rules;
   ASSERT_TRUE(rules.Set("a", Eviction::kNone).ok());
-  EXPECT_TRUE(rules.by_prefix().empty());
+  EXPECT_FALSE(rules.on());
   ASSERT_TRUE(rules.Set("", Eviction::kLru).ok());
-  ASSERT_TRUE(rules.Set("a", Eviction::kNone).ok());
-  ASSERT_TRUE(rules.Set("ab", Eviction::kNone).ok());  // "a" says so already.
-  EXPECT_EQ(rules.by_prefix().size(), 2u);
   EXPECT_EQ(rules.Of("abc"), Eviction::kNone);
+  EXPECT_EQ(rules.Of("b"), Eviction::kLru);
   ASSERT_TRUE(rules.Set("", Eviction::kNone).ok());
   EXPECT_FALSE(rules.on());
+  ASSERT_TRUE(rules.Set("", Eviction::kLru).ok());
+  EXPECT_EQ(rules.Of("abc"), Eviction::kNone);
+  ASSERT_TRUE(rules.Set("a", std::nullopt).ok());
+  EXPECT_EQ(rules.Of("abc"), Eviction::kLru);
+  ASSERT_TRUE(rules.Set("", std::nullopt).ok());
+  EXPECT_TRUE(rules.by_prefix().empty());
+  EXPECT_TRUE(rules.Set("a", std::nullopt).ok());  // There is none.
 }
 
 TEST(EvictionRules, AreFewAndShort) {
@@ -44,7 +50,8 @@ TEST(EvictionRules, AreFewAndShort) {
   }
   EXPECT_TRUE(absl::IsResourceExhausted(rules.Set("one more", Eviction::kLru)));
   EXPECT_TRUE(rules.Set("7", Eviction::kTtl).ok());
-  EXPECT_TRUE(rules.Set("7", Eviction::kNone).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(rules.Set("one more", Eviction::kNone)));
+  EXPECT_TRUE(rules.Set("7", std::nullopt).ok());
   EXPECT_TRUE(rules.Set("one more", Eviction::kLru).ok());
 }
 

@@ -359,6 +359,9 @@ int Main(int argc, char** argv) {
                  "Memory for the regions of this server, such as 4G; sets --regions-max to as many as fit")
       ->needs(cluster)
       ->excludes("--regions-max")
+      ->check([](const std::string& text) {  // Otherwise -1 would be a large number.
+        return text.find_first_not_of("0123456789") == 0 ? "a size such as 4G is needed, not " + text : std::string();
+      })
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--node-bytes", flags.shape.node_bytes,
                  "Size of a tree node in bytes; must be the same for all servers of a cluster")

@@ -50,6 +50,15 @@ Task<absl::StatusOr<size_t>> AllocateOn(Worker* worker, uint32_t count) {
   co_return worker->regions()->free();
 }
 
+Task<absl::Status> SetEvictionOn(Worker* worker, std::string prefix, std::string evict) {
+  const std::optional<Eviction> eviction = ParseEviction(evict);
+  if (!eviction.has_value() && evict != kNoRule) {
+    co_return absl::InvalidArgumentError(
+        fmt::format("{} is no rule: give none, ttl, lru-sampled or default", ForMessage(evict)));
+  }
+  co_return co_await worker->SetEviction(std::move(prefix), eviction);
+}
+
 Task<absl::StatusOr<uint64_t>> RebalanceOn(Worker* worker) {
   uint64_t moved = 0;
   const absl::Status status = co_await worker->rebalancer()->Rebalance(&moved);
@@ -153,14 +162,9 @@ void WorkerControl::DropTable(std::string table, Answer<absl::Status> answer) {
 }
 
 void WorkerControl::SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) {
-  const std::optional<Eviction> eviction = ParseEviction(evict);
-  if (!eviction.has_value()) {
-    answer(absl::InvalidArgumentError(
-        fmt::format("{} cannot be evicted: give none, ttl or lru-sampled", ForMessage(evict))));
-    return;
-  }
   Run(
-      worker_, [prefix = std::move(prefix), eviction](Worker* its) { return its->SetEviction(prefix, *eviction); },
+      worker_,
+      [prefix = std::move(prefix), evict = std::move(evict)](Worker* its) { return SetEvictionOn(its, prefix, evict); },
       std::move(answer));
 }
 

@@ -111,6 +111,9 @@ TEST_F(WorkerControlTest, SetsWhatIsEvicted) {
   EXPECT_EQ(set(std::string(65, 'p'), "ttl").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(set("cache/", "none").ok());
   EXPECT_FALSE(cluster_->state.table.evictions.on());
+  EXPECT_EQ(cluster_->state.table.evictions.by_prefix().size(), 1u);
+  EXPECT_TRUE(set("cache/", "default").ok());
+  EXPECT_TRUE(cluster_->state.table.evictions.by_prefix().empty());
 }
 
 TEST_F(WorkerControlTest, PreparesMemory) {

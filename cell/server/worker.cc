@@ -95,7 +95,7 @@ absl::Status Worker::MakeFirst() {
   return status;
 }
 
-Task<absl::Status> Worker::SetEviction(std::string prefix, Eviction eviction) {
+Task<absl::Status> Worker::SetEviction(std::string prefix, std::optional<Eviction> eviction) {
   Membership::TableChange change = [prefix = std::move(prefix), eviction](RegionTable* table) {
     return table->evictions.Set(prefix, eviction);
   };

@@ -79,7 +79,7 @@ class Worker {
   }
 
   // Sets in the region table what is evicted of the keys with a prefix. Returns errors like EvictionRules::Set.
-  Task<absl::Status> SetEviction(std::string prefix, Eviction eviction);
+  Task<absl::Status> SetEviction(std::string prefix, std::optional<Eviction> eviction);
 
   // Does what can be done now. Returns how much was done.
   size_t Poll();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "cell/base/status_macros.h"
-
 namespace cell {
 
 absl::StatusOr<std::optional<NodeView>> SampleLeaf(const Meganode& tree, const std::string& low,
@@ -12,8 +10,9 @@ absl::StatusOr<std::optional<NodeView>> SampleLeaf(const Meganode& tree, const s
   if ((high.has_value() && *high <= range.low) || (range.high.has_value() && low >= *range.high)) return std::nullopt;
   Pointer at = tree.root();
   for (int levels = 0; levels <= kLevelsMax; ++levels) {
-    ASSIGN_OR_RETURN(const NodeView node, tree.VerifiedNode(at));
-    if (node.level() == 0) return node;
+    const NodeView node = tree.Node(at);
+    if (!node.InBounds()) break;
+    if (node.level() == 0) return tree.VerifiedNode(at);
     if (node.count() == 0) break;
     int first = node.BelowLow(low) ? 0 : node.PastHigh(low) ? node.count() - 1 : node.ChildSlot(low);
     int last = node.count() - 1;

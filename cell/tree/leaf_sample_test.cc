@@ -79,8 +79,15 @@ TEST_F(LeafSampleTest, ARangeElsewhereHasNoLeaf) {
 }
 
 TEST_F(LeafSampleTest, DamageIsReported) {
-  region_.memory()->StoreWord(tree_.root().offset() + 200, 7);
-  EXPECT_TRUE(absl::IsDataLoss(SampleLeaf(tree_, "", std::nullopt, &random_).status()));
+  const uint64_t leaf = static_cast<uint64_t>((*tree_.LeafOf("b00100")).bytes() - region_.memory()->base());
+  region_.memory()->StoreWord(leaf + 200, 7);
+  EXPECT_TRUE(absl::IsDataLoss(SampleLeaf(tree_, "b00100", "b001000", &random_).status()));
+  // A damaged inner node may lead anywhere, but nothing that is no leaf is taken for one.
+  for (uint64_t word = 16; word < 500; word += 8) region_.memory()->StoreWord(tree_.root().offset() + word, ~word);
+  for (int i = 0; i < 100; ++i) {
+    const auto sampled = SampleLeaf(tree_, "", std::nullopt, &random_);
+    EXPECT_TRUE(!sampled.ok() || !sampled->has_value() || (*sampled)->level() == 0);
+  }
 }
 
 }  // namespace

@@ -183,10 +183,13 @@ absl::Status Meganode::NoNodes() const {
 
 absl::Status Meganode::NoExtent(size_t bytes) const {
   if (extents_.damaged()) return DamagedExtents();
-  return absl::ResourceExhaustedError(
-      fmt::format("region {} has no room for an extent of {} bytes ({} of {} used) and was not split: make room for a "
-                  "split (--regions-max, more servers), delete keys, or use a larger --extents-bytes",
-                  header().region, bytes, extents_.usage().bytes_used, header().extents_bytes));
+  const ExtentAllocator::Usage usage = extents_.usage();
+  const bool scattered = usage.bytes_used + bytes <= header().extents_bytes;
+  return absl::ResourceExhaustedError(fmt::format(
+      "region {} has no room for an extent of {} bytes ({} of {} used{}) and was not split: make room for a split "
+      "(--regions-max, more servers), delete keys, or use a larger --extents-bytes",
+      header().region, bytes, usage.bytes_used, header().extents_bytes,
+      scattered ? fmt::format(", and the largest free piece has {}", usage.largest_free_bytes) : ""));
 }
 
 absl::StatusOr<uint64_t> Meganode::StoreExtent(std::string_view key, std::string_view value) {

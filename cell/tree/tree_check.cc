@@ -18,7 +18,8 @@ namespace {
 
 class TreeCheck {
  public:
-  explicit TreeCheck(const RegionMemory& memory) : memory_(memory), header_(memory.header()) {}
+  TreeCheck(const RegionMemory& memory, const absl::flat_hash_set<uint64_t>& reserved)
+      : memory_(memory), header_(memory.header()), reserved_(reserved) {}
 
   TreeReport Run() {
     if (!CheckHeader()) return report_;
@@ -213,7 +214,7 @@ class TreeCheck {
       const std::string where = fmt::format("extent at {:#x}", offset);
       const auto it = pointed_.find(offset);
       if (it == pointed_.end()) {
-        Expect(false, where, "it is in use, but no leaf points to it");
+        Expect(reserved_.contains(offset), where, "it is in use, but no leaf points to it");
         return;
       }
       Expect(it->second <= room, where, "it is shorter than its leaf says");
@@ -228,6 +229,7 @@ class TreeCheck {
 
   const RegionMemory& memory_;
   const RegionHeader& header_;
+  const absl::flat_hash_set<uint64_t>& reserved_;
   Pointer root_;
   absl::flat_hash_map<uint64_t, uint32_t> pointed_;  // Extent offset to bytes, from the leaves.
   TreeReport report_;
@@ -235,6 +237,8 @@ class TreeCheck {
 
 }  // namespace
 
-TreeReport CheckTree(const RegionMemory& memory) { return TreeCheck(memory).Run(); }
+TreeReport CheckTree(const RegionMemory& memory, const absl::flat_hash_set<uint64_t>& reserved) {
+  return TreeCheck(memory, reserved).Run();
+}
 
 }  // namespace cell

@@ -11,11 +11,13 @@
 //   counts    the header's keys and bytes
 #pragma once
 
+#include "absl/container/flat_hash_set.h"
 #include "cell/region/region_memory.h"
 #include "cell/tree/tree_report.h"
 
 namespace cell {
 
-TreeReport CheckTree(const RegionMemory& memory);
+// `reserved`: the offsets of extents that writes have reserved which are not applied yet. Nothing points at them.
+TreeReport CheckTree(const RegionMemory& memory, const absl::flat_hash_set<uint64_t>& reserved = {});
 
 }  // namespace cell

@@ -73,7 +73,9 @@ void Splitter::Step() {
 }
 
 bool Splitter::Begin(HeldRegion* region) {
-  if (scheduler_->stopping() || region->no_split_before_ns > clock_->NowNs()) return false;
+  const bool has_room = regions_->size() < regions_->regions_max();
+  const bool pauses = region->no_split_before_ns > clock_->NowNs() && !(region->lacked_room && has_room);
+  if (scheduler_->stopping() || pauses) return false;
   scheduler_->Spawn(SplitAlone(RegionClaim(region, ClaimPurpose::kSplit)));
   return true;
 }
@@ -97,6 +99,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
   if (scheduler_->stopping()) co_return Stopping();
   region->awaits_join = absl::IsResourceExhausted(status) && on_no_room_();
+  region->lacked_room = absl::IsResourceExhausted(status) && regions_->size() >= regions_->regions_max();
   if (status.ok()) {
     region->split_error.clear();
   } else if (region->awaits_join) {

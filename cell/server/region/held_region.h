@@ -169,8 +169,9 @@ class HeldRegion {
   // Exactly one of `tree` and `hash` is non-null; both alias `store`.
   Meganode* const tree;
   HashTable* const hash;  // A part of a Pilaf table.
-  // Only Splitter writes these three.
+  // Only Splitter writes these four.
   int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
+  bool lacked_room = false;                // The last split failed because there was no region for it.
   bool awaits_join = false;                // The last split found no room for one more region, which a join will give.
   std::string split_error;                 // Why the last split failed; empty if it did not.
 

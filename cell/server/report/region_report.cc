@@ -88,7 +88,10 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
 }
 
 std::string CheckReport(const HeldRegion& region) {
-  return region.hash != nullptr ? HashReportJson(*region.hash) : TreeReportJson(CheckTree(*region.memory));
+  if (region.hash != nullptr) return HashReportJson(*region.hash);
+  absl::flat_hash_set<uint64_t> reserved;
+  for (const PendingWrite& write : region.pending) reserved.insert(write.prepared.extent);
+  return TreeReportJson(CheckTree(*region.memory, reserved));
 }
 
 std::string RoutesReport(const HeldRegion& region, size_t first) {

@@ -74,17 +74,32 @@ std::optional<Evictor::Candidates> Evictor::Sample(const Meganode& tree, int lea
   return best;
 }
 
-std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t region) {
+const Meganode* Evictor::OtherTree(uint32_t region, uint32_t full) const {
+  const HeldRegion* const held = region == full ? nullptr : regions_->Find(region);
+  const bool serves = held != nullptr && held->tree != nullptr && held->tree->tier() == 0 &&
+                      held->state() == RegionState::kServing && held->tree->keys() > 0;
+  return serves ? held->tree : nullptr;
+}
+
+std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t full, double rank) {
+  const auto worth = [rank](const std::optional<Candidates>& one) {
+    return one.has_value() && one->Lowest() > kElsewhereFactor * rank;
+  };
+  if (const Meganode* const same = OtherTree(emptied_, full); same != nullptr) {
+    std::optional<Candidates> sampled = Sample(*same, 1, Shortage::kNodes);
+    if (worth(sampled)) return sampled;
+  }
   std::vector<const Meganode*> others;
   regions_->ForEach([&](const HeldRegion* held) {
-    const bool serves = held->tree != nullptr && held->tree->tier() == 0 && held->state() == RegionState::kServing;
-    if (serves && held->region() != region && held->tree->keys() > 0) others.push_back(held->tree);
+    if (const Meganode* const tree = OtherTree(held->region(), full); tree != nullptr) others.push_back(tree);
   });
   std::optional<Candidates> best;
   for (int i = 0; i < kSampledElsewhere && !others.empty(); ++i) {
     std::optional<Candidates> sampled = Sample(*others[random_.Below(others.size())], 1, Shortage::kNodes);
     if (sampled.has_value() && (!best.has_value() || sampled->Lowest() > best->Lowest())) best = std::move(sampled);
   }
+  if (!worth(best)) return std::nullopt;
+  emptied_ = best->region;
   return best;
 }
 
@@ -95,6 +110,7 @@ std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::str
   Candidates own;
   if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf, shortage);
   std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves, shortage);
+  if (own.keys.empty() && !sampled.has_value()) sampled = Sample(*region.tree, kSampledIfNone, shortage);
   double rank = 0;
   const bool own_is_better =
       !sampled.has_value() || !sampled->gives_room || (!own.keys.empty() && own.Highest() >= sampled->Lowest());
@@ -113,10 +129,9 @@ std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::str
   } else {
     return victims;
   }
-  std::optional<Candidates> elsewhere = SampleElsewhere(region.region());
-  if (elsewhere.has_value() && rank >= 0 && elsewhere->Lowest() > kElsewhereFactor * rank) {
-    victims.push_back({elsewhere->region, std::move(elsewhere->keys)});
-  }
+  if (rank < 0 || regions_->size() < regions_->regions_max()) return victims;
+  std::optional<Candidates> elsewhere = SampleElsewhere(region.region(), rank);
+  if (elsewhere.has_value()) victims.push_back({elsewhere->region, std::move(elsewhere->keys)});
   return victims;
 }
 

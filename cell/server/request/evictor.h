@@ -12,8 +12,9 @@
 //
 // If the region has fewer extents left than nodes, only pairs that have extents count.
 //
-// If a leaf of another region of this worker was not used for much longer still, that one is emptied, too. A region
-// that is emptied is joined (Joiner), and then the full one can be split.
+// If the worker holds as many regions as it may, and a leaf of another region was not used for much longer still, that
+// one is emptied, too, and then others of that region. A region that is emptied is joined (Joiner), and then the full
+// one can be split.
 //
 // It knows of the uses that the worker serves: gets, lookups and puts. What clients read themselves it does not see,
 // and so clients send some of their gets to the server where rules need it (Session). Scans do not count. What a
@@ -42,6 +43,7 @@ namespace cell {
 class Evictor {
  public:
   static constexpr int kSampledLeaves = 8;       // Of the full region.
+  static constexpr int kSampledIfNone = 200;     // If those had no pair that may go.
   static constexpr int kSampledElsewhere = 4;    // Of other regions.
   static constexpr double kElsewhereFactor = 2;  // A leaf elsewhere goes if it was idle for longer by this factor.
 
@@ -89,7 +91,10 @@ class Evictor {
   Candidates CandidatesOf(const Meganode& tree, const NodeView& leaf, Shortage shortage);
   // Returns the best of `leaves` leaves that are sampled from a region.
   std::optional<Candidates> Sample(const Meganode& tree, int leaves, Shortage shortage);
-  std::optional<Candidates> SampleElsewhere(uint32_t region);
+  // Returns the meganode of a region that may be emptied for the full one, or null.
+  const Meganode* OtherTree(uint32_t region, uint32_t full) const;
+  // Returns a leaf of another region that was idle for longer than `rank` by kElsewhereFactor.
+  std::optional<Candidates> SampleElsewhere(uint32_t full, double rank);
 
   const Clock* const clock_;
   const Membership* const membership_;
@@ -97,6 +102,8 @@ class Evictor {
   const Options options_;
   Random random_;
   std::optional<UseTimes> times_;
+  uint32_t emptied_ =
+      0;  // The region that was chosen last by SampleElsewhere, so that one becomes empty after the other.
 };
 
 }  // namespace cell

@@ -92,6 +92,26 @@ TEST_F(LoggedWritesTest, AWriteIsAppliedAndAnsweredWhenItIsOnDisk) {
   EXPECT_EQ(Get("key"), "value");
 }
 
+// What a write has reserved is in use, and nothing leads to it yet. That is no damage.
+TEST_F(LoggedWritesTest, ACheckKnowsWhatWritesHaveReserved) {
+  const std::string value(2'000, 'v');
+  Reply first, second;
+  SendPutOf("a", value, &first);
+  SendPutOf("b", value, &second);
+  ASSERT_EQ(region()->pending.size(), 2u);
+  const auto has = [this](std::string_view what) {
+    return Call(MakeTextRequest(MessageKind::kCheck, "1")).find(what) != std::string::npos;
+  };
+  EXPECT_TRUE(has("\"error_count\":0"));
+  const PendingWrite last = region()->pending.back();
+  region()->pending.pop_back();
+  EXPECT_TRUE(has("\"error_count\":1"));  // Without the write it would be damage.
+  region()->pending.push_back(last);
+  EXPECT_EQ(FlushAndApply(), 2u);
+  EXPECT_EQ(Answer(first), absl::StatusCode::kOk);
+  EXPECT_EQ(Answer(second), absl::StatusCode::kOk);
+}
+
 // A record that cannot be applied must not get into the log.
 TEST_F(LoggedWritesTest, ADeleteOfAKeyThatCannotBeIsRefusedBeforeItIsLogged) {
   const uint64_t appended = region()->log->appended();

@@ -95,7 +95,12 @@ bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
 
 absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* region, const KeyedRequest& request) {
   const bool full = absl::IsResourceExhausted(status) && region != nullptr;
-  if (!full || region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region, request)) return status;
+  if (!full) return status;
+  if (region->ClaimedFor(ClaimPurpose::kRouteBlocked) || !WillHaveRoom(region, request)) {
+    if (!evictor_->on()) return status;
+    return absl::ResourceExhaustedError(
+        fmt::format("{}; and no pair was found that may be evicted for it", std::string(status.message())));
+  }
   return absl::UnavailableError(fmt::format(
       "region {} is full and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
