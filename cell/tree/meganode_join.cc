@@ -48,7 +48,9 @@ absl::Status MeganodeJoin::TooFull() const {
 
 absl::StatusOr<bool> MeganodeJoin::Copy(size_t entries, size_t ahead) {
   for (size_t done = 0; done < entries && !copied_;) {
-    if (2 * left_->header().nodes_used >= left_->header().node_count || !LeavesRoom(*left_, ahead)) return TooFull();
+    const bool half = 2 * left_->header().nodes_used >= left_->header().node_count;
+    const bool has_room = half ? right_->keys() == 0 && left_->NodesLeftForSplit(ahead) : LeavesRoom(*left_, ahead);
+    if (!has_room) return TooFull();
     ASSIGN_OR_RETURN(const NodeView leaf, right_->VerifiedLeafOf(next_));
     if (leaf.low_key() != next_) return DamagedNode(right_->region(), leaf.self());
     RETURN_IF_ERROR(CopyLeaf(leaf));

@@ -28,8 +28,12 @@ namespace cell {
 class MeganodeJoin {
  public:
   // Returns whether two meganodes together are small enough to be joined: they would fill less than half of one, so
-  // that what was joined takes many writes until it is split again.
-  static bool Fits(const Meganode& left, const Meganode& right) { return left.fill() + right.fill() < kFillMax; }
+  // that what was joined takes many writes until it is split again. If the right one is empty, the left one stays as
+  // full as it is, and may be fuller.
+  static bool Fits(const Meganode& left, const Meganode& right) {
+    if (left.fill() + right.fill() < kFillMax) return true;
+    return right.keys() == 0 && left.fill() < kFillMaxBesideEmpty && left.NodesLeftForSplit(1);
+  }
 
   // Returns whether a step of the copy can be made while `ahead` writes are prepared for the left meganode: it takes as
   // many nodes as one more write, and none that these may need.
@@ -52,6 +56,7 @@ class MeganodeJoin {
 
  private:
   static constexpr double kFillMax = 0.5;
+  static constexpr double kFillMaxBesideEmpty = 0.9;
 
   class InAnnex;
 

@@ -279,6 +279,25 @@ TEST(MeganodeJoin, ExtentsOfALeafThatDoesNotFitAreFreed) {
   EXPECT_EQ(n.Usage(), before);
 }
 
+TEST(MeganodeJoin, AnEmptyOneFitsBesideOneThatIsFull) {
+  constexpr RegionShape kSmall{kNodeBytes, 100 * kNodeBytes, 256 << 10};
+  Neighbours n(0, 0, kSmall);
+  uint64_t i = 0;
+  for (; i < kBorder && n.left_.fill() < 0.8; ++i) n.PutAt(&n.left_, i);
+  ASSERT_TRUE(MeganodeJoin::Fits(n.left_, n.right_));
+  const uint64_t nodes = n.left_.header().nodes_used;
+  {
+    MeganodeJoin join(&n.left_, &n.right_);
+    ASSERT_TRUE(CopyAll(&join).ok());
+    join.Finish();
+  }
+  n.ExpectJoined();
+  EXPECT_LE(n.left_.header().nodes_used, nodes + 3);
+  Neighbours other(0, 1, kSmall);
+  for (i = 0; i < kBorder && other.left_.fill() < 0.8; ++i) other.PutAt(&other.left_, i);
+  EXPECT_FALSE(MeganodeJoin::Fits(other.left_, other.right_));
+}
+
 TEST(MeganodeJoin, FitsIfBothFillLessThanHalfOfOne) {
   Neighbours n(0, 0, {kNodeBytes, 100 * kNodeBytes, 256 << 10});
   EXPECT_TRUE(MeganodeJoin::Fits(n.left_, n.right_));
