@@ -387,7 +387,7 @@ class Cellctl(CellctlCase):
         self.assertLess(kept, 15_000)
         self.assertGreater(kept, 2_000)
         self.assertEqual(self.done("count", "--prefix", "pinned"), b"100\n")
-        # What would take most of a region is refused, and costs nothing.
+        # A value that would take most of a region is refused, and no pair is evicted for it.
         large = b"x" * 600_000
         self.done("put", "cache/large", "-", input=large)
         evicted = self.lines("status")[0]["evicted"]

@@ -77,8 +77,8 @@ int Top(Client* client, const CtlFlags& flags);
 // Requests to the servers' control planes: cellctl_control.cc.
 // Opens a client of a server's control plane. Its calls end within --timeout if the user has given that.
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerInfo& server, const CtlFlags& flags);
-// Returns the first server that answers and has room for `regions` more regions. If there is none, returns the one with
-// the most room.
+// Returns the first server that answers and has room for `regions` more regions. If no server has that much room,
+// returns the server with the most.
 absl::StatusOr<std::unique_ptr<ControlClient>> AnyControl(Client* client, const CtlFlags& flags, uint32_t regions);
 int Regions(Client* client, const CtlFlags& flags);
 int Allocate(Client* client, const CtlFlags& flags);
@@ -90,7 +90,7 @@ int Checkpoint(Client* client, const CtlFlags& flags);
 int Rebalance(Client* client, const CtlFlags& flags);
 int LogLevel(Client* client, const CtlFlags& flags);
 
-// What is evicted: cellctl_evict.cc.
+// Rules of eviction: cellctl_evict.cc.
 int Evict(Client* client, const CtlFlags& flags);
 
 // Backups: cellctl_backup.cc.

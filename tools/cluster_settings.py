@@ -62,7 +62,8 @@ def settings_of(directory):
 
 
 def regions_within(memory, settings):
-    """Returns how many regions each worker may hold, so that those of a server take at most `memory` bytes. Raises ClusterError if that is none."""
+    """Returns the number of regions that each worker may hold if all regions of a server take at most `memory` bytes. Raises ClusterError if the
+    memory is too small for one region per worker."""
     workers, region = settings["workers"], settings["meganode_bytes"] + settings["extents_bytes"]
     if memory < workers * region:
         of = f"each of the {workers} workers" if workers > 1 else "a server"

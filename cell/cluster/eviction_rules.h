@@ -51,7 +51,7 @@ class EvictionRules {
   bool needs_use_ = false;
 };
 
-// Returns the first key after all that have this prefix. Nullopt: there is none.
+// Returns the first key behind all keys with this prefix, or nullopt if no key is behind them.
 std::optional<std::string> EndOfPrefix(std::string_view prefix);
 
 }  // namespace cell

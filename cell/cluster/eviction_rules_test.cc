@@ -39,7 +39,7 @@ TEST(EvictionRules, WhatMustStayStaysInAnyOrder) {
   EXPECT_EQ(rules.Of("abc"), Eviction::kLru);
   ASSERT_TRUE(rules.Set("", std::nullopt).ok());
   EXPECT_TRUE(rules.by_prefix().empty());
-  EXPECT_TRUE(rules.Set("a", std::nullopt).ok());  // There is none.
+  EXPECT_TRUE(rules.Set("a", std::nullopt).ok());  // Removing a rule that does not exist is no error.
 }
 
 TEST(EvictionRules, AreFewAndShort) {

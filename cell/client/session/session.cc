@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 // Pause between polls of a membership that cannot wake this thread, as in simulations.
 constexpr int64_t kMembershipPauseNs = 20'000;
-// One of so many gets goes to the server where it must know what is used.
+// If the server has to know which pairs are used, every sixteenth get is sent to it.
 constexpr uint64_t kToldGets = 16;
 
 }  // namespace

@@ -37,9 +37,9 @@ class SessionTest : public ::testing::Test {
     state.table.root = 1;
     return state;
   }
-  std::unique_ptr<Session> NewSession(const ClientOptions& options) {
+  std::unique_ptr<Session> NewSession(const ClientOptions& options, const ClusterState& state = State()) {
     return std::make_unique<Session>(options, network_.NewEndpoint(),
-                                     std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(State())));
+                                     std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)));
   }
   static Task<bool> Sleep(Session* session, int64_t ns) {
     co_await session->loop()->SleepUntil(session->NowNs() + ns);
@@ -112,6 +112,27 @@ TEST_F(SessionTest, TheSelectorChoosesThePathOfAHybridCallOnly) {
   EXPECT_EQ(choose(Path::kClient), Path::kClient);
   EXPECT_EQ(session->metrics()->client_path, 2u);
   EXPECT_EQ(session->metrics()->server_path, 1u);
+}
+
+// A server sees no reads by clients, and has to know what is used where pairs may be evicted for not being used.
+TEST_F(SessionTest, SomeHybridGetsGoToTheServerWhereItMustKnowWhatIsUsed) {
+  const auto to_server = [this](Eviction eviction, Path path, OperationKind kind) {
+    ClusterState state = State();
+    CELL_CHECK(state.table.evictions.Set("", eviction).ok());
+    const std::unique_ptr<Session> session = NewSession({}, state);
+    CommonEstimates common;
+    Selector selector({}, 1, &common);
+    selector.ObserveServer(1000);  // It knows nothing of reads yet, and tries them.
+    for (int i = 0; i < 160; ++i) {
+      (void)session->ChoosePath(&selector, {path, session->NowNs(), INT64_MAX, kind});
+    }
+    return session->metrics()->server_path;
+  };
+  const uint64_t chosen = to_server(Eviction::kTtl, Path::kHybrid, OperationKind::kGet);
+  EXPECT_LT(chosen, 100u);
+  EXPECT_GE(to_server(Eviction::kLru, Path::kHybrid, OperationKind::kGet), chosen + 5);
+  EXPECT_EQ(to_server(Eviction::kLru, Path::kHybrid, OperationKind::kScan), chosen);
+  EXPECT_EQ(to_server(Eviction::kLru, Path::kClient, OperationKind::kGet), 0u);
 }
 
 TEST_F(SessionTest, AnOperationItsErrorAndItsLatencyAreCountedOnce) {

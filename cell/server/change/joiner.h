@@ -21,9 +21,9 @@
 // (Meganode::RemoveRoute): it takes its own right neighbours in. A root of the tree that leads to one meganode goes,
 // and that one becomes the root.
 //
-// Joined are meganodes from which more was deleted than is left, if both together fill less than half of one
-// (MeganodeJoin::Fits). Splits leave both halves fuller, so none is split and joined in turns. A small meganode whose
-// right neighbour is elsewhere migrates there first.
+// Joined are meganodes from which more was deleted than is left, if both together fill less than half of one,
+// or if it is empty and its left neighbour is not nearly full (MeganodeJoin::Fits). Splits leave both halves fuller, so
+// none is split and joined in turns. A small meganode whose right neighbour is elsewhere migrates there first.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once

@@ -342,7 +342,24 @@ TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   EXPECT_EQ(Find(middle), nullptr);
 }
 
-// Two regions are all that the worker may hold, so there is none for the root that would lead to both.
+// A split that failed for want of a region is not tried again for a second, unless a region is free before that.
+TEST_F(FullWorkerTest, ASplitIsTriedAgainAsSoonAsARegionIsFree) {
+  const uint32_t last = Split(), middle = Split();
+  EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(worker_->splitter()->MakeRoom(Find(last)));
+  DeleteAllOf(First()->region());
+  DeleteAllOf(middle);
+  const int64_t begun_ns = network_.now_ns();
+  ASSERT_TRUE(worker_->joiner()->MakeRoom());
+  for (int i = 0; i < 1'000'000 && Find(middle) != nullptr; ++i) Turn();
+  ASSERT_EQ(Find(middle), nullptr);
+  ASSERT_LT(network_.now_ns() - begun_ns, 500'000'000);
+  EXPECT_TRUE(worker_->splitter()->MakeRoom(Find(last)));
+  for (int i = 0; i < 1'000'000 && !Find(last)->split_error.empty(); ++i) Turn();
+  EXPECT_EQ(Find(last)->split_error, "");
+}
+
+// The worker may hold two regions. A split uses both, and no region is left for a root above them.
 class BlockedRouteTest : public JoinerTest {
  protected:
   BlockedRouteTest() : JoinerTest(/*joins=*/false, /*regions_max=*/2) {}
@@ -382,7 +399,7 @@ TEST_F(BlockedRouteTest, ItsRouteIsStillWantedAfterAJoinThatFailed) {
   AwaitBlocked(right);
 }
 
-// By an old region table there is no tier above, but another worker has made one meanwhile.
+// The worker's copy of the region table is old: another worker has made a tier above since then.
 TEST_F(BlockedRouteTest, NoJoinTrustsAnOldRegionTable) {
   uint32_t right = 0;
   SplitInto(&right);

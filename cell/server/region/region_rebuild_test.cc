@@ -104,7 +104,7 @@ TEST(RebuildRegion, PairsKeepTheirExpiries) {
   EXPECT_EQ(report.expiring, 1u);
   EXPECT_EQ(report.data_bytes, 4u);
   EXPECT_EQ(report.keys, 2u);
-  // What has expired is left out: a log may have more of it than fits.
+  // Pairs that have expired are left out, because a log may have more of them than the region has room for.
   const PairSettings late{.cluster_time = [] { return 8; }};
   ASSERT_TRUE(RebuildOf({Range(0), expiring, {RecordKind::kPut, "b", "1"}}, kShape, late, &report).ok());
   EXPECT_EQ(report.expiring, 0u);

@@ -92,7 +92,7 @@ TEST_F(LoggedWritesTest, AWriteIsAppliedAndAnsweredWhenItIsOnDisk) {
   EXPECT_EQ(Get("key"), "value");
 }
 
-// What a write has reserved is in use, and nothing leads to it yet. That is no damage.
+// A write that is not applied yet has reserved an extent that no leaf points to. A check must not call that damage.
 TEST_F(LoggedWritesTest, ACheckKnowsWhatWritesHaveReserved) {
   const std::string value(2'000, 'v');
   Reply first, second;
