@@ -30,10 +30,13 @@ std::optional<BucketRecord> BucketView::Next(size_t* at) const {
   const std::byte* const from = bytes_ + sizeof(BucketHeader) + *at;
   if (left < kPairHeaderBytes) return std::nullopt;
   BucketRecord record;
-  record.key_bytes = Load<uint16_t>(from);
+  const auto key_bytes = Load<uint16_t>(from);
+  const bool expires = (key_bytes & kRecordExpires) != 0;
+  record.key_bytes = key_bytes & ~kRecordExpires;
   const auto value_bytes = Load<uint16_t>(from + 2);
   record.in_extent = value_bytes == kInExtent;
-  const size_t bytes = record.in_extent ? kExtentRecordBytes : kPairHeaderBytes + record.key_bytes + value_bytes;
+  const size_t pair_bytes = kPairHeaderBytes + record.key_bytes + value_bytes;
+  const size_t bytes = record.in_extent ? kExtentRecordBytes : pair_bytes + (expires ? sizeof(Expiry) : 0);
   if (bytes > left) return std::nullopt;
   record.bytes = AsText({from, bytes});
   if (record.in_extent) {
@@ -41,10 +44,12 @@ std::optional<BucketRecord> BucketView::Next(size_t* at) const {
     record.slot.extent = Load<uint32_t>(from + 8);
     record.slot.extent_bytes = Load<uint32_t>(from + 12);
     record.slot.extent_crc = Load<uint64_t>(from + 16);
-    record.slot.key_bytes = record.key_bytes;
+    record.slot.key_bytes = record.key_bytes & (kRecordExpires - 1);
+    record.slot.expires = expires;
   } else {
     record.key = record.bytes.substr(kPairHeaderBytes, record.key_bytes);
-    record.value = record.bytes.substr(kPairHeaderBytes + record.key_bytes);
+    record.value = record.bytes.substr(kPairHeaderBytes + record.key_bytes, value_bytes);
+    if (expires) record.expiry = Load<Expiry>(from + pair_bytes);
   }
   *at += bytes;
   return record;

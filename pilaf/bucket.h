@@ -6,9 +6,10 @@
 // A key has two buckets. It is in the first unless that was full when the key was put. Then it is in the second, and
 // the first bucket lists its tag among the keys that are away. A record is a pair, or gives the position of its extent:
 //
-//   key_bytes (2), value_bytes (2), key, value
-//   key_bytes (2), 0xffff, position (4), extent (4), extent_bytes (4), CRC64 of the extent (8)
+//   key_bytes (2), value_bytes (2), key, value, and the expiry (8) if the pair has one
+//   key_bytes (2), 0xffff, position (4), extent (4), extent_bytes (4), ExtentCrc (8)
 //
+// The highest bit of key_bytes says that the pair has an expiry.
 // A bucket's CRC is seeded with its position and covers the used part. Each bucket holds the region's range, so that
 // one read also shows that a key is absent. Pure.
 #pragma once
@@ -57,11 +58,13 @@ struct BucketRecord {
   bool in_extent = false;
   // Set if the pair is in the record.
   std::string_view key, value;
+  Expiry expiry = kNeverExpires;
   // Set if the pair is in an extent.
   uint32_t position = 0;
-  HashSlot slot{};  // Its extent, extent_bytes, extent_crc and key_bytes.
+  HashSlot slot{};  // Its extent, extent_bytes, extent_crc, key_bytes and expires.
 };
-inline constexpr uint16_t kInExtent = UINT16_MAX;  // Value of value_bytes.
+inline constexpr uint16_t kRecordExpires = 0x8000;  // In key_bytes.
+inline constexpr uint16_t kInExtent = UINT16_MAX;   // Value of value_bytes.
 inline constexpr size_t kPairHeaderBytes = 4;
 inline constexpr size_t kExtentRecordBytes = 24;
 

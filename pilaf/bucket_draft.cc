@@ -75,17 +75,20 @@ void BucketDraft::Publish(RegionMemory* memory) {
   memory->Store(offset_, bytes_.data(), bytes);
 }
 
-std::string PairRecord(std::string_view key, std::string_view value) {
+std::string PairRecord(const HashPair& pair) {
+  const bool expires = pair.expiry != kNeverExpires;
   std::string record;
-  record.reserve(kPairHeaderBytes + key.size() + value.size());
-  Put(&record, static_cast<uint16_t>(key.size()));
-  Put(&record, static_cast<uint16_t>(value.size()));
-  return record.append(key).append(value);
+  record.reserve(kPairHeaderBytes + pair.key.size() + pair.value.size() + ExpiryBytes(pair.expiry));
+  Put(&record, static_cast<uint16_t>(pair.key.size() | (expires ? kRecordExpires : 0)));
+  Put(&record, static_cast<uint16_t>(pair.value.size()));
+  record.append(pair.key).append(pair.value);
+  if (expires) Put(&record, pair.expiry);
+  return record;
 }
 
 std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot) {
   std::string record;
-  Put(&record, slot.key_bytes);
+  Put(&record, static_cast<uint16_t>(slot.key_bytes | (slot.expires != 0 ? kRecordExpires : 0)));
   Put(&record, kInExtent);
   Put(&record, hash.position);
   Put(&record, slot.extent);

@@ -43,7 +43,7 @@ class BucketDraft {
 };
 
 // Compose the two kinds of record.
-std::string PairRecord(std::string_view key, std::string_view value);
+std::string PairRecord(const HashPair& pair);
 std::string ExtentRecord(const KeyHash& hash, const HashSlot& slot);
 
 }  // namespace cell

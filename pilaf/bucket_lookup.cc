@@ -46,7 +46,7 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
     return false;
   });
   if (pair.has_value()) {
-    value_ = pair->value;
+    pair_ = {pair->key, pair->value, pair->expiry};
     return Step::kFound;
   }
   if (candidates_.empty()) return GoOn(looked_at_);

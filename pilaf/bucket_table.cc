@@ -4,12 +4,12 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/check.h"
-#include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 
 namespace cell {
 
-BucketTable::BucketTable(RegionMemory* memory) : HashTable(memory) {
+BucketTable::BucketTable(RegionMemory* memory, std::function<int64_t()> cluster_time)
+    : HashTable(memory, std::move(cluster_time)) {
   for (uint32_t at = 0; at < geometry_.units; ++at) used_bytes_ += View(at).header().used;
 }
 
@@ -51,23 +51,25 @@ std::optional<BucketTable::Found> BucketTable::FindRecord(std::string_view key, 
   return std::nullopt;
 }
 
-std::optional<HashTable::Located> BucketTable::Locate(std::string_view key, const KeyHash& hash) const {
+std::optional<HashTable::Located> BucketTable::LocateAny(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindRecord(key, hash);
   if (!found.has_value()) return std::nullopt;
   const BucketRecord& record = found->record;
-  if (!record.in_extent) return Located{record.value, std::nullopt};
-  return Located{Extent(record.slot).substr(key.size()), record.slot.extent_crc};
+  if (record.in_extent) return LocatedAt(record.slot);
+  return Located{record.value, std::nullopt, record.expiry};
 }
 
-absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(std::string_view key, const KeyHash& hash,
-                                                             std::string_view value, uint64_t crc, When when) {
+absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc,
+                                                             When when) {
+  const std::string_view key = pair.key;
   Prepared prepared;
-  prepared.bytes = static_cast<uint32_t>(key.size() + value.size());
+  prepared.bytes = static_cast<uint32_t>(key.size() + pair.value.size());
   prepared.crc = crc;
-  if (kPairHeaderBytes + prepared.bytes <= inline_bytes_max()) {
-    prepared.record = PairRecord(key, value);
+  prepared.expiry = pair.expiry;
+  if (kPairHeaderBytes + prepared.bytes + ExpiryBytes(pair.expiry) <= inline_bytes_max()) {
+    prepared.record = PairRecord(pair);
   } else {
-    ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
+    ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(pair, crc));
     prepared.extent = geometry_.ExtentOf(slot);
     prepared.record = ExtentRecord(hash, slot);
   }
@@ -103,14 +105,17 @@ void BucketTable::Release(const Prepared& prepared) {
   if (kept->second == 0) kept_.erase(kept);
 }
 
-bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
+std::optional<Expiry> BucketTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
   const uint32_t home = BucketsOf(hash, geometry_.units)[0];
   const std::optional<Found> found = FindRecord(key, hash);
   std::optional<HashSlot> old_extent;
+  std::optional<Expiry> replaced;
   size_t old_data = 0;
   if (found.has_value()) {
     const BucketRecord& old = found->record;
-    old_data = old.in_extent ? old.slot.extent_bytes : old.key.size() + old.value.size();
+    old_data = DataBytes(old);
+    replaced = PairOfRecord(old).expiry;
+    RemoveExpiry(Expires(old));
     if (old.in_extent) old_extent = old.slot;
   }
   const auto remove = [&](BucketDraft* draft) {
@@ -136,12 +141,14 @@ bool BucketTable::CommitPair(const Prepared& prepared, std::string_view key, con
   RegionHeader& header = memory_->header();
   header.data_bytes += prepared.bytes - old_data;
   header.keys += !found.has_value();
-  return found.has_value();
+  AddExpiry(prepared.expiry);
+  return replaced;
 }
 
 void BucketTable::Remove(const Found& found, const KeyHash& hash) {
   const BucketRecord& record = found.record;
-  const size_t data = record.in_extent ? record.slot.extent_bytes : record.key.size() + record.value.size();
+  const size_t data = DataBytes(record);
+  const bool expires = Expires(record);
   const std::string bytes(record.bytes);
   const HashSlot extent = record.slot;
   const bool in_extent = record.in_extent;
@@ -158,14 +165,16 @@ void BucketTable::Remove(const Found& found, const KeyHash& hash) {
   if (in_extent) FreeExtent(extent);
   memory_->header().data_bytes -= data;
   --memory_->header().keys;
+  RemoveExpiry(expires);
 }
 
-bool BucketTable::DeleteKey(std::string_view key, const KeyHash& hash) {
+std::optional<Expiry> BucketTable::DeleteKey(std::string_view key, const KeyHash& hash) {
   const std::optional<Found> found = FindRecord(key, hash);
-  if (!found.has_value()) return false;
+  if (!found.has_value()) return std::nullopt;
+  const Expiry expiry = PairOfRecord(found->record).expiry;
   if (found->record.in_extent) SpoilExtent(found->record.slot);
   Remove(*found, hash);
-  return true;
+  return expiry;
 }
 
 void BucketTable::CleanUnit(uint32_t at) {
@@ -208,7 +217,7 @@ std::optional<uint32_t> BucketTable::MakeRoom(const std::vector<uint32_t>& roots
       if (to == from || !found.has_value() || found->at != from) continue;
       const std::string record(found->record.bytes);
       if (!MoveOne({to}, record.size(), keep, from).has_value()) continue;
-      Apply({record, key, hash, from, to});
+      Apply({record, key, hash, from, to, PairOfRecord(found->record).expiry});
       ++counters_.kicked;
       if (FreeBytes(from) >= bytes) return from;
     }
@@ -244,7 +253,7 @@ std::optional<uint32_t> BucketTable::MoveOne(const std::vector<uint32_t>& roots,
       const std::array<uint32_t, 2> its = BucketsOf(hash, geometry_.units);
       const uint32_t to = its[0] == from ? its[1] : its[0];
       if (!seen.insert(to).second) return;
-      Move move{std::string(record.bytes), std::string(key), hash, from, to};
+      Move move{std::string(record.bytes), std::string(key), hash, from, to, PairOfRecord(record).expiry};
       if (FreeBytes(to) >= record.bytes.size()) {
         last = std::move(move);
       } else {
@@ -286,7 +295,7 @@ void BucketTable::Apply(const Move& move) {
   if (kick_from_front_) remove();
   add();
   if (!kick_from_front_) remove();
-  Moved(move.key, move.from, move.to);
+  Moved(move.key, move.expiry, move.from, move.to);
 }
 
 absl::StatusOr<BucketView> BucketTable::VerifiedBucket(uint32_t at) const {
@@ -302,33 +311,36 @@ absl::Status BucketTable::CheckExtent(uint32_t at, const BucketRecord& record) c
   if (!geometry_.InBounds(record.slot)) {
     return Damaged(fmt::format("bucket {}: a record points outside the region", at));
   }
-  if (Crc64(Extent(record.slot)) == record.slot.extent_crc) return absl::OkStatus();
+  if (VerifiedPairOf(record.slot).has_value()) return absl::OkStatus();
   return Damaged(fmt::format("bucket {}: an extent is damaged", at));
 }
 
-absl::Status BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
+template <typename IsWanted>
+absl::Status BucketTable::VisitRecords(uint32_t at, const Visit& visit, IsWanted is_wanted) const {
   ASSIGN_OR_RETURN(const BucketView bucket, VerifiedBucket(at));
   absl::Status status;
   bucket.ForEach([&](const BucketRecord& record) {
+    if (!is_wanted(record)) return;
     if (status.ok()) status = CheckExtent(at, record);
-    if (!status.ok()) return;
-    if (record.in_extent) {
-      visit(KeyOf(record.slot), Extent(record.slot).substr(record.key_bytes));
-    } else {
-      visit(record.key, record.value);
-    }
+    if (status.ok()) visit(PairOfRecord(record));
   });
   return status;
 }
 
-absl::StatusOr<std::optional<std::string_view>> BucketTable::FindVerified(std::string_view key,
-                                                                          const KeyHash& hash) const {
+absl::Status BucketTable::VisitUnit(uint32_t at, const Visit& visit) const {
+  return VisitRecords(at, visit, [](const BucketRecord&) { return true; });
+}
+
+absl::Status BucketTable::VisitExpiring(uint32_t at, const Visit& visit) const {
+  return VisitRecords(at, visit, Expires);
+}
+
+absl::StatusOr<std::optional<HashPair>> BucketTable::FindVerified(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindRecord(key, hash);
   if (!found.has_value()) return std::nullopt;
   RETURN_IF_ERROR(VerifiedBucket(found->at).status());
   RETURN_IF_ERROR(CheckExtent(found->at, found->record));
-  const BucketRecord& record = found->record;
-  return record.in_extent ? Extent(record.slot).substr(key.size()) : record.value;
+  return PairOfRecord(found->record);
 }
 
 std::array<uint64_t, kProbes> BucketTable::KeysByProbe(uint32_t every) const {
@@ -362,7 +374,7 @@ absl::Status BucketTable::CheckUnit(uint32_t at, const std::function<absl::Statu
       status = wrong(fmt::format("key {} does not belong here", ForMessage(key)));
       return;
     }
-    status = held({key, record.in_extent ? &record.slot : nullptr});
+    status = held({key, PairOfRecord(record).expiry, record.in_extent ? &record.slot : nullptr});
   });
   RETURN_IF_ERROR(status);
   if (used != bucket_header.used || count != bucket_header.count) return wrong("its counts are wrong");

@@ -24,10 +24,9 @@ class BucketTable : public HashTable {
   // Above this fill, new keys are refused. The same pairs then fit when they are put in another order (Rebuild).
   static constexpr double kFillMax = 0.93;
 
-  explicit BucketTable(RegionMemory* memory);
+  BucketTable(RegionMemory* memory, std::function<int64_t()> cluster_time);
 
   double unit_fill() const override;
-  std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash&) const override {}  // Most pairs are in the bucket.
   std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
@@ -47,16 +46,17 @@ class BucketTable : public HashTable {
     std::string key;
     KeyHash hash;
     uint32_t from, to;
+    Expiry expiry;
   };
 
-  absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
-                                       When when) override;
-  bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
+  absl::StatusOr<Prepared> PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc, When when) override;
+  std::optional<Expiry> CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
-  bool DeleteKey(std::string_view key, const KeyHash& hash) override;
+  std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) override;
+  std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const override;
   absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
-  absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
-                                                               const KeyHash& hash) const override;
+  absl::Status VisitExpiring(uint32_t at, const Visit& visit) const override;
+  absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
@@ -67,9 +67,23 @@ class BucketTable : public HashTable {
   absl::StatusOr<BucketView> VerifiedBucket(uint32_t at) const;
   // Returns DataLoss if the record's pair is in an extent that was damaged in memory.
   absl::Status CheckExtent(uint32_t at, const BucketRecord& record) const;
+  // Visits the pairs of a unit that `is_wanted` says. Returns DataLoss instead if the unit, or one of their extents,
+  // was damaged in memory.
+  template <typename IsWanted>
+  absl::Status VisitRecords(uint32_t at, const Visit& visit, IsWanted is_wanted) const;
   size_t FreeBytes(uint32_t at) const;
   std::string_view KeyOfRecord(const BucketRecord& record) const {
     return record.in_extent ? KeyOf(record.slot) : record.key;
+  }
+  HashPair PairOfRecord(const BucketRecord& record) const {
+    return record.in_extent ? PairOf(record.slot) : HashPair{record.key, record.value, record.expiry};
+  }
+  static bool Expires(const BucketRecord& record) {
+    return record.in_extent ? record.slot.expires != 0 : record.expiry != kNeverExpires;
+  }
+  // Returns the size of the record's pair, key and value.
+  static size_t DataBytes(const BucketRecord& record) {
+    return record.in_extent ? record.slot.pair_bytes() : record.key.size() + record.value.size();
   }
   std::optional<Found> FindRecord(std::string_view key, const KeyHash& hash) const;
   // Makes room for `bytes` bytes in one of `roots`, without moving `keep`. Returns the bucket, or nullopt if there is

@@ -5,7 +5,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/bytes.h"
 #include "cell/base/check.h"
-#include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
@@ -38,10 +37,9 @@ void CuckooTable::Publish(uint32_t at, HashSlot slot) {
   }
 }
 
-std::optional<HashTable::Located> CuckooTable::Locate(std::string_view key, const KeyHash& hash) const {
+std::optional<HashTable::Located> CuckooTable::LocateAny(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindSlot(key, hash);
-  if (!found.has_value()) return std::nullopt;
-  return Located{Extent(found->slot).substr(key.size()), found->slot.extent_crc};
+  return found.has_value() ? std::optional(LocatedAt(found->slot)) : std::nullopt;
 }
 
 void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
@@ -57,14 +55,14 @@ void CuckooTable::PrefetchPair(const KeyHash& hash) const {
   }
 }
 
-absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view key, const KeyHash& hash,
-                                                             std::string_view value, uint64_t crc, When when) {
+absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc,
+                                                             When when) {
   Prepared prepared;
   // If the key may be deleted first, reserve a slot in any case.
-  const std::optional<Found> found = when != When::kLater ? FindSlot(key, hash) : std::nullopt;
+  const std::optional<Found> found = when != When::kLater ? FindSlot(pair.key, hash) : std::nullopt;
   std::vector<uint32_t> chain;
-  if (!found.has_value() && (chain = FindChain(hash)).empty()) return Full(key);
-  ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(key, value, crc));
+  if (!found.has_value() && (chain = FindChain(hash)).empty()) return Full(pair.key);
+  ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(pair, crc));
   Kick(chain);
   prepared.unit = found.has_value() ? kNoUnit : chain.front();
   if (when != When::kNow && !found.has_value()) {
@@ -72,28 +70,32 @@ absl::StatusOr<PairStore::Prepared> CuckooTable::PreparePair(std::string_view ke
     kept_.insert(prepared.unit);
   }
   prepared.extent = geometry_.ExtentOf(slot);
-  prepared.bytes = slot.extent_bytes;
+  prepared.bytes = static_cast<uint32_t>(slot.pair_bytes());
   prepared.crc = crc;
+  prepared.expiry = pair.expiry;
   return prepared;
 }
 
 void CuckooTable::Release(const Prepared& prepared) { kept_.erase(prepared.unit); }
 
-bool CuckooTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
+std::optional<Expiry> CuckooTable::CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) {
   const std::optional<Found> found = FindSlot(key, hash);
-  HashSlot slot = SlotOfExtent(prepared.extent, prepared.bytes, prepared.crc, key.size());
+  HashSlot slot = SlotFor(prepared, key.size());
   slot.tag = hash.tag();
   CELL_CHECK(found.has_value() || prepared.unit != kNoUnit);
   Publish(found.has_value() ? found->at : prepared.unit, slot);
   RegionHeader& header = memory_->header();
-  header.data_bytes += slot.extent_bytes;
-  if (found.has_value()) {
-    header.data_bytes -= found->slot.extent_bytes;
-    FreeExtent(found->slot);
-  } else {
+  header.data_bytes += slot.pair_bytes();
+  AddExpiry(prepared.expiry);
+  if (!found.has_value()) {
     ++header.keys;
+    return std::nullopt;
   }
-  return found.has_value();
+  const Expiry replaced = ExpiryOf(found->slot);
+  header.data_bytes -= found->slot.pair_bytes();
+  RemoveExpiry(found->slot.expires != 0);
+  FreeExtent(found->slot);
+  return replaced;
 }
 
 std::vector<uint32_t> CuckooTable::FindChain(const KeyHash& hash) const {
@@ -129,7 +131,7 @@ void CuckooTable::Kick(const std::vector<uint32_t>& chain) {
   for (size_t i = 0; i < moves; ++i) {
     const size_t from = kick_from_front_ || Mutated(Mutant::kCuckooFromFront) ? i : moves - 1 - i;
     Publish(chain[from + 1], moved[from]);
-    Moved(KeyOf(moved[from]), chain[from], chain[from + 1]);
+    Moved(KeyOf(moved[from]), ExpiryOf(moved[from]), chain[from], chain[from + 1]);
   }
   counters_.kicked += moves;
   counters_.longest_chain = std::max<uint64_t>(counters_.longest_chain, moves);
@@ -138,17 +140,19 @@ void CuckooTable::Kick(const std::vector<uint32_t>& chain) {
 void CuckooTable::Clear(uint32_t at) {
   const HashSlot slot = Slot(at);
   Publish(at, {});
+  RemoveExpiry(slot.expires != 0);
   FreeExtent(slot);
-  memory_->header().data_bytes -= slot.extent_bytes;
+  memory_->header().data_bytes -= slot.pair_bytes();
   --memory_->header().keys;
 }
 
-bool CuckooTable::DeleteKey(std::string_view key, const KeyHash& hash) {
+std::optional<Expiry> CuckooTable::DeleteKey(std::string_view key, const KeyHash& hash) {
   const std::optional<Found> found = FindSlot(key, hash);
-  if (!found.has_value()) return false;
+  if (!found.has_value()) return std::nullopt;
+  const Expiry expiry = ExpiryOf(found->slot);
   SpoilExtent(found->slot);
   Clear(found->at);
-  return true;
+  return expiry;
 }
 
 void CuckooTable::CleanUnit(uint32_t at) {
@@ -166,22 +170,25 @@ absl::StatusOr<HashSlot> CuckooTable::VerifiedSlot(uint32_t at) const {
   if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
   if (!slot->in_use()) return *slot;
   if (!geometry_.InBounds(*slot)) return Damaged(fmt::format("slot {} points outside the region", at));
-  if (Crc64(Extent(*slot)) != slot->extent_crc) return Damaged(fmt::format("the extent of slot {} is damaged", at));
+  if (!VerifiedPairOf(*slot).has_value()) return Damaged(fmt::format("the extent of slot {} is damaged", at));
   return *slot;
 }
 
 absl::Status CuckooTable::VisitUnit(uint32_t at, const Visit& visit) const {
   ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(at));
-  if (slot.in_use()) visit(KeyOf(slot), Extent(slot).substr(slot.key_bytes));
+  if (slot.in_use()) visit(PairOf(slot));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<std::string_view>> CuckooTable::FindVerified(std::string_view key,
-                                                                          const KeyHash& hash) const {
+absl::Status CuckooTable::VisitExpiring(uint32_t at, const Visit& visit) const {
+  return Slot(at).expires != 0 ? VisitUnit(at, visit) : absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<HashPair>> CuckooTable::FindVerified(std::string_view key, const KeyHash& hash) const {
   const std::optional<Found> found = FindSlot(key, hash);
   if (!found.has_value()) return std::nullopt;
   ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(found->at));
-  return Extent(slot).substr(slot.key_bytes);
+  return PairOf(slot);
 }
 
 std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
@@ -204,7 +211,7 @@ absl::Status CuckooTable::CheckUnit(uint32_t at, const std::function<absl::Statu
   if (slot.tag != hash.tag() || std::find(its.begin(), its.end(), at) == its.end()) {
     return Damaged(fmt::format("key {} does not belong in slot {}", ForMessage(key), at));
   }
-  return held({key, &slot});
+  return held({key, ExpiryOf(slot), &slot});
 }
 
 }  // namespace cell

@@ -19,10 +19,10 @@ class CuckooTable : public HashTable {
   // Limits how many keys a search for a free slot looks at. After that the table is full.
   static constexpr size_t kKicksMax = 1024;
 
-  explicit CuckooTable(RegionMemory* memory) : HashTable(memory) {}
+  CuckooTable(RegionMemory* memory, std::function<int64_t()> cluster_time)
+      : HashTable(memory, std::move(cluster_time)) {}
 
   double unit_fill() const override { return static_cast<double>(keys()) / geometry_.units; }
-  std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash& hash) const override;
   std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
@@ -33,14 +33,14 @@ class CuckooTable : public HashTable {
     HashSlot slot;
   };
 
-  absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
-                                       When when) override;
-  bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
+  absl::StatusOr<Prepared> PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc, When when) override;
+  std::optional<Expiry> CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) override;
   void Release(const Prepared& prepared) override;
-  bool DeleteKey(std::string_view key, const KeyHash& hash) override;
+  std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) override;
+  std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const override;
   absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
-  absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
-                                                               const KeyHash& hash) const override;
+  absl::Status VisitExpiring(uint32_t at, const Visit& visit) const override;
+  absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;

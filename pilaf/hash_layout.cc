@@ -12,6 +12,23 @@ HashGeometry GeometryOf(uint32_t region, const RegionShape& shape, uint32_t buck
   return geometry;
 }
 
+uint64_t ExtentCrc(uint64_t pair_crc, Expiry expiry) {
+  return expiry == kNeverExpires ? pair_crc
+                                 : pair_crc ^ Crc64({reinterpret_cast<const std::byte*>(&expiry), sizeof(expiry)});
+}
+
+HashPair PairIn(const HashSlot& slot, std::string_view extent) {
+  HashPair pair{extent.substr(0, slot.key_bytes), extent.substr(slot.key_bytes, slot.pair_bytes() - slot.key_bytes)};
+  if (slot.expires != 0) pair.expiry = Load<Expiry>(AsBytes(extent).data() + slot.pair_bytes());
+  return pair;
+}
+
+std::optional<HashPair> ParseExtent(const HashSlot& slot, std::string_view extent) {
+  const HashPair pair = PairIn(slot, extent);
+  if (ExtentCrc(Crc64(extent.substr(0, slot.pair_bytes())), pair.expiry) != slot.extent_crc) return std::nullopt;
+  return pair;
+}
+
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at) {
   return Crc64({reinterpret_cast<const std::byte*>(&slot), offsetof(HashSlot, crc)},
                Pointer(region, kUnitsOffset + uint64_t{at} * sizeof(HashSlot)).raw());

@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
+#include "cell/layout/expiry.h"
 #include "cell/layout/region.h"
 #include "pilaf/key_hash.h"
 
@@ -46,15 +48,17 @@ struct HashHeader {
 static_assert(sizeof(HashHeader) == 64);
 
 struct HashSlot {
-  uint32_t extent;        // Offset from the beginning of the extents, in words of 8 bytes.
-  uint32_t extent_bytes;  // Key and value.
-  uint64_t extent_crc;    // CRC of key and value.
-  uint32_t version;       // Counts this slot's changes.
-  uint16_t tag;           // KeyHash::tag
-  uint16_t key_bytes;     // 0: the slot is empty.
-  uint64_t crc;           // Covers everything before it. Seeded with the slot's position.
+  uint32_t extent;          // Offset from the beginning of the extents, in words of 8 bytes.
+  uint32_t extent_bytes;    // Key and value, and the expiry if the pair has one.
+  uint64_t extent_crc;      // ExtentCrc of the pair.
+  uint32_t version;         // Counts this slot's changes.
+  uint16_t tag;             // KeyHash::tag
+  uint16_t key_bytes : 15;  // 0: the slot is empty.
+  uint16_t expires : 1;     // The pair has an expiry.
+  uint64_t crc;             // Covers everything before it. Seeded with the slot's position.
 
   bool in_use() const { return key_bytes != 0; }
+  size_t pair_bytes() const { return extent_bytes - (expires != 0 ? sizeof(Expiry) : 0); }  // Key and value.
 };
 static_assert(sizeof(HashSlot) == 32 && kUnitsOffset % 64 == 0);
 static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
@@ -72,12 +76,26 @@ struct HashGeometry {
   uint64_t ExtentOf(const HashSlot& slot) const { return extents_offset + uint64_t{slot.extent} * kWordBytes; }
   bool InBounds(const HashSlot& slot) const {
     const uint64_t from = uint64_t{slot.extent} * kWordBytes;
-    return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from && slot.key_bytes <= slot.extent_bytes &&
-           slot.extent_bytes - slot.key_bytes <= kValueBytesMax;
+    const size_t expiry_bytes = slot.expires != 0 ? sizeof(Expiry) : 0;
+    return from <= extents_bytes && slot.extent_bytes <= extents_bytes - from &&
+           slot.key_bytes + expiry_bytes <= slot.extent_bytes && slot.pair_bytes() - slot.key_bytes <= kValueBytesMax;
   }
 };
 // Returns the positions for a region of this shape. Slots or buckets take the space of a meganode's nodes.
 HashGeometry GeometryOf(uint32_t region, const RegionShape& shape, uint32_t bucket_bytes);
+
+// A pair as it is stored: [key][value], and [Expiry] behind them if it has one.
+struct HashPair {
+  std::string_view key;
+  std::string_view value;
+  Expiry expiry = kNeverExpires;
+};
+// Returns what a slot or record says of its extent: the CRC of key and value, with the expiry mixed in.
+uint64_t ExtentCrc(uint64_t pair_crc, Expiry expiry);
+// Returns the pair in a slot's extent, which has slot.extent_bytes bytes. REQUIRES: the slot is InBounds.
+HashPair PairIn(const HashSlot& slot, std::string_view extent);
+// Works like PairIn, and returns nullopt if the extent is not, or no longer, the one that the slot names.
+std::optional<HashPair> ParseExtent(const HashSlot& slot, std::string_view extent);
 
 uint64_t SlotCrc(const HashSlot& slot, uint32_t region, uint32_t at);
 uint64_t HeaderCrc(const HashHeader& header);

@@ -51,7 +51,7 @@ TEST(HashLayout, GoldenBucket) {
   RegionMemory memory(bytes.data(), bytes.size());
   BucketDraft draft(3, kUnitsOffset + 512, 512);
   draft.Begin({0x10, 0x20});
-  draft.Append(PairRecord("key", "value"));
+  draft.Append(PairRecord({"key", "value"}));
   KeyHash hash{0x01020304, {}};
   HashSlot slot{};
   slot.extent = 0x11;

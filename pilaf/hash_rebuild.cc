@@ -22,9 +22,9 @@ absl::Status Rebuild(const std::function<absl::StatusOr<HashTable*>()>& empty,
     status = absl::OkStatus();
     const uint64_t parts = order == 0 ? 1 : kParts;
     for (uint64_t part = 0; part < parts && status.ok(); ++part) {
-      status = pairs([&](std::string_view key, std::string_view value) -> absl::Status {
-        if (parts > 1 && PartOf(key, order) != part) return absl::OkStatus();
-        return table->Put(key, value, Crc64(value, Crc64(key))).status();
+      status = pairs([&](const HashPair& pair) -> absl::Status {
+        if (parts > 1 && PartOf(pair.key, order) != part) return absl::OkStatus();
+        return table->Put(pair.key, pair.value, Crc64(pair.value, Crc64(pair.key)), {}, pair.expiry).status();
       });
     }
     if (!absl::IsResourceExhausted(status)) return status;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string_view>
 
 #include "pilaf/hash_table.h"
 
@@ -12,7 +11,7 @@ namespace cell {
 // order. If one does not fit, everything starts over in another order. `empty` returns the empty table each time.
 // `pairs` enumerates all pairs, in the same order each time, and stops at an error. Returns ResourceExhausted if the
 // pairs fit in none of the orders that were tried.
-using PutPair = std::function<absl::Status(std::string_view key, std::string_view value)>;
+using PutPair = std::function<absl::Status(const HashPair& pair)>;
 absl::Status Rebuild(const std::function<absl::StatusOr<HashTable*>()>& empty,
                      const std::function<absl::Status(const PutPair&)>& pairs);
 

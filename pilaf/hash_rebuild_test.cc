@@ -56,7 +56,7 @@ Built RebuildOf(const Pairs& pairs, const RegionShape& shape, uint32_t bucket_by
   };
   built.status = Rebuild(empty, [&pairs](const PutPair& put) -> absl::Status {
     for (const auto& [key, value] : pairs) {
-      if (absl::Status status = put(key, value); !status.ok()) return status;
+      if (absl::Status status = put({key, value}); !status.ok()) return status;
     }
     return absl::OkStatus();
   });

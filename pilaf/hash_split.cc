@@ -12,11 +12,11 @@ HashSplit::HashSplit(HashTable* from, HashTable* to) : from_(from), to_(to), ran
   from_->set_on_change([this](std::string_view key) {
     const KeyHash hash = HashKey(key);
     if (!Has(hash) || !mirrored_.ok()) return;
-    const absl::StatusOr<std::optional<std::string_view>> value = from_->FindVerified(key, hash);
-    if (!value.ok()) {
-      mirrored_ = value.status();
-    } else if (value->has_value()) {
-      Copy(key, hash, **value);
+    const absl::StatusOr<std::optional<HashPair>> pair = from_->FindVerified(key, hash);
+    if (!pair.ok()) {
+      mirrored_ = pair.status();
+    } else if (pair->has_value()) {
+      CopyPair(**pair, hash);
     } else {
       mirrored_ = to_->Delete(key).status();
     }
@@ -29,13 +29,13 @@ HashSplit::~HashSplit() {
   to_->before_change_ = nullptr;
 }
 
-void HashSplit::Copy(std::string_view key, const KeyHash& hash, std::string_view value) {
+void HashSplit::CopyPair(const HashPair& pair, const KeyHash& hash) {
   if (!mirrored_.ok() || !Has(hash)) return;
-  mirrored_ = to_->Put(key, value, Crc64(value, Crc64(key))).status();
+  mirrored_ = to_->Put(pair.key, pair.value, Crc64(pair.value, Crc64(pair.key)), {}, pair.expiry).status();
 }
 
 absl::StatusOr<bool> HashSplit::Copy(uint32_t units) {
-  const auto copy = [this](std::string_view key, std::string_view value) { Copy(key, HashKey(key), value); };
+  const auto copy = [this](const HashPair& pair) { CopyPair(pair, HashKey(pair.key)); };
   ASSIGN_OR_RETURN(copied_, walk_->Step(units, copy));
   RETURN_IF_ERROR(mirrored_);
   return copied_;

@@ -39,7 +39,7 @@ class HashSplit {
 
  private:
   bool Has(const KeyHash& hash) const { return range_.Has(hash); }
-  void Copy(std::string_view key, const KeyHash& hash, std::string_view value);
+  void CopyPair(const HashPair& pair, const KeyHash& hash);
 
   HashTable* const from_;
   HashTable* const to_;

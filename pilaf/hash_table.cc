@@ -13,6 +13,11 @@
 #include "pilaf/cuckoo_table.h"
 
 namespace cell {
+namespace {
+
+constexpr uint32_t kBytesAtOnce = 1024;  // So many bytes of slots are one place of a sweep.
+
+}  // namespace
 
 absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
                                uint32_t bucket_bytes) {
@@ -62,13 +67,15 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
   return absl::OkStatus();
 }
 
-std::unique_ptr<HashTable> HashTable::Open(RegionMemory* memory) {
-  if (Load<HashHeader>(memory->at(kHashHeaderOffset)).bucket_bytes == 0) return std::make_unique<CuckooTable>(memory);
-  return std::make_unique<BucketTable>(memory);
+std::unique_ptr<HashTable> HashTable::Open(RegionMemory* memory, std::function<int64_t()> cluster_time) {
+  if (Load<HashHeader>(memory->at(kHashHeaderOffset)).bucket_bytes == 0) {
+    return std::make_unique<CuckooTable>(memory, std::move(cluster_time));
+  }
+  return std::make_unique<BucketTable>(memory, std::move(cluster_time));
 }
 
-HashTable::HashTable(RegionMemory* memory)
-    : PairStore(memory),
+HashTable::HashTable(RegionMemory* memory, std::function<int64_t()> cluster_time)
+    : PairStore(memory, std::move(cluster_time)),
       geometry_{memory->header().region, memory->header().node_count, hash_header().bucket_bytes,
                 memory->header().extents_offset, memory->header().extents_bytes} {
   CELL_CHECK(memory->header().magic == kHashMagic && memory->header().layout_version == kLayoutVersion);
@@ -113,10 +120,9 @@ absl::Status HashTable::CheckRange(std::string_view key, const KeyHash& hash) co
       fmt::format("key {} is not in the range of region {}", ForMessage(key), geometry_.region));
 }
 
-absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
-                                 Expiry expiry) const {
+absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std::string_view value,
+                                 uint64_t crc) const {
   RETURN_IF_ERROR(CheckRange(key, hash));
-  if (expiry != kNeverExpires) return absl::UnimplementedError("pairs of a hash table cannot expire");
   if (value.size() > kValueBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
@@ -130,30 +136,37 @@ absl::Status HashTable::CheckPut(std::string_view key, const KeyHash& hash, std:
 absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer,
                                     Expiry expiry) {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckPut(key, hash, value, crc, expiry));
-  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, When::kNow));
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair({key, value, expiry}, hash, crc, When::kNow));
   ++counters_.puts;
   if (before_change_) before_change_(key, hash);
-  const bool existed = CommitPair(prepared, key, hash);
-  WroteAndChanged(RecordKind::kPut, key, value);
-  return existed;
+  const std::optional<Expiry> replaced = CommitPair(prepared, key, hash);
+  WroteAndChanged(RecordKind::kPut, key, value, expiry);
+  return replaced.has_value() && !Expired(*replaced);
 }
 
 absl::StatusOr<PairStore::Prepared> HashTable::Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                                        const Ahead& ahead, Expiry expiry) {
   const KeyHash hash = HashKey(key);
-  RETURN_IF_ERROR(CheckPut(key, hash, value, crc, expiry));
-  return PreparePair(key, hash, value, crc, ahead.of_key ? When::kLater : When::kNext);
+  RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
+  return PreparePair({key, value, expiry}, hash, crc, ahead.of_key ? When::kLater : When::kNext);
 }
 
 bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) {
+  if (Expired(prepared.expiry)) {
+    // A reader whose operation began before the expiry would find the pair, which was never there before it.
+    Discard(prepared);
+    const absl::StatusOr<bool> existed = CommitDelete(key);
+    CELL_CHECK(existed.ok());
+    return *existed;
+  }
   const KeyHash hash = HashKey(key);
   ++counters_.puts;
   Release(prepared);
   if (before_change_) before_change_(key, hash);
-  const bool existed = CommitPair(prepared, key, hash);
+  const std::optional<Expiry> replaced = CommitPair(prepared, key, hash);
   Changed(key);
-  return existed;
+  return replaced.has_value() && !Expired(*replaced);
 }
 
 void HashTable::Discard(const Prepared& prepared) {
@@ -161,20 +174,60 @@ void HashTable::Discard(const Prepared& prepared) {
   if (prepared.extent != 0) extents_.Free(prepared.extent);
 }
 
-absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer hint) {
-  absl::StatusOr<bool> existed = CommitDelete(key, hint);
-  if (existed.ok() && *existed) Wrote(RecordKind::kDelete, key, {});
-  return existed;
+absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer) {
+  ASSIGN_OR_RETURN(const std::optional<Expiry> deleted, Remove(key));
+  if (deleted.has_value()) Wrote(RecordKind::kDelete, key, {});
+  return deleted.has_value() && !Expired(*deleted);
 }
 
 absl::StatusOr<bool> HashTable::CommitDelete(std::string_view key, Pointer) {
+  ASSIGN_OR_RETURN(const std::optional<Expiry> deleted, Remove(key));
+  return deleted.has_value() && !Expired(*deleted);
+}
+
+absl::StatusOr<std::optional<Expiry>> HashTable::Remove(std::string_view key) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckRange(key, hash));
   ++counters_.deletes;
   if (before_change_) before_change_(key, hash);
-  const bool existed = DeleteKey(key, hash);
+  const std::optional<Expiry> deleted = DeleteKey(key, hash);
   Changed(key);
-  return existed;
+  return deleted;
+}
+
+absl::StatusOr<uint64_t> HashTable::DeleteAll(absl::Span<const std::string> keys) {
+  uint64_t deleted = 0;
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(const bool existed, Delete(key));
+    deleted += existed;
+  }
+  return deleted;
+}
+
+absl::StatusOr<uint64_t> HashTable::CommitDeleteAll(absl::Span<const std::string> keys) {
+  uint64_t deleted = 0;
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(const bool existed, CommitDelete(key));
+    deleted += existed;
+  }
+  return deleted;
+}
+
+absl::StatusOr<PairStore::Expiries> HashTable::ExpiriesAt(const Place& place) const {
+  Expiries found;
+  const uint64_t now = ClusterTime();
+  const auto look = [&](const HashPair& pair) {
+    if (!HasExpired(pair.expiry, now)) {
+      found.first_left = std::min(found.first_left, pair.expiry);
+    } else if (range().Has(HashKey(pair.key))) {  // Otherwise it was split off, and is cleaned.
+      found.expired.emplace_back(pair.key);
+    }
+  };
+  const uint32_t end = std::min(geometry_.units, place.unit + std::max(1u, kBytesAtOnce / geometry_.unit_bytes()));
+  for (uint32_t at = place.unit; at < end; ++at) RETURN_IF_ERROR(VisitExpiring(at, look));
+  std::sort(found.expired.begin(), found.expired.end());
+  if (end < geometry_.units) found.next = Place{{}, end};
+  return found;
 }
 
 void HashTable::Invalidate() {
@@ -206,30 +259,45 @@ void HashTable::SpoilUnits() {
 absl::StatusOr<std::optional<std::string_view>> HashTable::Get(std::string_view key) const {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckRange(key, hash));
-  return Find(key, hash);
+  const std::optional<Located> located = Locate(key, hash);
+  return located.has_value() ? std::optional(located->value) : std::nullopt;
+}
+
+std::optional<HashTable::Located> HashTable::Locate(std::string_view key, const KeyHash& hash) const {
+  std::optional<Located> located = LocateAny(key, hash);
+  if (located.has_value() && Expired(located->expiry)) located.reset();
+  return located;
 }
 
 std::string_view HashTable::Extent(const HashSlot& slot) const {
   return AsText({memory_->at(geometry_.ExtentOf(slot)), slot.extent_bytes});
 }
 
-absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::string_view value, uint64_t crc) {
-  const std::optional<uint64_t> extent = extents_.Store(key, value);
+absl::StatusOr<HashSlot> HashTable::StoreExtent(const HashPair& pair, uint64_t crc) {
+  const size_t expiry_bytes = ExpiryBytes(pair.expiry);
+  const std::string_view expiry(reinterpret_cast<const char*>(&pair.expiry), expiry_bytes);
+  const std::optional<uint64_t> extent = extents_.Store(pair.key, pair.value, expiry);
   if (!extent.has_value() && extents_.damaged()) return DamagedExtents();
   if (!extent.has_value()) {
     return absl::ResourceExhaustedError(
         fmt::format("region {} has no room for a pair of {} bytes; add servers, raise --regions-max, or delete keys",
-                    geometry_.region, key.size() + value.size()));
+                    geometry_.region, pair.key.size() + pair.value.size()));
   }
-  return SlotOfExtent(*extent, key.size() + value.size(), crc, key.size());
+  Prepared stored;
+  stored.extent = *extent;
+  stored.bytes = static_cast<uint32_t>(pair.key.size() + pair.value.size());
+  stored.crc = crc;
+  stored.expiry = pair.expiry;
+  return SlotFor(stored, pair.key.size());
 }
 
-HashSlot HashTable::SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const {
+HashSlot HashTable::SlotFor(const Prepared& prepared, size_t key_bytes) const {
   HashSlot slot{};
-  slot.extent = static_cast<uint32_t>((offset - geometry_.extents_offset) / kWordBytes);
-  slot.extent_bytes = static_cast<uint32_t>(bytes);
-  slot.extent_crc = crc;
-  slot.key_bytes = static_cast<uint16_t>(key_bytes);
+  slot.extent = static_cast<uint32_t>((prepared.extent - geometry_.extents_offset) / kWordBytes);
+  slot.extent_bytes = prepared.bytes + static_cast<uint32_t>(ExpiryBytes(prepared.expiry));
+  slot.extent_crc = ExtentCrc(prepared.crc, prepared.expiry);
+  slot.key_bytes = static_cast<uint16_t>(key_bytes) & (kRecordExpires - 1);
+  slot.expires = prepared.expiry != kNeverExpires;
   return slot;
 }
 
@@ -257,12 +325,14 @@ absl::Status HashTable::Check() const {
   }
   absl::flat_hash_map<uint64_t, uint64_t> extents;  // Offset to length.
   absl::flat_hash_set<std::string_view> keys;
+  uint64_t expiring = 0;
   for (uint32_t at = 0; at < geometry_.units; ++at) {
     const auto held = [&](const Held& pair) -> absl::Status {
       if (!range().Has(HashKey(pair.key))) {
         return Damaged(fmt::format("key {} belongs to another region", ForMessage(pair.key)));
       }
       if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is stored twice", ForMessage(pair.key)));
+      expiring += pair.expiry != kNeverExpires;
       if (pair.slot != nullptr) extents[geometry_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
       return absl::OkStatus();
     };
@@ -271,6 +341,9 @@ absl::Status HashTable::Check() const {
   RETURN_IF_ERROR(CheckCounts());
   if (keys.size() != this->keys()) {
     return Damaged(fmt::format("it has {} keys, but its header says {}", keys.size(), this->keys()));
+  }
+  if (expiring != this->expiring()) {
+    return Damaged(fmt::format("it has {} pairs with an expiry, but its header says {}", expiring, this->expiring()));
   }
   uint64_t blocks = 0, unowned = 0;
   RETURN_IF_ERROR(extents_.Walk([&](uint64_t offset, uint64_t room) {

@@ -35,8 +35,8 @@ class HashTable : public PairStore {
   // bucket_bytes 0 makes slots.
   static absl::Status Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
                              uint32_t bucket_bytes);
-  // Opens a formatted region. `memory` must outlive the table.
-  static std::unique_ptr<HashTable> Open(RegionMemory* memory);
+  // Opens a formatted region. `memory` must outlive the table. For `cluster_time` see PairStore::set_cluster_time.
+  static std::unique_ptr<HashTable> Open(RegionMemory* memory, std::function<int64_t()> cluster_time = nullptr);
   // Returns whether a region's memory holds a table.
   static bool IsIn(const RegionMemory& memory) { return memory.header().magic == kHashMagic; }
   // Checks that the two headers belong to a region of this shape and are consistent, before a copy is trusted.
@@ -48,11 +48,15 @@ class HashTable : public PairStore {
 
   absl::Status CheckKey(std::string_view key) const override;
   // None of these uses `hint`.
-  // Put and Prepare return Unimplemented for a pair with an expiry.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
                            Expiry expiry = kNeverExpires) override;
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
+  absl::StatusOr<uint64_t> DeleteAll(absl::Span<const std::string> keys) override;
+  absl::StatusOr<uint64_t> CommitDeleteAll(absl::Span<const std::string> keys) override;
+
+  Place FirstPlace() const override { return {}; }
+  absl::StatusOr<Expiries> ExpiriesAt(const Place& place) const override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, const Ahead& ahead,
                                    Expiry expiry = kNeverExpires) override;
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
@@ -62,14 +66,16 @@ class HashTable : public PairStore {
   void Invalidate() override;
   void Restore() override;
 
-  // Returns the value in place; it is valid until the next change. Returns nullopt if the key is not stored.
+  // Returns the value in place; it is valid until the next change. Returns nullopt if the key is not stored, or its
+  // pair has expired.
   absl::StatusOr<std::optional<std::string_view>> Get(std::string_view key) const;
   // Works like Get. REQUIRES: the key is in the region's range.
   struct Located {
     std::string_view value;
     std::optional<uint64_t> crc;  // Covers key and value, in this order. nullopt for a pair that is not in an extent.
+    Expiry expiry = kNeverExpires;
   };
-  virtual std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const = 0;
+  std::optional<Located> Locate(std::string_view key, const KeyHash& hash) const;
   // Returns the beginning of the pair whose value Locate found in an extent.
   Pointer ExtentOf(std::string_view key, std::string_view value) const {
     return Pointer(region(), static_cast<uint64_t>(AsBytes(value).data() - memory_->base()) - key.size());
@@ -79,8 +85,9 @@ class HashTable : public PairStore {
   // Prefetches what Get reads last. REQUIRES: the units were prefetched and have arrived.
   virtual void PrefetchPair(const KeyHash& hash) const = 0;
 
-  // Visits all pairs in an arbitrary order. Returns DataLoss at the first one that was damaged in memory.
-  using Visit = std::function<void(std::string_view key, std::string_view value)>;
+  // Visits all pairs in an arbitrary order, also those that have expired. Returns DataLoss at the first one that was
+  // damaged in memory.
+  using Visit = std::function<void(const HashPair& pair)>;
   absl::Status ForEach(const Visit& visit) const {
     for (uint32_t at = 0; at < geometry_.units; ++at) RETURN_IF_ERROR(VisitUnit(at, visit));
     return absl::OkStatus();
@@ -106,7 +113,7 @@ class HashTable : public PairStore {
   friend class HashSplit;
   friend class HashWalk;
 
-  explicit HashTable(RegionMemory* memory);
+  HashTable(RegionMemory* memory, std::function<int64_t()> cluster_time);
 
   // Says when a prepared pair will be committed.
   enum class When {
@@ -115,19 +122,20 @@ class HashTable : public PairStore {
     kLater,  // After other writes, which may delete the key.
   };
   static constexpr uint32_t kNoUnit = UINT32_MAX;  // Value of Prepared::unit: the pair goes where its key is.
-  virtual absl::StatusOr<Prepared> PreparePair(std::string_view key, const KeyHash& hash, std::string_view value,
-                                               uint64_t crc, When when) = 0;
-  virtual bool CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) = 0;
+  // `crc` is that of key and value.
+  virtual absl::StatusOr<Prepared> PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc, When when) = 0;
+  // Returns the expiry of the pair that it replaces, or nullopt if there is none.
+  virtual std::optional<Expiry> CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) = 0;
   // Releases what was reserved for a prepared pair.
   virtual void Release(const Prepared& prepared) = 0;
-  virtual bool DeleteKey(std::string_view key, const KeyHash& hash) = 0;
-  std::optional<std::string_view> Find(std::string_view key, const KeyHash& hash) const {
-    const std::optional<Located> located = Locate(key, hash);
-    return located.has_value() ? std::optional(located->value) : std::nullopt;
-  }
+  // Returns the expiry of the pair that it deletes, or nullopt if there is none.
+  virtual std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) = 0;
+  // Finds a key's pair, whether or not it has expired.
+  virtual std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const = 0;
   // Checks one unit. Passes each pair that the unit holds to `held`, with its extent if it has one.
   struct Held {
     std::string_view key;
+    Expiry expiry;
     const HashSlot* slot;  // Null: the pair is inline.
   };
   virtual absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const = 0;
@@ -136,10 +144,12 @@ class HashTable : public PairStore {
 
   // Visits the pairs of a unit. Returns DataLoss instead if the unit, or one of its extents, was damaged in memory.
   virtual absl::Status VisitUnit(uint32_t at, const Visit& visit) const = 0;
-  // Finds a key's value, and returns DataLoss if its unit or its extent was damaged in memory. For what copies it: a
+  // Visits those pairs of a unit that have an expiry. Returns DataLoss instead if the unit, or one of their extents,
+  // was damaged in memory.
+  virtual absl::Status VisitExpiring(uint32_t at, const Visit& visit) const = 0;
+  // Finds a key's pair, and returns DataLoss if its unit or its extent was damaged in memory. For what copies it: a
   // copy has a new CRC.
-  virtual absl::StatusOr<std::optional<std::string_view>> FindVerified(std::string_view key,
-                                                                       const KeyHash& hash) const = 0;
+  virtual absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const = 0;
   // Removes the pairs outside of the header's range from a unit, without notifications. Used after a range was cut.
   virtual void CleanUnit(uint32_t at) = 0;
   // Removes the traces of a key that belongs to another region now, so that no reader finds them. Used after a range
@@ -150,9 +160,20 @@ class HashTable : public PairStore {
   using PairStore::Extent;
   std::string_view Extent(const HashSlot& slot) const;
   std::string_view KeyOf(const HashSlot& slot) const { return Extent(slot).substr(0, slot.key_bytes); }
-  // Stores key and value in an extent. Does not set version and tag.
-  absl::StatusOr<HashSlot> StoreExtent(std::string_view key, std::string_view value, uint64_t crc);
-  HashSlot SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const;
+  HashPair PairOf(const HashSlot& slot) const { return PairIn(slot, Extent(slot)); }
+  Expiry ExpiryOf(const HashSlot& slot) const { return slot.expires != 0 ? PairOf(slot).expiry : kNeverExpires; }
+  // Returns nullopt if the pair was damaged in memory.
+  std::optional<HashPair> VerifiedPairOf(const HashSlot& slot) const {
+    return geometry_.InBounds(slot) ? ParseExtent(slot, Extent(slot)) : std::nullopt;
+  }
+  // Describes a slot's pair for LocateAny.
+  Located LocatedAt(const HashSlot& slot) const {
+    const HashPair pair = PairOf(slot);
+    return {pair.value, slot.extent_crc ^ ExtentCrc(0, pair.expiry), pair.expiry};
+  }
+  // Stores a pair in an extent. Does not set version and tag.
+  absl::StatusOr<HashSlot> StoreExtent(const HashPair& pair, uint64_t crc);
+  HashSlot SlotFor(const Prepared& prepared, size_t key_bytes) const;
   // Makes an extent invalid (thesis, Lemma 3.1): a reader that knows its position does not find the pair any more.
   void SpoilExtent(const HashSlot& slot);
   void FreeExtent(const HashSlot& slot) { extents_.Free(geometry_.ExtentOf(slot)); }
@@ -160,7 +181,8 @@ class HashTable : public PairStore {
   absl::Status Damaged(const std::string& what) const;
 
   // Reports that a record of `key` was moved from one unit to another.
-  void Moved(std::string_view key, uint32_t from, uint32_t to) {
+  void Moved(std::string_view key, Expiry expiry, uint32_t from, uint32_t to) {
+    NoteExpiry(expiry);  // A sweep may have passed `to`.
     if (on_move_) on_move_(key, from, to);
   }
 
@@ -171,9 +193,10 @@ class HashTable : public PairStore {
 
  private:
   void SpoilUnits();
+  // Deletes a key, without a notification of on_write. Returns the expiry of its pair, or nullopt if there is none.
+  absl::StatusOr<std::optional<Expiry>> Remove(std::string_view key);
   absl::Status CheckRange(std::string_view key, const KeyHash& hash) const;
-  absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
-                        Expiry expiry) const;
+  absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc) const;
 
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;
   // Called before a key is changed, as long as readers of another region may find the key there.

@@ -39,9 +39,9 @@ void ExpectEqual(TestTable& table, const Model& model) {
     ASSERT_EQ(table->Get(key)->value_or("absent"), value) << key;
   }
   EXPECT_EQ(table->data_bytes(), bytes);
-  const absl::Status visited = table->ForEach([&](std::string_view key, std::string_view value) {
+  const absl::Status visited = table->ForEach([&](const HashPair& pair) {
     ++seen;
-    EXPECT_EQ(model.at(std::string(key)), value);
+    EXPECT_EQ(model.at(std::string(pair.key)), pair.value);
   });
   EXPECT_TRUE(visited.ok()) << visited;
   EXPECT_EQ(seen, model.size());
@@ -178,7 +178,7 @@ TEST_P(HashTableTest, AWalkMissesNothingThatStays) {
     Model seen;
     {
       HashWalk walk(table.get());
-      const auto visit = [&seen](std::string_view key, std::string_view value) { seen[std::string(key)] = value; };
+      const auto visit = [&seen](const HashPair& pair) { seen[std::string(pair.key)] = pair.value; };
       while (!*walk.Step(static_cast<uint32_t>(random.Below(3)), visit)) {
         const std::string key = fmt::format("comes and goes {}", random.Below(8));
         if (!table.Put(key, "w").ok() || random.Below(2) == 0) (void)*table->Delete(key);
@@ -188,7 +188,7 @@ TEST_P(HashTableTest, AWalkMissesNothingThatStays) {
     for (const auto& [key, value] : stays) ASSERT_EQ(seen[key], value) << key;
     TestTable built(shape, GetParam());
     built->set_thorough(true);
-    const auto put = [&](std::string_view key, std::string_view value) { ASSERT_TRUE(built.Put(key, value).ok()); };
+    const auto put = [&](const HashPair& pair) { ASSERT_TRUE(built.Put(pair.key, pair.value).ok()); };
     ASSERT_TRUE(table->ForEach(put).ok());
     EXPECT_EQ(built->keys(), table->keys());
   }
@@ -235,9 +235,7 @@ TEST_P(HashTableTest, ADamagedPairIsNotVisited) {
     for (int i = 0; i < 40; ++i) {
       ASSERT_TRUE(table.Put(fmt::format("{}", i), std::string(i % 5 == 0 ? 300 : 10, 'v')).ok());
     }
-    const auto visit = [](std::string_view, std::string_view value) {
-      EXPECT_EQ(value, std::string(value.size(), 'v'));
-    };
+    const auto visit = [](const HashPair& pair) { EXPECT_EQ(pair.value, std::string(pair.value.size(), 'v')); };
     ASSERT_TRUE(table->ForEach(visit).ok());
     const std::byte* const value = AsBytes(**table->Get(key)).data();
     table.memory()->base()[value - table.memory()->base()] ^= std::byte{1};

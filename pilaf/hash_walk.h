@@ -29,8 +29,8 @@ class HashWalk {
   // in memory: the walk ends there.
   absl::StatusOr<bool> Step(uint32_t units, const HashTable::Visit& visit) {
     for (const std::string& key : moved_) {
-      ASSIGN_OR_RETURN(const std::optional<std::string_view> value, table_->FindVerified(key, HashKey(key)));
-      if (value.has_value()) visit(key, *value);
+      ASSIGN_OR_RETURN(const std::optional<HashPair> pair, table_->FindVerified(key, HashKey(key)));
+      if (pair.has_value()) visit(*pair);
     }
     moved_.clear();
     for (; units > 0 && next_ < table_->geometry_.units; --units) {

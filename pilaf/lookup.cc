@@ -1,7 +1,6 @@
 #include "pilaf/lookup.h"
 
 #include "cell/base/check.h"
-#include "cell/base/crc64.h"
 #include "pilaf/bucket_lookup.h"
 #include "pilaf/cuckoo_lookup.h"
 
@@ -36,11 +35,11 @@ Lookup::Step Lookup::ReadExtents() {
 
 std::optional<Lookup::Step> Lookup::VisitExtents(absl::Span<const ConstBytes> images) {
   for (size_t i = 0; i < candidates_.size(); ++i) {
-    const std::string_view pair = AsText(images[i].subspan(0, candidates_[i].extent_bytes));
-    // The extent was freed since.
-    if (Crc64(pair) != candidates_[i].extent_crc) return Restart(&counters_.torn_extents);
-    if (pair.substr(0, key_.size()) != key_) continue;
-    value_ = pair.substr(key_.size());
+    const std::string_view extent = AsText(images[i].subspan(0, candidates_[i].extent_bytes));
+    const std::optional<HashPair> pair = ParseExtent(candidates_[i], extent);
+    if (!pair.has_value()) return Restart(&counters_.torn_extents);  // The extent was freed since.
+    if (pair->key != key_) continue;
+    pair_ = *pair;
     return Step::kFound;
   }
   return std::nullopt;

@@ -46,7 +46,9 @@ class Lookup {
   absl::Span<const Read> wants() const { return wants_; }
   // Continues with the images of wants(), each complete.
   Step Visit(absl::Span<const ConstBytes> images);
-  std::string_view value() const { return value_; }
+  std::string_view value() const { return pair_.value; }
+  // Returns the expiry of the pair that was found. Whether it has expired is for the caller to decide.
+  Expiry expiry() const { return pair_.expiry; }
 
   // Counts the reads that were requested, and why they had to be repeated.
   struct Counters {
@@ -79,7 +81,7 @@ class Lookup {
   const LookupOptions options_;
   absl::InlinedVector<Read, kProbes + 1> wants_;
   absl::InlinedVector<HashSlot, kProbes> candidates_;  // Slots that match the key.
-  std::string_view value_;
+  HashPair pair_;                                      // The pair that was found.
   Counters counters_;
 
  private:

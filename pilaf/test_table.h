@@ -27,8 +27,8 @@ class TestTable {
   RegionMemory* memory() { return &memory_; }
   HashTable* get() { return table_.get(); }
   HashTable* operator->() { return table_.get(); }
-  absl::StatusOr<bool> Put(std::string_view key, std::string_view value) {
-    return table_->Put(key, value, Crc64(value, Crc64(key)));
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
+    return table_->Put(key, value, Crc64(value, Crc64(key)), {}, expiry);
   }
 
  private:

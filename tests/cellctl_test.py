@@ -97,6 +97,10 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.done("ttl", "forever"), b"it does not expire\n")
         self.assertEqual(self.ctl("ttl", "nothing").returncode, 1)
         self.assertTrue(json.loads(self.done("-o", "json", "ttl", "day"))["expires"])
+        self.done("hash", "create", "users")
+        self.done("hash", "put", "users", "short", "value", "--ttl", "1ms")
+        self.done("hash", "put", "users", "long", "value", "--ttl", "1d")
+        self.assertRegex(self.done("hash", "ttl", "users", "long"), rb"^863[0-9][0-9]\.[0-9]+ s\n$")
         self.assertIn(b"3 pairs are backed up", self.done("backup", saved))
         for ttl, why in (("0s", "at least 0.001 ms"), ("-1s", "at least 0.001 ms"), ("300000d", "2262"), ("inf s", "--ttl"), ("nan s", "--ttl"),
                          ("5", "--ttl"), ("5 weeks", "--ttl"), ("", "--ttl")):
@@ -108,6 +112,9 @@ class Cellctl(CellctlCase):
             time.sleep(0.1)
         self.assertEqual(self.done("scan", "--keys-only"), b"day\nforever\n")
         self.assertEqual(self.done("count"), b"2\n")
+        self.assertEqual(self.ctl("hash", "ttl", "users", "short").returncode, 1)
+        self.assertEqual(self.ctl("hash", "get", "users", "short").returncode, 1)
+        self.assertEqual(self.done("hash", "get", "users", "long"), b"value")
         self.up_empty()
         self.assertEqual(self.done("restore", saved), f"2 pairs were restored from {saved}\n1 others had expired\n".encode())
         self.assertRegex(self.done("ttl", "day"), rb"^86[23][0-9][0-9]\.[0-9]+ s\n$")

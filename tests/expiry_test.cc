@@ -91,6 +91,48 @@ TEST_F(ExpiryTest, APairIsFoundByEachPathUntilItExpires) {
   EXPECT_EQ(report.keys, left.size()) << "the others were not removed";
 }
 
+TEST_F(ExpiryTest, APairOfATableIsFoundByEachPathUntilItExpires) {
+  for (const uint32_t bucket_bytes : {0u, 1024u}) {
+    SCOPED_TRACE(bucket_bytes);
+    const std::string name = fmt::format("table{}", bucket_bytes);
+    ASSERT_TRUE(cluster_.CreateTable(name, bucket_bytes, 2).ok());
+    Table table = *client_->OpenTable(name);
+    const uint64_t at_ns = now_ns() + 20 * kSecondUs * 1000;
+    for (int i = 0; i < kKeys; ++i) {
+      const Expires expires = i % 2 == 0 ? Expires::Never() : Expires::AtNs(at_ns);
+      ASSERT_TRUE(table.Put(Key(i), ValueOf(i), expires).ok());
+    }
+    const auto expect = [&](bool all) {
+      for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+        SCOPED_TRACE(ToString(path));
+        const CallOptions call{path, {}};
+        for (int i = 0; i < kKeys; ++i) {
+          const bool there = all || i % 2 == 0;
+          ASSERT_EQ(*table.Contains(Key(i), call), there) << Key(i);
+          ASSERT_EQ(*table.Get(Key(i), call), there ? std::optional(ValueOf(i)) : std::nullopt) << Key(i);
+        }
+      }
+    };
+    expect(true);
+    EXPECT_EQ(*table.TimeLeftNs(Key(0)), INT64_MAX);
+    EXPECT_GT(table.TimeLeftNs(Key(1))->value_or(0), 1'000'000'000);
+    RunUntil(at_ns - 100'000'000);
+    const uint64_t calls = client_->metrics().calls;
+    for (int i = 0; i < kKeys; ++i) EXPECT_TRUE(*table.Contains(Key(i), {Path::kClient, {}}));
+    EXPECT_LT(client_->metrics().calls, calls + 10) << "reads must rarely need the server";
+    RunUntil(at_ns);
+    expect(false);
+    EXPECT_EQ(*table.TimeLeftNs(Key(1)), std::nullopt);
+    ASSERT_FALSE(*table.Put(Key(1), ValueOf(1)));
+    EXPECT_EQ(*table.TimeLeftNs(Key(1)), INT64_MAX);
+    ASSERT_TRUE(*table.Delete(Key(1)));
+  }
+  RunUntil(now_ns() + 2'000'000'000);
+  const TestReport report = cluster_.Check();
+  EXPECT_EQ(report.errors, std::vector<std::string>());
+  EXPECT_EQ(report.hash_keys, kKeys) << "half of both tables; the others were not removed";
+}
+
 TEST_F(ExpiryTest, TellsHowMuchTimeIsLeft) {
   ASSERT_TRUE(client_->Put("never", "value").ok());
   ASSERT_TRUE(client_->Put("soon", "value", Expires::AfterUs(kSecondUs)).ok());

@@ -26,6 +26,14 @@ int Fail(const absl::Status& status) {
 
 namespace {
 
+// Declares --ttl, a number with a unit.
+void AddTtl(CLI::App* app, CtlFlags* flags) {
+  const std::map<std::string, double> units = {{"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
+  app->add_option("--ttl", flags->ttl_us,
+                  "Time after which the pair expires, by its server's clock: a number and its unit, ms, s, m, h or d")
+      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
+}
+
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* hash = app->add_subcommand(
       "hash", "Manage and use Pilaf tables: unordered maps that are read with one or two one-sided reads");
@@ -39,17 +47,20 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* drop = add("drop", "Drop TABLE and its contents", HashDrop);
   add("list", "List all tables", HashList);
   CLI::App* put = add("put", "Store VALUE under KEY; if VALUE is -, read it from standard input", Put);
+  CLI::App* ttl = add(
+      "ttl", "Say how long KEY's pair is there before it expires: exit status 1 if there is no such key", TimeToLive);
   CLI::App* get = add("get", "Write KEY's value to standard output", Get);
   CLI::App* del = add("del", "Delete KEY", Del);
   CLI::App* has = add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has);
   CLI::App* stats =
       add("stats", "Show the fill of a table, probes per lookup and moved keys, for each part", HashStats);
-  for (CLI::App* sub : {create, drop, put, get, del, has, stats}) {
+  for (CLI::App* sub : {create, drop, put, ttl, get, del, has, stats}) {
     sub->add_option("table,--table", flags->table, "Name of the table, as the first argument or with --table")
         ->required();
   }
-  for (CLI::App* sub : {put, get, del, has}) sub->add_option("key", flags->key)->required();
+  for (CLI::App* sub : {put, ttl, get, del, has}) sub->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
+  AddTtl(put, flags);
   create->footer(
       "If the servers have no room for the requested parts, no table is created. If a server does not accept its "
       "parts\nafterwards, the table has fewer parts: it can be used, the message says how many it has, and the exit "
@@ -58,14 +69,6 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   create->add_option("--parts", flags->parts, "Initial number of parts; 0: one for each worker that has room")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-}
-
-// Declares --ttl, a number with a unit.
-void AddTtl(CLI::App* app, CtlFlags* flags) {
-  const std::map<std::string, double> units = {{"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
-  app->add_option("--ttl", flags->ttl_us,
-                  "Time after which the pair expires, by its server's clock: a number and its unit, ms, s, m, h or d")
-      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
 }
 
 // Declares the arguments that name a range of keys.

@@ -138,16 +138,16 @@ int Put(Client* client, const CtlFlags& flags) {
   if (!map.ok()) return Fail(map.status());
   const absl::StatusOr<Expires> expires = ExpiresOf(flags.ttl_us);
   if (!expires.ok()) return Fail(expires.status());
-  const absl::StatusOr<bool> existed = client->Run(
-      flags.ttl_us.has_value() ? client->AsyncPut(flags.key, value, *expires) : map->AsyncPut(flags.key, value));
+  const absl::StatusOr<bool> existed = client->Run(map->AsyncPut(flags.key, value, *expires));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"replaced", *existed}}.dump());
   return kDone;
 }
 
 int TimeToLive(Client* client, const CtlFlags& flags) {
-  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
-  const absl::StatusOr<std::optional<int64_t>> left_ns = client->TimeLeftNs(flags.key);
+  auto map = PairMap::Open(client, flags.table);
+  if (!map.ok()) return Fail(map.status());
+  const absl::StatusOr<std::optional<int64_t>> left_ns = client->Run(map->AsyncTimeLeftNs(flags.key));
   if (!left_ns.ok()) return Fail(left_ns.status());
   const bool expires = left_ns->has_value() && **left_ns != INT64_MAX;
   if (flags.json()) {

@@ -38,6 +38,12 @@ class PairMap {
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value) {
     return table_ != nullptr ? table_->AsyncPut(key, value) : client_->AsyncPut(key, value);
   }
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, Expires expires) {
+    return table_ != nullptr ? table_->AsyncPut(key, value, expires) : client_->AsyncPut(key, value, expires);
+  }
+  Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key) {
+    return table_ != nullptr ? table_->AsyncTimeLeftNs(key) : client_->AsyncTimeLeftNs(key);
+  }
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key) {
     return table_ != nullptr ? table_->AsyncDelete(key) : client_->AsyncDelete(key);
   }

@@ -268,6 +268,13 @@ Task<absl::StatusOr<bool>> Table::AsyncContains(std::string_view key, CallOption
 Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_view value, CallOptions options) {
   return WriteToTable(client_->session_.get(), &name_, key, value, options);
 }
+Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_view value, Expires expires,
+                                           CallOptions options) {
+  return WriteToTable(client_->session_.get(), &name_, key, value, options, expires.on_wire());
+}
+Task<absl::StatusOr<std::optional<int64_t>>> Table::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
+  return TimeLeftInTable(client_->session_.get(), &name_, key, options);
+}
 Task<absl::StatusOr<bool>> Table::AsyncDelete(std::string_view key, CallOptions options) {
   return WriteToTable(client_->session_.get(), &name_, key, std::nullopt, options);
 }
@@ -280,6 +287,13 @@ absl::StatusOr<bool> Table::Contains(std::string_view key, const CallOptions& op
 }
 absl::StatusOr<bool> Table::Put(std::string_view key, std::string_view value, const CallOptions& options) {
   return client_->Run(AsyncPut(key, value, options));
+}
+absl::StatusOr<bool> Table::Put(std::string_view key, std::string_view value, Expires expires,
+                                const CallOptions& options) {
+  return client_->Run(AsyncPut(key, value, expires, options));
+}
+absl::StatusOr<std::optional<int64_t>> Table::TimeLeftNs(std::string_view key, const CallOptions& options) {
+  return client_->Run(AsyncTimeLeftNs(key, options));
 }
 absl::StatusOr<bool> Table::Delete(std::string_view key, const CallOptions& options) {
   return client_->Run(AsyncDelete(key, options));

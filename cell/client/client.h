@@ -236,12 +236,18 @@ class Table {
   absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
   absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
+  absl::StatusOr<bool> Put(std::string_view key, std::string_view value, Expires expires,
+                           const CallOptions& options = {});
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+  absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
+  Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, Expires expires,
+                                      CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key, CallOptions options = {});
 
   // If on, what was read is checked again before a key is reported as absent. If off, a key that is moved meanwhile may
   // be missed, as in the thesis's Pilaf.
@@ -277,8 +283,8 @@ class Client {
   absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
   // Inserts or replaces. Returns true if the key was there before.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
-  // Puts a pair that expires. Its key can be 8 bytes shorter than others. Returns InvalidArgument if the moment is not
-  // in the future, or too far.
+  // Puts a pair that expires. In the tree, the longest key of such a pair is 8 bytes shorter than others. Returns
+  // InvalidArgument if the moment is not in the future, or too far.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, Expires expires,
                            const CallOptions& options = {});
   // Returns true if the key was there.

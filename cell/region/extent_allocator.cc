@@ -187,21 +187,23 @@ void ExtentAllocator::PrefetchNeighbours(uint64_t offset) const {
   if (const auto previous = static_cast<uint32_t>(links >> 32); previous != 0) prefetch(previous);
 }
 
-std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string_view value) {
-  const size_t bytes = key.size() + value.size();
+std::optional<uint64_t> ExtentAllocator::Store(std::string_view key, std::string_view value, std::string_view end) {
+  const size_t bytes = key.size() + value.size() + end.size();
   const std::optional<uint64_t> offset = Allocate(bytes);
   if (!offset.has_value()) return std::nullopt;
-  // Store whole words: those of the key, one that may hold both, those of the value. Zeros pad the last one.
+  // Store whole words, some of which hold parts of two of the three. Zeros pad the last one.
+  std::array<std::string_view, 3> left = {key, value, end};
   size_t done = 0;
   while (done < bytes) {
     alignas(8) std::array<std::byte, 64> line{};
     const size_t step = std::min(line.size() - (*offset + done) % line.size(), bytes - done);
     size_t filled = 0;
-    if (done < key.size()) {
-      filled = std::min(step, key.size() - done);
-      std::memcpy(line.data(), key.data() + done, filled);
+    for (std::string_view& part : left) {
+      const size_t taken = std::min(step - filled, part.size());
+      if (taken > 0) std::memcpy(line.data() + filled, part.data(), taken);
+      part.remove_prefix(taken);
+      filled += taken;
     }
-    if (filled < step) std::memcpy(line.data() + filled, value.data() + (done + filled - key.size()), step - filled);
     memory_->Store(*offset + done, line.data(), RegionShape::RoundUp(step, kWordBytes));
     done += step;
   }

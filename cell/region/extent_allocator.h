@@ -43,8 +43,8 @@ class ExtentAllocator {
   // Allocates `bytes` (at least 1) bytes and returns their region offset. Returns nullopt if no free block is large
   // enough, or if damage was found.
   std::optional<uint64_t> Allocate(uint64_t bytes);
-  // Works like Allocate, and stores key and value there, one after the other.
-  std::optional<uint64_t> Store(std::string_view key, std::string_view value);
+  // Works like Allocate, and stores key, value and `end` there, one after the other.
+  std::optional<uint64_t> Store(std::string_view key, std::string_view value, std::string_view end = {});
   // Frees an extent. REQUIRES: `offset` came from Allocate or Store and was not freed since. If it did not, because
   // memory was damaged, or if damage was found, the extent stays in use.
   void Free(uint64_t offset);

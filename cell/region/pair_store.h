@@ -9,14 +9,17 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "cell/layout/expiry.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/region/extent_allocator.h"
 #include "cell/region/region_memory.h"
+#include "fmt/format.h"
 
 namespace cell {
 
@@ -46,12 +49,46 @@ class PairStore {
            header().extents.bytes_used;
   }
 
+  // Sets the clock of stamps and expiries. It tells nanoseconds since one moment for all servers that may own the
+  // region. Stamps grow whatever it says; without a clock they count from the last one, and nothing expires.
+  void set_cluster_time(std::function<int64_t()> clock) { cluster_time_ = std::move(clock); }
+  uint64_t ClusterTime() const {
+    return cluster_time_ ? static_cast<uint64_t>(std::max<int64_t>(cluster_time_(), 0)) : 0;
+  }
+  // Returns whether a pair with this expiry has expired by now.
+  bool Expired(Expiry expiry) const { return expiry != kNeverExpires && HasExpired(expiry, ClusterTime()); }
+  // Returns how many pairs have an expiry.
+  uint64_t expiring() const { return header().expiring; }
+  // Returns a moment before which no pair expires that is stored. It may be too early by far, until ExpirySweep has
+  // looked at all pairs.
+  Expiry first_expiry() const { return first_expiry_; }
+
+  // Names a leaf of a meganode by its low key, or some slots or a bucket of a table by the number of the first.
+  struct Place {
+    std::string key;
+    uint32_t unit = 0;
+  };
+  // What is in one place.
+  struct Expiries {
+    std::vector<std::string> expired;  // Keys whose pairs have expired, in order.
+    Expiry first_left = UINT64_MAX;    // When the first of the others expires that have an expiry.
+    std::optional<Place> next;         // nullopt: there are no more.
+  };
+  // Returns the first place, for ExpiriesAt.
+  virtual Place FirstPlace() const = 0;
+  // Looks for pairs with an expiry. If the place belongs to another region by now, nothing is there. Returns DataLoss
+  // if it was damaged in memory.
+  virtual absl::StatusOr<Expiries> ExpiriesAt(const Place& place) const = 0;
+
   // Returns OK if a key of this size can be stored.
   virtual absl::Status CheckKey(std::string_view key) const = 0;
 
   // Inserts or replaces a pair. `crc` is the Crc64 of key and value, computed by the client. For `hint` see Meganode.
   // Returns true if the key was there before. Returns InvalidArgument if a size or the CRC is wrong, OutOfRange if the
   // key belongs to another region, and ResourceExhausted if there is no room. An error has changed nothing.
+  //
+  // A Commit after the pair's expiry deletes the key. Put, Commit and the deletes treat a pair that has expired as one
+  // that is not there, in what they return.
   virtual absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
                                    Expiry expiry = kNeverExpires) = 0;
   // Deletes a key. Returns true if it was there.
@@ -80,6 +117,11 @@ class PairStore {
   // Applies a Delete that is on disk. Like Commit it does not call on_write, because the log has the record already.
   virtual absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) = 0;
 
+  // Deletes those of the keys that are stored, and returns how many were. `keys` are in order. CommitDeleteAll does not
+  // call on_write, like CommitDelete. After an error, the keys before the one that it names may have been deleted.
+  virtual absl::StatusOr<uint64_t> DeleteAll(absl::Span<const std::string> keys) = 0;
+  virtual absl::StatusOr<uint64_t> CommitDeleteAll(absl::Span<const std::string> keys) = 0;
+
   // Invalidate marks the whole region, whose content was copied elsewhere: readers find nothing here any more.
   // Restore undoes that. REQUIRES for Restore: nothing was changed since.
   virtual void Invalidate() = 0;
@@ -107,11 +149,26 @@ class PairStore {
   void set_on_change(std::function<void(std::string_view key)> on_change) { on_change_ = std::move(on_change); }
 
  protected:
-  explicit PairStore(RegionMemory* memory) : memory_(memory), extents_(memory) {}
+  explicit PairStore(RegionMemory* memory, std::function<int64_t()> cluster_time = nullptr)
+      : memory_(memory),
+        extents_(memory),
+        cluster_time_(std::move(cluster_time)),
+        first_expiry_(memory->header().expiring > 0 ? 0 : UINT64_MAX) {}
 
   absl::Status DamagedExtents() const {
     return absl::DataLossError(fmt::format(
         "region {}: its free space was damaged in its server's memory: it takes no larger pairs", region()));
+  }
+  // Counts a pair that is stored from now on, or no longer.
+  void AddExpiry(Expiry expiry) {
+    if (expiry == kNeverExpires) return;
+    ++memory_->header().expiring;
+    NoteExpiry(expiry);
+  }
+  void RemoveExpiry(bool expires) { memory_->header().expiring -= expires; }
+  // Notes that a sweep may have missed a pair, or has yet to find it.
+  void NoteExpiry(Expiry expiry) {
+    if (expiry != kNeverExpires) first_expiry_ = std::min(first_expiry_, expiry);
   }
   void Wrote(RecordKind kind, std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
     if (on_write_) [[unlikely]]
@@ -130,6 +187,12 @@ class PairStore {
   ExtentAllocator extents_;
   std::function<void(std::string_view key)> on_change_;
   std::function<void(const Write&)> on_write_;
+
+ private:
+  friend class ExpirySweep;
+
+  std::function<int64_t()> cluster_time_;
+  Expiry first_expiry_;
 };
 
 }  // namespace cell

@@ -60,15 +60,13 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
 }
 
 Meganode::Meganode(RegionMemory* memory, const PairSettings& settings)
-    : PairStore(memory),
+    : PairStore(memory, settings.cluster_time),
       root_(RootOf(memory->header().region)),
       node_bytes_(memory->header().node_bytes),
       nodes_bytes_(uint64_t{memory->header().node_count} * node_bytes_),
       draft_(memory->header().node_bytes),
       right_draft_(memory->header().node_bytes),
-      inline_max_(std::min(settings.inline_max, InlineBytesMax(memory->header().node_bytes))),
-      cluster_time_(settings.cluster_time),
-      first_expiry_(memory->header().expiring > 0 ? 0 : UINT64_MAX) {
+      inline_max_(std::min(settings.inline_max, InlineBytesMax(memory->header().node_bytes))) {
   CELL_CHECK(memory->header().magic == kRegionMagic && memory->header().layout_version == kLayoutVersion);
 }
 

@@ -43,7 +43,7 @@ namespace cell {
 struct PairSettings {
   // See Meganode::set_inline_max. InlineBytesMax of the nodes is used if that is less.
   size_t inline_max = kInlineMaxDefault;
-  // See Meganode::set_cluster_time. Thread-safe, because a region may be rebuilt in another thread.
+  // See PairStore::set_cluster_time. Thread-safe, because a region may be rebuilt in another thread.
   std::function<int64_t()> cluster_time = nullptr;
 };
 
@@ -98,19 +98,6 @@ class Meganode : public PairStore {
   // Returns how many entries were deleted since this was constructed, or last split.
   uint64_t deleted() const { return deletes_; }
 
-  // Sets the clock of stamps and expiries. It tells nanoseconds since one moment for all servers that may own the
-  // region. Stamps grow whatever it says; without a clock they count from the last one, and nothing expires.
-  void set_cluster_time(std::function<int64_t()> clock) { cluster_time_ = std::move(clock); }
-  uint64_t ClusterTime() const {
-    return cluster_time_ ? static_cast<uint64_t>(std::max<int64_t>(cluster_time_(), 0)) : 0;
-  }
-  // Returns whether a pair with this expiry has expired by now.
-  bool Expired(Expiry expiry) const { return expiry != kNeverExpires && HasExpired(expiry, ClusterTime()); }
-  // Returns how many pairs have an expiry.
-  uint64_t expiring() const { return header().expiring; }
-  // Returns a moment before which no pair expires that is stored. It may be too early by far, until ExpirySweep has
-  // looked at all pairs.
-  Expiry first_expiry() const { return first_expiry_; }
   // Returns a stamp above all that this region has given, and not below the clock's time if it can help it: hybrid
   // logical time (Kulkarni et al., OPODIS 2014).
   uint64_t NextStamp() {
@@ -186,9 +173,8 @@ class Meganode : public PairStore {
   }
   // `hint` of Put, Commit and Delete is the leaf that the client found, or null. It is used only if it is right.
   //
-  // A Commit after the pair's expiry deletes the key. Put, Commit and the deletes treat a pair that has expired as one
-  // that is not there, in what they return. Put and Prepare return InvalidArgument if a key is too long for a pair with
-  // an expiry: its expiry counts as 8 bytes of it.
+  // Put and Prepare return InvalidArgument if a key is too long for a pair with an expiry: its expiry counts as 8 bytes
+  // of it.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint = {},
                            Expiry expiry = kNeverExpires) override;
   absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc, const Ahead& ahead,
@@ -218,11 +204,12 @@ class Meganode : public PairStore {
   absl::StatusOr<bool> Delete(std::string_view key, Pointer hint = {}) override;
   absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) override;
 
-  // Deletes those of the keys that are stored, and returns how many were. `keys` are in order. All that are in one leaf
-  // are deleted by one publication of it: a reader finds all of them, or none. CommitDeleteAll does not call on_write,
-  // like CommitDelete. After an error, the keys before the one that it names may have been deleted.
-  absl::StatusOr<uint64_t> DeleteAll(absl::Span<const std::string> keys);
-  absl::StatusOr<uint64_t> CommitDeleteAll(absl::Span<const std::string> keys);
+  // All keys that are in one leaf are deleted by one publication of it: a reader finds all of them, or none.
+  absl::StatusOr<uint64_t> DeleteAll(absl::Span<const std::string> keys) override;
+  absl::StatusOr<uint64_t> CommitDeleteAll(absl::Span<const std::string> keys) override;
+
+  Place FirstPlace() const override { return {range().low}; }
+  absl::StatusOr<Expiries> ExpiriesAt(const Place& place) const override;
 
   absl::Status CheckKey(std::string_view key) const override;
 
@@ -255,7 +242,6 @@ class Meganode : public PairStore {
   void set_split_observer(std::function<bool(SplitStep)> observer) { split_observer_ = std::move(observer); }
 
  private:
-  friend class ExpirySweep;
   friend class InvalidNodes;
   friend class MeganodeClear;
   friend class MeganodeJoin;
@@ -304,12 +290,6 @@ class Meganode : public PairStore {
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const;
-  // Counts a pair that is stored from now on.
-  void AddExpiry(Expiry expiry) {
-    if (expiry == kNeverExpires) return;
-    ++memory_->header().expiring;
-    first_expiry_ = std::min(first_expiry_, expiry);
-  }
   // Stores a pair that was checked, with the next stamp or with that of the pair that it is a copy of.
   absl::StatusOr<bool> PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
                                   std::optional<uint64_t> stamp, Expiry expiry);
@@ -375,8 +355,6 @@ class Meganode : public PairStore {
   std::vector<int> deleted_slots_;
   std::vector<std::pair<uint64_t, uint32_t>> deleted_extents_;  // Offsets and sizes.
   size_t inline_max_;
-  std::function<int64_t()> cluster_time_;
-  Expiry first_expiry_;
   std::function<bool(SplitStep)> split_observer_;
 };
 

@@ -9,7 +9,7 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
-#include "cell/tree/expiry_sweep.h"
+#include "cell/region/expiry_sweep.h"
 #include "cell/tree/meganode_clear.h"
 #include "cell/tree/meganode_join.h"
 #include "cell/tree/meganode_split.h"
@@ -219,7 +219,7 @@ TEST_F(ExpiryTest, ASweepFindsWhatHasExpired) {
     std::vector<std::string> found;
     ExpirySweep sweep(&tree);
     for (; leaves > 0 && !sweep.ended(); --leaves) {
-      const auto keys = sweep.NextLeaf(&tree);
+      const auto keys = sweep.Next(&tree);
       EXPECT_TRUE(keys.ok());
       EXPECT_EQ(*tree.DeleteAll(*keys), 0u) << "what has expired is not counted as deleted";
       found.insert(found.end(), keys->begin(), keys->end());
@@ -243,7 +243,7 @@ TEST_F(ExpiryTest, ASweepFindsWhatHasExpired) {
   {
     ExpirySweep again(&tree);
     ASSERT_TRUE(Put(&tree, "between", "value", 2990).ok()) << "behind the sweep, or before it";
-    while (!again.ended()) (void)again.NextLeaf(&tree);
+    while (!again.ended()) (void)again.Next(&tree);
   }
   EXPECT_TRUE(ExpirySweep::Pays(tree));
 }
@@ -254,7 +254,7 @@ TEST_F(ExpiryTest, ASweepGoesOnInItsPartOfAMeganodeThatIsSplit) {
   for (uint64_t i = 0; i < 2000; ++i) ASSERT_TRUE(Put(&tree, KeyOf(i), "value", 2000).ok());
   now_ = 2000;
   ExpirySweep sweep(&tree);
-  ASSERT_TRUE(sweep.NextLeaf(&tree).ok());
+  ASSERT_TRUE(sweep.Next(&tree).ok());
   const std::string border = tree.LeafOf("")->high_key();
   TestRegion split_region({1024, 4 << 20, 16 << 20}, 2, {0, border, std::nullopt, {}});
   Meganode right(split_region.memory(), Settings());
@@ -263,7 +263,7 @@ TEST_F(ExpiryTest, ASweepGoesOnInItsPartOfAMeganodeThatIsSplit) {
   }
   ASSERT_TRUE(split.Finish().ok());
   EXPECT_TRUE(ExpirySweep::Pays(right));
-  EXPECT_TRUE(sweep.NextLeaf(&tree)->empty());
+  EXPECT_TRUE(sweep.Next(&tree)->empty());
   EXPECT_TRUE(sweep.ended());
 }
 

@@ -51,7 +51,7 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
       ++h.keys;
     } else {
       h.data_bytes -= old->pair_bytes();
-      h.expiring -= old->expiry != kNeverExpires;
+      RemoveExpiry(old->expiry != kNeverExpires);
       if (!old->is_inline) extents_.Free(old->outside.extent.offset());
     }
   }

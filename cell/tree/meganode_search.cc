@@ -1,5 +1,5 @@
-// Has the searches of a Meganode: for one key, for a batch, for a writer, and for the route to another meganode. They
-// change nothing.
+// Has the searches of a Meganode: for one key, for a batch, for a writer, for the route to another meganode, and for
+// pairs that have expired. They change nothing.
 #include <algorithm>
 #include <array>
 
@@ -165,6 +165,24 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
   }
   const NodeView node = Node(hint);
   return !node.gone() && node.InBounds() && node.holds_pairs() && node.Covers(key);
+}
+
+absl::StatusOr<PairStore::Expiries> Meganode::ExpiriesAt(const Place& place) const {
+  Expiries found;
+  if (!Covers(place.key)) return found;  // This was split, and the right part is swept by itself.
+  ASSIGN_OR_RETURN(const NodeView leaf, VerifiedLeafOf(place.key));
+  const uint64_t now = ClusterTime();
+  for (int i = 0; i < leaf.count(); ++i) {
+    if (!leaf.leaf_slot(i).expires()) continue;
+    const Expiry expiry = leaf.pair(i).expiry;
+    if (HasExpired(expiry, now)) {
+      found.expired.push_back(leaf.key(i));
+    } else {
+      found.first_left = std::min(found.first_left, expiry);
+    }
+  }
+  if (leaf.has_high() && Covers(leaf.high_key())) found.next = Place{leaf.high_key()};
+  return found;
 }
 
 }  // namespace cell

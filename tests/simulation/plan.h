@@ -124,7 +124,7 @@ struct SimulationPlan {
   bool one_path_each = false;        // Each client uses only one of them instead.
   double range_share = 0;            // Fraction of the operations that count or delete a range.
   double queue_share = 0;            // Fraction of the operations that put keys in order, and take the first one.
-  double expiry_share = 0;           // Fraction of the puts to the tree whose pairs expire...
+  double expiry_share = 0;           // Fraction of the puts whose pairs expire...
   int64_t expiry_ns_max = 0;         // ...after at most this time.
   int64_t sweep_every_ns = 50'000;   // How often servers look for pairs that have expired.
   Eviction evict = Eviction::kNone;  // Of the pairs in the tree but those with the prefix kPinned.

@@ -278,17 +278,17 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   KeyOperation operation{kind, world_->now_ns(), 0};
   absl::Status status;
   const std::string value = kind == Kind::kPut ? Value(key, operation.value = next_value_++) : std::string();
-  if (kind == Kind::kPut && table == nullptr) operation.expiry_ns = ExpiryOf(operation.value);
+  if (kind == Kind::kPut) operation.expiry_ns = ExpiryOf(operation.value);
   const bool expires = operation.expiry_ns != KeyOperation::kNever;
   operation.evictable = kind == Kind::kPut && table == nullptr && world_->plan.Evicts(name, expires);
   const uint64_t order = ++writes_ever_;
   if (IsWrite(kind)) {
     user->writes[order] = {key, operation};
+    const Expires expiry = expires ? Expires::AtNs(static_cast<uint64_t>(operation.expiry_ns)) : Expires::Never();
     Task<absl::StatusOr<bool>> write =
         kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client->AsyncDelete(name, call))
-        : table != nullptr    ? table->AsyncPut(name, value, call)
-        : expires ? client->AsyncPut(name, value, Expires::AtNs(static_cast<uint64_t>(operation.expiry_ns)), call)
-                  : client->AsyncPut(name, value, call);
+        : table != nullptr    ? table->AsyncPut(name, value, expiry, call)
+                              : client->AsyncPut(name, value, expiry, call);
     const absl::StatusOr<bool> existed = co_await std::move(write);
     user->writes.erase(order);
     status = existed.status();

@@ -75,7 +75,15 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
   // If the key is written as fast as it is read, its server can read it between two writes.
   if (status.ok() && step == Lookup::Step::kGaveUp) co_return co_await GetByCall(session, router, key, context);
-  const bool found = step == Lookup::Step::kFound;
+  bool found = step == Lookup::Step::kFound;
+  if (status.ok() && found && lookup->expiry() != kNeverExpires) {
+    const ServerTime::Life life = co_await LifeAt(session, worker, lookup->expiry(), context);
+    if (life == ServerTime::Life::kUndecided) co_return co_await GetByCall(session, router, key, context);
+    if (life == ServerTime::Life::kExpired) {
+      found = false;
+      step = Lookup::Step::kAbsent;
+    }
+  }
   if (status.ok() && (found || step == Lookup::Step::kAbsent) && session->view()->Leased(router->holder())) {
     reads.End();
     co_return found ? Value(std::string(lookup->value())) : Value();
@@ -121,11 +129,19 @@ Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* 
 }
 
 Task<absl::StatusOr<bool>> WriteToTable(Session* session, const std::string* table, std::string_view key,
-                                        std::optional<std::string_view> value, CallOptions options) {
+                                        std::optional<std::string_view> value, CallOptions options, uint64_t expires) {
   return RunWrite(session, table, key, value, options,
-                  [session, key, value](KeyRouter* router, const CallContext& context) {
-                    return WriteHere(session, router, key, value, {}, context);
+                  [session, key, value, expires](KeyRouter* router, const CallContext& context) {
+                    return WriteHere(session, router, key, value, {}, context, expires);
                   });
+}
+
+Task<absl::StatusOr<TimeLeft>> TimeLeftInTable(Session* session, const std::string* table, std::string_view key,
+                                               CallOptions options) {
+  return RunRead<TimeLeft>(session, table, OperationKind::kLookup, key, options,
+                           [session, key](KeyRouter* router, const CallContext& context) {
+                             return TimeLeftByCall(session, router, key, context);
+                           });
 }
 
 }  // namespace cell

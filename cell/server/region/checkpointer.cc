@@ -128,9 +128,7 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
   HashTable* const table = draft->held->hash;
   HashWalk walk(table);
   const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->geometry().unit_bytes());
-  const HashTable::Visit visit = [draft](std::string_view key, std::string_view value) {
-    draft->AddPair(key, value, kNeverExpires);
-  };
+  const HashTable::Visit visit = [draft](const HashPair& pair) { draft->AddPair(pair.key, pair.value, pair.expiry); };
   for (;;) {
     const absl::StatusOr<bool> step = walk.Step(units, visit);
     if (!step.ok()) co_return step.status();

@@ -201,7 +201,7 @@ class HeldRegion {
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {
-    if (HashTable::IsIn(*memory)) return HashTable::Open(memory);
+    if (HashTable::IsIn(*memory)) return HashTable::Open(memory, pairs.cluster_time);
     return std::make_unique<Meganode>(memory, pairs);
   }
 

@@ -40,7 +40,7 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
     Meganode tree(memory, {packing.inline_max, pairs.cluster_time});
     MeganodeBuilder builder(&tree, packing.fill);
     status = replay.ForEach([&](const LogRecord& record) {
-      // The log may have more of them than there was room for: a put that was applied after its expiry took none.
+      // The log may have more of these than there was room for: a put that was applied after its expiry took none.
       if (tree.Expired(record.expiry)) return absl::OkStatus();
       return builder.Add(record.key, record.value, record.expiry);
     });
@@ -51,18 +51,20 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
 }
 
 absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
-                        const RegionContent& content) {
+                        const RegionContent& content, const PairSettings& pairs) {
   std::unique_ptr<HashTable> table;
   const auto empty = [&]() -> absl::StatusOr<HashTable*> {
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
-    table = HashTable::Open(memory);
+    table = HashTable::Open(memory, pairs.cluster_time);
     return table.get();
   };
   return Rebuild(empty, [&](const PutPair& put) {
     return replay.ForEach([&](const LogRecord& record) {
-      if (record.expiry != kNeverExpires) return absl::InvalidArgumentError("it has a pair of a table that expires");
+      // The log may have more of these than there was room for: a put that was applied after its expiry took none.
+      if (table->Expired(record.expiry)) return absl::OkStatus();
       // Other keys were cut off since.
-      return content.hash_range->Has(HashKey(record.key)) ? put(record.key, record.value) : absl::OkStatus();
+      if (!content.hash_range->Has(HashKey(record.key))) return absl::OkStatus();
+      return put({record.key, record.value, record.expiry});
     });
   });
 }
@@ -76,7 +78,7 @@ absl::Status RebuildRegion(const LogReplay& replay, uint32_t region, const Regio
   if (replay.hash_range().has_value()) {
     content->hash_range = HashRange{replay.hash_range()->first, replay.hash_range()->last};
     content->bucket_bytes = replay.hash_range()->bucket_bytes;
-    status = BuildTable(replay, region, shape, memory, *content);
+    status = BuildTable(replay, region, shape, memory, *content, pairs);
   } else {
     status = BuildMeganode(replay, region, shape, memory, *content, pairs);
   }

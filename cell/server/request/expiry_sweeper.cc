@@ -33,44 +33,44 @@ uint32_t ExpirySweeper::NextRegion() const {
   uint32_t found = 0;
   Expiry first = UINT64_MAX;
   regions_->ForEach([&](const HeldRegion* region) {
-    if (region->tree == nullptr || !ExpirySweep::Pays(*region->tree) || !writes_->MayDeleteExpired(*region)) return;
-    if (found != 0 && region->tree->first_expiry() >= first) return;
+    if (!ExpirySweep::Pays(*region->store) || !writes_->MayDeleteExpired(*region)) return;
+    if (found != 0 && region->store->first_expiry() >= first) return;
     found = region->region();
-    first = region->tree->first_expiry();
+    first = region->store->first_expiry();
   });
   return found;
 }
 
 Task<bool> ExpirySweeper::Sweep(uint32_t region) {
   HeldRegion* held = regions_->Find(region);
-  if (held != nullptr && held->tree != nullptr) {
-    ExpirySweep sweep(held->tree);
-    while (SweepLeaves(region, &sweep)) co_await scheduler_->Sleep(options_.turn_pause_ns);
+  if (held != nullptr) {
+    ExpirySweep sweep(held->store.get());
+    while (SweepPlaces(region, &sweep)) co_await scheduler_->Sleep(options_.turn_pause_ns);
     held = regions_->Find(region);
-    if (held != nullptr && held->tree != nullptr) {
+    if (held != nullptr) {
       held->sweeping = false;
-      if (!sweep.ended()) ExpirySweep::Repeat(held->tree);
+      if (!sweep.ended()) ExpirySweep::Repeat(held->store.get());
     }
   }
   busy_ = false;
   co_return true;
 }
 
-bool ExpirySweeper::SweepLeaves(uint32_t region, ExpirySweep* sweep) {
+bool ExpirySweeper::SweepPlaces(uint32_t region, ExpirySweep* sweep) {
   HeldRegion* const held = regions_->Find(region);
-  if (scheduler_->stopping() || held == nullptr || held->tree == nullptr || held->lost()) return false;
+  if (scheduler_->stopping() || held == nullptr || held->lost()) return false;
   held->sweeping = true;
   served_->CheckLease();
   if (!writes_->MayDeleteExpired(*held)) return false;
   bool all = true;
-  for (int leaves = 0; leaves < kLeavesPerTurn && !sweep->ended(); ++leaves) {
-    absl::StatusOr<std::vector<std::string>> keys = sweep->NextLeaf(held->tree);
+  for (int places = 0; places < kPlacesPerTurn && !sweep->ended(); ++places) {
+    absl::StatusOr<std::vector<std::string>> keys = sweep->Next(held->store.get());
     if (!keys.ok()) return false;
     const absl::StatusOr<bool> deleted = writes_->DeleteExpired(*std::move(keys), held);
     if (!deleted.ok()) return false;
     all &= *deleted;
   }
-  if (!all) ExpirySweep::Repeat(held->tree);
+  if (!all) ExpirySweep::Repeat(held->store.get());
   return !sweep->ended();
 }
 

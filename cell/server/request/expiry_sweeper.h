@@ -1,4 +1,5 @@
-// ExpirySweeper deletes the pairs of a worker's meganodes that have expired, in the background, some leaves a turn.
+// ExpirySweeper deletes the pairs of a worker's regions that have expired, in the background, some leaves, slots or
+// buckets a turn.
 //
 // Nobody sees such pairs; this gives their room back, and keeps the leaves of scans full. The deletes are logged like
 // those of clients. Not thread-safe: used only on the worker's thread.
@@ -8,10 +9,10 @@
 #include <optional>
 
 #include "cell/base/task.h"
+#include "cell/region/expiry_sweep.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/write_pipeline.h"
-#include "cell/tree/expiry_sweep.h"
 
 namespace cell {
 
@@ -20,9 +21,9 @@ class ExpirySweeper {
   // A sweep takes about 2 % of the worker's time: a leaf takes one or two microseconds.
   struct Options {
     int64_t idle_pause_ns = 100'000'000;  // Pause between two looks for pairs that have expired.
-    int64_t turn_pause_ns = 1'000'000;    // Pause after each kLeavesPerTurn leaves.
+    int64_t turn_pause_ns = 1'000'000;    // Pause after each kPlacesPerTurn leaves.
   };
-  static constexpr int kLeavesPerTurn = 16;
+  static constexpr int kPlacesPerTurn = 16;
 
   // All arguments must outlive this.
   ExpirySweeper(const WorkerContext& context, ServedRegions* served, WritePipeline* writes, const Options& options);
@@ -34,8 +35,8 @@ class ExpirySweeper {
   // Returns a region that has pairs to be deleted; 0 if none has.
   uint32_t NextRegion() const;
   Task<bool> Sweep(uint32_t region);
-  // Sweeps the next leaves of the region. Returns false if the sweep does not go on.
-  bool SweepLeaves(uint32_t region, ExpirySweep* sweep);
+  // Sweeps the next places of the region. Returns false if the sweep does not go on.
+  bool SweepPlaces(uint32_t region, ExpirySweep* sweep);
 
   const Clock* const clock_;
   Scheduler* const scheduler_;

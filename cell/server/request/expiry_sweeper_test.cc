@@ -165,6 +165,48 @@ TEST_F(ExpirySweeperTest, APutThatIsLoggedAndNotAppliedStays) {
   EXPECT_EQ(service_.writes()->expired(), 1u);
 }
 
+TEST_F(ExpirySweeperTest, PairsOfTablesAreRemovedLikeThoseOfTheTree) {
+  RegionContent content;
+  content.hash_range = HashRange{0, UINT32_MAX};
+  for (const uint32_t bucket_bytes : {0u, 1024u}) {
+    content.bucket_bytes = bucket_bytes;
+    const uint32_t id = bucket_bytes == 0 ? 2 : 3;
+    HeldRegion* const table = *regions_.Create(id, content);
+    const auto put = [&](const std::string& key, uint64_t expires) {
+      return MakePutRequest(RootOf(id), {}, Crc64("value", Crc64(key)), key, 5, 0, expires);
+    };
+    cluster_time_ns_ = kBegin;
+    for (const std::string key : {"gone", "again", "stays"}) {
+      const std::string reply = Call(put(key, key == "stays" ? kNeverExpires : kBegin + 1), "value");
+      ASSERT_TRUE(ParseWriteReply(AsBytes(reply), MessageKind::kPut).ok());
+    }
+    const std::string searched = Call(MakeKeyRequest(MessageKind::kSearch, RootOf(id), {}, "gone"));
+    EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.expiry, kBegin + 1u);
+    EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.time_ns, uint64_t{kBegin});
+    const std::string got = Call(MakeKeyRequest(MessageKind::kGet, RootOf(id), {}, "gone"));
+    EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "value");
+    EXPECT_EQ(ParseGetReply(AsBytes(got))->expiry, kBegin + 1u);
+    table->SetLog(std::make_shared<RegionLog>(id, 1, 1, nullptr), /*first=*/true);
+    cluster_time_ns_ = kBegin + 1;
+    EXPECT_EQ(ParseGetReply(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, RootOf(id), {}, "gone"))))->fixed.found, 0u);
+    Reply reply;
+    const std::string again = put("again", kNeverExpires);
+    client_->Call(connection_, AsBytes(again), AsBytes("value"), kMessageBytesMax, INT64_MAX, &reply);
+    while (table->pending.empty()) Turn();
+    const uint64_t before = service_.writes()->expired();
+    Sweep();
+    EXPECT_EQ(service_.writes()->expired(), before + 1) << "the other key has a put that is logged";
+    EXPECT_EQ(table->hash->keys(), 3u) << "the deletion is not on disk";
+    table->log->EndFlush(table->log->BeginFlush(), absl::OkStatus());
+    service_.writes()->ApplyDurable();
+    while (!reply.done) Turn();
+    EXPECT_EQ(table->hash->keys(), 2u);
+    EXPECT_EQ(table->hash->expiring(), 0u);
+    EXPECT_TRUE(table->hash->Get("again")->has_value());
+    EXPECT_TRUE(table->hash->Check().ok()) << table->hash->Check();
+  }
+}
+
 TEST_F(ExpirySweeperTest, AFullRegionWaitsForWhatHasExpired) {
   absl::Status full;
   for (int i = 0; full.ok(); ++i) full = Put(fmt::format("{:05}", i), std::string(4000, 'v'), kBegin + 1);

@@ -73,12 +73,7 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
     reply.leaf = lookup.location.leaf;
     reply.found = pair.has_value();
-    if (pair.has_value() && pair->expiry != kNeverExpires && to.size() >= sizeof(SearchReply) + sizeof(PairLife)) {
-      Store(to.data() + sizeof(SearchReply), PairLife{pair->expiry, lookup.tree->ClusterTime()});
-      reply.header.bytes += sizeof(PairLife);
-    }
-    Store(to.data(), reply);
-    return replies_->End(call, MessageKind::kSearch, to, reply.header.bytes);
+    return EndSearch(call, to, *lookup.tree, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
   std::string_view value;
@@ -105,8 +100,7 @@ void Lookups::End(const HashLookup& lookup) {
   if (request.kind == MessageKind::kSearch) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);
     reply.found = pair.has_value();
-    Store(to.data(), reply);
-    return replies_->End(call, MessageKind::kSearch, to, sizeof(reply));
+    return EndSearch(call, to, table, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
   std::string_view value;
@@ -117,7 +111,17 @@ void Lookups::End(const HashLookup& lookup) {
     reply.value_bytes = static_cast<uint32_t>(value.size());
     if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, value);
   }
-  EndGet(request, to, value, kNeverExpires, &reply);
+  EndGet(request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
+}
+
+void Lookups::EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry,
+                        SearchReply* reply) {
+  if (expiry != kNeverExpires && to.size() >= sizeof(SearchReply) + sizeof(PairLife)) {
+    Store(to.data() + sizeof(SearchReply), PairLife{expiry, store.ClusterTime()});
+    reply->header.bytes += sizeof(PairLife);
+  }
+  Store(to.data(), *reply);
+  replies_->End(call, MessageKind::kSearch, to, reply->header.bytes);
 }
 
 void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,

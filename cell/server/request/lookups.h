@@ -47,6 +47,8 @@ class Lookups {
   void End(const HashLookup& lookup);
   // Writes the reply to `to`, with the value if it fits. Otherwise a copy is kept, or the value stays in the extent
   // that `reply->extent` names.
+  // Send a reply with what depends on the pair's expiry.
+  void EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry, SearchReply* reply);
   void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry, GetReply* reply);
 
   Replies* const replies_;

@@ -6,8 +6,8 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/region/expiry_sweep.h"
 #include "cell/server/request/range_request.h"
-#include "cell/tree/expiry_sweep.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -64,7 +64,7 @@ bool WritePipeline::Retry(const HeldWrite& held) {
 bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request) {
   // Writes that are logged and not yet applied reserve room, some of which becomes free when they replace values.
   if (!region->pending.empty()) return true;
-  if (region->tree != nullptr && (region->sweeping || ExpirySweep::Pays(*region->tree))) return true;
+  if (region->sweeping || ExpirySweep::Pays(*region->store)) return true;
   // With as many regions as there may be, no split can be waited for, except for one in progress.
   const bool last = regions_->size() >= regions_->regions_max() && !region->ClaimedFor(ClaimPurpose::kSplit);
   if (last && Evict(region, request)) return true;
@@ -269,7 +269,7 @@ absl::StatusOr<size_t> WritePipeline::DeleteUnlessPending(std::vector<std::strin
   if (region->log_first) {
     LogKeys(std::move(keys), std::make_shared<DeletedSlice>(), region);
   } else {
-    RETURN_IF_ERROR(region->tree->DeleteAll(keys).status());
+    RETURN_IF_ERROR(region->store->DeleteAll(keys).status());
   }
   return left;
 }
@@ -320,7 +320,7 @@ absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion*
     write.slice->pairs = ClearNow(region, std::move(clears_.extract(region->region()).mapped()));
     return true;
   }
-  const absl::StatusOr<uint64_t> deleted = region->tree->CommitDeleteAll(write.keys);
+  const absl::StatusOr<uint64_t> deleted = region->store->CommitDeleteAll(write.keys);
   if (deleted.ok()) write.slice->pairs += *deleted;
   write.slice->status.Update(deleted.status());
   // Its records are on disk, and other leaves may have been written.

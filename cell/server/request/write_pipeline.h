@@ -85,8 +85,8 @@ class WritePipeline {
     return served_->leased() && region.state() == RegionState::kServing && Open(region) &&
            (region.log == nullptr || region.log->status().ok());
   }
-  // Deletes pairs that have expired, all in one leaf, or logs that. Leaves those whose key has a write that is logged
-  // and not applied; returns false if there are any. REQUIRES: MayDeleteExpired().
+  // Deletes pairs that have expired, all in one leaf, slot or bucket, or logs that. Leaves those whose key has a write
+  // that is logged and not applied; returns false if there are any. REQUIRES: MayDeleteExpired().
   absl::StatusOr<bool> DeleteExpired(std::vector<std::string> keys, HeldRegion* region);
 
   // Frees at once what is normally freed gradually, like RoomMaker::FreeAll.
