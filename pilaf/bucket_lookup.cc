@@ -46,7 +46,7 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
     return false;
   });
   if (pair.has_value()) {
-    pair_ = {pair->key, pair->value, pair->expiry};
+    pair_ = {pair->key, pair->value, pair->expiry, /*outside=*/false};
     return Step::kFound;
   }
   if (candidates_.empty()) return GoOn(looked_at_);

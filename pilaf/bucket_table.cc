@@ -20,6 +20,11 @@ size_t BucketTable::FreeBytes(uint32_t at) const {
   return kept == kept_.end() ? free : free - kept->second;
 }
 
+HashTable::Units BucketTable::UnitsOf(const KeyHash& hash) const {
+  const std::array<uint32_t, 2> buckets = BucketsOf(hash, geometry_.units);
+  return {buckets[0], buckets[1]};
+}
+
 void BucketTable::PrefetchUnits(const KeyHash& hash) const {
   Prefetch(memory_->at(geometry_.OffsetOf(BucketsOf(hash, geometry_.units)[0])), geometry_.bucket_bytes);
 }

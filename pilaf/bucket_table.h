@@ -27,6 +27,8 @@ class BucketTable : public HashTable {
   BucketTable(RegionMemory* memory, std::function<int64_t()> cluster_time);
 
   double unit_fill() const override;
+  Units UnitsOf(const KeyHash& hash) const override;
+  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash&) const override {}  // Most pairs are in the bucket.
   std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
@@ -54,7 +56,6 @@ class BucketTable : public HashTable {
   void Release(const Prepared& prepared) override;
   std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) override;
   std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const override;
-  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
   absl::Status VisitExpiring(uint32_t at, const Visit& visit) const override;
   absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
@@ -76,7 +77,7 @@ class BucketTable : public HashTable {
     return record.in_extent ? KeyOf(record.slot) : record.key;
   }
   HashPair PairOfRecord(const BucketRecord& record) const {
-    return record.in_extent ? PairOf(record.slot) : HashPair{record.key, record.value, record.expiry};
+    return record.in_extent ? PairOf(record.slot) : HashPair{record.key, record.value, record.expiry, false};
   }
   static bool Expires(const BucketRecord& record) {
     return record.in_extent ? record.slot.expires != 0 : record.expiry != kNeverExpires;

@@ -42,6 +42,11 @@ std::optional<HashTable::Located> CuckooTable::LocateAny(std::string_view key, c
   return found.has_value() ? std::optional(LocatedAt(found->slot)) : std::nullopt;
 }
 
+HashTable::Units CuckooTable::UnitsOf(const KeyHash& hash) const {
+  const std::array<uint32_t, kProbes> slots = SlotsOf(hash);
+  return {slots.begin(), slots.end()};
+}
+
 void CuckooTable::PrefetchUnits(const KeyHash& hash) const {
   for (const uint32_t at : SlotsOf(hash)) Prefetch(memory_->at(geometry_.OffsetOf(at)), sizeof(HashSlot));
 }

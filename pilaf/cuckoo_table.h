@@ -23,6 +23,8 @@ class CuckooTable : public HashTable {
       : HashTable(memory, std::move(cluster_time)) {}
 
   double unit_fill() const override { return static_cast<double>(keys()) / geometry_.units; }
+  Units UnitsOf(const KeyHash& hash) const override;
+  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
   void PrefetchUnits(const KeyHash& hash) const override;
   void PrefetchPair(const KeyHash& hash) const override;
   std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
@@ -38,7 +40,6 @@ class CuckooTable : public HashTable {
   void Release(const Prepared& prepared) override;
   std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) override;
   std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const override;
-  absl::Status VisitUnit(uint32_t at, const Visit& visit) const override;
   absl::Status VisitExpiring(uint32_t at, const Visit& visit) const override;
   absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;

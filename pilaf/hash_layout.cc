@@ -19,6 +19,7 @@ uint64_t ExtentCrc(uint64_t pair_crc, Expiry expiry) {
 
 HashPair PairIn(const HashSlot& slot, std::string_view extent) {
   HashPair pair{extent.substr(0, slot.key_bytes), extent.substr(slot.key_bytes, slot.pair_bytes() - slot.key_bytes)};
+  pair.outside = true;
   if (slot.expires != 0) pair.expiry = Load<Expiry>(AsBytes(extent).data() + slot.pair_bytes());
   return pair;
 }

@@ -89,6 +89,7 @@ struct HashPair {
   std::string_view key;
   std::string_view value;
   Expiry expiry = kNeverExpires;
+  bool outside = false;  // It is in an extent.
 };
 // Returns what a slot or record says of its extent: the CRC of key and value, with the expiry mixed in.
 uint64_t ExtentCrc(uint64_t pair_crc, Expiry expiry);

@@ -13,11 +13,6 @@
 #include "pilaf/cuckoo_table.h"
 
 namespace cell {
-namespace {
-
-constexpr uint32_t kBytesAtOnce = 1024;  // So many bytes of slots are one place of a sweep.
-
-}  // namespace
 
 absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const RegionShape& shape, const HashRange& range,
                                uint32_t bucket_bytes) {
@@ -223,7 +218,7 @@ absl::StatusOr<PairStore::Expiries> HashTable::ExpiriesAt(const Place& place) co
       found.expired.emplace_back(pair.key);
     }
   };
-  const uint32_t end = std::min(geometry_.units, place.unit + std::max(1u, kBytesAtOnce / geometry_.unit_bytes()));
+  const uint32_t end = std::min(geometry_.units, place.unit + UnitsAtOnce());
   for (uint32_t at = place.unit; at < end; ++at) RETURN_IF_ERROR(VisitExpiring(at, look));
   std::sort(found.expired.begin(), found.expired.end());
   if (end < geometry_.units) found.next = Place{{}, end};

@@ -11,12 +11,14 @@
 // When a table is formatted in memory that is not all zeros, the magic of the header there shows this (region.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/bytes.h"
@@ -80,14 +82,20 @@ class HashTable : public PairStore {
   Pointer ExtentOf(std::string_view key, std::string_view value) const {
     return Pointer(region(), static_cast<uint64_t>(AsBytes(value).data() - memory_->base()) - key.size());
   }
+  // Returns the slots or buckets in which a key of this hash may be. One may be named twice.
+  using Units = absl::InlinedVector<uint32_t, kProbes>;
+  virtual Units UnitsOf(const KeyHash& hash) const = 0;
+  // Returns how many slots or buckets make a kilobyte, at least 1: what a sweep or a sample looks at in one piece.
+  uint32_t UnitsAtOnce() const { return std::max(1u, 1024 / geometry_.unit_bytes()); }
   // Prefetches what Get of the key reads first.
   virtual void PrefetchUnits(const KeyHash& hash) const = 0;
   // Prefetches what Get reads last. REQUIRES: the units were prefetched and have arrived.
   virtual void PrefetchPair(const KeyHash& hash) const = 0;
 
-  // Visits all pairs in an arbitrary order, also those that have expired. Returns DataLoss at the first one that was
-  // damaged in memory.
+  // Visit the pairs of a unit, or all pairs, in an arbitrary order, also those that have expired. Return DataLoss if a
+  // unit, or one of its extents, was damaged in memory: its pairs are not visited, and no others after it.
   using Visit = std::function<void(const HashPair& pair)>;
+  virtual absl::Status VisitUnit(uint32_t at, const Visit& visit) const = 0;
   absl::Status ForEach(const Visit& visit) const {
     for (uint32_t at = 0; at < geometry_.units; ++at) RETURN_IF_ERROR(VisitUnit(at, visit));
     return absl::OkStatus();
@@ -142,8 +150,6 @@ class HashTable : public PairStore {
   // Checks what units say about each other. Called after all units were checked.
   virtual absl::Status CheckCounts() const { return absl::OkStatus(); }
 
-  // Visits the pairs of a unit. Returns DataLoss instead if the unit, or one of its extents, was damaged in memory.
-  virtual absl::Status VisitUnit(uint32_t at, const Visit& visit) const = 0;
   // Visits those pairs of a unit that have an expiry. Returns DataLoss instead if the unit, or one of their extents,
   // was damaged in memory.
   virtual absl::Status VisitExpiring(uint32_t at, const Visit& visit) const = 0;

@@ -402,6 +402,7 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.lines("status")[0]["evicted"], evicted)
         self.assertIn("no errors", self.done("check").decode())
         self.assertGreater(self.lines("status")[0]["evicted"], 10_000)
+        self.assertRegex(self.done("status").decode(), r"nearly full and could not be split: .* \(it evicts: [0-9]+ pairs so far\)")
         self.assertIn("splits/s, joins/s, gone/s, evicted/s", self.done("top", "--count", "1", "--interval", "0.1").decode())
         self.assertEqual(self.lines("top", "--count", "1", "--interval", "0.1")[0]["evicted_per_second"], 0)
         # Rules are in the region table, and outlive the servers.
@@ -410,6 +411,22 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.done("evict"), b"rule          keys that begin with\nlru-sampled   cache/\n")
         self.done("evict", "none", "--prefix", "cache/")
         self.assertEqual(self.ctl("load", "-", input=many).returncode, ERROR)
+
+    def test_a_full_table_evicts_what_its_rule_allows(self):
+        self.up(servers=1, meganode_bytes=64 << 10, extents_bytes=256 << 10, regions_max=2, durability="async")
+        self.done("hash", "create", "t")
+        self.refused("no table u", "evict", "ttl", "--table", "u")
+        self.refused("--prefix", "evict", "ttl", "--table", "t", "--prefix", "p")
+        many = "".join(f"{i:05}\t{'v' * 60}\n" for i in range(5_000)).encode()
+        self.assertEqual(self.ctl("load", "-", "--table", "t", input=many).returncode, ERROR)
+        self.assertEqual(self.done("evict", "lru-sampled", "--table", "t"), b"rule          table\nlru-sampled   t\n")
+        self.assertEqual(self.lines("evict")[0][0], {"table": "t", "rule": "lru-sampled"})
+        self.done("load", "-", "--table", "t", input=many)
+        self.assertGreater(self.lines("status")[0]["evicted"], 1_000)
+        self.assertEqual(self.done("hash", "get", "t", "04999"), b"v" * 60)
+        self.assertIn("no errors", self.done("check").decode())
+        self.done("hash", "drop", "t")
+        self.assertEqual(self.done("evict"), b"there are no rules: nothing is evicted\n")
 
     def test_what_needs_no_tree_works_without_its_root(self):
         self.up(servers=2, durability="none", server_flags=["--no-balance"])

@@ -181,14 +181,11 @@ class SimCluster : public TestCluster {
 
   // Creates a Pilaf table with server i.
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts, size_t i = 0) {
-    std::optional<absl::Status> created;
-    const auto create = [&]() -> Task<bool> {
-      created = co_await worker(i)->tables()->Create(name, bucket_bytes, parts);
-      co_return true;
-    };
-    worker(i)->scheduler()->Spawn(create());
-    while (!created.has_value()) network_.Step();
-    return *created;
+    return RunOn(i, [&](Worker* worker) { return worker->tables()->Create(name, bucket_bytes, parts); });
+  }
+  // Sets what is evicted of a table, with server i.
+  absl::Status SetEviction(const std::string& table, Eviction eviction, size_t i = 0) {
+    return RunOn(i, [&](Worker* worker) { return worker->SetEviction(table, "", eviction); });
   }
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
@@ -201,6 +198,19 @@ class SimCluster : public TestCluster {
   const RegionTable& table() const { return cluster_->state.table; }
 
  private:
+  // Runs a change of the region table on server i to its end.
+  template <typename Work>
+  absl::Status RunOn(size_t i, Work work) {
+    std::optional<absl::Status> status;
+    const auto run = [&]() -> Task<bool> {
+      status = co_await work(worker(i));
+      co_return true;
+    };
+    worker(i)->scheduler()->Spawn(run());
+    while (!status.has_value()) network_.Step();
+    return *status;
+  }
+
   static constexpr uint64_t kTurnNs = 1'000;
 
   struct Server {

@@ -25,7 +25,9 @@ const std::vector<Mix>& Mixes() {
       {"ycsb-b", {{Op::kGet, 95}, {Op::kUpdate, 5}}},
       {"ycsb-c", {{Op::kGet, 100}}},
       {"ycsb-d", {{Op::kGet, 95}, {Op::kInsert, 5}}, true},
+      {"ycsb-d-deletes", {{Op::kGet, 95}, {Op::kQueue, 5}}, true},
       {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
+      {"ycsb-e-deletes", {{Op::kScan, 95}, {Op::kQueue, 5}}},
       {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
       {"queue", {{Op::kQueue, 100}}},
       {"raw-read", {{Op::kRawRead, 100}}},
@@ -158,7 +160,7 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
     co_return Note((co_await map_->AsyncPut(*key, *value)).status());
   }
   if (op == Op::kQueue) co_return co_await PutNextDeleteOldest(key, value);
-  const uint64_t i = mix_.latest ? chooser_.NextLatest(flags_.keys) : chooser_.Next();
+  const uint64_t i = mix_.latest ? ChooseLatest() : chooser_.Next();
   MakeKey(i, key, flags_.shape);
   switch (op) {
     case Op::kSearch: {
@@ -195,14 +197,21 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
   }
 }
 
+uint64_t BenchThread::ChooseLatest() {
+  const uint64_t at = chooser_.NextLatest(flags_.keys + next_insert_ - first_insert_);
+  return at < flags_.keys ? at : first_insert_ + at - flags_.keys;
+}
+
 Task<bool> BenchThread::PutNextDeleteOldest(std::string* key, std::string* value) {
   const uint64_t i = next_insert_++;
   MakeKey(i, key, flags_.shape);
   MakeValue(i, 0, value, flags_.shape);
   if (!Note((co_await map_->AsyncPut(*key, *value)).status())) co_return false;
-  const uint64_t alive = flags_.keys / static_cast<uint64_t>(flags_.threads);
-  if (i - first_insert_ < alive) co_return true;
-  MakeKey(i - alive, key, flags_.shape);
+  const auto threads = static_cast<uint64_t>(flags_.threads);
+  const uint64_t alive = flags_.keys / threads, put = i - first_insert_;
+  const bool loaded = flags_.workload != "queue";
+  if (put < alive && !loaded) co_return true;
+  MakeKey(put < alive ? put * threads + static_cast<uint64_t>(index_) : i - alive, key, flags_.shape);
   const absl::StatusOr<bool> existed = co_await map_->AsyncDelete(*key);
   absent_ += existed.ok() && !*existed;
   co_return Note(existed.status());

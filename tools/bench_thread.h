@@ -100,7 +100,10 @@ class BenchThread {
   Task<bool> Lane();
   Op Choose();
   Task<bool> One(std::string* key, std::string* value);
-  // Puts the next key, and deletes the one that was put --keys puts ago.
+  // Chooses among the keys that were loaded and those that this thread has put since: of these rather the last ones.
+  uint64_t ChooseLatest();
+  // Puts the next key, and deletes the one that was put --keys puts ago. Of keys that were loaded, it deletes its
+  // share.
   Task<bool> PutNextDeleteOldest(std::string* key, std::string* value);
   bool Note(const absl::Status& status) {
     if (!status.ok() && status_.ok()) status_ = status;

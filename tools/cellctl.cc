@@ -164,11 +164,15 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "  default      no rule of its own: what holds for a shorter prefix\n"
       "For each key the rule with its longest prefix counts. A server evicts when a region is full and it holds as "
       "many\n"
-      "regions as it may (--regions-max, --memory-max). Pairs of Pilaf tables are never evicted.");
+      "regions as it may (--regions-max, --memory-max). A Pilaf table has one rule for all its keys.");
   evict->add_option("rule", flags->evict, "none, ttl, lru-sampled or default")
       ->check(CLI::IsMember({"none", "ttl", "lru-sampled", "default"}));
-  evict->add_option("--prefix", flags->prefix, "Only for keys that begin with this; without it, for all keys")
-      ->needs(evict->get_option("rule"));
+  CLI::Option* const of_keys =
+      evict->add_option("--prefix", flags->prefix, "Only for keys that begin with this; without it, for all keys")
+          ->needs(evict->get_option("rule"));
+  evict->add_option("--table", flags->table, "For this Pilaf table, instead of the tree")
+      ->needs(evict->get_option("rule"))
+      ->excludes(of_keys);
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
   add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup)
       ->add_option("dir", flags->file)

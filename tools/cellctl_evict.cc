@@ -1,5 +1,4 @@
 // cellctl: what is evicted when there is no room.
-#include <map>
 #include <string>
 
 #include "cell/base/json.h"
@@ -11,17 +10,19 @@ namespace cell {
 namespace {
 
 int List(Client* client, const CtlFlags& flags) {
-  const std::map<std::string, std::string> rules = client->Evictions();
+  const Client::EvictionInfo rules = client->Evictions();
   nlohmann::json list = nlohmann::json::array();
-  for (const auto& [prefix, rule] : rules) list.push_back({{"prefix", EscapeText(prefix)}, {"rule", rule}});
+  for (const auto& [prefix, rule] : rules.by_prefix) list.push_back({{"prefix", EscapeText(prefix)}, {"rule", rule}});
+  for (const auto& [table, rule] : rules.by_table) list.push_back({{"table", table}, {"rule", rule}});
   if (flags.json()) {
     fmt::print("{}\n", JsonText(list));
-  } else if (rules.empty()) {
-    fmt::print("there are no rules: nothing is evicted\n");
-  } else {
-    fmt::print("{:<12}  {}\n", "rule", "keys that begin with");
-    for (const auto& [prefix, rule] : rules) fmt::print("{:<12}  {}\n", rule, EscapeText(prefix));
+    return kDone;
   }
+  if (list.empty()) fmt::print("there are no rules: nothing is evicted\n");
+  if (!rules.by_prefix.empty()) fmt::print("{:<12}  {}\n", "rule", "keys that begin with");
+  for (const auto& [prefix, rule] : rules.by_prefix) fmt::print("{:<12}  {}\n", rule, EscapeText(prefix));
+  if (!rules.by_table.empty()) fmt::print("{:<12}  {}\n", "rule", "table");
+  for (const auto& [table, rule] : rules.by_table) fmt::print("{:<12}  {}\n", rule, table);
   return kDone;
 }
 
@@ -30,7 +31,8 @@ int List(Client* client, const CtlFlags& flags) {
 int Evict(Client* client, const CtlFlags& flags) {
   if (flags.evict.empty()) return List(client, flags);
   const auto control = AnyControl(client, flags, 0);
-  const absl::Status status = control.ok() ? (*control)->SetEviction(flags.prefix, flags.evict) : control.status();
+  const absl::Status status =
+      control.ok() ? (*control)->SetEviction(flags.table, flags.prefix, flags.evict) : control.status();
   if (!status.ok()) return Fail(status);
   return List(client, flags);
 }

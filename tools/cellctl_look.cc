@@ -29,6 +29,7 @@ struct ServerSum {
   uint32_t fullest = 0;  // Of the regions that fill up.
   size_t fill_up = 0;    // Regions that are nearly full and could not be split.
   double fullest_fill = 0;
+  uint64_t evicted = 0;
   double uptime_seconds = 0;
   bool draining = false, lapsed = false;
 
@@ -36,6 +37,7 @@ struct ServerSum {
     ++workers;
     connections += json["connections"].Or<uint64_t>(0);
     regions_max += json["regions_max"].Or<uint64_t>(0);
+    evicted += json["evicted"].Or<uint64_t>(0);
     uptime_seconds = std::max(uptime_seconds, json["uptime_seconds"].Or(0.0));
     draining |= json["draining"].Or(false);
     lapsed |= json["lease_lapsed"].Or(false);
@@ -68,9 +70,10 @@ struct ServerSum {
       wrong.push_back(fmt::format("the logs of {} regions have failed: these regions accept no writes", failed_logs));
     }
     if (fill_up > 0) {
-      wrong.push_back(fmt::format("{} nearly full and could not be split: region {} is {:.0f} % full",
+      wrong.push_back(fmt::format("{} nearly full and could not be split: region {} is {:.0f} % full{}",
                                   fill_up == 1 ? "1 region is" : fmt::format("{} regions are", fill_up), fullest,
-                                  100 * fullest_fill));
+                                  100 * fullest_fill,
+                                  evicted == 0 ? "" : fmt::format(" (it evicts: {} pairs so far)", evicted)));
     }
     if (regions >= regions_max) wrong.push_back("it holds its maximum number of regions (--regions-max)");
     return fmt::format("{}", fmt::join(wrong, "; "));

@@ -250,13 +250,13 @@ std::vector<Client::TableInfo> Client::Tables() {
   return tables;
 }
 
-std::map<std::string, std::string> Client::Evictions() {
+Client::EvictionInfo Client::Evictions() {
   Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
-  std::map<std::string, std::string> rules;
-  for (const auto& [prefix, eviction] : session_->view()->cluster().table.evictions.by_prefix()) {
-    rules.emplace(prefix, ToString(eviction));
-  }
-  return rules;
+  const EvictionRules& rules = session_->view()->cluster().table.evictions;
+  EvictionInfo info;
+  for (const auto& [prefix, eviction] : rules.by_prefix()) info.by_prefix.emplace(prefix, ToString(eviction));
+  for (const auto& [table, eviction] : rules.by_table()) info.by_table.emplace(table, ToString(eviction));
+  return info;
 }
 
 Task<absl::StatusOr<Value>> Table::AsyncGet(std::string_view key, CallOptions options) {

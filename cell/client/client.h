@@ -328,9 +328,12 @@ class Client {
   // Returns all tables in the current region table.
   std::vector<TableInfo> Tables();
 
-  // Returns the rules by which pairs of the tree are evicted when there is no room, "none", "ttl" or "lru-sampled" by
-  // prefixes of keys (cellctl evict).
-  std::map<std::string, std::string> Evictions();
+  // Returns the rules by which pairs are evicted when there is no room, "none", "ttl" or "lru-sampled" (cellctl evict).
+  struct EvictionInfo {
+    std::map<std::string, std::string> by_prefix;  // For keys of the tree.
+    std::map<std::string, std::string> by_table;
+  };
+  EvictionInfo Evictions();
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<std::vector<std::optional<std::string>>>> AsyncMultiGet(absl::Span<const std::string_view> keys,

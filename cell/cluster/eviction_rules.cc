@@ -36,12 +36,27 @@ absl::Status EvictionRules::Set(std::string_view prefix, std::optional<Eviction>
         fmt::format("there are {} rules, the limit: remove one (cellctl evict {} --prefix P)", kRulesMax, kNoRule));
   }
   by_prefix_ = std::move(rules);
-  const auto any = [this](auto of) {
-    return std::any_of(by_prefix_.begin(), by_prefix_.end(), [of](const auto& rule) { return of(rule.second); });
-  };
-  on_ = any([](Eviction one) { return one != Eviction::kNone; });
-  needs_use_ = any([](Eviction one) { return one == Eviction::kLru; });
+  Changed();
   return absl::OkStatus();
+}
+
+void EvictionRules::SetTable(std::string_view table, std::optional<Eviction> eviction) {
+  if (eviction.has_value()) {
+    by_table_.insert_or_assign(std::string(table), *eviction);
+  } else {
+    by_table_.erase(std::string(table));
+  }
+  Changed();
+}
+
+void EvictionRules::Changed() {
+  on_ = needs_use_ = false;
+  for (const Rules* const rules : {&by_prefix_, &by_table_}) {
+    for (const auto& [name, eviction] : *rules) {
+      on_ |= eviction != Eviction::kNone;
+      needs_use_ |= eviction == Eviction::kLru;
+    }
+  }
 }
 
 Eviction EvictionRules::Of(std::string_view key) const {
@@ -50,6 +65,11 @@ Eviction EvictionRules::Of(std::string_view key) const {
     if (key.substr(0, it->first.size()) == it->first) return it->second;
   }
   return Eviction::kNone;
+}
+
+Eviction EvictionRules::OfTable(std::string_view table) const {
+  const auto it = by_table_.find(table);
+  return it == by_table_.end() ? Eviction::kNone : it->second;
 }
 
 std::optional<std::string> EndOfPrefix(std::string_view prefix) {

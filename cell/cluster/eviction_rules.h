@@ -1,4 +1,4 @@
-// EvictionRules says which pairs of the tree may be deleted when a worker has no room left (docs/guarantees.md).
+// EvictionRules says which pairs may be deleted when a worker has no room left (docs/guarantees.md).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ std::optional<Eviction> ParseEviction(std::string_view name);
 // The name that users give to remove a rule.
 inline constexpr std::string_view kNoRule = "default";
 
-// A rule for the keys with a prefix. For a key, the rule with its longest prefix counts; with none, nothing is evicted.
+// Rules for the keys of the tree with a prefix, and for whole Pilaf tables. For a key of the tree, the rule with its
+// longest prefix counts; with none, nothing is evicted.
 class EvictionRules {
  public:
   // Servers look through all rules for each pair that they consider, and each member of a cluster has them.
@@ -36,17 +37,27 @@ class EvictionRules {
   // the prefix is too long, and ResourceExhausted if there are as many rules as there may be.
   absl::Status Set(std::string_view prefix, std::optional<Eviction> eviction);
 
+  // Sets the rule of a table. Nullopt removes it: nothing is evicted there.
+  void SetTable(std::string_view table, std::optional<Eviction> eviction);
+
+  // Returns the rule for a key of the tree, or for a table.
   Eviction Of(std::string_view key) const;
+  Eviction OfTable(std::string_view table) const;
   // Returns whether some pairs may be evicted at all.
   bool on() const { return on_; }
   // Returns whether some rule needs to know when pairs were used.
   bool needs_use() const { return needs_use_; }
-  const std::map<std::string, Eviction, std::less<>>& by_prefix() const { return by_prefix_; }
+  using Rules = std::map<std::string, Eviction, std::less<>>;
+  const Rules& by_prefix() const { return by_prefix_; }
+  const Rules& by_table() const { return by_table_; }
 
-  bool operator==(const EvictionRules& other) const { return by_prefix_ == other.by_prefix_; }
+  bool operator==(const EvictionRules& other) const = default;
 
  private:
-  std::map<std::string, Eviction, std::less<>> by_prefix_;
+  void Changed();
+
+  Rules by_prefix_;
+  Rules by_table_;
   bool on_ = false;
   bool needs_use_ = false;
 };

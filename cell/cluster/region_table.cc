@@ -150,7 +150,17 @@ absl::Status RegionTable::DropTable(const std::string& name) {
     std::erase_if(regions, [region = region](const auto& one) { return one.second.split_parent == region; });
     regions.erase(region);
   }
+  evictions.SetTable(name, std::nullopt);
   tables.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::SetEviction(const std::string& of, const std::string& prefix,
+                                      std::optional<Eviction> eviction) {
+  if (of.empty()) return evictions.Set(prefix, eviction);
+  if (!tables.contains(of)) return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(of)));
+  if (!prefix.empty()) return absl::InvalidArgumentError("a rule of a table is for all its keys: give no prefix");
+  evictions.SetTable(of, eviction);
   return absl::OkStatus();
 }
 
@@ -192,6 +202,9 @@ std::string RegionTable::ToJson() const {
     nlohmann::json parts = nlohmann::json::array();
     for (const auto& [first, region] : table.parts) parts.push_back({first, region});
     json["tables"][name] = {{"bucket_bytes", table.bucket_bytes}, {"parts", std::move(parts)}};
+    if (const auto rule = evictions.by_table().find(name); rule != evictions.by_table().end()) {
+      json["tables"][name]["evict"] = ToString(rule->second);
+    }
   }
   json["draining"] = draining;
   for (const auto& [prefix, eviction] : evictions.by_prefix()) {
@@ -247,6 +260,12 @@ absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t
   }
   if (!RegionTable::CheckTableName(name).ok() || parts.parts.empty() || parts.parts.begin()->first != 0) {
     return Bad(fmt::format("table {} has no name or no first part", ForMessage(name)));
+  }
+  if (one["evict"].there()) {
+    const std::optional<std::string> rule = one["evict"].As<std::string>();
+    const std::optional<Eviction> eviction = rule.has_value() ? ParseEviction(*rule) : std::nullopt;
+    if (!eviction.has_value()) return Bad(fmt::format("table {} evicts something unknown", ForMessage(name)));
+    table->evictions.SetTable(name, *eviction);
   }
   table->tables.emplace(name, std::move(parts));
   return absl::OkStatus();

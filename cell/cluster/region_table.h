@@ -60,7 +60,7 @@ struct RegionTable {
   std::map<uint32_t, Entry> regions;
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
-  EvictionRules evictions;                               // For pairs of the tree.
+  EvictionRules evictions;
   std::deque<std::string> made;  // The ids of the last changes, for members whose answer was lost.
 
   const Entry* Find(uint32_t region) const {
@@ -116,6 +116,11 @@ struct RegionTable {
   absl::Status SplitPart(uint32_t region, uint32_t first, uint32_t to);
   // Returns the table that `region` is part of, or tables.end() if there is none.
   std::map<std::string, HashParts, std::less<>>::const_iterator TableOf(uint32_t region) const;
+
+  // Sets the rule of a Pilaf table, or of the keys of the tree with a prefix if `of` is empty. Nullopt removes it.
+  // Returns NotFound if there is no such table, InvalidArgument if there are a table and a prefix, and errors like
+  // EvictionRules::Set.
+  absl::Status SetEviction(const std::string& of, const std::string& prefix, std::optional<Eviction> eviction);
 
   // Made records the id of a change. WasMade returns whether the id is one of the last kMadeMax.
   static constexpr size_t kMadeMax = 64;

@@ -291,6 +291,33 @@ TEST(RegionTable, KeepsTheRulesOfEviction) {
   }
 }
 
+TEST(RegionTable, ATableHasARuleOfEvictionUntilItIsDropped) {
+  RegionTable table;
+  table.root = *table.Add({"own", 0});
+  ASSERT_TRUE(table.CreateTable("t", 1024, *table.Add({"own", 0})).ok());
+  EXPECT_TRUE(absl::IsNotFound(table.SetEviction("u", "", Eviction::kTtl)));
+  EXPECT_TRUE(absl::IsInvalidArgument(table.SetEviction("t", "prefix", Eviction::kTtl)));
+  EXPECT_FALSE(table.evictions.on());
+  ASSERT_TRUE(table.SetEviction("t", "", Eviction::kLru).ok());
+  EXPECT_TRUE(table.evictions.on() && table.evictions.needs_use());
+  EXPECT_EQ(table.evictions.OfTable("t"), Eviction::kLru);
+  EXPECT_EQ(table.evictions.OfTable("u"), Eviction::kNone);
+  EXPECT_EQ(table.evictions.Of("t"), Eviction::kNone) << "a key of the tree";
+  const absl::StatusOr<RegionTable> parsed = RegionTable::Parse(table.ToJson());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, table);
+  nlohmann::json json = nlohmann::json::parse(table.ToJson());
+  for (const nlohmann::json& bad : {nlohmann::json("lfu"), nlohmann::json(7)}) {
+    json["tables"]["t"]["evict"] = bad;
+    EXPECT_TRUE(absl::IsInvalidArgument(RegionTable::Parse(json.dump()).status())) << bad.dump();
+  }
+  ASSERT_TRUE(table.SetEviction("t", "", std::nullopt).ok());
+  EXPECT_FALSE(table.evictions.on());
+  ASSERT_TRUE(table.SetEviction("t", "", Eviction::kTtl).ok());
+  ASSERT_TRUE(table.DropTable("t").ok());
+  EXPECT_FALSE(table.evictions.on());
+}
+
 TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {
   RegionTable table;
   const WorkerId own{"own", 0};

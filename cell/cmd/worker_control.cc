@@ -50,13 +50,13 @@ Task<absl::StatusOr<size_t>> AllocateOn(Worker* worker, uint32_t count) {
   co_return worker->regions()->free();
 }
 
-Task<absl::Status> SetEvictionOn(Worker* worker, std::string prefix, std::string evict) {
+Task<absl::Status> SetEvictionOn(Worker* worker, std::string table, std::string prefix, std::string evict) {
   const std::optional<Eviction> eviction = ParseEviction(evict);
   if (!eviction.has_value() && evict != kNoRule) {
     co_return absl::InvalidArgumentError(
         fmt::format("{} is no rule: give none, ttl, lru-sampled or default", ForMessage(evict)));
   }
-  co_return co_await worker->SetEviction(std::move(prefix), eviction);
+  co_return co_await worker->SetEviction(std::move(table), std::move(prefix), eviction);
 }
 
 Task<absl::StatusOr<uint64_t>> RebalanceOn(Worker* worker) {
@@ -161,11 +161,11 @@ void WorkerControl::DropTable(std::string table, Answer<absl::Status> answer) {
       worker_, [table = std::move(table)](Worker* its) { return its->tables()->Drop(table); }, std::move(answer));
 }
 
-void WorkerControl::SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) {
-  Run(
-      worker_,
-      [prefix = std::move(prefix), evict = std::move(evict)](Worker* its) { return SetEvictionOn(its, prefix, evict); },
-      std::move(answer));
+void WorkerControl::SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) {
+  const auto set = [table = std::move(table), prefix = std::move(prefix), evict = std::move(evict)](Worker* its) {
+    return SetEvictionOn(its, table, prefix, evict);
+  };
+  Run(worker_, set, std::move(answer));
 }
 
 }  // namespace cell

@@ -32,7 +32,7 @@ class WorkerControl : public ControlledWorker {
   void Checkpoint(Answer<absl::StatusOr<Checkpoints>> answer) override;
   void CreateTable(std::string table, uint32_t bucket_bytes, uint32_t parts, Answer<absl::Status> answer) override;
   void DropTable(std::string table, Answer<absl::Status> answer) override;
-  void SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) override;
+  void SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) override;
 
  private:
   Worker* const worker_;

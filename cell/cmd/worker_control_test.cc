@@ -102,8 +102,8 @@ TEST_F(WorkerControlTest, CreatesAndDropsTables) {
 }
 
 TEST_F(WorkerControlTest, SetsWhatIsEvicted) {
-  const auto set = [&](const std::string& prefix, const std::string& evict) {
-    return Answered<absl::Status>([&](auto answer) { control_.SetEviction(prefix, evict, std::move(answer)); });
+  const auto set = [&](const std::string& prefix, const std::string& evict, const std::string& table = "") {
+    return Answered<absl::Status>([&](auto answer) { control_.SetEviction(table, prefix, evict, std::move(answer)); });
   };
   EXPECT_TRUE(set("cache/", "lru-sampled").ok());
   EXPECT_EQ(cluster_->state.table.evictions.Of("cache/1"), Eviction::kLru);
@@ -114,6 +114,7 @@ TEST_F(WorkerControlTest, SetsWhatIsEvicted) {
   EXPECT_EQ(cluster_->state.table.evictions.by_prefix().size(), 1u);
   EXPECT_TRUE(set("cache/", "default").ok());
   EXPECT_TRUE(cluster_->state.table.evictions.by_prefix().empty());
+  EXPECT_EQ(set("", "ttl", "t").code(), absl::StatusCode::kNotFound) << "there is no such table";
 }
 
 TEST_F(WorkerControlTest, PreparesMemory) {

@@ -200,8 +200,9 @@ absl::Status ControlClient::DropTable(const std::string& table) {
   return connection_->Call(&control::Control::Stub::DropTable, request, &reply, kOrder);
 }
 
-absl::Status ControlClient::SetEviction(const std::string& prefix, const std::string& evict) {
+absl::Status ControlClient::SetEviction(const std::string& table, const std::string& prefix, const std::string& evict) {
   control::SetEvictionRequest request;
+  request.set_table(table);
   request.set_prefix(prefix);
   request.set_evict(evict);
   control::SetEvictionReply reply;

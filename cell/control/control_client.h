@@ -72,8 +72,9 @@ class ControlClient {
   absl::StatusOr<Checkpoints> Checkpoint();
   absl::Status CreateTable(const std::string& table, uint32_t bucket_bytes, uint32_t parts);
   absl::Status DropTable(const std::string& table);
-  // `evict`: none, ttl, lru-sampled or, to remove the rule, default.
-  absl::Status SetEviction(const std::string& prefix, const std::string& evict);
+  // For a Pilaf table or, if `table` is empty, for the keys of the tree with a prefix. `evict`: none, ttl, lru-sampled
+  // or, to remove the rule, default.
+  absl::Status SetEviction(const std::string& table, const std::string& prefix, const std::string& evict);
   absl::Status SetLogLevel(const std::string& level);
 
  private:

@@ -213,7 +213,7 @@ class ControlServer::RpcService : public control::Control::Service {
   grpc::Status SetEviction(grpc::ServerContext*, const control::SetEvictionRequest* request,
                            control::SetEvictionReply*) override {
     return ToGrpc(Order<absl::Status>([this, request](auto answer) {
-      workers_[0]->SetEviction(request->prefix(), request->evict(), std::move(answer));
+      workers_[0]->SetEviction(request->table(), request->prefix(), request->evict(), std::move(answer));
     }));
   }
 

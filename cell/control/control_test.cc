@@ -117,8 +117,8 @@ class FakeWorker : public ControlledWorker {
   void DropTable(std::string table, Answer<absl::Status> answer) override {
     Give("drop " + table, std::move(answer), error);
   }
-  void SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) override {
-    Give(fmt::format("evict {} of {}", evict, prefix), std::move(answer), error);
+  void SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) override {
+    Give(fmt::format("evict {} of {}/{}", evict, table, prefix), std::move(answer), error);
   }
 
   // Makes it hold one more region, of which only the number matters.
@@ -276,8 +276,10 @@ TEST_F(ControlOverWorkers, CreatesATableWhereThereIsMostRoom) {
 TEST_F(ControlOverWorkers, SetsWhatIsEvicted) {
   Start();
   const std::string prefix("\0\xff", 2);
-  EXPECT_TRUE(client_->SetEviction(prefix, "ttl").ok());
-  EXPECT_EQ(workers_[0].Orders(), Orders{"evict ttl of " + prefix});
+  EXPECT_TRUE(client_->SetEviction("", prefix, "ttl").ok());
+  EXPECT_EQ(workers_[0].Orders(), Orders{"evict ttl of /" + prefix});
+  EXPECT_TRUE(client_->SetEviction("t", "", "ttl").ok());
+  EXPECT_EQ(workers_[0].Orders(), (Orders{"evict ttl of /" + prefix, "evict ttl of t/"}));
 }
 
 TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
@@ -290,7 +292,7 @@ TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
        {client_->Split(7), client_->Join(7), client_->Move(7, "server-1", 0), client_->Drain(false),
         client_->Drain(true), client_->Allocate(1).status(), client_->Rebalance().status(),
         client_->Checkpoint().status(), client_->CreateTable("t", 0, 0), client_->DropTable("t"),
-        client_->SetEviction("", "ttl")}) {
+        client_->SetEviction("", "", "ttl")}) {
     EXPECT_EQ(status, absl::ResourceExhaustedError("no room for region 7"));
   }
 }

@@ -90,8 +90,9 @@ class ControlledWorker {
   // Creates a Pilaf table. `bucket_bytes` 0: it has slots; `parts` 0: one for each worker that has room.
   virtual void CreateTable(std::string table, uint32_t bucket_bytes, uint32_t parts, Answer<absl::Status> answer) = 0;
   virtual void DropTable(std::string table, Answer<absl::Status> answer) = 0;
-  // Sets in the region table what is evicted of the keys with a prefix. `evict` is a name that a user has given.
-  virtual void SetEviction(std::string prefix, std::string evict, Answer<absl::Status> answer) = 0;
+  // Sets in the region table what is evicted of a Pilaf table or, if `table` is empty, of the keys of the tree with a
+  // prefix. `evict` is a name that a user has given.
+  virtual void SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) = 0;
 };
 
 }  // namespace cell

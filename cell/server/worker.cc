@@ -95,9 +95,9 @@ absl::Status Worker::MakeFirst() {
   return status;
 }
 
-Task<absl::Status> Worker::SetEviction(std::string prefix, std::optional<Eviction> eviction) {
-  Membership::TableChange change = [prefix = std::move(prefix), eviction](RegionTable* table) {
-    return table->evictions.Set(prefix, eviction);
+Task<absl::Status> Worker::SetEviction(std::string table, std::string prefix, std::optional<Eviction> eviction) {
+  Membership::TableChange change = [of = std::move(table), prefix = std::move(prefix), eviction](RegionTable* its) {
+    return its->SetEviction(of, prefix, eviction);
   };
   co_return co_await CommitTableChange(membership_.get(), &scheduler_, std::move(change));
 }

@@ -78,8 +78,8 @@ class Worker {
     fabric_->Wake();
   }
 
-  // Sets in the region table what is evicted of the keys with a prefix. Returns errors like EvictionRules::Set.
-  Task<absl::Status> SetEviction(std::string prefix, std::optional<Eviction> eviction);
+  // Sets in the region table what is evicted. See RegionTable::SetEviction.
+  Task<absl::Status> SetEviction(std::string table, std::string prefix, std::optional<Eviction> eviction);
 
   // Does what can be done now. Returns how much was done.
   size_t Poll();

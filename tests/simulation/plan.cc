@@ -427,8 +427,8 @@ EvictionRules SimulationPlan::Rules() const {
   return rules;
 }
 
-bool SimulationPlan::Evicts(std::string_view key, bool expires) const {
-  if (key.substr(0, kPinned.size()) == kPinned) return false;
+bool SimulationPlan::Evicts(std::string_view key, bool in_table, bool expires) const {
+  if (!in_table && key.substr(0, kPinned.size()) == kPinned) return false;
   return evict == Eviction::kLru || (evict == Eviction::kTtl && expires);
 }
 

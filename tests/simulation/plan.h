@@ -149,8 +149,8 @@ struct SimulationPlan {
   // Keys with this prefix are not evicted.
   static constexpr std::string_view kPinned = "k000";
   EvictionRules Rules() const;
-  // Returns whether a pair of the tree may be evicted.
-  bool Evicts(std::string_view key, bool expires) const;
+  // Returns whether a pair may be evicted.
+  bool Evicts(std::string_view key, bool in_table, bool expires) const;
   // Returns the plan in one line.
   std::string Summary() const;
 };

@@ -28,6 +28,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
       CELL_CHECK(world.cluster.table().tables.contains("t"));
       CELL_CHECK(world.RunUntil(world.now_ns() + kTimeoutNs, [&ending] { return ending.Settled(); }));
     }
+    if (plan.evict != Eviction::kNone) CELL_CHECK(world.cluster.SetEviction("t", plan.evict).ok());
   }
   users.Open();
   faults.Plan();

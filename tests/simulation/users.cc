@@ -280,7 +280,7 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   const std::string value = kind == Kind::kPut ? Value(key, operation.value = next_value_++) : std::string();
   if (kind == Kind::kPut) operation.expiry_ns = ExpiryOf(operation.value);
   const bool expires = operation.expiry_ns != KeyOperation::kNever;
-  operation.evictable = kind == Kind::kPut && table == nullptr && world_->plan.Evicts(name, expires);
+  operation.evictable = kind == Kind::kPut && world_->plan.Evicts(name, table != nullptr, expires);
   const uint64_t order = ++writes_ever_;
   if (IsWrite(kind)) {
     user->writes[order] = {key, operation};

@@ -40,7 +40,8 @@ CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
 }
 
 bool Session::TellsUse(const CallContext& context) {
-  if (context.kind != OperationKind::kGet || !view_.cluster().table.evictions.needs_use()) return false;
+  const bool get = context.kind == OperationKind::kGet || context.kind == OperationKind::kLookup;
+  if (!get || !view_.cluster().table.evictions.needs_use()) return false;
   return ++untold_ % kToldGets == 0;
 }
 

@@ -13,7 +13,7 @@ namespace {
 // UseTimes has room for a key per this many bytes of nodes, so that it takes a sixteenth of their size.
 constexpr size_t kNodeBytesPerUse = 16 * UseTimes::kBytesPerKey;
 constexpr size_t kUsesMax = 1 << 24;  // So many take 128 MB.
-constexpr size_t kShareOfLeaf = 4;    // So much of the full leaf goes at once.
+constexpr size_t kShareThatGoes = 4;  // So much of the full leaf, slots or buckets goes at once.
 
 }  // namespace
 
@@ -32,25 +32,28 @@ UseTimes* Evictor::Times() {
   return &*times_;
 }
 
-// A pair's rank is how long it was idle, or for the rule `ttl` how much time it has left, as a negative number.
+void Evictor::Consider(Eviction eviction, std::string_view key, Expiry expiry, uint64_t time, Candidates* candidates) {
+  if (Mutated(Mutant::kEvictsAll)) eviction = Eviction::kLru;
+  if (eviction == Eviction::kLru) {
+    candidates->ranks.push_back(static_cast<double>(Times()->IdleNs(key, clock_->NowNs())));
+  } else if (eviction == Eviction::kTtl && expiry != kNeverExpires) {
+    candidates->ranks.push_back(static_cast<double>(time) - static_cast<double>(expiry));
+  } else {
+    return;
+  }
+  candidates->keys.emplace_back(key);
+}
+
 Evictor::Candidates Evictor::CandidatesOf(const Meganode& tree, const NodeView& leaf, Shortage shortage) {
   Candidates candidates;
   candidates.region = tree.region();
-  const auto time = static_cast<double>(tree.ClusterTime());
+  const uint64_t time = tree.ClusterTime();
   std::string key;
   for (int i = 0; i < leaf.count(); ++i) {
     if (shortage == Shortage::kExtents && !leaf.leaf_slot(i).outside()) continue;
     leaf.CopyKey(i, &key);
-    Eviction eviction = rules().Of(key);
-    if (Mutated(Mutant::kEvictsAll)) eviction = Eviction::kLru;
-    if (eviction == Eviction::kLru) {
-      candidates.ranks.push_back(static_cast<double>(Times()->IdleNs(key, clock_->NowNs())));
-    } else if (eviction == Eviction::kTtl && leaf.leaf_slot(i).expires()) {
-      candidates.ranks.push_back(time - static_cast<double>(leaf.pair(i).expiry));
-    } else {
-      continue;
-    }
-    candidates.keys.push_back(key);
+    const Expiry expiry = leaf.leaf_slot(i).expires() ? leaf.pair(i).expiry : kNeverExpires;
+    Consider(rules().Of(key), key, expiry, time, &candidates);
   }
   const bool all = candidates.keys.size() == static_cast<size_t>(leaf.count());
   candidates.gives_room = all || shortage == Shortage::kExtents;
@@ -103,10 +106,58 @@ std::optional<Evictor::Candidates> Evictor::SampleElsewhere(uint32_t full, doubl
   return best;
 }
 
+Evictor::Victims Evictor::QuarterOf(Candidates candidates) {
+  std::vector<size_t> order(candidates.keys.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return candidates.ranks[a] > candidates.ranks[b]; });
+  order.resize((order.size() + kShareThatGoes - 1) / kShareThatGoes);
+  Victims victims{candidates.region, {}};
+  for (const size_t i : order) victims.keys.push_back(std::move(candidates.keys[i]));
+  std::sort(victims.keys.begin(), victims.keys.end());
+  return victims;
+}
+
 std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::string_view key) {
+  return region.tree != nullptr ? ChooseInTree(region, key) : ChooseInTable(region, key);
+}
+
+std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, std::string_view key) {
+  const RegionTable& regions = membership_->state().table;
+  const auto of = regions.TableOf(region.region());
+  if (of == regions.tables.end()) return {};
+  const HashTable& table = *region.hash;
+  const Eviction eviction = rules().OfTable(of->first);
+  const HashRange range = table.range();
+  const uint64_t time = table.ClusterTime();
+  const bool lacks_extents = ShortageOf(region) == Shortage::kExtents;
+  Candidates candidates;
+  candidates.region = region.region();
+  const auto consider = [&](const HashPair& pair) {
+    const bool counts = pair.outside || !lacks_extents;
+    if (counts && range.Has(HashKey(pair.key))) Consider(eviction, pair.key, pair.expiry, time, &candidates);
+  };
+  // What was damaged in memory is passed over.
+  if (lacks_extents) {
+    for (int i = 0; i < kSampledIfNone && (i < kSampledLeaves || candidates.keys.empty()); ++i) {
+      uint32_t at = static_cast<uint32_t>(random_.Below(table.geometry().units));
+      const uint32_t end = std::min(at + table.UnitsAtOnce(), table.geometry().units);
+      for (; at < end; ++at) (void)table.VisitUnit(at, consider);
+    }
+  } else {
+    for (const uint32_t at : table.UnitsOf(HashKey(key))) (void)table.VisitUnit(at, consider);
+  }
+  if (candidates.keys.empty()) return {};
+  Victims victims = QuarterOf(std::move(candidates));
+  // A place may have been looked at twice.
+  victims.keys.erase(std::unique(victims.keys.begin(), victims.keys.end()), victims.keys.end());
+  return {std::move(victims)};
+}
+
+std::vector<Evictor::Victims> Evictor::ChooseInTree(const HeldRegion& region, std::string_view key) {
   std::vector<Victims> victims;
   // Pairs in leaves give no extents back, and many may go for one large value.
-  const Shortage shortage = region.store->fill() > region.store->unit_fill() ? Shortage::kExtents : Shortage::kNodes;
+  const Shortage shortage = ShortageOf(region);
   Candidates own;
   if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf, shortage);
   std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves, shortage);
@@ -116,13 +167,7 @@ std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::str
       !sampled.has_value() || !sampled->gives_room || (!own.keys.empty() && own.Highest() >= sampled->Lowest());
   if (!own.keys.empty() && own_is_better) {
     rank = own.Highest();
-    std::vector<size_t> order(own.keys.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return own.ranks[a] > own.ranks[b]; });
-    order.resize((order.size() + kShareOfLeaf - 1) / kShareOfLeaf);
-    std::sort(order.begin(), order.end());
-    Victims& some = victims.emplace_back(Victims{own.region, {}});
-    for (const size_t i : order) some.keys.push_back(std::move(own.keys[i]));
+    victims.push_back(QuarterOf(std::move(own)));
   } else if (sampled.has_value()) {
     rank = sampled->Lowest();
     victims.push_back({sampled->region, std::move(sampled->keys)});

@@ -12,13 +12,16 @@
 //
 // If the region has fewer extents left than nodes, only pairs that have extents count.
 //
+// In a part of a Pilaf table, the pairs count that are in the slots or buckets of the put's key, of which a quarter
+// goes. If the part has fewer extents left, those count that are in some slots or buckets chosen at random.
+//
 // If the worker holds as many regions as it may, and a leaf of another region was not used for much longer still, that
 // one is emptied, too, and then others of that region. A region that is emptied is joined (Joiner), and then the full
 // one can be split.
 //
-// It knows of the uses that the worker serves: gets, lookups and puts. What clients read themselves it does not see,
-// and so clients send some of their gets to the server where rules need it (Session). Scans do not count. What a
-// region's pairs were used for does not move with the region.
+// It knows of the uses that the worker serves: gets, lookups and puts, of a key in the tree or in any table. What
+// clients read themselves it does not see, and so clients send some of their gets to the server where rules need it
+// (Session). Scans do not count. What a region's pairs were used for does not move with the region.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
@@ -70,7 +73,7 @@ class Evictor {
   };
   // Chooses pairs so that a put of `key` to a full region may find room; perhaps only after several calls. Returns
   // nothing if no rule allows any of those that it has looked at. REQUIRES: the region is a meganode of tier 0 that
-  // covers the key.
+  // covers the key, or a part of a table.
   std::vector<Victims> Choose(const HeldRegion& region, std::string_view key);
 
  private:
@@ -88,6 +91,16 @@ class Evictor {
 
   const EvictionRules& rules() const { return membership_->state().table.evictions; }
   UseTimes* Times();
+  static Shortage ShortageOf(const HeldRegion& region) {
+    return region.store->fill() > region.store->unit_fill() ? Shortage::kExtents : Shortage::kNodes;
+  }
+  std::vector<Victims> ChooseInTree(const HeldRegion& region, std::string_view key);
+  std::vector<Victims> ChooseInTable(const HeldRegion& region, std::string_view key);
+  // Returns a quarter of the candidates, at least one: those with the highest ranks.
+  static Victims QuarterOf(Candidates candidates);
+  // Adds a pair to `candidates` if the rule lets it go. Its rank is how long it was idle, or for the rule `ttl` how
+  // much time it has left, as a negative number.
+  void Consider(Eviction eviction, std::string_view key, Expiry expiry, uint64_t time, Candidates* candidates);
   Candidates CandidatesOf(const Meganode& tree, const NodeView& leaf, Shortage shortage);
   // Returns the best of `leaves` leaves that are sampled from a region.
   std::optional<Candidates> Sample(const Meganode& tree, int leaves, Shortage shortage);

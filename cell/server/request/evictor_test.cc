@@ -22,14 +22,16 @@ class EvictorTest : public RequestServiceTest {
     for (uint32_t id = 2; id <= regions_.regions_max(); ++id) CELL_CHECK(regions_.Create(id, {}).ok());
   }
   Meganode* tree(uint32_t region = 1) { return regions_.Find(region)->tree; }
-  void SetRule(const std::string& prefix, Eviction eviction) {
+  void Change(Membership::TableChange change) {
     bool done = false;
-    membership_.Change([&](RegionTable* table) { return table->evictions.Set(prefix, eviction); },
-                       [&](const absl::Status& status) {
-                         EXPECT_TRUE(status.ok());
-                         done = true;
-                       });
+    membership_.Change(std::move(change), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      done = true;
+    });
     while (!done) membership_.Poll();
+  }
+  void SetRule(const std::string& prefix, Eviction eviction) {
+    Change([&](RegionTable* table) { return table->SetEviction("", prefix, eviction); });
   }
   // Lets time pass, in units of UseTimes.
   void Pass() {
@@ -282,6 +284,111 @@ TEST_F(EvictorTest, ASplitInProgressIsWaitedFor) {
     service_.writes()->RetryHeld();
     Turn();
   }
+}
+
+// A part of a table, in slots (0) or buckets, as the only region that is full.
+class TableEvictorTest : public EvictorTest, public testing::WithParamInterface<uint32_t> {
+ protected:
+  TableEvictorTest() {
+    regions_.Drop(8);
+    RegionContent content;
+    content.hash_range = HashRange{0, UINT32_MAX};
+    content.bucket_bytes = GetParam();
+    CELL_CHECK(regions_.Create(8, content).ok());
+    Change([this](RegionTable* table) {
+      table->regions[8] = {};
+      return table->CreateTable("t", GetParam(), 8);
+    });
+  }
+  HashTable* table() { return regions_.Find(8)->hash; }
+  void SetTableRule(Eviction eviction) {
+    Change([eviction](RegionTable* its) { return its->SetEviction("t", "", eviction); });
+  }
+  absl::StatusCode PutInTable(int i, const std::string& value, Expiry expiry = kNeverExpires) {
+    const std::string key = KeyOf(i);
+    const std::string head =
+        MakePutRequest(RootOf(8), {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0, expiry);
+    Reply reply;
+    client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, &reply);
+    for (int turns = 0; turns < 10'000 && !reply.done; ++turns) {
+      service_.writes()->RetryHeld();
+      Turn();
+    }
+    return reply.done ? CodeOf(reply.bytes) : absl::StatusCode::kDeadlineExceeded;
+  }
+  // Puts keys until one is refused, and returns it.
+  int FillTable(const std::string& value) {
+    int i = 0;
+    while (PutInTable(i, value) == absl::StatusCode::kOk) ++i;
+    return i;
+  }
+  int TableCount(int first, int end) {
+    int there = 0;
+    for (int i = first; i < end; ++i) there += table()->Get(KeyOf(i))->has_value();
+    return there;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, TableEvictorTest, testing::Values(0, 1024));
+
+TEST_P(TableEvictorTest, OnlyARuleOfTheTableCounts) {
+  SetRule("", Eviction::kLru);
+  const int end = FillTable("value");
+  EXPECT_EQ(TableCount(0, end), end);
+  EXPECT_EQ(service_.writes()->evicted(), 0u);
+  SetTableRule(Eviction::kTtl);
+  EXPECT_EQ(PutInTable(end, "value"), absl::StatusCode::kResourceExhausted) << "none of them expires";
+  SetTableRule(Eviction::kLru);
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(PutInTable(end + i, "value"), absl::StatusCode::kOk);
+  EXPECT_EQ(TableCount(end, end + 200), 200) << "the newest stay";
+  EXPECT_LT(TableCount(0, end), end);
+  EXPECT_TRUE(table()->Check().ok()) << table()->Check();
+}
+
+TEST_P(TableEvictorTest, WhatIsUsedStays) {
+  SetTableRule(Eviction::kNone);
+  const int end = FillTable("value");
+  SetTableRule(Eviction::kLru);
+  const auto hot = [](int i) { return i % 10 == 3; };
+  (void)Call(MakeKeyRequest(MessageKind::kGet, RootOf(8), {}, KeyOf(3)));  // From now on uses are noted.
+  Pass();
+  for (int i = 0; i < end; ++i) {
+    if (hot(i)) (void)Call(MakeKeyRequest(MessageKind::kGet, RootOf(8), {}, KeyOf(i)));
+  }
+  Pass();
+  for (int i = 0; i < end / 4; ++i) ASSERT_EQ(PutInTable(end + i, "value"), absl::StatusCode::kOk);
+  int kept_hot = 0, kept_cold = 0, all_hot = 0;
+  for (int i = 0; i < end; ++i) {
+    all_hot += hot(i);
+    (hot(i) ? kept_hot : kept_cold) += table()->Get(KeyOf(i))->has_value();
+  }
+  EXPECT_GT(kept_hot, all_hot * 95 / 100);
+  EXPECT_LT(kept_cold, (end - all_hot) * 85 / 100);
+}
+
+TEST_P(TableEvictorTest, PairsThatExpireSoonGoFirst) {
+  cluster_time_ns_ = 1'000;
+  int end = 0;
+  const auto expiry = [](int i) { return i % 3 == 0 ? kNeverExpires : i % 3 == 1 ? 1'000'000'000 : 1'000'000; };
+  while (PutInTable(end, "value", expiry(end)) == absl::StatusCode::kOk) ++end;
+  SetTableRule(Eviction::kTtl);
+  for (int i = 0; i < end / 50; ++i) (void)PutInTable(end + i, "value");
+  std::vector<int> gone(3);
+  for (int i = 0; i < end; ++i) gone[i % 3] += !table()->Get(KeyOf(i))->has_value();
+  EXPECT_EQ(gone[0], 0);
+  EXPECT_GT(gone[2], 2 * gone[1]);
+}
+
+// Pairs without extents would make no room for a value that needs one.
+TEST_P(TableEvictorTest, ALargeValueFindsRoom) {
+  for (int i = 1'000'000; i < 1'001'000; ++i) ASSERT_EQ(PutInTable(i, "v"), absl::StatusCode::kOk);
+  const int end = FillTable(std::string(20'000, 'v'));
+  SetTableRule(Eviction::kLru);
+  EXPECT_EQ(PutInTable(end, std::string(40'000, 'x')), absl::StatusCode::kOk);
+  EXPECT_LT(TableCount(0, end), end);
+  if (GetParam() != 0) {
+    EXPECT_EQ(TableCount(1'000'000, 1'001'000), 1'000) << "they are in buckets";
+  }
+  EXPECT_TRUE(table()->Check().ok()) << table()->Check();
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ void Lookups::End(const HashLookup& lookup) {
     return replies_->Error(call, request.kind, status);
   }
   const std::optional<HashTable::Located> pair = table.Locate(key, lookup.hash);
+  if (pair.has_value()) evictor_->Touch(key);
   const MutableBytes to = replies_->Begin(call);
   if (request.kind == MessageKind::kSearch) {
     auto reply = ReplyOf<SearchReply>(MessageKind::kSearch);

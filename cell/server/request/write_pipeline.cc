@@ -73,8 +73,8 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
 }
 
 bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
-  if (!evictor_->on() || region->tree == nullptr || !region->tree->Covers(request.key)) return false;
-  if (request.kind != MessageKind::kPut) return false;
+  if (!evictor_->on() || request.kind != MessageKind::kPut) return false;
+  if (region->tree != nullptr && !region->tree->Covers(request.key)) return false;
   // A value that takes much of a region would cost most of what it has.
   const RegionHeader& header = region->memory->header();
   const bool large = request.value_bytes > header.extents_bytes / 4;
