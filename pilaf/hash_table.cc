@@ -177,6 +177,17 @@ absl::StatusOr<bool> HashTable::CommitDelete(std::string_view key, Pointer) {
   return existed;
 }
 
+absl::Status HashTable::MoveExtents(ExtentMoves* moves) {
+  constexpr uint32_t kBytesVisited = 2048;  // Of slots or buckets.
+  const uint64_t enough = moves->bytes + moves->bytes_max;
+  uint32_t left = std::max<uint32_t>(1, kBytesVisited / geometry_.unit_bytes());
+  for (; left > 0 && moves->next_unit < geometry_.units && moves->bytes < enough; --left) {
+    if (MoveExtentsOf(moves->next_unit, moves)) ++moves->next_unit;
+  }
+  moves->ended = moves->next_unit >= geometry_.units;
+  return absl::OkStatus();
+}
+
 void HashTable::Invalidate() {
   HashHeader header = hash_header();
   if (header.invalidated != 0) return;
@@ -226,7 +237,7 @@ absl::StatusOr<HashSlot> HashTable::StoreExtent(std::string_view key, std::strin
 
 HashSlot HashTable::SlotOfExtent(uint64_t offset, size_t bytes, uint64_t crc, size_t key_bytes) const {
   HashSlot slot{};
-  slot.extent = static_cast<uint32_t>((offset - geometry_.extents_offset) / kWordBytes);
+  slot.extent = WordOf(offset);
   slot.extent_bytes = static_cast<uint32_t>(bytes);
   slot.extent_crc = crc;
   slot.key_bytes = static_cast<uint16_t>(key_bytes);
