@@ -75,6 +75,7 @@ struct Draws {
   bool ranges = true;  // Counts and deletions of ranges.
   bool expiries = true;
   bool evictions = true;
+  bool scattered = true;  // Few regions whose free space is scattered, and values of all sizes.
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -119,14 +120,17 @@ struct SimulationPlan {
   double large_share = 0;   // Fraction of the values that are larger...
   int large_bytes_max = 0;  // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};      // Weights of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};        // Weights of server, client, hybrid.
-  bool one_path_each = false;        // Each client uses only one of them instead.
-  double range_share = 0;            // Fraction of the operations that count or delete a range.
-  double queue_share = 0;            // Fraction of the operations that put keys in order, and take the first one.
-  double expiry_share = 0;           // Fraction of the puts to the tree whose pairs expire...
-  int64_t expiry_ns_max = 0;         // ...after at most this time.
-  int64_t sweep_every_ns = 50'000;   // How often servers look for pairs that have expired.
+  std::array<int, 5> weights{};     // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};       // Weights of server, client, hybrid.
+  bool one_path_each = false;       // Each client uses only one of them instead.
+  double range_share = 0;           // Fraction of the operations that count or delete a range.
+  double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  double expiry_share = 0;          // Fraction of the puts to the tree whose pairs expire...
+  int64_t expiry_ns_max = 0;        // ...after at most this time.
+  int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.
+  // How often servers look for regions whose free space is scattered, and how many bytes they move in a turn.
+  int64_t compact_every_ns = 50'000;
+  uint64_t compact_bytes = 1024;
   Eviction evict = Eviction::kNone;  // Of the pairs in the tree but those with the prefix kPinned.
   int64_t tide_ns = 0;               // If not 0: puts and deletes exchange their weights each time this has passed.
   double short_share = 0;            // Fraction of the calls with a timeout so short that many miss it.
