@@ -18,7 +18,7 @@ constexpr uint64_t kLarge = 20'000;
 class HashCompactionTest : public ::testing::TestWithParam<uint32_t> {
  protected:
   absl::Status Put(const std::string& key, const std::string& value) {
-    const absl::Status status = table_.Put(key, value).status();
+    absl::Status status = table_.Put(key, value).status();
     if (status.ok()) pairs_[key] = value;
     return status;
   }

@@ -25,7 +25,7 @@ constexpr uint64_t kLarge = 20'000;
 class ExtentCompactionTest : public ::testing::Test {
  protected:
   absl::Status Put(const std::string& key, const std::string& value, Expiry expiry = kNeverExpires) {
-    const absl::Status status = tree_.Put(key, value, Crc64(value, Crc64(key)), {}, expiry).status();
+    absl::Status status = tree_.Put(key, value, Crc64(value, Crc64(key)), {}, expiry).status();
     if (status.ok()) pairs_[key] = value;
     return status;
   }
