@@ -150,7 +150,7 @@ TEST_F(CompactorTest, APassInVainIsNotRepeatedAtOnce) {
 TEST_F(CompactorTest, ARegionThatIsFrozenOrFilledOrClaimedIsLeftAlone) {
   Scatter(region()->store.get(), 1500, 1200, true);
   const auto expect_nothing = [&] {
-    Run(400);
+    Run();
     EXPECT_EQ(counters().moved, 0u);
     EXPECT_EQ(counters().passes, 0u);
   };
