@@ -240,6 +240,24 @@ TEST(ExtentAllocator, AnExtentOutsideOfAWindowIsFreeSpaceThere) {
   EXPECT_GT(found, 1000) << "the test is too easy";
 }
 
+// Blocks are merged where Collect goes on, whatever their number is that it looks at in one call.
+TEST(ExtentAllocator, CollectGoesOnAtABlock) {
+  for (size_t at = 1; at < 600; ++at) {
+    Extents region(64 << 10);
+    ExtentAllocator allocator(region.memory());
+    std::vector<uint64_t> used;
+    for (int i = 0; i < 601; ++i) used.push_back(*allocator.Allocate(24));
+    allocator.BeginSearch({});
+    ASSERT_FALSE(allocator.Collect());
+    allocator.Free(used[at]);
+    allocator.Free(used[at - 1]);
+    while (!allocator.Collect()) {
+    }
+    const std::optional<uint64_t> offset = allocator.AllocateOutside(24);
+    ASSERT_TRUE(offset.has_value() && *offset == used[at - 1] && !allocator.damaged()) << at;
+  }
+}
+
 // What is asked for fits into each free piece of this size, whatever else is free.
 TEST(ExtentAllocator, APieceForAnExtentFitsIt) {
   for (uint64_t bytes = 1; bytes < 20'000; bytes += 1 + bytes / 50) {
