@@ -67,6 +67,7 @@ inline constexpr uint16_t kRecordExpires = 0x8000;  // In key_bytes.
 inline constexpr uint16_t kInExtent = UINT16_MAX;   // Value of value_bytes.
 inline constexpr size_t kPairHeaderBytes = 4;
 inline constexpr size_t kExtentRecordBytes = 24;
+inline constexpr size_t kExtentInRecord = 8;  // Where the extent is in such a record.
 
 // Returns what a bucket's `crc` must be. REQUIRES: its `used` does not reach beyond its end.
 uint64_t BucketCrc(const std::byte* bytes, uint32_t region, uint64_t offset);

@@ -42,6 +42,14 @@ void BucketDraft::Remove(const BucketRecord& record) {
   --header().count;
 }
 
+void BucketDraft::Repoint(uint32_t from, uint32_t to) {
+  view().ForEach([&](const BucketRecord& record) {
+    if (!record.in_extent || record.slot.extent != from) return;
+    std::byte* const bytes = bytes_.data() + (AsBytes(record.bytes).data() - bytes_.data());
+    Store(bytes + kExtentInRecord, to);
+  });
+}
+
 void BucketDraft::AddAway(uint16_t tag) {
   BucketHeader& h = header();
   h.any |= h.away == kAwayMax;

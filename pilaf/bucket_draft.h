@@ -28,6 +28,8 @@ class BucketDraft {
   void Append(std::string_view record);
   // Removes a record. REQUIRES: `record` is from view().
   void Remove(const BucketRecord& record);
+  // Makes the record that points at the extent `from` point at `to` (HashSlot::extent), which has the same content.
+  void Repoint(uint32_t from, uint32_t to);
   void AddAway(uint16_t tag);
   void RemoveAway(uint16_t tag);
   // Writes the bucket with the next version.

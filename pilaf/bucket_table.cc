@@ -182,6 +182,36 @@ std::optional<Expiry> BucketTable::DeleteKey(std::string_view key, const KeyHash
   return expiry;
 }
 
+// The old extents are not spoiled, unlike that of a pair that is deleted: a reader that has the old bucket finds a pair
+// that was true when it read the bucket.
+bool BucketTable::MoveExtentsOf(uint32_t at, ExtentMoves* moves) {
+  const absl::StatusOr<BucketView> bucket = VerifiedBucket(at);
+  if (!bucket.ok()) return true;
+  struct Moved {
+    HashSlot from;
+    uint64_t to;
+  };
+  std::vector<Moved> moved;
+  const uint64_t enough = moves->bytes + moves->bytes_max;
+  bool all = true;
+  bucket->ForEach([&](const BucketRecord& record) {
+    if (!record.in_extent || !geometry_.InBounds(record.slot)) return;
+    const uint64_t from = geometry_.ExtentOf(record.slot);
+    if (!moves->window.Has(from, record.slot.extent_bytes)) return;
+    all &= moves->bytes < enough;
+    if (moves->bytes >= enough) return;  // The next call comes to this bucket again.
+    const auto is_sound = [&] { return VerifiedPairOf(record.slot).has_value(); };
+    const std::optional<uint64_t> to = CopyOutside(from, record.slot.extent_bytes, is_sound, moves);
+    if (to.has_value()) moved.push_back({record.slot, *to});
+  });
+  if (moved.empty()) return true;
+  Change(at, [&](BucketDraft* draft) {
+    for (const Moved& one : moved) draft->Repoint(one.from.extent, WordOf(one.to));
+  });
+  for (const Moved& one : moved) FreeExtent(one.from);
+  return all;
+}
+
 void BucketTable::CleanUnit(uint32_t at) {
   for (bool more = true; more;) {
     more = false;

@@ -160,6 +160,23 @@ std::optional<Expiry> CuckooTable::DeleteKey(std::string_view key, const KeyHash
   return expiry;
 }
 
+// The old extent is not spoiled, unlike that of a pair that is deleted: a reader that has the old slot finds a pair
+// that was true when it read the slot.
+bool CuckooTable::MoveExtentsOf(uint32_t at, ExtentMoves* moves) {
+  const std::optional<HashSlot> old = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
+  if (!old.has_value() || !old->in_use() || !geometry_.InBounds(*old)) return true;
+  const uint64_t from = geometry_.ExtentOf(*old);
+  if (!moves->window.Has(from, old->extent_bytes)) return true;
+  const auto is_sound = [&] { return VerifiedPairOf(*old).has_value(); };
+  const std::optional<uint64_t> to = CopyOutside(from, old->extent_bytes, is_sound, moves);
+  if (!to.has_value()) return true;
+  HashSlot slot = *old;
+  slot.extent = WordOf(*to);
+  Publish(at, slot);
+  FreeExtent(*old);
+  return true;
+}
+
 void CuckooTable::CleanUnit(uint32_t at) {
   const HashSlot slot = Slot(at);
   if (slot.in_use() && !range().Has(HashKey(KeyOf(slot)))) Clear(at);

@@ -42,6 +42,7 @@ class CuckooTable : public HashTable {
   std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const override;
   absl::Status VisitExpiring(uint32_t at, const Visit& visit) const override;
   absl::StatusOr<std::optional<HashPair>> FindVerified(std::string_view key, const KeyHash& hash) const override;
+  bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;

@@ -225,6 +225,17 @@ absl::StatusOr<PairStore::Expiries> HashTable::ExpiriesAt(const Place& place) co
   return found;
 }
 
+absl::Status HashTable::MoveExtents(ExtentMoves* moves) {
+  constexpr uint32_t kBytesVisited = 2048;  // Of slots or buckets.
+  const uint64_t enough = moves->bytes + moves->bytes_max;
+  uint32_t left = std::max<uint32_t>(1, kBytesVisited / geometry_.unit_bytes());
+  for (; left > 0 && moves->next_unit < geometry_.units && moves->bytes < enough; --left) {
+    if (MoveExtentsOf(moves->next_unit, moves)) ++moves->next_unit;
+  }
+  moves->ended = moves->next_unit >= geometry_.units;
+  return absl::OkStatus();
+}
+
 void HashTable::Invalidate() {
   HashHeader header = hash_header();
   if (header.invalidated != 0) return;
@@ -288,7 +299,7 @@ absl::StatusOr<HashSlot> HashTable::StoreExtent(const HashPair& pair, uint64_t c
 
 HashSlot HashTable::SlotFor(const Prepared& prepared, size_t key_bytes) const {
   HashSlot slot{};
-  slot.extent = static_cast<uint32_t>((prepared.extent - geometry_.extents_offset) / kWordBytes);
+  slot.extent = WordOf(prepared.extent);
   slot.extent_bytes = prepared.bytes + static_cast<uint32_t>(ExpiryBytes(prepared.expiry));
   slot.extent_crc = ExtentCrc(prepared.crc, prepared.expiry);
   slot.key_bytes = static_cast<uint16_t>(key_bytes) & (kRecordExpires - 1);

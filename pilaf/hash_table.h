@@ -64,6 +64,8 @@ class HashTable : public PairStore {
   bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) override;
   void Discard(const Prepared& prepared) override;
 
+  absl::Status MoveExtents(ExtentMoves* moves) override;
+
   // Makes all slots or buckets invalid, so that readers find nothing whole.
   void Invalidate() override;
   void Restore() override;
@@ -161,6 +163,9 @@ class HashTable : public PairStore {
   // Removes the traces of a key that belongs to another region now, so that no reader finds them. Used after a range
   // was cut.
   virtual void CleanKey(std::string_view key, const KeyHash& hash) = 0;
+  // Moves the extents of a unit for MoveExtents. Returns whether it has come to all of them. A unit that was damaged in
+  // memory stays as it is.
+  virtual bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) = 0;
   void SetHeader(HashHeader header);
 
   using PairStore::Extent;
@@ -179,6 +184,10 @@ class HashTable : public PairStore {
   }
   // Stores a pair in an extent. Does not set version and tag.
   absl::StatusOr<HashSlot> StoreExtent(const HashPair& pair, uint64_t crc);
+  // Returns the offset of an extent as slots have it.
+  uint32_t WordOf(uint64_t offset) const {
+    return static_cast<uint32_t>((offset - geometry_.extents_offset) / kWordBytes);
+  }
   HashSlot SlotFor(const Prepared& prepared, size_t key_bytes) const;
   // Makes an extent invalid (thesis, Lemma 3.1): a reader that knows its position does not find the pair any more.
   void SpoilExtent(const HashSlot& slot);

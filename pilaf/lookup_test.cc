@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cell/base/random.h"
+#include "cell/region/extent_compaction.h"
 #include "pilaf/hash_split.h"
 #include "pilaf/test_table.h"
 
@@ -27,20 +28,29 @@ struct Options {
   bool values_change = true;  // If false, keys are only put, moved and deleted.
   bool split = false;         // The upper half of the range is moved to another region meanwhile.
   bool clean_late = false;
+  bool compacts = false;  // Extents are moved meanwhile.
+
+  // So few that there are holes, and extents have to be moved.
+  uint64_t extents_bytes() const {
+    if (!compacts) return 256 << 10;
+    return bucket_bytes == 0 ? 16 << 10 : 4 << 10;  // Few pairs of buckets are in extents.
+  }
 };
 
 struct Totals {
   uint64_t lookups = 0, found = 0, absent = 0, gave_up = 0, torn = 0, torn_extents = 0, moved = 0, kicked = 0,
-           elsewhere = 0;
+           elsewhere = 0, compacted = 0;
 };
 
 class Race {
  public:
   Race(double fill, uint64_t seed, const Options& options, Totals* totals)
-      : table_(ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, 256 << 10, options.bucket_bytes),
-               options.bucket_bytes, 7),
-        right_(ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, 256 << 10, options.bucket_bytes),
-               options.bucket_bytes, 8, {kHalf, UINT32_MAX}),
+      : table_(
+            ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, options.extents_bytes(), options.bucket_bytes),
+            options.bucket_bytes, 7),
+        right_(
+            ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, options.extents_bytes(), options.bucket_bytes),
+            options.bucket_bytes, 8, {kHalf, UINT32_MAX}),
         options_(options),
         random_(seed),
         totals_(totals) {
@@ -62,6 +72,7 @@ class Race {
       Write((has_cut_ ? right_ : table_)->unit_fill() < (has_cut_ ? 0.5 : 1) * target);
       if (random_.Below(4) == 0) Step();
       if (options_.split && i > writes / 4) GoOnWithSplit();
+      if (options_.compacts) GoOnWithCompaction();
     }
     table_.memory()->set_after_step({});
     right_.memory()->set_after_step({});
@@ -101,6 +112,16 @@ class Race {
       EXPECT_TRUE(split_->Finish().ok());
     } else if (random_.Below(4) == 0 && split_->Clean(units)) {
       split_.reset();
+    }
+  }
+
+  void GoOnWithCompaction() {
+    if (!compaction_.has_value() || compaction_->ended()) {
+      compaction_.emplace(table_.get(), random_.Below(options_.extents_bytes() * 3 / 4));
+    } else {
+      const uint64_t before = compaction_->moved();
+      EXPECT_TRUE(compaction_->Step(table_.get(), 1 + random_.Below(2'000)).ok());
+      totals_->compacted += compaction_->moved() - before;
     }
   }
 
@@ -221,6 +242,7 @@ class Race {
   TestTable right_;
   std::optional<HashSplit> split_;
   bool has_cut_ = false;
+  std::optional<ExtentCompaction> compaction_;
   const Options options_;
   Random random_;
   Totals* const totals_;
@@ -271,6 +293,19 @@ TEST_P(LookupRace, NeverAWrongValueAndNoPresentKeyAbsent) {
       "{} keys kicked\n",
       totals.lookups, totals.found, totals.absent, totals.gave_up, totals.torn, totals.torn_extents, totals.moved,
       totals.kicked);
+}
+
+TEST_P(LookupRace, WhileExtentsAreMoved) {
+  Totals totals;
+  Options options = OfLayout();
+  options.compacts = true;
+  EXPECT_EQ(FindViolation(options, 240, 2'000, &totals), 0u);
+  EXPECT_GT(totals.compacted, 5'000u);
+  EXPECT_GT(totals.found, 50'000u);
+  EXPECT_GT(totals.absent, 10'000u);
+  EXPECT_LT(totals.gave_up, totals.lookups / 1'000);
+  fmt::print("{} lookups: {} found, {} gave up; {} extents were moved\n", totals.lookups, totals.found, totals.gave_up,
+             totals.compacted);
 }
 
 TEST_P(LookupRace, OverASplit) {

@@ -34,6 +34,7 @@ struct TestClusterOptions {
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
   ExpirySweeper::Options sweeper;
+  Compactor::Options compactor;
   // For simulated clusters with logs: sessions, takeovers, and the duration of a sync.
   int64_t session_ns = 300'000;
   int64_t takeover_after_ns = 20'000;
@@ -84,6 +85,7 @@ class TestCluster {
     made.service.uploads = options.uploads;
     made.service.sweeper = options.sweeper;
     made.service.evictor = options.evictor;
+    made.service.compactor = options.compactor;
     made.self = {made.service.name, 0};
     made.seed += static_cast<uint64_t>(server);
     made.split = options.split;

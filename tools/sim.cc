@@ -76,6 +76,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"cleared", report.cleared},
       {"expired", report.expired},
       {"evicted", report.evicted},
+      {"moved_extents", report.moved_extents},
       {"moves", report.moves},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
@@ -308,9 +309,9 @@ class Runs {
     fmt::print(
         "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} expired pairs "
         "removed, "
-        "{} evicted\n",
+        "{} evicted, {} extents moved\n",
         sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("expired"),
-        sum("evicted"));
+        sum("evicted"), sum("moved_extents"));
     fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
                sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",

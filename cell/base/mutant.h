@@ -63,6 +63,8 @@ enum class Mutant {
   kExpiredByReads,        // A client that reads by itself takes every pair for one that has not expired.
   kExpiredBeforePut,      // A pair that has expired is deleted although a put of its key is logged and not yet applied.
   kEvictsAll,             // A pair is evicted that no rule allows to be evicted.
+  kMovedFromLeaf,         // A leaf keeps pointing at an extent that was moved, and is freed.
+  kCompactsFrozen,        // Extents are moved while a region is frozen, and its last pages are read for a migration.
 };
 
 struct MutantName {
@@ -118,6 +120,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kExpiredByReads, "expired-by-reads", false},
     MutantName{Mutant::kExpiredBeforePut, "expired-before-put", false},
     MutantName{Mutant::kEvictsAll, "evicts-all", false},
+    MutantName{Mutant::kMovedFromLeaf, "moved-from-leaf", false},
+    MutantName{Mutant::kCompactsFrozen, "compacts-frozen", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kBlockHeaderBytes = 8;
 constexpr uint32_t kFreeBit = 1u << 31;
+constexpr int kBlocksPerStep = 256;  // Of Collect. Each may be a cache miss.
 
 struct Class {
   int group;
@@ -26,11 +27,6 @@ Class ClassOf(uint32_t units) {
   if (units < kExtentClasses) return {0, static_cast<int>(units)};
   const int top = std::bit_width(units) - 1;
   return {top - kExtentClassBits + 1, static_cast<int>(units >> (top - kExtentClassBits)) & (kExtentClasses - 1)};
-}
-
-uint32_t SmallestOf(Class c) {
-  if (c.group == 0) return static_cast<uint32_t>(c.index);
-  return static_cast<uint32_t>(kExtentClasses + c.index) << (c.group - 1);
 }
 
 }  // namespace
@@ -53,6 +49,7 @@ void ExtentAllocator::Set(uint32_t at, Block block) {
 
 void ExtentAllocator::Format() {
   CELL_CHECK_LE(memory_->header().extents_bytes, kExtentsBytesMax);
+  search_.reset();
   state() = {};
   if (total_units() == 0) return;
   Set(1, {total_units(), 0, true});
@@ -81,6 +78,8 @@ bool ExtentAllocator::CanLink(uint32_t units) const {
 
 // Adds a block to its free list.
 void ExtentAllocator::Link(uint32_t at, uint32_t units) {
+  if (search_ != nullptr) [[unlikely]]
+    Collect(at, units);
   const Class c = ClassOf(units);
   uint32_t& first = state().first_free[c.group][c.index];
   memory_->StoreWord(WordOffset(at, 1), first);
@@ -94,6 +93,8 @@ void ExtentAllocator::Link(uint32_t at, uint32_t units) {
 }
 
 void ExtentAllocator::Unlink(uint32_t at, uint32_t units) {
+  if (search_ != nullptr) [[unlikely]]
+    search_->free.erase({units, at});
   const Class c = ClassOf(units);
   const uint64_t links = Links(at);
   const auto next = static_cast<uint32_t>(links);
@@ -137,13 +138,73 @@ std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t units) const {
   return state().first_free[group][std::countr_zero(classes)];
 }
 
+uint64_t ExtentAllocator::UnitsFor(uint64_t bytes) { return (bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes; }
+
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
   CELL_CHECK_GT(bytes, 0);
   if (damaged_ || bytes > total_units_ * kUnitBytes) return std::nullopt;
-  const auto units = static_cast<uint32_t>((bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes);
+  const auto units = static_cast<uint32_t>(UnitsFor(bytes));
   const std::optional<uint32_t> found = FindFree(units);
-  if (!found.has_value()) return std::nullopt;
-  const uint32_t at = *found;
+  return found.has_value() ? Take(*found, units) : std::nullopt;
+}
+
+bool ExtentAllocator::Fits(uint64_t bytes) const {
+  return !damaged_ && bytes <= total_units_ * kUnitBytes &&
+         FindFree(static_cast<uint32_t>(UnitsFor(bytes))).has_value();
+}
+
+// A search looks at the first block of the size's own class, and then at larger classes only.
+uint64_t ExtentAllocator::PieceFor(uint64_t bytes) {
+  const uint64_t units = UnitsFor(bytes);
+  return (units + (units < kExtentClasses ? 0 : units >> kExtentClassBits)) * kUnitBytes;
+}
+
+bool ExtentAllocator::Window::Has(uint64_t offset, uint64_t bytes) const {
+  return offset - kBlockHeaderBytes < end && offset + bytes > begin;
+}
+
+ExtentAllocator::Window ExtentAllocator::LargestFree() const {
+  const uint32_t at = FindLargest();
+  if (!InArea(at)) return {};
+  const uint64_t begin = WordOffset(at, 0);
+  return {begin, begin + Get(at).units * kUnitBytes};
+}
+
+void ExtentAllocator::BeginSearch(const Window& window) {
+  search_ = std::make_unique<Search>();
+  search_->window = window;
+}
+
+// Adds a free block, if it is outside of the window.
+void ExtentAllocator::Collect(uint32_t at, uint32_t units) {
+  const uint64_t begin = WordOffset(at, 0);
+  const Window& window = search_->window;
+  if (begin >= window.end || begin + units * kUnitBytes <= window.begin) search_->free.emplace(units, at);
+}
+
+bool ExtentAllocator::Collect() {
+  uint32_t& next = search_->next;
+  for (int i = 0; i < kBlocksPerStep && next <= total_units_ && !damaged_; ++i) {
+    const Block block = Get(next);
+    if (!Sound(next, block)) [[unlikely]] {
+      damaged_ = true;
+      break;
+    }
+    if (block.free) Collect(next, block.units);
+    next += block.units;
+  }
+  return next > total_units_ || damaged_;
+}
+
+std::optional<uint64_t> ExtentAllocator::AllocateOutside(uint64_t bytes) {
+  CELL_CHECK_GT(bytes, 0);
+  if (damaged_ || search_ == nullptr || bytes > total_units_ * kUnitBytes) return std::nullopt;
+  const auto units = static_cast<uint32_t>(UnitsFor(bytes));
+  const auto found = search_->free.lower_bound({units, 0});
+  return found != search_->free.end() ? Take(found->second, units) : std::nullopt;
+}
+
+std::optional<uint64_t> ExtentAllocator::Take(uint32_t at, uint32_t units) {
   const Block block = InArea(at) ? Get(at) : Block{};
   const bool sound = Sound(at, block) && block.units >= units && CanUnlink(at, block) &&
                      (block.units == units || CanLink(block.units - units));
@@ -168,7 +229,7 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes) {
 
 void ExtentAllocator::PrefetchFree(uint64_t offset, uint64_t bytes) const {
   const uint64_t header = offset - kBlockHeaderBytes;
-  const uint64_t right = header + (bytes + kBlockHeaderBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+  const uint64_t right = header + UnitsFor(bytes) * kUnitBytes;
   Prefetch(memory_->at(header), kUnitBytes);
   Prefetch(memory_->at(right), kUnitBytes);
 }
@@ -247,6 +308,9 @@ void ExtentAllocator::Free(uint64_t offset) {
     block.left_units = left_block.left_units;
   }
   block.units = together;
+  if (search_ != nullptr && search_->next > at && search_->next - at < together) {
+    search_->next = at;  // No block begins there any more.
+  }
   Set(at, {block.units, block.left_units, true});
   if (const uint32_t next = at + block.units; next <= total_units()) {
     const Block neighbour = Get(next);
@@ -262,19 +326,23 @@ double ExtentAllocator::Usage::fragmentation() const {
 
 ExtentAllocator::Usage ExtentAllocator::usage() const {
   Usage usage{state().blocks, state().bytes_used, memory_->header().extents_bytes, 0};
-  const int group = std::bit_width(state().group_bitmap) - 1;
-  if (group >= 0 && group < kExtentGroups && state().class_bitmap[group] != 0) {
-    const int index = std::min(static_cast<int>(std::bit_width(state().class_bitmap[group])), kExtentClasses) - 1;
-    uint32_t largest = SmallestOf({group, index});
-    // Look at the first few blocks of the list, so that an unfragmented area is reported as such.
-    uint32_t at = state().first_free[group][index];
-    for (int i = 0; i < 16 && InArea(at); ++i) {
-      largest = std::max(largest, Get(at).units);
-      at = static_cast<uint32_t>(Links(at));
-    }
-    usage.largest_free_bytes = largest * kUnitBytes;
-  }
+  if (const uint32_t at = FindLargest(); InArea(at)) usage.largest_free_bytes = Get(at).units * kUnitBytes;
   return usage;
+}
+
+// Returns the largest of the first free blocks of the highest class. Returns 0 if nothing is free. A class has blocks
+// whose sizes differ by a sixteenth at most.
+uint32_t ExtentAllocator::FindLargest() const {
+  const int group = std::bit_width(state().group_bitmap) - 1;
+  if (group < 0 || group >= kExtentGroups || state().class_bitmap[group] == 0) return 0;
+  const int index = std::min(static_cast<int>(std::bit_width(state().class_bitmap[group])), kExtentClasses) - 1;
+  uint32_t largest = 0;
+  uint32_t at = state().first_free[group][index];
+  for (int i = 0; i < 16 && InArea(at) && Sound(at, Get(at)); ++i) {
+    if (largest == 0 || Get(at).units > Get(largest).units) largest = at;
+    at = static_cast<uint32_t>(Links(at));
+  }
+  return largest;
 }
 
 absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const {

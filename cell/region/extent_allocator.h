@@ -12,14 +12,20 @@
 // The allocator checks the words of the header page and of the blocks before it follows them. A word that cannot be
 // right means that memory was damaged. Then the allocator allocates and frees nothing any more, because it might give
 // out blocks that are in use.
+//
+// Free space becomes scattered over many small blocks, and an extent that is larger than each of them finds no room.
+// ExtentCompaction then moves extents out of a window of the area, by AllocateOutside, until it is one free block.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "cell/layout/region.h"
 #include "cell/region/region_memory.h"
@@ -54,6 +60,34 @@ class ExtentAllocator {
   void PrefetchFree(uint64_t offset, uint64_t bytes) const;
   void PrefetchNeighbours(uint64_t offset) const;
 
+  // Returns whether Allocate would find room.
+  bool Fits(uint64_t bytes) const;
+  // Returns how large a free piece is in which Allocate finds room for `bytes` bytes in any case.
+  static uint64_t PieceFor(uint64_t bytes);
+
+  // A part of the area, from one region offset up to another.
+  struct Window {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    // Returns whether a part of this extent's block is inside.
+    bool Has(uint64_t offset, uint64_t bytes) const;
+  };
+  // Returns the largest free block that usage() knows of, with its header. Returns an empty window if there is none.
+  Window LargestFree() const;
+  // Begins to collect the free blocks outside of `window`, for extents that are moved out of it. Until EndSearch, what
+  // was collected is kept up to date by all other calls. It takes about 12 bytes of memory for each block.
+  void BeginSearch(const Window& window);
+  // Collects from some blocks. Returns whether all were looked at.
+  bool Collect();
+  // Works like Allocate, but takes the smallest block of those collected that is large enough. Returns nullopt after
+  // EndSearch.
+  std::optional<uint64_t> AllocateOutside(uint64_t bytes);
+  void EndSearch() { search_.reset(); }
+  // Copies an extent of `bytes` bytes to another, which was allocated for as many.
+  void Copy(uint64_t from, uint64_t to, uint64_t bytes) {
+    memory_->Store(to, memory_->at(from), RegionShape::RoundUp(bytes, kWordBytes));
+  }
+
   struct Usage {
     uint64_t blocks = 0;
     uint64_t bytes_used = 0;  // Includes block headers and padding.
@@ -71,12 +105,20 @@ class ExtentAllocator {
  private:
   static constexpr uint64_t kUnitBytes = 16;
 
+  // See BeginSearch.
+  struct Search {
+    Window window;
+    uint32_t next = 1;                                    // The next block to be looked at.
+    absl::btree_set<std::pair<uint32_t, uint32_t>> free;  // Sizes in units, and blocks.
+  };
+
   struct Block {
     uint32_t units;
     uint32_t left_units;  // 0: this is the first block.
     bool free;
   };
 
+  static uint64_t UnitsFor(uint64_t bytes);
   // Returns whether a block can be at `at`, and have these sizes.
   bool InArea(uint64_t at) const { return at >= 1 && at <= total_units_; }
   bool Sound(uint64_t at, Block block) const {
@@ -90,8 +132,13 @@ class ExtentAllocator {
   Block Get(uint32_t at) const;
   void Set(uint32_t at, Block block);
   void Link(uint32_t at, uint32_t units);
+  void Collect(uint32_t at, uint32_t units);
   void Unlink(uint32_t at, uint32_t units);
   std::optional<uint32_t> FindFree(uint32_t units) const;
+  uint32_t FindLargest() const;
+  // Takes a free block of at least `units` units, and frees what is not needed of it. Returns nullopt if the block is
+  // damaged.
+  std::optional<uint64_t> Take(uint32_t at, uint32_t units);
   uint64_t WordOffset(uint32_t at, int word) const;
   uint32_t total_units() const { return total_units_; }
   ExtentAllocatorState& state() const { return memory_->header().extents; }
@@ -100,6 +147,7 @@ class ExtentAllocator {
   const uint64_t area_;
   const uint32_t total_units_;
   bool damaged_ = false;
+  std::unique_ptr<Search> search_;  // Null: there is none.
 };
 
 }  // namespace cell

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "cell/base/bytes.h"
 #include "cell/layout/expiry.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
@@ -127,6 +129,27 @@ class PairStore {
   virtual void Invalidate() = 0;
   virtual void Restore() = 0;
 
+  // Says which extents are moved to other places, and how far this has come (ExtentCompaction).
+  struct ExtentMoves {
+    ExtentAllocator::Window window;  // Extents are moved out of it.
+    uint64_t bytes_max = 0;          // In one call: after the extent that reaches this, the call ends.
+    // The next leaf begins here, or the next slot or bucket is this one.
+    std::string next_key;
+    uint32_t next_unit = 0;
+    bool ended = false;    // All were visited.
+    uint64_t extents = 0;  // Moved so far.
+    uint64_t bytes = 0;    // Of their keys and values.
+  };
+  // Moves the extents in the window of the next leaf, or of some slots or buckets. Readers find each pair all the time:
+  // a copy is complete before something points at it, and the old extent is freed after nothing does, as when a pair is
+  // replaced by an equal one. Calls neither on_write nor on_change, because all pairs stay what they are. Returns
+  // DataLoss if a leaf was damaged in memory: the pass cannot go on then. REQUIRES: not moves->ended, and the allocator
+  // searches outside of the window (ExtentAllocator::BeginSearch).
+  virtual absl::Status MoveExtents(ExtentMoves* moves) = 0;
+  // For ExtentCompaction.
+  ExtentAllocator* extent_allocator() { return &extents_; }
+  const ExtentAllocator& extent_allocator() const { return extents_; }
+
   const std::byte* Extent(Pointer extent) const { return memory_->at(extent.offset()); }
   // Returns whether [extent, extent + bytes) is in the extents area and aligned like an extent.
   bool ExtentInBounds(Pointer extent, uint64_t bytes) const {
@@ -154,6 +177,21 @@ class PairStore {
         extents_(memory),
         cluster_time_(std::move(cluster_time)),
         first_expiry_(memory->header().expiring > 0 ? 0 : UINT64_MAX) {}
+  // Copies an extent to a place outside of the window. Returns its offset. Returns nullopt if there is no place, or if
+  // the extent was damaged in memory: then it stays where it is.
+  template <typename IsSound>
+  std::optional<uint64_t> CopyOutside(uint64_t offset, uint64_t bytes, IsSound is_sound, ExtentMoves* moves) {
+    const std::optional<uint64_t> to = extents_.AllocateOutside(bytes);
+    if (!to.has_value()) return std::nullopt;
+    if (!is_sound()) {
+      extents_.Free(*to);
+      return std::nullopt;
+    }
+    extents_.Copy(offset, *to, bytes);
+    ++moves->extents;
+    moves->bytes += bytes;
+    return to;
+  }
 
   absl::Status DamagedExtents() const {
     return absl::DataLossError(fmt::format(

@@ -213,6 +213,9 @@ class Meganode : public PairStore {
 
   absl::Status CheckKey(std::string_view key) const override;
 
+  // Publishes a leaf once for all of its extents that one call moves.
+  absl::Status MoveExtents(ExtentMoves* moves) override;
+
   // While it exists, no nodes are merged, and so borders of leaves stay: from the choice of the key at which a region
   // is split until the split has ended. `tree` may be null, and must outlive this.
   class BordersKept {

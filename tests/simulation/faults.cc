@@ -352,6 +352,7 @@ void Faults::Collect(size_t i) {
   report.cleared += worker->service()->writes()->cleared();
   report.expired += worker->service()->writes()->expired();
   report.evicted += worker->service()->writes()->evicted();
+  report.moved_extents += worker->service()->compactor().counters().moved;
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;

@@ -48,14 +48,15 @@ MUTANTS = {
     "expired-by-reads": (1, 30),
     "expired-before-put": (23, 70),
     "evicts-all": (21, 70),
+    "moved-from-leaf": (1, 30),
 }
 
 
 # No seed is known that finds these. takeover_leases_test finds the first two, write_pipeline_test the third, meganode_test
 # the fourth, because no client sees stamps, meganode_merge_test the fifth, joiner_test the sixth, log_replay_test the
-# next two, and meganode_clear_test the last.
+# next two, meganode_clear_test the next, and compactor_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "reused-node-visible", "join-unlogged",
-             "join-always-counts", "joins-without-cut", "cleared-late"}
+             "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen"}
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:

@@ -235,6 +235,23 @@ void DrawEvictions(SimulationPlan* plan, Dice* dice) {
   plan->table_share = std::min(plan->table_share, 0.5);
 }
 
+// So few regions that they are about two thirds full, with values of all sizes.
+void DrawScattered(SimulationPlan* plan, Dice* dice) {
+  plan->regions_max = 2 + dice->Below(2);
+  plan->large_bytes_max = static_cast<int>(dice->OneOf({6'000, 6'000, 20'000}));
+  plan->large_share = static_cast<double>(dice->OneOf({20, 50})) / 100;
+  plan->value_bytes_max = static_cast<int>(dice->OneOf({300, 2'000, 2'000}));
+  plan->shape.extents_bytes = RegionShape::RoundUp(static_cast<uint64_t>(dice->OneOf({8, 12, 20})) * 6'000, 4096);
+  const double mean = plan->large_share * (plan->large_bytes_max + 4'000) / 2 +  // Large ones have 4 KB at least.
+                      (1 - plan->large_share) * plan->value_bytes_max / 2;
+  const auto bytes = plan->shape.extents_bytes * static_cast<uint64_t>(plan->servers * plan->regions_max);
+  plan->keys = std::max(20, static_cast<int>(static_cast<double>(bytes) / mean));
+  plan->hot_share = 0;
+  plan->weights = {10, 4 + dice->Below(4), 1 + dice->Below(6), dice->Below(3), dice->Below(2)};
+  plan->compact_every_ns = dice->OneOf({10'000, 50'000, 200'000});
+  plan->writer_step_ns = std::min<int64_t>(plan->writer_step_ns, 20);
+}
+
 void DrawJoins(SimulationPlan* plan, Dice* dice) {
   plan->join.enabled = true;
   plan->join.every_ns = dice->OneOf({10'000, 50'000, 200'000});
@@ -303,6 +320,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"ranges", &ranges},
                                                      {"expiries", &expiries},
                                                      {"evictions", &evictions},
+                                                     {"scattered", &scattered},
                                                      {"joins", &joins},
                                                      {"regions max", &regions_max},
                                                      {"clients go", &clients_go},
@@ -372,6 +390,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(37); own.Below(6) == 0 && draws.evictions && draws.regions_max && plan.keys > 500) {
     DrawEvictions(&plan, &own);
   }
+  if (Dice own = dice_for(38); own.Below(12) == 0 && draws.scattered && draws.regions_max && plan.keys != 1'500) {
+    DrawScattered(&plan, &own);
+  }
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
   // A split that hurries copies at least kHurriedSteps buckets in a step, with about two steps of the writer for each
@@ -383,6 +404,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   const auto turn_steps = static_cast<size_t>(kSplitTurnNs / plan.writer_step_ns);
   plan.split.pace.copied = std::min(plan.split.pace.copied, std::max<size_t>(1, turn_steps / kHurriedSteps));
   plan.join.copied = std::min(plan.join.copied, plan.split.pace.copied);
+  plan.compact_bytes = std::min(plan.compact_bytes, kLineBytes * turn_steps / 2);
   plan.files_account = draws.files_account;
   plan.late_ns_max = draws.deadlines ? kLateNs : INT64_MAX;
   if (Dice own = dice_for(7); own.Below(2) == 0 && draws.disks_heal) plan.restarts_after_disk = false;

@@ -75,6 +75,7 @@ struct Draws {
   bool ranges = true;  // Counts and deletions of ranges.
   bool expiries = true;
   bool evictions = true;
+  bool scattered = true;  // Few regions whose free space is scattered, and values of all sizes.
   bool regions_max = true;
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
@@ -127,6 +128,9 @@ struct SimulationPlan {
   double expiry_share = 0;           // Fraction of the puts whose pairs expire...
   int64_t expiry_ns_max = 0;         // ...after at most this time.
   int64_t sweep_every_ns = 50'000;   // How often servers look for pairs that have expired.
+  // How often servers look for regions whose free space is scattered, and how many bytes they move in a turn.
+  int64_t compact_every_ns = 50'000;
+  uint64_t compact_bytes = 1024;
   Eviction evict = Eviction::kNone;  // Of the pairs in the tree but those with the prefix kPinned.
   int64_t tide_ns = 0;               // If not 0: puts and deletes exchange their weights each time this has passed.
   double short_share = 0;            // Fraction of the calls with a timeout so short that many miss it.

@@ -60,6 +60,8 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("expiry_share", plan.expiry_share);
   visit("expiry_ns_max", plan.expiry_ns_max);
   visit("sweep_every_ns", plan.sweep_every_ns);
+  visit("compact_every_ns", plan.compact_every_ns);
+  visit("compact_bytes", plan.compact_bytes);
   visit("evict", plan.evict);
   visit("range_share", plan.range_share);
   visit("tide_ns", plan.tide_ns);

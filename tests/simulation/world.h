@@ -103,6 +103,11 @@ class World {
     options.evictions = plan.Rules();
     options.evictor.use_unit_shift = 12;
     options.sweeper = {plan.sweep_every_ns, plan.sweep_every_ns / 20};
+    options.compactor.idle_pause_ns = plan.compact_every_ns;
+    options.compactor.turn_pause_ns = plan.compact_every_ns / 20;
+    options.compactor.bytes_per_turn = plan.compact_bytes;
+    options.compactor.again_after_ns = 2 * plan.compact_every_ns;
+    options.compactor.in_vain_pause_ns = 20 * plan.compact_every_ns;
     options.collector.look_every_ns = kCollectEveryNs;
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;

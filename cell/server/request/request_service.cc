@@ -21,9 +21,10 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       replies_(context.fabric, context.regions->shape().node_bytes),
       large_values_(context.fabric, served, held, options.name, options.uploads),
       evictor_(context, options.evictor),
+      compactor_(context, options.compactor),
       lookups_(&replies_, large_values_.copies(), &evictor_, options.batching),
       writes_(context.fabric, context.scheduler, context.regions,
-              {served, held, handlers.room, &evictor_, large_values_.uploads(), &replies_},
+              {served, held, handlers.room, &evictor_, &compactor_, large_values_.uploads(), &replies_},
               {options.name, options.held_max_ns}),
       sweeper_(context, served, &writes_, options.sweeper),
       reports_(context, options.name, handlers.room) {

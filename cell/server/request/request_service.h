@@ -12,6 +12,7 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/wire.h"
 #include "cell/server/context/worker_context.h"
+#include "cell/server/request/compactor.h"
 #include "cell/server/request/evictor.h"
 #include "cell/server/request/expiry_sweeper.h"
 #include "cell/server/request/large_values.h"
@@ -35,6 +36,7 @@ class RequestService : public Service {
     Uploads::Limits uploads = {};
     ExpirySweeper::Options sweeper = {};
     Evictor::Options evictor = {};
+    Compactor::Options compactor = {};
   };
 
   // Serve the requests that this class does not serve itself.
@@ -49,10 +51,11 @@ class RequestService : public Service {
 
   void Serve(absl::Span<const IncomingCall> calls) override;
   void Disconnected(ConnectionId peer) override;
-  // Drops what nobody needs any more: uploads, copies, and pairs that have expired.
+  // Drops what nobody needs any more: uploads, copies, and pairs that have expired. Compacts extents.
   void Step() {
     large_values_.Step();
     sweeper_.Step();
+    compactor_.Step();
   }
 
   // Returns how many batches of calls were served.
@@ -62,6 +65,7 @@ class RequestService : public Service {
   // composed.
   WritePipeline* writes() { return &writes_; }
   const WritePipeline& writes() const { return writes_; }
+  const Compactor& compactor() const { return compactor_; }
   const Uploads& uploads() const { return *large_values_.uploads(); }
   const WorkerReports& reports() const { return reports_; }
 
@@ -82,6 +86,7 @@ class RequestService : public Service {
   Replies replies_;
   LargeValues large_values_;
   Evictor evictor_;
+  Compactor compactor_;
   Lookups lookups_;
   WritePipeline writes_;
   ExpirySweeper sweeper_;

@@ -69,7 +69,8 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
   const bool last = regions_->size() >= regions_->regions_max() && !region->ClaimedFor(ClaimPurpose::kSplit);
   if (last && Evict(region, request)) return true;
   if (room_ != nullptr && room_->MakeRoom(region)) return true;
-  return !last && Evict(region, request);
+  if (!last && Evict(region, request)) return true;
+  return Compacts(region, request);  // A pass over the region takes longer than all of these.
 }
 
 bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {

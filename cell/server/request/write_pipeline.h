@@ -1,7 +1,7 @@
 // WritePipeline takes puts, deletes, and deletes of a range from their arrival to their answer.
 //
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
-//             being split (which shows when it is tried); writes to one region keep their order
+//             being split, or compacted (which shows when it is tried); writes to one region keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
 //   log       with `sync` a write is logged first, and continues when its record is on disk
@@ -24,6 +24,7 @@
 #include "cell/base/task.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/region/region_claim.h"
+#include "cell/server/request/compactor.h"
 #include "cell/server/request/evictor.h"
 #include "cell/server/request/held_writes.h"
 #include "cell/server/request/keyed_request.h"
@@ -49,6 +50,7 @@ class WritePipeline {
     HeldWrites* held;
     RoomMaker* room;  // Null if regions are never split.
     Evictor* evictor;
+    Compactor* compactor;
     Uploads* uploads;
     Replies* replies;
   };
@@ -62,6 +64,7 @@ class WritePipeline {
         held_(parts.held),
         room_(parts.room),
         evictor_(parts.evictor),
+        compactor_(parts.compactor),
         uploads_(parts.uploads),
         replies_(parts.replies),
         options_(std::move(options)) {}
@@ -124,6 +127,11 @@ class WritePipeline {
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a full region will soon have room for a write. May evict pairs for it.
   bool WillHaveRoom(HeldRegion* region, const KeyedRequest& request);
+  // Returns whether a compaction will perhaps make the room that a put lacks.
+  bool Compacts(HeldRegion* region, const KeyedRequest& request) {
+    return request.kind == MessageKind::kPut &&
+           compactor_->MakeRoom(region, request.key.size() + uint64_t{request.value_bytes});
+  }
   // Evicts pairs for a put. Returns whether there were any in this region.
   bool Evict(HeldRegion* region, const KeyedRequest& request);
   // Deletes those of the keys, all in one leaf, that have no write that is logged and not applied, or logs that.
@@ -165,6 +173,7 @@ class WritePipeline {
   HeldWrites* const held_;
   RoomMaker* const room_;
   Evictor* const evictor_;
+  Compactor* const compactor_;
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
