@@ -59,6 +59,7 @@ class BucketTable : public HashTable {
                                                                const KeyHash& hash) const override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
+  void WriteRange(uint32_t at) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
   absl::Status CheckCounts() const override;
 
@@ -82,7 +83,7 @@ class BucketTable : public HashTable {
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);
   bool Full() const { return !thorough_ && unit_fill() > kFillMax; }
-  // Applies `edit` to a bucket and publishes it with the region's range.
+  // Applies `edit` to a bucket and publishes it with unit_range().
   template <typename Edit>
   void Change(uint32_t at, Edit edit);
 

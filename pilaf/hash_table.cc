@@ -131,6 +131,11 @@ absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value
                                     Expiry expiry) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckPut(key, hash, value, crc, expiry));
+  return PutChecked(key, hash, value, crc);
+}
+
+absl::StatusOr<bool> HashTable::PutChecked(std::string_view key, const KeyHash& hash, std::string_view value,
+                                           uint64_t crc) {
   ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(key, hash, value, crc, When::kNow));
   ++counters_.puts;
   if (before_change_) before_change_(key, hash);
@@ -173,6 +178,7 @@ absl::StatusOr<bool> HashTable::CommitDelete(std::string_view key, Pointer) {
   ++counters_.deletes;
   if (before_change_) before_change_(key, hash);
   const bool existed = DeleteKey(key, hash);
+  deleted_ += existed;
   Changed(key);
   return existed;
 }

@@ -85,6 +85,8 @@ class HashTable : public PairStore {
     for (uint32_t at = 0; at < geometry_.units; ++at) RETURN_IF_ERROR(VisitUnit(at, visit));
     return absl::OkStatus();
   }
+  // Returns how many pairs were deleted since this was opened, or last split.
+  uint64_t deleted() const { return deleted_; }
   // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
   virtual std::array<uint64_t, kProbes> KeysByProbe(uint32_t every = 1) const = 0;
   // Checks all invariants and CRCs. Returns DataLoss with what is wrong.
@@ -103,6 +105,8 @@ class HashTable : public PairStore {
   void set_thorough(bool thorough) { thorough_ = thorough; }
 
  protected:
+  friend class HashCleaning;
+  friend class HashJoin;
   friend class HashSplit;
   friend class HashWalk;
 
@@ -145,6 +149,10 @@ class HashTable : public PairStore {
   // Removes the traces of a key that belongs to another region now, so that no reader finds them. Used after a range
   // was cut.
   virtual void CleanKey(std::string_view key, const KeyHash& hash) = 0;
+  // Writes unit_range() to a unit, if units hold a range and it has another one.
+  virtual void WriteRange(uint32_t /*at*/) {}
+  // Returns the range that units hold. A join makes it wider than the header's range before it is finished.
+  HashRange unit_range() const { return joined_range_.value_or(range()); }
   void SetHeader(HashHeader header);
 
   using PairStore::Extent;
@@ -172,9 +180,13 @@ class HashTable : public PairStore {
  private:
   void SpoilUnits();
   absl::Status CheckRange(std::string_view key, const KeyHash& hash) const;
+  // Works like Put, for a pair that was checked. Its key may be outside of the range.
+  absl::StatusOr<bool> PutChecked(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc);
   absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc,
                         Expiry expiry) const;
 
+  uint64_t deleted_ = 0;
+  std::optional<HashRange> joined_range_;  // What units get while a join is about to be finished.
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;
   // Called before a key is changed, as long as readers of another region may find the key there.
   std::function<void(std::string_view key, const KeyHash& hash)> before_change_;
