@@ -1,5 +1,6 @@
-// HashCleaning removes the pairs outside of a table's range, some slots or buckets at a time, while the table is written
-// in between. Used after a range was cut, and after a join that was given up. Nobody is notified, and nothing is logged.
+// HashCleaning removes the pairs outside of a table's range, some slots or buckets at a time, while the table is
+// written in between. Used after a range was cut, and after a join that was given up. Nobody is notified, and nothing
+// is logged.
 //
 // A pair that is moved behind its back makes it go round once more. Only one of it or of HashWalk at a time. Must be
 // destroyed before the table. Not thread-safe: only the thread that writes the table may call it.
