@@ -4,6 +4,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
 namespace cell {
@@ -44,7 +45,7 @@ absl::StatusOr<bool> HashJoin::Copy(uint32_t units) {
 
 void HashJoin::Finish() {
   CELL_CHECK(!walk_.has_value() && !cleaning_.has_value() && !finished_);
-  if (!upper_stays_) upper_->Invalidate();
+  if (!upper_stays_ && !Mutated(Mutant::kJoinedPartStays)) upper_->Invalidate();
   HashHeader header = lower_->hash_header();
   header.range = Both();
   ++header.joins;
